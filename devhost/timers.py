@@ -1,0 +1,142 @@
+"""Timer triggers: six-field NCRONTAB schedules in UTC, one run at a time a function.
+
+Ticks that pass while a run is under way, or while the machine sleeps, collapse into one call with IsPastDue set. The
+schedule is not persisted: a devhost that starts begins afresh, unlike a real host with `useMonitor`.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from croniter import CroniterError, croniter
+
+from devhost.protos import Msg, TypedData
+from devhost.settings import SettingsError, resolve
+from devhost.worker import FunctionInfo, Worker
+
+log = logging.getLogger("devhost.timers")
+
+NEVER = "0001-01-01T00:00:00+00:00"
+
+
+class Clock(Protocol):
+    """Where timers get the time from."""
+
+    def now(self) -> datetime:
+        """The time in UTC."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Returns after that time."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """The time in UTC."""
+        return datetime.fromtimestamp(time.time(), UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """Returns after that time, or a little earlier."""
+        await asyncio.sleep(seconds)
+
+
+class Schedule:
+    """An NCRONTAB expression: seconds first, day of month and day of week must both match."""
+
+    def __init__(self, expression: str) -> None:
+        """`expression` has six fields, or five for second 0; ValueError for anything else."""
+        fields = expression.split()
+        if len(fields) == 5:
+            fields.insert(0, "0")
+        if len(fields) != 6:
+            raise ValueError(f"{expression!r} is not an NCRONTAB expression of six fields")
+        self._text = " ".join(fields)
+        try:
+            self.next(datetime.now(UTC))
+        except (CroniterError, ValueError, KeyError) as error:
+            raise ValueError(f"{expression!r} is not an NCRONTAB expression: {error}") from error
+
+    def next(self, after: datetime) -> datetime:
+        """The first occurrence later than `after`, in UTC."""
+        occurrences: Any = croniter(self._text, after, second_at_beginning=True, day_or=False)  # untyped
+        found: datetime = occurrences.get_next(datetime)
+        return found
+
+
+class TimerFunctions:
+    """All timer-triggered functions."""
+
+    def __init__(self, worker: Worker, functions: list[FunctionInfo], clock: Clock | None = None) -> None:
+        """Reads schedules, which may be `%SETTING%`; SettingsError names the function whose schedule is wrong."""
+        self.timers = [
+            Timer(worker, function, clock or SystemClock()) for function in functions if function.trigger["type"] == "timerTrigger"
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Starts one task a timer; the first run is at the next occurrence, or at once for `runOnStartup`."""
+        self._tasks = [asyncio.create_task(timer.run(), name=f"timer {timer.name}") for timer in self.timers]
+
+    def stop_ticking(self) -> None:
+        """Starts no more runs; one that is under way goes on."""
+        for timer, task in zip(self.timers, self._tasks, strict=False):
+            timer.stopping = True
+            if not timer.busy:
+                task.cancel()
+
+    async def close(self) -> None:
+        """Waits for runs that are under way."""
+        self.stop_ticking()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Timer:
+    """One function and its schedule."""
+
+    def __init__(self, worker: Worker, function: FunctionInfo, clock: Clock) -> None:
+        self.name = function.name
+        self.stopping = False
+        self.busy = False
+        self._worker = worker
+        self._function = function
+        self._clock = clock
+        self._last = NEVER
+        try:
+            self._schedule = Schedule(resolve(function.trigger["schedule"]))
+        except (ValueError, SettingsError) as error:
+            raise SettingsError(f"function {self.name!r}: schedule: {error}") from error
+
+    async def run(self) -> None:
+        """Calls the function at each occurrence until `stopping`."""
+        due = self._schedule.next(self._clock.now())
+        if self._function.trigger.get("runOnStartup"):
+            await self._fire(past_due=False)
+        while not self.stopping:
+            past_due = self._clock.now() >= due
+            while (left := (due - self._clock.now()).total_seconds()) > 0:
+                # In pieces: the sleep follows the monotonic clock, which a suspended machine or a clock step leaves behind.
+                await self._clock.sleep(min(left, 60.0))
+            # A later occurrence has passed as well: the process was held up, all of them are this one call.
+            past_due = past_due or self._schedule.next(due) <= self._clock.now()
+            # Counting on from a due time lets a tick that passes during the run be seen as past due afterwards.
+            following = self._schedule.next(max(due, self._clock.now()))
+            await self._fire(past_due=past_due)
+            due = following
+
+    async def _fire(self, *, past_due: bool) -> None:
+        self.busy = True
+        try:
+            await self._worker.invoke(self._function, self._request(past_due))
+        finally:
+            self.busy = False
+
+    def _request(self, past_due: bool) -> Msg:
+        now = self._clock.now()
+        status = {"Last": self._last, "LastUpdated": self._last, "Next": self._schedule.next(now).isoformat()}
+        self._last = now.isoformat()
+        document = {"Schedule": {"AdjustForDST": True}, "ScheduleStatus": status, "IsPastDue": past_due}
+        return TypedData(json=json.dumps(document))

@@ -1,0 +1,93 @@
+"""ISO 8601 durations and RFC 3339 times as the API speaks them, and pydantic types for both.
+
+Durations are exact: weeks, days, hours, minutes, seconds (with a fraction down to a millisecond). Years and months are refused, for
+they have no fixed length.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from .clock import Millis, to_millis, to_text
+
+_DURATION = re.compile(
+    r"P(?:(?P<w>\d{1,6})W)?(?:(?P<d>\d{1,7})D)?(?:T(?:(?P<h>\d{1,8})H)?(?:(?P<m>\d{1,9})M)?(?:(?P<s>\d{1,11})(?:[.,](?P<f>\d{1,3}))?S)?)?"
+)
+_TIME = re.compile(
+    r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])[Tt ]"
+    r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+)
+MAX_DURATION: Millis = 3660 * 86_400_000
+"""Longest duration taken: about ten years."""
+
+
+def parse_duration(text: str) -> Millis:
+    """Milliseconds of an ISO 8601 duration; ValueError says what is wrong."""
+    found = _DURATION.fullmatch(text, re.NOFLAG) if text.isascii() else None
+    if found is None or text[-1] in "PT":
+        raise ValueError("not an ISO 8601 duration like PT30S, PT1H30M or P7D")
+    part = {key: int(value) for key, value in found.groupdict(default="0").items() if key != "f"}
+    millis = int((found["f"] or "0").ljust(3, "0"))
+    total = (((part["w"] * 7 + part["d"]) * 24 + part["h"]) * 60 + part["m"]) * 60 + part["s"]
+    total = total * 1000 + millis
+    if total > MAX_DURATION:
+        raise ValueError("longer than ten years")
+    return total
+
+
+def format_duration(millis: Millis) -> str:
+    """The shortest form in days, hours, minutes and seconds: `PT1M30S`, `P7D`, `PT0S`."""
+    seconds, fraction = divmod(millis, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    tail = f"{seconds}.{fraction:03d}".rstrip("0") if fraction else str(seconds)
+    clock = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "") + (f"{tail}S" if seconds or fraction else "")
+    if not days and not clock:
+        return "PT0S"
+    return "P" + (f"{days}D" if days else "") + (f"T{clock}" if clock else "")
+
+
+def parse_time(text: str) -> Millis:
+    """Milliseconds of an RFC 3339 time with an offset; ValueError says what is wrong."""
+    if not _TIME.fullmatch(text):
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}[Tt ][\d:.]+", text):
+            raise ValueError("the time has no offset; add Z or +hh:mm")
+        raise ValueError("not an RFC 3339 time like 2026-11-21T10:21:55.250Z")
+    try:
+        return to_millis(datetime.fromisoformat(text.upper()))
+    except (ValueError, OverflowError):
+        raise ValueError("no such date") from None
+
+
+def _duration(value: Any) -> Millis:
+    if not isinstance(value, str):
+        raise ValueError("a duration is a string like PT30S")
+    return parse_duration(value)
+
+
+def _time(value: Any) -> Millis:
+    if not isinstance(value, str):
+        raise ValueError("a time is a string like 2026-11-21T10:21:55.250Z")
+    return parse_time(value)
+
+
+Duration = Annotated[
+    int,
+    BeforeValidator(_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "format": "duration", "examples": ["PT30S"]}),
+]
+"""Milliseconds inside, ISO 8601 outside."""
+
+Time = Annotated[
+    int,
+    BeforeValidator(_time),
+    PlainSerializer(to_text, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T10:21:55.250Z"]}),
+]
+"""Milliseconds since 1970 inside, RFC 3339 outside (UTC, milliseconds, `Z`)."""

@@ -1,0 +1,77 @@
+"""The one tree of Tocsin's exceptions.
+
+    TocsinError
+    +-- UnsafeSettings        a combination of settings the app refuses to start with
+    +-- Problem               an answer to a caller: status, code, detail, pointers (RFC 9457)
+    +-- StorageError          storage could not do what was asked
+        +-- Unavailable       certainly not applied: throttled or never reached, retries used up
+        +-- Rejected          certainly not applied: the request itself is wrong (size, name, rights)
+        +-- OutcomeUnknown    a write that may or may not have been applied (lost answer, 5xx, time-out)
+
+Losing a race is not here: transitions return values (`Applied | Refused`). Exceptions are for the unexpected.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TocsinError(Exception):
+    """Root of everything Tocsin raises on purpose."""
+
+
+class UnsafeSettings(TocsinError):
+    """Settings that must not run; the message says which, and what to set instead.
+
+    Not a ValueError on purpose: pydantic must not fold it into a ValidationError that echoes secrets.
+    """
+
+
+class Problem(TocsinError):
+    """An answer with an RFC 9457 body. `errors` holds `{"pointer", "detail"}` pairs; nothing in it may be a secret."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        title: str | None = None,
+        errors: list[dict[str, str]] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(f"{status} {code}: {detail}")
+        self.status, self.code, self.detail = status, code, detail
+        self.title = title or code.replace("-", " ").capitalize()
+        self.errors = errors or []
+        self.headers = headers or {}
+
+    def body(self, instance: str = "") -> dict[str, Any]:
+        """The problem document. `type` ends in the code."""
+        out: dict[str, Any] = {
+            "type": f"https://tocsin.dev/problems/{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if instance:
+            out["instance"] = instance
+        if self.errors:
+            out["errors"] = self.errors
+        return out
+
+
+class StorageError(TocsinError):
+    """Storage did not do what was asked."""
+
+
+class Unavailable(StorageError):
+    """Certainly not applied: throttled, or the connection was never made, until the retries ran out."""
+
+
+class Rejected(StorageError):
+    """Certainly not applied, and would not be on a second try: a limit, a name, missing rights."""
+
+
+class OutcomeUnknown(StorageError):
+    """A write whose answer was lost: it may have been applied, or may still be. Fence, read back, then decide."""

@@ -1,0 +1,1 @@
+"""Is the app alive, and can it do its work: `/api/healthz` and `/api/readyz`."""

@@ -1,0 +1,114 @@
+"""How shards, index rows and events are named and found.
+
+A shard's partition is `{2 hex}-{name}-{tenant}`: the hash first, so that neighbours in time do not share a server; the tenant inside,
+so that an id of one tenant never resolves in another's rows. The index row is `{wake-up minute}:{tenant}:{name}` in one of 16 partitions.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+from ..clock import Millis, to_datetime
+
+MINUTE: Millis = 60_000
+GATE = "gate"
+FIRST_EVENT, END_EVENTS = "e", "f"
+"""Event rows sort between these; the gate does not."""
+INDEX_PARTITIONS = tuple(f"{digit:02x}" for digit in range(16))
+_LETTERS = "0123456789abcdefghijklmnopqrstuv"
+
+
+class Address(NamedTuple):
+    """Where an event row is: its shard and its row key."""
+
+    shard: str
+    row: str
+
+    @property
+    def text(self) -> str:
+        """One string, for pointers in rows."""
+        return f"{self.shard}/{self.row}"
+
+
+def parse_address(text: str) -> Address:
+    """The inverse of `Address.text`."""
+    shard, _, row = text.partition("/")
+    return Address(shard, row)
+
+
+def digest(*parts: str) -> bytes:
+    """A stable hash of the parts."""
+    return blake2b("\0".join(parts).encode(), digest_size=16).digest()
+
+
+def shard_key(tenant: str, name: str) -> str:
+    """The partition of the shard `name` of `tenant`."""
+    return f"{digest(tenant, name)[0]:02x}-{name}-{tenant}"
+
+
+def shard_name(shard: str) -> str:
+    return shard.split("-", 2)[1]
+
+
+def shard_tenant(shard: str) -> str:
+    return shard.split("-", 2)[2]
+
+
+def derived_name(*parts: str) -> str:
+    """A shard name that follows from `parts` alone, so that all who finish a move meet at one place."""
+    number = int.from_bytes(digest(*parts)[:10])
+    return "".join(_LETTERS[(number >> (5 * place)) & 31] for place in reversed(range(16)))
+
+
+def event_row(number: int) -> str:
+    """The row key of the shard's event `number` (0 to 999)."""
+    return f"{FIRST_EVENT}{number:03d}"
+
+
+def server_id(shard: str, row: str) -> str:
+    """The id of an event whose client chose none: `{name}.{number}`. The dot keeps it apart from every client id."""
+    return f"{shard_name(shard)}.{row[1:]}"
+
+
+def parse_server_id(tenant: str, event_id: str) -> Address | None:
+    """Where a server-made id was first stored, or None when it is not one."""
+    name, dot, number = event_id.partition(".")
+    if not dot or len(name) != 16 or not set(name) <= set(_LETTERS) or len(number) != 3 or not (number.isascii() and number.isdigit()):
+        return None
+    return Address(shard_key(tenant, name), FIRST_EVENT + number)
+
+
+def minute_text(at: Millis) -> str:
+    """`yyyymmddHHMM` of the UTC minute that `at` lies in; sorts as time does."""
+    return to_datetime(max(at, 0)).strftime("%Y%m%d%H%M")
+
+
+def minute_start(at: Millis) -> Millis:
+    return at - at % MINUTE
+
+
+def index_partition(shard: str) -> str:
+    """One of 16, by the shard's hash."""
+    return f"0{shard[0]}"
+
+
+def index_key(shard: str, wake: Millis) -> str:
+    """The row key under which an unfinished shard is filed for its wake-up."""
+    return f"{minute_text(wake)}:{shard_tenant(shard)}:{shard_name(shard)}"
+
+
+def index_shard(key: str) -> str:
+    """The shard an index row speaks of."""
+    _, tenant, name = key.split(":", 2)
+    return shard_key(tenant, name)
+
+
+def id_partition(tenant: str, event_id: str) -> str:
+    """The partition of a client id's row: the tenant and two hex digits of the id's hash."""
+    return f"{tenant}-{digest(event_id)[0]:02x}"
+
+
+def id_row_key(event_id: str) -> str:
+    """Client ids hold no character that a row key may not."""
+    return event_id

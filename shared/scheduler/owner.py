@@ -1,0 +1,231 @@
+"""An owner at work: one shard, from load to rest or finish.
+
+Deliveries run side by side, each a task that waits for its instant. One loop talks to the store: about once a second a transaction settles
+what has ended, claims what is due next, and is the beat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ..channels.ports import Delivery, Target, Verdict
+from ..clock import Clock, Millis
+from ..errors import StorageError
+from ..ids import Ids
+from ..storage.ports import Row
+from . import rules
+from .ledger import entry_for
+from .protocol import owning
+from .protocol.dispatch import ShardMessage, queue_for
+from .protocol.effects import Driver, Send, Steps
+from .rows import body_of, with_attempt
+
+log = logging.getLogger(__name__)
+
+TICK = 1.0
+"""Seconds between transactions while deliveries go on."""
+HOLD = 240.0
+"""Seconds after which an owner lets go and has itself called again: an invocation must stay well under the platform's limit."""
+PAUSED: Millis = 15_000
+"""How long an event of a paused channel waits before it is looked at again."""
+
+type Send_ = Callable[[Target, Delivery], Awaitable[Verdict]]
+
+
+class Owner:
+    """Serves one shard that was just taken."""
+
+    def __init__(
+        self,
+        session: owning.Session,
+        *,
+        driver: Driver,
+        clock: Clock,
+        ids: Ids,
+        policy: Callable[[Mapping[str, Any]], rules.RetryPolicy],
+        target: Callable[[str], Awaitable[Target | None]],
+        send: Send_,
+        taken_at: float,
+        leaving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._session, self._driver, self._clock, self._ids = session, driver, clock, ids
+        self._policy, self._target, self._send = policy, target, send
+        self._started, self._beat = clock.monotonic(), taken_at
+        self._leaving = leaving
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._outcomes: dict[str, rules.Outcome] = {}
+        self._stir = asyncio.Event()
+        self._beaten = asyncio.Event()
+        self.lost = False
+        """Whether the shard turned out to be someone else's."""
+
+    async def run(self) -> None:
+        """Until the shard rests, is finished, or is lost. Raises `StorageError` when storage stays away: repair takes over."""
+        try:
+            self.lost = not await self._driver.drive(owning.load(self._session))
+            while not self.lost and await self._turn():
+                pass
+        finally:
+            await self._abandon()
+
+    async def _turn(self) -> bool:
+        """One round of the loop; False when the owner is done with the shard."""
+        now = self._clock.now()
+        todo = rules.agenda({rk: row.props for rk, row in self._session.rows.items()}, self._session.epoch, now, self._policy)
+        going = self._leaving() or self._clock.monotonic() - self._started > HOLD
+        outcomes = self._take_outcomes(todo)
+        room = owning.MAX_CHANGES - len(outcomes)
+        claims = [] if going else todo.claim[:room]
+        if outcomes or claims or self._beat_due():
+            if not await self._step(outcomes, claims):
+                return False
+            if self._running or self._outcomes or len(todo.claim) > len(claims) or not claims:
+                full = len(outcomes) + len(claims) >= owning.MAX_CHANGES
+                if not full and (self._running or self._outcomes):
+                    await self._pause(todo)
+                return True
+            return True
+        if todo.finished and not self._running:
+            await self._finish()
+            return False
+        if not self._running and (todo.rest is not None or going):
+            await self._rest(self._clock.now() if going else todo.rest, todo)
+            return False
+        await self._pause(todo)
+        return True
+
+    def _take_outcomes(self, todo: rules.Agenda) -> dict[str, rules.Outcome]:
+        ready = {**self._outcomes, **todo.settle}
+        taken = {rk: ready[rk] for rk in list(ready)[: owning.MAX_CHANGES]}
+        for rk in taken:
+            self._outcomes.pop(rk, None)
+        return taken
+
+    def _beat_due(self) -> bool:
+        return self._clock.monotonic() - self._beat >= rules.BEAT_EVERY
+
+    async def _step(self, outcomes: Mapping[str, rules.Outcome], claims: list[str]) -> bool:
+        sent = self._clock.monotonic()
+        if not await self._driver.drive(owning.step(self._session, outcomes, claims)):
+            self.lost = True
+            log.debug("Shard %s was taken over", self._session.shard, extra={"action": "shard_lost"})
+            return False
+        # Validity counts from the SEND; a step that had to fence and try again only makes this earlier than need be.
+        self._beat = sent
+        self._beaten.set()
+        self._beaten = asyncio.Event()
+        for rk in owning.claimed(self._session, self._running):
+            self._running[rk] = asyncio.create_task(self._deliver(self._session.rows[rk]))
+        return True
+
+    async def _pause(self, todo: rules.Agenda) -> None:
+        """Wait until the next tick; sooner when a full transaction has gathered, or nothing is left to wait for."""
+        until = TICK
+        if todo.look is not None and not self._running:
+            until = min(max(0.001, (todo.look - self._clock.now()) / 1000), rules.BEAT_EVERY)
+        timer = asyncio.ensure_future(self._clock.sleep(until))
+        try:
+            while not timer.done():
+                self._stir.clear()
+                if len(self._outcomes) >= owning.MAX_CHANGES or (self._outcomes and not self._running):
+                    return
+                stir = asyncio.ensure_future(self._stir.wait())
+                await asyncio.wait((timer, stir), return_when=asyncio.FIRST_COMPLETED)
+                stir.cancel()
+        finally:
+            timer.cancel()
+
+    async def _deliver(self, row: Row) -> None:
+        """Wait for the instant, then attempt the delivery once."""
+        props = row.props
+        try:
+            start = max(int(props["due"]), int(props.get("next", 0)))
+            while (wait := start - self._clock.now()) > 0:
+                await self._clock.sleep(wait / 1000)
+            outcome = await self._attempt(row.rk, props)
+            if outcome is not None:
+                self._outcomes[row.rk] = outcome
+        finally:
+            self._running.pop(row.rk, None)
+            self._stir.set()
+
+    async def _may_start(self) -> bool:
+        """Whether the last beat still covers a delivery that starts now; waits for the next beat if not."""
+        while not self.lost:
+            if self._clock.monotonic() - self._beat < rules.OWNER_MAY_START:
+                return True
+            await self._beaten.wait()
+        return False
+
+    async def _attempt(self, rk: str, props: Mapping[str, Any]) -> rules.Outcome | None:
+        try:
+            target = await self._target(str(props["channel"]))
+        except StorageError as error:
+            return self._failed(props, self._clock.now(), Verdict("retry", error=f"the channel's settings could not be read: {error}"), 0)
+        if target is None:
+            return self._failed(props, self._clock.now(), Verdict("final", error="the channel no longer exists"), 0)
+        if target.paused:
+            # Not an attempt: the claim's count is taken back.
+            return rules.Outcome("retrying", {"next": self._clock.now() + PAUSED, "tries": int(props["tries"]) - 1})
+        if not await self._may_start():
+            return None
+        fired = self._clock.now()
+        if rules.lapsed(dict(props), fired):
+            return rules.Outcome("lapsed", {"ended": fired})
+        delivery = Delivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props))
+        verdict = await self._send(target, delivery)
+        now = self._clock.now()
+        took = now - fired
+        if verdict.outcome == "delivered":
+            history = with_attempt(props, fired, "delivered", verdict.status, None, took)
+            return rules.Outcome("delivered", {"ended": now, "late": delivery.late_ms, "history": history})
+        return self._failed(props, fired, verdict, took)
+
+    def _failed(self, props: Mapping[str, Any], at: Millis, verdict: Verdict, took: Millis) -> rules.Outcome:
+        again = rules.after_failure(
+            self._policy(props),
+            int(props["due"]),
+            int(props["tries"]),
+            self._clock.now(),
+            self._ids.chance(),
+            final=verdict.outcome == "final",
+            retry_after=verdict.retry_after,
+        )
+        history = with_attempt(props, at, verdict.outcome, verdict.status, verdict.error, took)
+        if again is None:
+            error = verdict.error or f"answered {verdict.status}"
+            return rules.Outcome("dead", {"ended": self._clock.now(), "history": history, "error": error[:500]})
+        return rules.Outcome("retrying", {"next": again, "history": history})
+
+    async def _rest(self, wake: Millis | None, todo: rules.Agenda) -> None:
+        if wake is None:
+            return
+        session, now = self._session, self._clock.now()
+        open_rows = [row for row in session.rows.values() if row.props["state"] not in rules.FINAL]
+        retries = all(row.props["state"] == "retrying" for row in open_rows)
+        near = wake <= now + rules.DISPATCH_AHEAD
+        if await self._driver.drive(owning.rest(session, wake, retries_only=retries, sent=near)) and near:
+            message = ShardMessage(session.shard, session.held.gate.index)
+            await self._driver.drive(send(queue_for(retries_only=retries), message, wake - rules.WAKE_EARLY))
+
+    async def _finish(self) -> None:
+        rows = list(self._session.rows.values())
+        await self._driver.drive(owning.finish(self._session, entry_for(rows, self._clock.now())))
+
+    async def _abandon(self) -> None:
+        """Nothing more is started; what is under way is not settled by this owner any more, and will be delivered again."""
+        self.lost = True
+        self._beaten.set()
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def send(queue: str, message: ShardMessage, at: Millis) -> Steps[bool]:
+    """One message, visible from `at` on."""
+    taken: bool = yield Send(queue, message.text(), at)
+    return taken

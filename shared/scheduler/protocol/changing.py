@@ -1,0 +1,195 @@
+"""Cancel, edit, move and redrive: what users do to an event that is already stored.
+
+Each changes the event row alone, on its ETag. A claim carries the row's ETag too, so exactly one of the two gets through.
+
+A move copies and then points; it never deletes and inserts:
+
+    scheduled --(1)--> moving: names the target and the new due time
+    (2) the copy is placed at the target, together with the target's gate     (3) the target's index row
+    (4) moving --> moved, with the pointer
+
+Whoever meets a `moving` row finishes 2 to 4. The target's name follows from the source alone, so all of them meet at one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from ...clock import Millis
+from ...storage.names import EVENTS
+from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Row
+from ..keys import END_EVENTS, FIRST_EVENT, GATE, Address, derived_name, index_key, parse_address, shard_key, shard_tenant
+from ..rules import may_change
+from .effects import Get, Load, Steps, Write
+from .gate import Counts, Gate, merge_gate, parse_gate, read_gate
+from .ingest import file_shard
+
+OWN = frozenset({"state", "target", "target_due", "moving", "epoch", "flag", "next", "ended", "late", "by"})
+"""Properties that belong to a row's place, not to the event: a copy starts without them."""
+
+
+class Done(NamedTuple):
+    """The change is in; `row` is the event where it now lives."""
+
+    row: Row
+
+
+type Changed = Done | Literal["already-firing", "already-final", "missing", "no-match"]
+type Match = Callable[[Row], bool]
+"""Whether the event is still as the caller saw it (`If-Match`)."""
+
+
+def find(address: Address) -> Steps[Row | None]:
+    """The event where it lives now: pointers are followed, a half-way move is finished."""
+    while True:
+        row: Row | None = yield Get(EVENTS, address.shard, address.row)
+        if row is None:
+            return None
+        if row.props["state"] == "moving":
+            row = yield from finish_move(address.shard, row)
+        pointer = row.props.get("target")
+        if not pointer:
+            return row
+        address = parse_address(str(pointer))
+
+
+def edit(address: Address, change: Props, match: Match | None = None) -> Steps[Changed]:
+    """Merge `change` into the event, wherever it lives, if it may still be changed and `match` agrees."""
+    while True:
+        row = yield from find(address)
+        if row is None:
+            return "missing"
+        if match is not None and not match(row):
+            return "no-match"
+        verdict = may_change(row.props)
+        if verdict in ("already-firing", "already-final"):
+            return verdict
+        if verdict != "yes":
+            continue
+        answer = yield Write(EVENTS, row.pk, (Merge(row.rk, change, row.etag),))
+        if isinstance(answer, Applied):
+            return Done(Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at))
+        if not isinstance(answer, Refused):
+            # Lost: the same change on the same ETag can be applied once at most, so it is safe to look and, if need be, try again.
+            seen: Row | None = yield Get(EVENTS, row.pk, row.rk)
+            if seen is not None and all(seen.props.get(key) == value for key, value in change.items()):
+                return Done(seen)
+
+
+def cancel(address: Address, now: Millis, nonce: str, match: Match | None = None) -> Steps[Changed]:
+    """Cancel the event. Once this has answered `Done`, no delivery of it starts."""
+    return (yield from edit(address, {"state": "cancelled", "ended": now, "by": nonce}, match))
+
+
+def move(address: Address, due: Millis, change: Props, nonce: str, match: Match | None = None) -> Steps[Changed]:
+    """Give the event another due time, and whatever else `change` holds. It fires at one of both times, once."""
+    started = yield from edit(address, {**change, "state": "moving", "target_due": due, "moving": nonce}, match)
+    if not isinstance(started, Done):
+        return started
+    row = started.row
+    finished = yield from finish_move(row.pk, row)
+    found = yield from find(parse_address(str(finished.props["target"])))
+    return Done(found) if found is not None else "missing"
+
+
+def finish_move(shard: str, row: Row) -> Steps[Row]:
+    """Steps 2 to 4 for a `moving` row; returns the row as `moved`. Idempotent, by any number of finishers at once."""
+    while row.props["state"] == "moving":
+        due = int(row.props["target_due"])
+        target = yield from place(shard, f"move:{row.rk}", {row.rk: copied(row.props, due)}, due)
+        yield from file_shard(target[row.rk].shard, due, due, sent=False)
+        moved: Props = {"state": "moved", "target": target[row.rk].text}
+        answer = yield Write(EVENTS, shard, (Merge(row.rk, moved, row.etag),))
+        if isinstance(answer, Applied):
+            return Row(row.pk, row.rk, {**row.props, **moved}, answer.etags[0], row.timestamp, row.read_at)
+        seen: Row | None = yield Get(EVENTS, shard, row.rk)
+        if seen is None:
+            break
+        row = seen
+    return row
+
+
+def copied(props: Props, due: Millis) -> Props:
+    """The event as it starts at its new place."""
+    return {**{key: value for key, value in props.items() if key not in OWN}, "state": "scheduled", "due": due}
+
+
+def target_shard(source: str, purpose: str, attempt: int) -> str:
+    """The place that all who carry the same events from `source` meet at."""
+    return shard_key(shard_tenant(source), derived_name(source, purpose, str(attempt)))
+
+
+def place(source: str, purpose: str, copies: Mapping[str, Props], wake: Millis) -> Steps[dict[str, Address]]:
+    """Bring copies to their deterministic target, together with its gate; answers where each one is.
+
+    "Exists" is done. A gate that is not open, with the row not there, means the next attempt's name: it can never take the row any
+    more. An open gate is merged on its ETag, which also kills an insert that is still travelling.
+    """
+    placed: dict[str, Address] = {}
+    attempt = 0
+    while True:
+        missing = {rk: props for rk, props in copies.items() if rk not in placed}
+        if not missing:
+            return placed
+        shard = target_shard(source, purpose, attempt)
+        if not (yield from place_at(shard, missing, placed, wake)):
+            attempt += 1
+
+
+def place_at(shard: str, missing: Mapping[str, Props], placed: dict[str, Address], wake: Millis) -> Steps[bool]:
+    """One attempt of `place`: False when this target is shut and some rows are not there."""
+    gate_row: Row | None = None
+    size = sum(int(props.get("size", 0)) for props in missing.values())
+    while True:
+        left = {rk: props for rk, props in missing.items() if rk not in placed}
+        if not left:
+            return True
+        if gate_row is None:
+            fresh = Gate("open", "", bytes=size, index=index_key(shard, wake), counts=Counts(accepted=len(left)))
+            first: Op = Insert(GATE, fresh.props())
+        else:
+            gate = parse_gate(gate_row.props)
+            if gate.state != "open":
+                return False
+            counts = Counts(accepted=gate.counts.accepted + len(left))
+            first = merge_gate(replace(gate, bytes=gate.bytes + size, counts=counts), gate_row.etag)
+        answer = yield Write(EVENTS, shard, (first, *(Insert(rk, props) for rk, props in left.items())))
+        if isinstance(answer, Applied):
+            placed.update({rk: Address(shard, rk) for rk in left})
+            return True
+        gate_row = yield from read_gate(shard)
+        rows: list[Row] = yield Load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        placed.update({row.rk: Address(shard, row.rk) for row in rows if row.rk in missing})
+
+
+def redrive(source: str, rows: Mapping[str, Row], now: Millis) -> Steps[dict[str, Address]]:
+    """Bring dead events of one shard back: index row, gate and copies, and only then the pointers; answers where each one is.
+
+    Never through `moving`: nothing would wake a finished shard to carry on. A crash after the index row leaves a shard that finishes
+    empty or fires; after the copies, dead rows without a pointer, which the next redrive points to the same copies.
+    """
+    placed: dict[str, Address] = {}
+    attempt = 0
+    copies = {rk: {**copied(row.props, now), "tries": 0} for rk, row in rows.items()}
+    while len(placed) < len(copies):
+        shard = target_shard(source, "redrive", attempt)
+        yield from file_shard(shard, now, now, sent=False)
+        yield from place_at(shard, {rk: props for rk, props in copies.items() if rk not in placed}, placed, now)
+        attempt += 1
+    for rk, row in rows.items():
+        yield from point(source, row, placed[rk])
+    return placed
+
+
+def point(source: str, row: Row, target: Address) -> Steps[None]:
+    """Give a dead row its pointer, unless it has one."""
+    while not row.props.get("target"):
+        answer = yield Write(EVENTS, source, (Merge(row.rk, {"target": target.text}, row.etag),))
+        if isinstance(answer, Applied):
+            return
+        seen: Row | None = yield Get(EVENTS, source, row.rk)
+        if seen is None:
+            return
+        row = seen

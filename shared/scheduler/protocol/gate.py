@@ -1,0 +1,139 @@
+"""The gate row: the store's judge over a shard.
+
+Every write that adds, claims or settles is one transaction whose first operation merges the gate on the ETag last seen. Who holds that ETag
+may write; everybody else is refused by the store.
+
+    (absent) --first batch--> open --take--> owned --rest--> resting --take--> owned ... --finish--> done
+        |                       |
+        +----seal / take--------+   sealed: open without a writer, so that no batch can enter any more
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from ...storage.names import EVENTS
+from ...storage.ports import Applied, Insert, Merge, Props, Refused, Row
+from ..keys import GATE
+from .effects import Get, Lost, Steps, Write
+
+type GateState = Literal["open", "owned", "resting", "done"]
+COUNTS = ("accepted", "delivered", "retrying", "dead", "lapsed", "cancelled", "moved")
+
+
+class Counts(NamedTuple):
+    """How a shard's events stand. `retrying` is open; the five after it are final; accepted = final + open."""
+
+    accepted: int = 0
+    delivered: int = 0
+    retrying: int = 0
+    dead: int = 0
+    lapsed: int = 0
+    cancelled: int = 0
+    moved: int = 0
+
+    @property
+    def open(self) -> int:
+        """Events without a final state."""
+        return self.accepted - self.delivered - self.dead - self.lapsed - self.cancelled - self.moved
+
+
+NOTHING = Counts()
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What the gate row says. `holder` is a writer's or owner's unique name, '' when sealed."""
+
+    state: GateState
+    holder: str
+    epoch: int = 0
+    bytes: int = 0
+    index: str = ""
+    """Row key of the index row under which the shard is, or is about to be, filed."""
+    counts: Counts = NOTHING
+
+    def props(self) -> Props:
+        """As stored; always whole, so that no former holder's numbers survive a write."""
+        props: Props = {
+            "state": self.state,
+            "holder": self.holder,
+            "epoch": self.epoch,
+            "bytes": self.bytes,
+            "index": self.index,
+        }
+        props.update(zip(COUNTS, self.counts, strict=True))
+        return props
+
+
+def parse_gate(props: Props) -> Gate:
+    """The inverse of `Gate.props`."""
+    return Gate(
+        state=str(props["state"]),  # type: ignore[arg-type]
+        holder=str(props["holder"]),
+        epoch=int(props["epoch"]),
+        bytes=int(props["bytes"]),
+        index=str(props["index"]),
+        counts=Counts(*(int(props[name]) for name in COUNTS)),
+    )
+
+
+def merge_gate(gate: Gate, etag: str) -> Merge:
+    """The first operation of every transaction of a holder."""
+    return Merge(GATE, gate.props(), etag)
+
+
+def read_gate(shard: str) -> Steps[Row | None]:
+    row: Row | None = yield Get(EVENTS, shard, GATE)
+    return row
+
+
+@dataclass(slots=True)
+class Held:
+    """A gate one holds: its content and the ETag it was last seen or written with."""
+
+    gate: Gate
+    etag: str
+
+
+def fence(shard: str, held: Held | None, initial: Gate) -> Steps[Held | None]:
+    """After a lost answer: make sure that the lost write is either applied by now or never will be.
+
+    Replaces the gate conditionally with the same content (inserts `initial` where there is none), so that whatever still
+    travels carries a stale ETag. Returns the gate as now held, or None when someone else has it. Rows must be read after this,
+    never before.
+    """
+    me = initial.holder
+    while True:
+        row = yield from read_gate(shard)
+        if row is None:
+            answer = yield Write(EVENTS, shard, (Insert(GATE, initial.props()),))
+            if isinstance(answer, Applied):
+                return Held(initial, answer.etags[0])
+            continue
+        gate = parse_gate(row.props)
+        if gate.holder != me:
+            return None
+        if held is None or row.etag != held.etag:
+            # The lost write was the only one in flight and it changed the ETag: it is in, and cannot come again.
+            return Held(gate, row.etag)
+        answer = yield Write(EVENTS, shard, (merge_gate(gate, row.etag),))
+        if isinstance(answer, Applied):
+            return Held(gate, answer.etags[0])
+
+
+def seal(shard: str) -> Steps[None]:
+    """Make sure that no batch can enter the shard any more. An owned, resting or done gate is sealed already."""
+    while True:
+        row = yield from read_gate(shard)
+        if row is None:
+            answer = yield Write(EVENTS, shard, (Insert(GATE, Gate("open", "").props()),))
+        else:
+            gate = parse_gate(row.props)
+            if gate.state != "open" or gate.holder == "":
+                return
+            answer = yield Write(EVENTS, shard, (merge_gate(replace(gate, holder=""), row.etag),))
+        if isinstance(answer, Applied):
+            return
+        assert isinstance(answer, Refused | Lost)  # either way: look again

@@ -1,0 +1,156 @@
+"""Ingest: opening a shard, filling it, and client-chosen ids.
+
+Order matters: the index row first (so that whatever gets stored is found), then for client ids the id row (so that an id names one place),
+then the events together with the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ...clock import Millis
+from ...storage.names import EVENTS, IDS, SHARDS
+from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Row
+from ..keys import (
+    END_EVENTS,
+    FIRST_EVENT,
+    GATE,
+    Address,
+    id_partition,
+    id_row_key,
+    index_key,
+    index_partition,
+    minute_text,
+    parse_address,
+    shard_tenant,
+)
+from .effects import Get, Load, Steps, Write
+from .gate import Counts, Gate, Held, fence, merge_gate, seal
+
+
+class Entry(NamedTuple):
+    """An event ready to be stored in a shard."""
+
+    row: str
+    props: Props
+    size: int
+
+
+@dataclass(slots=True)
+class OpenShard:
+    """A shard that a writer of this process fills. Only its writer holds one; all of it can be forgotten at any time."""
+
+    shard: str
+    writer: str
+    wake: Millis
+    next_number: int = 0
+    bytes: int = 0
+    held: Held | None = None
+    lost: bool = False
+
+    @property
+    def index(self) -> str:
+        return index_key(self.shard, self.wake)
+
+    def initial(self) -> Gate:
+        return Gate("open", self.writer, index=self.index)
+
+
+class Appended(NamedTuple):
+    """What became of a batch: the rows that are stored for good. Fewer than asked only when the shard is lost to this writer."""
+
+    stored: frozenset[str]
+
+
+def file_shard(shard: str, wake: Millis, due_bucket: Millis, *, sent: bool) -> Steps[None]:
+    """Insert the index row. Its key is unique to the shard and wake-up, so "exists" is one's own lost answer, or a fellow finisher's."""
+    props: Props = {
+        "state": "sent" if sent else "pending",
+        "wake": wake,
+        "bucket": minute_text(due_bucket),
+        "tenant": shard_tenant(shard),
+    }
+    while True:
+        answer = yield Write(SHARDS, index_partition(shard), (Insert(index_key(shard, wake), props),))
+        if isinstance(answer, Applied | Refused):
+            return
+
+
+def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
+    """Store `entries` in one transaction with the gate. One batch in flight per shard: the caller sees to that."""
+    wanted = frozenset(entry.row for entry in entries)
+    size = sum(entry.size for entry in entries)
+    while True:
+        held = opened.held
+        gate = held.gate if held else opened.initial()
+        grown = replace(
+            gate,
+            bytes=gate.bytes + size,
+            counts=Counts(accepted=gate.counts.accepted + len(entries)),
+        )
+        answer = yield Write(EVENTS, opened.shard, add_ops(grown, held, entries))
+        if isinstance(answer, Applied):
+            opened.held = Held(grown, answer.etags[0])
+            return Appended(wanted)
+        # Refused: an owner or a sealer has the gate. Lost: nobody knows. Both are settled by the gate itself, and only then by the rows.
+        opened.held = yield from fence(opened.shard, held, opened.initial())
+        if opened.held is not None and opened.held.gate.state != "open":
+            opened.held = None
+        opened.lost = opened.held is None
+        rows: list[Row] = yield Load(EVENTS, opened.shard, FIRST_EVENT, END_EVENTS)
+        stored = wanted.intersection(row.rk for row in rows)
+        if opened.lost or stored:
+            return Appended(stored)
+
+
+def add_ops(gate: Gate, held: Held | None, entries: Sequence[Entry]) -> tuple[Op, ...]:
+    """The gate first, so that a refusal names it; events are inserted, never upserted."""
+    first: Op = Insert(GATE, gate.props()) if held is None else merge_gate(gate, held.etag)
+    return (first, *(Insert(entry.row, entry.props) for entry in entries))
+
+
+class Fresh(NamedTuple):
+    """The id names the caller's place: store the event there, and only there."""
+
+
+class Known(NamedTuple):
+    """The id is in use: `row` is its event as first stored (follow its pointer), `hash` what the creator sent."""
+
+    row: Row
+    hash: str
+
+
+def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> Steps[Fresh | Known]:
+    """Name `here` as the place of a client's id, before the event is stored there.
+
+    When another place is named, and its event is not there, that place is sealed before it is looked at again: then no delayed batch can
+    bring the event to life after the id has moved on.
+    """
+    partition, key = id_partition(tenant, event_id), id_row_key(event_id)
+    claim: Props = {"at": here.text, "hash": body_hash}
+    while True:
+        answer = yield Write(IDS, partition, (Insert(key, claim),))
+        if isinstance(answer, Applied):
+            return Fresh()
+        named: Row | None = yield Get(IDS, partition, key)
+        if named is None:
+            continue
+        if named.props["at"] == here.text:
+            return Fresh()
+        found = yield from read_named(parse_address(str(named.props["at"])))
+        if found is not None:
+            return Known(found, str(named.props["hash"]))
+        answer = yield Write(IDS, partition, (Merge(key, claim, named.etag),))
+        if isinstance(answer, Applied):
+            return Fresh()
+
+
+def read_named(place: Address) -> Steps[Row | None]:
+    """The event row at `place`; None only when it is not there and never will be."""
+    row: Row | None = yield Get(EVENTS, place.shard, place.row)
+    if row is None:
+        yield from seal(place.shard)
+        row = yield Get(EVENTS, place.shard, place.row)
+    return row

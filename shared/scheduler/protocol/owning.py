@@ -1,0 +1,271 @@
+"""Owning a shard: take, load, claim and settle, rest, finish.
+
+A `Session` is one owner's view. Only the functions here change it, and only to what the store has confirmed. Each returns False
+as soon as the store shows that the shard is someone else's; the session is then dead, and its owner starts nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from ...clock import Millis
+from ...storage.names import EVENTS, LEDGER, SHARDS
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Refused, Row, Upsert
+from .. import rules
+from ..keys import END_EVENTS, FIRST_EVENT, GATE, index_key, index_partition, minute_text, shard_tenant
+from .changing import finish_move
+from .effects import Get, Load, Steps, Write
+from .gate import Counts, Gate, Held, fence, merge_gate, parse_gate, read_gate
+
+MAX_CHANGES = 99
+"""Event rows in one transaction; the gate is the hundredth."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One owner's view of a shard it has taken."""
+
+    shard: str
+    owner: str
+    held: Held
+    named: str
+    """Row key of the index row that the message named."""
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    @property
+    def epoch(self) -> int:
+        return self.held.gate.epoch
+
+
+class Busy(NamedTuple):
+    """Someone else's, and alive: look again after `wait` milliseconds, when a silent gate would be old enough."""
+
+    wait: Millis
+
+
+type Taken = Session | Busy | Literal["done", "gone"]
+
+
+def take(shard: str, named: str, owner: str) -> Steps[Taken]:
+    """Become the owner, epoch + 1. `done`: finished, its index row may remain. `gone`: no gate and no index row, nothing to do."""
+    while True:
+        row = yield from read_gate(shard)
+        if row is None:
+            index: Row | None = yield Get(SHARDS, index_partition(shard), named)
+            if index is None:
+                return "gone"
+            # Filed, but never filled: taking the absent gate shuts the writer's first batch out.
+            mine = Gate("owned", owner, epoch=1, index=named)
+            answer = yield Write(EVENTS, shard, (Insert(GATE, mine.props()),))
+            if isinstance(answer, Applied):
+                return Session(shard, owner, Held(mine, answer.etags[0]), named)
+            continue
+        gate = parse_gate(row.props)
+        if gate.holder == owner and gate.state == "owned":
+            # One's own lost answer. Whatever else of it still travels carries an older ETag.
+            return Session(shard, owner, Held(gate, row.etag), named)
+        if gate.state == "done":
+            return "done"
+        age = row.read_at - row.timestamp
+        if not rules.may_take(gate, age):
+            return Busy(rules.OWNER_SILENT - age)
+        mine = replace(gate, state="owned", holder=owner, epoch=gate.epoch + 1)
+        answer = yield Write(EVENTS, shard, (merge_gate(mine, row.etag),))
+        if isinstance(answer, Applied):
+            return Session(shard, owner, Held(mine, answer.etags[0]), named)
+
+
+def load(session: Session) -> Steps[bool]:
+    """Read every row, finish the moves found half-way, and count afresh."""
+    rows: list[Row] = yield Load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
+    session.rows = {row.rk: row for row in rows}
+    for row in rows:
+        if row.props["state"] == "moving":
+            session.rows[row.rk] = yield from finish_move(session.shard, row)
+    return True
+
+
+def refence(session: Session) -> Steps[bool]:
+    """After a lost or refused answer: fence, then read everything again. Nothing is decided before that."""
+    held = yield from fence(session.shard, session.held, session.held.gate)
+    if held is None or held.gate.epoch != session.epoch:
+        return False
+    session.held = held
+    return (yield from load(session))
+
+
+def step(session: Session, outcomes: Mapping[str, rules.Outcome], claims: Iterable[str]) -> Steps[bool]:
+    """One transaction: settle `outcomes`, claim `claims`, beat. At most `MAX_CHANGES` rows in all.
+
+    After True each outcome is settled; a claim is in for those of `claims` whose row now is `firing` under this session's epoch
+    (others were cancelled, moved or edited in between, and `session.rows` shows it).
+    """
+    pending, wanted = dict(outcomes), list(claims)
+    while True:
+        changes = plan(session, pending, wanted)
+        gate = replace(session.held.gate, state="owned", counts=counted(session, changes))
+        ops: list[Op] = [merge_gate(gate, session.held.etag)]
+        ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
+        answer = yield Write(EVENTS, session.shard, tuple(ops))
+        if isinstance(answer, Applied):
+            session.held = Held(gate, answer.etags[0])
+            for (rk, change), etag in zip(changes.items(), answer.etags[1:], strict=True):
+                session.rows[rk] = changed(session.rows[rk], change, etag)
+            return True
+        if isinstance(answer, Refused) and answer.at > 0:
+            rk = list(changes)[answer.at - 1]
+            row: Row | None = yield Get(EVENTS, session.shard, rk)
+            if row is not None and row.props["state"] == "moving":
+                row = yield from finish_move(session.shard, row)
+            if row is None or row.etag == session.rows[rk].etag:
+                if not (yield from refence(session)):
+                    return False
+            else:
+                session.rows[rk] = row
+            continue
+        if not (yield from refence(session)):
+            return False
+
+
+def plan(session: Session, outcomes: Mapping[str, rules.Outcome], claims: Iterable[str]) -> dict[str, Props]:
+    """The row changes that are still to be made, given the rows as last confirmed."""
+    changes: dict[str, Props] = {}
+    for rk, outcome in outcomes.items():
+        props = session.rows[rk].props
+        # A settlement applies to what this owner had claimed; a lapse to what nobody has.
+        if (props["state"] == "firing" and props.get("epoch") == session.epoch) or (
+            outcome.state in ("lapsed", "dead") and rules.needs_claim(props, session.epoch)
+        ):
+            changes[rk] = {"state": outcome.state, **outcome.props}
+    for rk in claims:
+        props = session.rows[rk].props
+        if rk not in changes and rules.needs_claim(props, session.epoch):
+            changes[rk] = rules.claim_props(props, session.epoch)
+    return changes
+
+
+def changed(row: Row, change: Props, etag: str) -> Row:
+    """The row after a confirmed merge."""
+    return Row(row.pk, row.rk, {**row.props, **change}, etag, row.timestamp, row.read_at)
+
+
+def counted(session: Session, changes: Mapping[str, Props]) -> Counts:
+    """The full counts as they will be once `changes` are in."""
+    return rules.tally(str(changes.get(rk, row.props)["state"]) for rk, row in session.rows.items())
+
+
+def rest(session: Session, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[bool]:
+    """Let go until `wake`: the gate first, naming the wake-up, then the index row.
+
+    `sent`: the caller sends the wake-up's message itself. A crash in between leaves the old index row, which repair finds.
+    """
+    key = index_key(session.shard, wake)
+    old = session.held.gate.index or session.named
+    while True:
+        gate = replace(session.held.gate, state="resting", index=key, counts=counted(session, {}))
+        answer = yield Write(EVENTS, session.shard, (merge_gate(gate, session.held.etag),))
+        if isinstance(answer, Applied):
+            session.held = Held(gate, answer.etags[0])
+            break
+        if not (yield from refence(session)):
+            return False
+        if session.held.gate.state == "resting":
+            break
+    yield from refile(session, old, key, wake, retries_only=retries_only, sent=sent)
+    return True
+
+
+def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[None]:
+    """Move the index row to the wake-up's minute; within the same minute, change it in place. At no instant is there none."""
+    partition = index_partition(session.shard)
+    props: Props = {
+        "state": "sent" if sent else "resting",
+        "wake": wake,
+        "retries": retries_only,
+        "bucket": bucket_of(session),
+        "tenant": shard_tenant(session.shard),
+    }
+    if old != key:
+        answer = yield Write(SHARDS, partition, (Delete(old, ANY), Insert(key, props)))
+        if isinstance(answer, Applied):
+            return
+    first = old == key
+    while True:
+        # "Not there" is no success: a crash may have left the index behind the gate. Look for the wake-up's own row, and make it only
+        # while the shard still rests as this session left it.
+        if not first:
+            gate = yield from read_gate(session.shard)
+            if gate is None or gate.etag != session.held.etag:
+                return
+        first = False
+        present: Row | None = yield Get(SHARDS, partition, key)
+        answer = yield Write(SHARDS, partition, (Insert(key, props) if present is None else Merge(key, props, present.etag),))
+        if isinstance(answer, Applied):
+            break
+    for stale in {old, session.named} - {key}:
+        left: Row | None = yield Get(SHARDS, partition, stale)
+        if left is not None:
+            # On its ETag: a delete that travels for long must not hit a row of the same minute that a later owner files. If it is lost,
+            # the row left over costs one message.
+            yield Write(SHARDS, partition, (Delete(stale, left.etag),))
+
+
+def bucket_of(session: Session) -> str:
+    """The minute of the shard's earliest event: what lists and the ledger file it under. An empty shard has that of its index row."""
+    dues = [int(row.props["due"]) for row in session.rows.values()]
+    return minute_text(min(dues)) if dues else session.named.partition(":")[0]
+
+
+def finish(session: Session, entry: Props) -> Steps[bool]:
+    """Nothing is open any more: gate done, then the ledger row, then the index rows. `entry` is the ledger row without the counts."""
+    while True:
+        gate = replace(session.held.gate, state="done", counts=counted(session, {}))
+        answer = yield Write(EVENTS, session.shard, (merge_gate(gate, session.held.etag),))
+        if isinstance(answer, Applied):
+            session.held = Held(gate, answer.etags[0])
+            break
+        if not (yield from refence(session)):
+            return False
+        if session.held.gate.state == "done":
+            break
+    yield from close(session.shard, session.held.gate, bucket_of(session), entry, session.named)
+    return True
+
+
+def close(shard: str, gate: Gate, bucket: str, entry: Props, named: str) -> Steps[None]:
+    """What follows a done gate; repeated, harmlessly, by whoever meets one. The ledger first: what is not in it is in the index."""
+    props: Props = {**entry, "shard": shard, **dict(zip(gate.counts._fields, gate.counts, strict=True))}
+    while not isinstance((yield Write(LEDGER, shard_tenant(shard), (Upsert(f"{bucket}:{shard}", props),))), Applied):
+        pass
+    for key in {named, gate.index} - {""}:
+        while not isinstance((yield Write(SHARDS, index_partition(shard), (Delete(key, ANY),))), Applied | Refused):
+            pass
+
+
+def claimed(session: Session, started: Iterable[str]) -> list[str]:
+    """Rows whose claim by this session is in the store and whose delivery has not been started, the earliest due first."""
+    known = set(started)
+    ready = [
+        row
+        for row in session.rows.values()
+        if row.props["state"] == "firing" and row.props.get("epoch") == session.epoch and row.rk not in known
+    ]
+    return [row.rk for row in sorted(ready, key=lambda row: int(row.props["due"]))]
+
+
+def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props]) -> Steps[None]:
+    """A done gate was met: repeat what follows it, unless nothing is left in the index."""
+    row = yield from read_gate(shard)
+    if row is None:
+        return
+    gate = parse_gate(row.props)
+    left = []
+    for key in {named, gate.index} - {""}:
+        left.append((yield Get(SHARDS, index_partition(shard), key)))
+    if not any(left):
+        return
+    rows: list[Row] = yield Load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
+    bucket = bucket_of(Session(shard, "", Held(gate, row.etag), named, {each.rk: each for each in rows}))
+    yield from close(shard, gate, bucket, entry(rows), named)

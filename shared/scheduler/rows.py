@@ -1,0 +1,167 @@
+"""Event rows: from what was sent in, and back to what is shown."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from ..clock import Millis, to_text
+from ..durations import format_duration
+from ..storage.ports import Props, Row
+from ..tenants.model import Retry
+from .keys import digest, shard_tenant
+from .model import EventIn
+from .rules import HISTORY, RetryPolicy
+
+CHUNK = 16_000
+"""Characters of payload text per property: at most 32,000 UTF-16 units, under the store's 32K."""
+OVERHEAD = 500
+"""Bytes of an encoded row besides the payload, rounded up."""
+ERROR_LENGTH = 500
+
+
+@dataclass(slots=True)
+class NewEvent:
+    """An event on its way in. `size`: bytes of its encoded row, about."""
+
+    props: Props
+    due: Millis
+    size: int
+    id: str | None = None
+    hash: str = ""
+
+
+def body_props(body: bytes) -> Props:
+    """The payload's JSON text, cut to fit string properties."""
+    text = body.decode()
+    if len(text) <= CHUNK:
+        return {"body": text}
+    parts = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
+    return {"body" if number == 0 else f"body{number}": part for number, part in enumerate(parts)}
+
+
+def body_of(props: Mapping[str, Any]) -> bytes:
+    """The payload's JSON as it was sent."""
+    text = str(props["body"])
+    number = 1
+    while f"body{number}" in props:
+        text += str(props[f"body{number}"])
+        number += 1
+    return text.encode()
+
+
+def encoded_size(body: bytes) -> int:
+    """About how many bytes the row takes in a batch: JSON inside JSON escapes quotes and backslashes."""
+    return len(body) + body.count(b'"') + body.count(b"\\") + OVERHEAD
+
+
+def content_hash(event: EventIn, body: bytes) -> str:
+    """Equal for equal content as sent: sorted members, `delay` as delay, defaults not filled in."""
+    content = event.model_dump(exclude_unset=True, exclude={"id", "payload"})
+    canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS) + canonical_json(body)
+    return hashlib.sha256(canonical).hexdigest()[:32]
+
+
+def canonical_json(body: bytes) -> bytes:
+    """The same bytes for the same JSON value, however it was spelled."""
+    return orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
+
+
+def new_event(event: EventIn, body: bytes, now: Millis) -> NewEvent:
+    """The row of an accepted event, all but its id when the client chose none."""
+    due = event.due if event.due is not None else now + (event.delay or 0)
+    size = encoded_size(body)
+    props: Props = {"state": "scheduled", "due": due, "created": now, "channel": event.channel, "size": size, **body_props(body)}
+    if event.expires is not None:
+        props["expires"] = event.expires
+    if event.retry is not None:
+        props["retry"] = orjson.dumps(event.retry.model_dump(exclude_none=True, mode="python")).decode()
+    if event.labels:
+        props["labels"] = orjson.dumps(event.labels).decode()
+    if event.id is None:
+        return NewEvent(props, due, size)
+    props["id"] = event.id
+    return NewEvent(props, due, size, event.id, content_hash(event, body))
+
+
+def policy_of(tenant: Retry, override: str | None) -> RetryPolicy:
+    """The tenant's retry policy, with what the event changes of it."""
+    return _policy(tenant.attempts, tenant.first, tenant.max, tenant.within, override or "")
+
+
+@lru_cache(maxsize=1024)
+def _policy(attempts: int, first: Millis, longest: Millis, within: Millis, override: str) -> RetryPolicy:
+    changed = orjson.loads(override) if override else {}
+    return RetryPolicy(
+        changed.get("attempts", attempts), changed.get("first", first), changed.get("max", longest), changed.get("within", within)
+    )
+
+
+def history_of(props: Mapping[str, Any]) -> list[list[Any]]:
+    """The attempts so far: [at, outcome, status, error, took_ms] each."""
+    found: list[list[Any]] = orjson.loads(str(props["history"])) if "history" in props else []
+    return found
+
+
+def with_attempt(props: Mapping[str, Any], at: Millis, outcome: str, status: int | None, error: str | None, took: int) -> str:
+    """The history with one attempt more: the last 20, errors cut at 500 characters."""
+    entry = [at, outcome, status, error[:ERROR_LENGTH] if error else None, took]
+    return orjson.dumps([*history_of(props), entry][-HISTORY:]).decode()
+
+
+def etag_of_row(row: Row) -> str:
+    """The representation's ETag: changes whenever the row does, or the event lives elsewhere."""
+    return f'"{digest(row.pk, row.rk, row.etag).hex()}"'
+
+
+def shown_state(props: Mapping[str, Any]) -> str:
+    """The state users see: a move under way is still scheduled."""
+    state = str(props["state"])
+    return "scheduled" if state == "moving" else state
+
+
+def representation(row: Row) -> dict[str, Any]:
+    """The event as it stands, ready for orjson; the payload goes through untouched."""
+    props = row.props
+    state = shown_state(props)
+    due = props["target_due"] if props["state"] == "moving" else props["due"]
+    shown: dict[str, Any] = {
+        "id": props["id"],
+        "tenant": shard_tenant(row.pk),
+        "state": state,
+        "due": to_text(int(due)),
+        "created": to_text(int(props["created"])),
+        "channel": props["channel"],
+        "payload": orjson.Fragment(body_of(props)),
+        "attempts": [_attempt(entry) for entry in history_of(props)],
+    }
+    if "expires" in props:
+        shown["expires"] = format_duration(int(props["expires"]))
+    if "retry" in props:
+        given = orjson.loads(str(props["retry"]))
+        shown["retry"] = {name: value if name == "attempts" else format_duration(value) for name, value in given.items()}
+    if "labels" in props:
+        shown["labels"] = orjson.Fragment(str(props["labels"]))
+    if state == "retrying":
+        shown["next_attempt"] = to_text(int(props["next"]))
+    if state == "delivered":
+        shown["delivered_at"] = to_text(int(props["ended"]))
+        shown["late_ms"] = props["late"]
+    if state == "dead" and "error" in props:
+        shown["error"] = props["error"]
+    return shown
+
+
+def _attempt(entry: list[Any]) -> dict[str, Any]:
+    at, outcome, status, error, took = entry
+    shown: dict[str, Any] = {"at": to_text(at), "outcome": outcome, "took_ms": took}
+    if status is not None:
+        shown["status"] = status
+    if error is not None:
+        shown["error"] = error
+    return shown

@@ -1,0 +1,270 @@
+"""The writer: gathers events that arrive together into few transactions, in shards of its own.
+
+All single requests that arrive while a shard's transaction is under way go into the next one (group commit). One transaction is in
+flight per shard; different shards are written side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..clock import Clock, Millis
+from ..errors import StorageError, Unavailable
+from ..ids import Ids
+from ..settings import Settings
+from ..storage.ports import Row
+from .keys import Address, event_row, minute_start, minute_text, server_id, shard_key
+from .protocol.dispatch import ShardMessage, queue_for
+from .protocol.effects import Driver, Send, Steps
+from .protocol.ingest import Entry, Known, OpenShard, append, file_shard, register_id
+from .rows import NewEvent
+from .rules import DISPATCH_AHEAD, WAKE_EARLY, opens_at
+
+log = logging.getLogger(__name__)
+
+GROUP = 99
+"""Events in one transaction; the gate is the hundredth row."""
+GROUP_BYTES = 3 * 1024 * 1024
+GROUP_WAIT = 0.003
+"""Seconds the first of a group waits for others."""
+NEAR_FILL = 0.1
+"""Seconds a shard that is due at once stays open for more: long enough for a batch, too short to matter."""
+OPEN_SHARDS = 512
+"""Most shards kept open; older ones are forgotten, which costs nothing but a new shard."""
+IN_FLIGHT = 16
+TRIES = 20
+
+
+class Stored(NamedTuple):
+    """The event is in the store. `existing`: it was there before, under the same id; `same`: with the same content."""
+
+    address: Address
+    id: str
+    existing: Row | None = None
+    same: bool = True
+
+
+class Sink:
+    """Waits for several entries to be settled, each by its number."""
+
+    def __init__(self, count: int) -> None:
+        self.results: list[bool | StorageError] = [False] * count
+        self._left = count
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settle(self, number: int, result: bool | StorageError) -> None:
+        self.results[number] = result
+        self._left -= 1
+        if self._left == 0 and not self._done.done():
+            self._done.set_result(None)
+
+    async def wait(self) -> list[bool | StorageError]:
+        await self._done
+        return self.results
+
+
+class Pending(NamedTuple):
+    entry: Entry
+    sink: Sink
+    number: int
+
+
+@dataclass(slots=True, eq=False)
+class Filling:
+    """A shard under this writer's pen."""
+
+    opened: OpenShard
+    bucket: Millis
+    pending: deque[Pending] = field(default_factory=deque)
+    task: asyncio.Task[None] | None = None
+    filed: asyncio.Task[None] | None = None
+    announced: bool = False
+    closed: bool = False
+
+
+class Writer:
+    """Stores events. One per process; belongs to one event loop."""
+
+    def __init__(self, driver: Driver, clock: Clock, ids: Ids, settings: Settings) -> None:
+        self._driver, self._clock, self._ids, self._settings = driver, clock, ids, settings
+        self._open: dict[tuple[str, Millis], list[Filling]] = {}
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+
+    async def store(self, tenant: str, events: Sequence[NewEvent]) -> list[Stored | StorageError]:
+        """Store events, each on its own terms: a failure of one says nothing of the others. In the order given."""
+        results: list[Stored | StorageError | None] = [None] * len(events)
+        todo = sorted(range(len(events)), key=lambda number: events[number].due)
+        for _ in range(TRIES):
+            if not todo:
+                break
+            todo = await self._round(tenant, events, todo, results)
+        unstored = Unavailable("no shard stayed open for the event; try again")
+        return [result if result is not None else unstored for result in results]
+
+    async def _round(
+        self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]
+    ) -> list[int]:
+        """Place and write what is to do; returns what must go into another shard."""
+        places = [(number, *self._place(tenant, events[number])) for number in todo]
+        named = [place for place in places if events[place[0]].id is not None]
+        if named:
+            await asyncio.gather(*(self._name(tenant, events[number], filling, row, number, results) for number, filling, row in named))
+            places = [place for place in places if results[place[0]] is None]
+        if not places:
+            return []
+        sink = Sink(len(places))
+        for at, (number, filling, row) in enumerate(places):
+            event = events[number]
+            if event.id is None:
+                event.props["id"] = server_id(filling.opened.shard, row)
+            filling.pending.append(Pending(Entry(row, event.props, event.size), sink, at))
+            if filling.task is None:
+                filling.task = asyncio.create_task(self._fill(tenant, filling))
+        again = []
+        for (number, filling, row), result in zip(places, await sink.wait(), strict=True):
+            if result is True:
+                results[number] = Stored(Address(filling.opened.shard, row), str(events[number].props["id"]))
+            elif isinstance(result, StorageError):
+                results[number] = result
+            else:
+                again.append(number)
+        return again
+
+    async def _name(
+        self, tenant: str, event: NewEvent, filling: Filling, row: str, number: int, results: list[Stored | StorageError | None]
+    ) -> None:
+        """Tie a client's id to the place; when it is taken, the result is the event that has it."""
+        assert event.id is not None
+        try:
+            await self._filed(filling)
+            here = Address(filling.opened.shard, row)
+            async with self._in_flight:
+                known = await self._driver.drive(register_id(tenant, event.id, event.hash, here))
+        except StorageError as error:
+            results[number] = error
+            return
+        if isinstance(known, Known):
+            results[number] = Stored(Address(known.row.pk, known.row.rk), event.id, known.row, known.hash == event.hash)
+
+    def _place(self, tenant: str, event: NewEvent) -> tuple[Filling, str]:
+        """A place in an open shard of the event's bucket, or in a new one."""
+        now = self._clock.now()
+        due = max(event.due, now)
+        key = (tenant, minute_start(due))
+        fillings = self._open.setdefault(key, [])
+        for filling in fillings:
+            if self._fits(filling, event, due, now):
+                break
+        else:
+            fillings[:] = [each for each in fillings if not (each.closed or each.opened.lost)]
+            # Never before its time: what is due earlier than the wake-up opens another shard.
+            wake = opens_at(event.due, now)
+            filling = Filling(OpenShard(shard_key(tenant, self._ids.name()), self._ids.name(), wake), key[1])
+            fillings.append(filling)
+            self._open[key] = self._open.pop(key)
+            self._forget(now)
+        opened = filling.opened
+        row = event_row(opened.next_number)
+        opened.next_number += 1
+        opened.bytes += event.size
+        return filling, row
+
+    def _fits(self, filling: Filling, event: NewEvent, due: Millis, now: Millis) -> bool:
+        opened = filling.opened
+        return (
+            not filling.closed
+            and not opened.lost
+            and opened.wake <= due
+            and opened.next_number < self._settings.shard_events
+            and opened.bytes + event.size <= self._settings.shard_bytes
+            and (not filling.announced or now < opened.wake - WAKE_EARLY)
+        )
+
+    def _forget(self, now: Millis) -> None:
+        """Bound what is kept: buckets whose owners have come, then the oldest."""
+        for key in [key for key in self._open if key[1] + 60_000 < now]:
+            del self._open[key]
+        while len(self._open) > OPEN_SHARDS:
+            del self._open[next(iter(self._open))]
+
+    async def _filed(self, filling: Filling) -> None:
+        """The index row is in: from now on nothing stored in the shard can be overlooked."""
+        if filling.filed is None:
+            filling.filed = asyncio.create_task(self._driver.drive(self._file(filling)))
+        await asyncio.shield(filling.filed)
+
+    def _file(self, filling: Filling) -> Steps[None]:
+        opened = filling.opened
+        near = opened.wake <= self._clock.now() + DISPATCH_AHEAD
+        yield from file_shard(opened.shard, opened.wake, filling.bucket, sent=near)
+
+    async def _fill(self, tenant: str, filling: Filling) -> None:
+        """Write what is pending, group by group, until nothing is."""
+        started = self._clock.monotonic()
+        try:
+            await self._filed(filling)
+            while filling.pending:
+                if len(filling.pending) < GROUP and not filling.closed:
+                    await self._clock.sleep(GROUP_WAIT)
+                await self._write(filling)
+                if self._urgent(filling) and self._clock.monotonic() - started > NEAR_FILL:
+                    filling.closed = True
+                if not filling.announced and not self._urgent(filling):
+                    await self._announce(filling)
+            if not filling.announced:
+                filling.closed = filling.closed or self._urgent(filling)
+                await self._announce(filling)
+        except StorageError as error:
+            filling.closed = True
+            while filling.pending:
+                pending = filling.pending.popleft()
+                pending.sink.settle(pending.number, error)
+        finally:
+            filling.task = None
+            if filling.pending:
+                filling.task = asyncio.create_task(self._fill(tenant, filling))
+
+    def _urgent(self, filling: Filling) -> bool:
+        """Whether an owner is to come as soon as it is told."""
+        return filling.opened.wake - WAKE_EARLY <= self._clock.now()
+
+    async def _write(self, filling: Filling) -> None:
+        group: list[Pending] = []
+        size = 0
+        while filling.pending and len(group) < GROUP and (not group or size + filling.pending[0].entry.size <= GROUP_BYTES):
+            group.append(filling.pending.popleft())
+            size += group[-1].entry.size
+        try:
+            if filling.opened.lost:
+                stored: frozenset[str] = frozenset()
+            else:
+                async with self._in_flight:
+                    stored = (await self._driver.drive(append(filling.opened, [each.entry for each in group]))).stored
+        except StorageError as error:
+            for each in group:
+                each.sink.settle(each.number, error)
+            raise
+        for each in group:
+            each.sink.settle(each.number, each.entry.row in stored)
+
+    async def _announce(self, filling: Filling) -> None:
+        """Send the message of a shard that is due before the sweep can be relied on; the sweep sends the others'."""
+        filling.announced = True
+        opened = filling.opened
+        if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
+            message = ShardMessage(opened.shard, opened.index)
+            await self._driver.drive(_send(message, max(0, opened.wake - WAKE_EARLY)))
+
+    def open_shards(self) -> int:
+        """How many shards are kept open, for metrics and tests."""
+        return sum(len(fillings) for fillings in self._open.values())
+
+
+def _send(message: ShardMessage, at: Millis) -> Steps[None]:
+    if not (yield Send(queue_for(retries_only=False), message.text(), at)):
+        log.info("Shard %s waits for the sweep", message.shard, extra={"action": "announce_unsent", "minute": minute_text(at)})

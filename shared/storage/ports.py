@@ -1,0 +1,187 @@
+"""Ports of the storage: what the domain may ask of tables and queues.
+
+One adapter speaks to Azure (`azure_tables`, `azure_queues`), one twin lives in memory (`memory`); the suite in
+tests/conformance holds both to the same behaviour.
+
+A write answers a value: `Applied`, or `Refused` with the position of the first operation that did not hold. It raises
+`OutcomeUnknown` when the answer was lost (the write may be applied, now or later), `Unavailable` when it certainly was not
+applied and the bounded retries are used up, `Rejected` when it can never be applied. Adapters retry reads freely, and writes
+only where nothing can have been applied (429, connection refused): an ambiguous write is never sent again behind the back of
+the protocol that issued it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+from ..clock import Millis
+
+type Value = str | int | float | bool
+"""What a property may hold. Integers are stored as Edm.Int64 whatever their size; times are stored as integer milliseconds."""
+
+type Props = dict[str, Value]
+
+ANY = "*"
+"""ETag that matches whatever is there, as long as something is."""
+
+MAX_EGT_ROWS = 100
+MAX_EGT_BYTES = 4 * 1024 * 1024
+MAX_ENTITY_BYTES = 1024 * 1024
+MAX_STRING_UNITS = 32 * 1024
+"""UTF-16 units in one string property (64 KiB)."""
+MAX_PAGE = 1000
+MAX_MESSAGE_BYTES = 48 * 1024
+"""Raw bytes of one queue message; 64 KiB once base64-encoded."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One stored entity as read. `timestamp` is the service's last-write time; `read_at` the answer's `Date` (1 s steps)."""
+
+    pk: str
+    rk: str
+    props: Props
+    etag: str
+    timestamp: Millis
+    read_at: Millis
+
+
+class Insert(NamedTuple):
+    """Create; refused with `exists`."""
+
+    rk: str
+    props: Props
+
+
+class Merge(NamedTuple):
+    """Set the given properties, keep the others; refused with `missing` or `changed`."""
+
+    rk: str
+    props: Props
+    etag: str
+
+
+class Replace(NamedTuple):
+    """Set exactly the given properties; refused with `missing` or `changed`."""
+
+    rk: str
+    props: Props
+    etag: str
+
+
+class Upsert(NamedTuple):
+    """Create or replace, whatever is there."""
+
+    rk: str
+    props: Props
+
+
+class Delete(NamedTuple):
+    """Remove; refused with `missing` or `changed`."""
+
+    rk: str
+    etag: str
+
+
+type Op = Insert | Merge | Replace | Upsert | Delete
+
+type Reason = Literal["exists", "missing", "changed"]
+
+
+class Applied(NamedTuple):
+    """All operations were applied, at once. `etags` by position ('' for a delete)."""
+
+    etags: list[str]
+
+
+class Refused(NamedTuple):
+    """Nothing was applied: the operation at position `at` is the first whose condition did not hold."""
+
+    at: int
+    reason: Reason
+
+
+class Page(NamedTuple):
+    """Rows in key order, the cursor of the next page or None, and the answer's `Date`."""
+
+    rows: list[Row]
+    next: str | None
+    read_at: Millis
+
+
+class Where(NamedTuple):
+    """A condition on a property that the store evaluates. Rows without the property do not match.
+
+    Compare a property with the type it is stored as: what other types give differs between stores. Strings compare by UTF-16
+    unit.
+    """
+
+    prop: str
+    op: Literal["eq", "ne", "lt", "le", "gt", "ge"]
+    value: Value
+
+
+class Tables(Protocol):
+    """Rows in named tables; every call works within one partition."""
+
+    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+        """The row, or None."""
+
+    async def query(
+        self,
+        table: str,
+        pk: str,
+        *,
+        first: str = "",
+        end: str | None = None,
+        where: Sequence[Where] = (),
+        select: Sequence[str] | None = None,
+        limit: int = MAX_PAGE,
+        cursor: str | None = None,
+    ) -> Page:
+        """One page of the partition: `first` <= row key < `end`. A page may be short, even empty, with `next` set."""
+
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+        """Apply all of `ops` (1 to 100, distinct row keys) in one transaction, or none."""
+
+    async def ensure(self, tables: Sequence[str]) -> None:
+        """Create the tables that are missing."""
+
+    async def close(self) -> None:
+        """Release connections."""
+
+
+@dataclass(slots=True)
+class Message:
+    """A message taken from a queue; hidden from others until its lease ends."""
+
+    id: str
+    receipt: str
+    text: str
+    dequeue_count: int
+    inserted: Millis
+    meta: dict[str, str] = field(default_factory=dict)
+
+
+class Queues(Protocol):
+    """Named queues: at least once, in no order. Text travels base64-encoded."""
+
+    async def send(self, queue: str, text: str, *, visible_in: float = 0.0) -> None:
+        """Put a message that never expires, visible after `visible_in` seconds (0 to 7 days)."""
+
+    async def receive(self, queue: str, *, limit: int = 32, lease: float = 600.0) -> list[Message]:
+        """Take up to `limit` (32) visible messages, hidden for `lease` seconds."""
+
+    async def delete(self, queue: str, message: Message) -> bool:
+        """Remove a message that was taken; False when its lease was lost."""
+
+    async def length(self, queue: str) -> int:
+        """About how many messages there are, hidden ones included."""
+
+    async def ensure(self, queues: Sequence[str]) -> None:
+        """Create the queues that are missing."""
+
+    async def close(self) -> None:
+        """Release connections."""

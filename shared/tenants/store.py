@@ -1,0 +1,184 @@
+"""The directory of tenants: cached reads for the hot paths, verbs for the admins.
+
+`TenantDirectory` is what the rest of Tocsin knows: `key`, `tenant` and `target` are cached reads; `put`, `get`, `delete` and `list` are
+the verbs of tenants, `keys` and `channels` hold the others. Every write is conditional.
+
+How old an answer may be, on instances other than the one that made the change: a key 5 s, a tenant 5 s, a channel 1 s, and what did
+not exist 1 s. So a revoked key works for 5 s more at most.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+
+from ..channels.ports import Target
+from ..clock import Clock
+from ..errors import Problem
+from ..settings import LOCAL_SIGNING_KEY, Settings
+from ..storage.names import TENANTS
+from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Tables
+from ..web.etag import check_if_match, etag_of
+from ..web.problem import conflict, not_found
+from . import rows, rules
+from .cache import Cached
+from .channels import Channels
+from .keys import Keys
+from .model import BOOTSTRAP, NAME, HttpChannel, KeyIn, KeyRecord, Tenant, TenantOut
+from .rows import Home, StoredKey
+
+KEY_TTL = 5.0
+TENANT_TTL = 5.0
+CHANNEL_TTL = 1.0
+MISSING_TTL = 1.0
+"""Seconds an answer is used again."""
+CACHE_SIZE = 10_000
+"""Most entries per kind."""
+
+
+class TenantDirectory:
+    """Tenants, their keys and channels. One per process; belongs to one event loop."""
+
+    def __init__(self, tables: Tables, clock: Clock, settings: Settings, *, entropy: Callable[[int], bytes] = secrets.token_bytes) -> None:
+        self._tables, self._clock, self._entropy = tables, clock, entropy
+        admin = settings.admin_key
+        self._admin = rules.digest_of(admin.get_secret_value()) if admin and admin.get_secret_value() else None
+        self._homes = Cached(self._read_home, clock, ttl=TENANT_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
+        self._keys = Cached(self._read_key, clock, ttl=KEY_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
+        self._targets = Cached(self._read_target, clock, ttl=CHANNEL_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
+        signing = settings.signing_key.get_secret_value() if settings.signing_key else LOCAL_SIGNING_KEY
+        self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy)
+        """Keys: issue, list, revoke."""
+        self.channels = Channels(tables, clock, self.home, self._drop_target, signing, settings.egress_names)
+        """Channels: put, get, list, delete, rotate, pause."""
+
+    async def key(self, token: str) -> KeyRecord | None:
+        """Who holds this key, or None. Raises `StorageError`."""
+        digest = rules.digest_of(token)
+        if self._admin is not None and hmac.compare_digest(digest, self._admin):
+            return BOOTSTRAP
+        stored = await self._keys.get(digest)
+        if stored is None:
+            return None
+        home = await self._homes.get(stored.record.tenant)
+        return stored.record if home is not None and home.uid == stored.uid else None
+
+    async def tenant(self, name: str) -> Tenant | None:
+        """The tenant's settings, at most 5 s old, or None. Raises `StorageError`."""
+        home = await self._homes.get(name)
+        return home.spec if home is not None else None
+
+    async def target(self, tenant: str, channel: str) -> Target | None:
+        """The channel with its secrets and pause, at most 1 s old, or None. Raises `StorageError`."""
+        return await self._targets.get((tenant, channel))
+
+    async def home(self, name: str) -> Home:
+        """The tenant as it is stored now; raises 404."""
+        home = await self._stored(name)
+        if home is None or home.deleting:
+            raise not_found("tenant")
+        return home
+
+    async def get(self, name: str) -> tuple[TenantOut, str]:
+        """The tenant as it is stored now, and its entity tag; raises 404."""
+        home = await self.home(name)
+        return shown(home), etag_of(home.etag)
+
+    async def put(self, name: str, spec: Tenant, headers: Mapping[str, str] | None = None) -> tuple[TenantOut, str, bool]:
+        """Create the tenant or replace its settings; the third value is True when it is new. Honours `If-Match` in `headers`."""
+        body = spec.model_dump_json()
+        for _ in range(rows.ATTEMPTS):
+            home = await self._stored(name)
+            if home is not None and home.deleting:
+                await self._finish_delete(home)
+                home = None
+            check_if_match(headers or {}, etag_of(home.etag) if home else None)
+            op: Insert | Replace
+            if home is None:
+                uid = self._entropy(8).hex()
+                op = Insert(name, {"body": body, "uid": uid, "created": self._clock.now(), "deleting": False})
+            else:
+                op = Replace(name, {"body": body, "uid": home.uid, "created": home.created, "deleting": False}, home.etag)
+            written = await rows.write_one(self._tables, rows.PK_TENANTS, op)
+            self._homes.drop(name)
+            if isinstance(written, Applied):
+                created = op.props["created"]
+                out = TenantOut(name=name, created=int(created), **spec.__dict__)
+                return out, etag_of(written.etags[0]), home is None
+        raise contended()
+
+    async def delete(self, name: str, headers: Mapping[str, str] | None = None) -> None:
+        """Remove the tenant, its keys and its channels; raises 404. Nobody gets in any more once the tenant is marked, which is first."""
+        for _ in range(rows.ATTEMPTS):
+            home = await self._stored(name)
+            if home is None:
+                raise not_found("tenant")
+            if not home.deleting:
+                check_if_match(headers or {}, etag_of(home.etag))
+                marked = await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(name, {"deleting": True}, home.etag)])
+                self._homes.drop(name)
+                if not isinstance(marked, Applied):
+                    continue
+            # A deletion that was cut short is simply finished.
+            await self._finish_delete(home)
+            return
+        raise contended()
+
+    async def list(self, limit: int, after: str = "") -> tuple[list[TenantOut], str | None]:
+        """Tenants by name beyond `after`, and the name to go on after."""
+        found, more = await rows.listed(self._tables, rows.PK_TENANTS, "", after, limit)
+        homes = [rows.home_of(row) for row in found]
+        return [shown(home) for home in homes if not home.deleting], more
+
+    async def _finish_delete(self, home: Home) -> None:
+        await self.keys.delete_all(home)
+        await self.channels.delete_all(home)
+        row = await self._tables.get(TENANTS, rows.PK_TENANTS, home.name)
+        # Only this incarnation: another instance may have finished, and the name may be in use again.
+        if row is not None and (now := rows.home_of(row)).uid == home.uid and now.deleting:
+            await self._tables.write(TENANTS, rows.PK_TENANTS, [Delete(home.name, row.etag)])
+        self._homes.drop(home.name)
+
+    async def _stored(self, name: str) -> Home | None:
+        if not NAME.fullmatch(name):
+            return None
+        row = await self._tables.get(TENANTS, rows.PK_TENANTS, name)
+        return rows.home_of(row) if row is not None else None
+
+    async def _read_home(self, name: str) -> Home | None:
+        home = await self._stored(name)
+        return None if home is None or home.deleting else home
+
+    async def _read_key(self, digest: str) -> StoredKey | None:
+        row = await self._tables.get(TENANTS, rows.of_key(digest), digest)
+        if row is None or not hmac.compare_digest(row.rk, digest):
+            return None
+        return rows.key_of(row)
+
+    async def _read_target(self, at: tuple[str, str]) -> Target | None:
+        home = await self._homes.get(at[0])
+        return await self.channels.read_target(home, at[1]) if home is not None and NAME.fullmatch(at[1]) else None
+
+    def _drop_target(self, tenant: str, channel: str) -> None:
+        self._targets.drop((tenant, channel))
+
+
+def shown(home: Home) -> TenantOut:
+    """The tenant as answered."""
+    return TenantOut(name=home.name, created=home.created, **home.spec.__dict__)
+
+
+def contended() -> Problem:
+    """409 after every try met somebody else's change."""
+    return conflict("changed-meanwhile", "others keep changing this; read it again and decide")
+
+
+async def seed_local(directory: TenantDirectory, settings: Settings) -> None:
+    """The local default: tenant `demo`, key `local-demo-key` (events, fleets), channel `default` to the receiver. Safe to repeat."""
+    if not settings.local:
+        return
+    if await directory.tenant("demo") is None:
+        await directory.put("demo", Tenant())
+    await directory.keys.plant("demo", "local-demo-key", KeyIn(scopes=["events", "fleets"], note="the local default"))
+    await directory.channels.plant("demo", "default", HttpChannel(type="http", url=settings.receiver))

@@ -1,0 +1,38 @@
+"""From the route table to functions of the Functions host: `app.register_functions(bind(routes, get_app))`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import azure.functions as func
+
+from .routes import Route, Routes
+from .serve import GetApp, Request, serve
+
+type HttpFunction = Callable[[func.HttpRequest], Awaitable[func.HttpResponse]]
+
+
+def bind(routes: Routes, get_app: GetApp) -> func.Blueprint:
+    """One function per route. Raises ValueError for an ambiguous table.
+
+    `get_app` is awaited on every call and should keep what it made: it runs inside the worker's loop, so it may open aio clients.
+    """
+    routes.check()
+    blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
+    for route in routes:
+        handler = blueprint.route(route.template, methods=[route.method], auth_level=func.AuthLevel.ANONYMOUS)(_function(route, get_app))
+        blueprint.function_name(route.name)(handler)
+    return blueprint
+
+
+def _function(route: Route, get_app: GetApp) -> HttpFunction:
+    async def handler(req: func.HttpRequest) -> func.HttpResponse:
+        request = Request(req.method, req.url, req.headers, req.params, req.route_params, req.get_body())
+        status, headers, body = await serve(route, get_app, request)
+        return func.HttpResponse(body, status_code=status, headers=headers)
+
+    # By hand, since functools.wraps would show the worker another signature and break indexing.
+    handler.__name__ = route.name
+    handler.__qualname__ = route.name
+    handler.__doc__ = route.summary
+    return handler

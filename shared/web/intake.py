@@ -1,0 +1,215 @@
+"""What comes in: query strings and bodies, read strictly and answered precisely when they are wrong.
+
+Rules, in the order they are applied to a body: 411 chunked without a length (the platform delivers such bodies empty), 413 too
+long, 400 empty, 415 not the media type or not UTF-8, 400 `malformed-json` (NaN, Infinity, numbers beyond a double, invalid UTF-8,
+lone surrogates and control characters included), 422 nested deeper than 64, 422 not what the model says. Of a member given
+twice the last counts. Nothing is coerced: "1" is not a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from json import JSONDecoder
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from ..errors import Problem
+from .problem import invalid, invalid_all
+
+MAX_DEPTH = 64
+"""Levels of arrays and objects a body may nest, its outermost included."""
+MAX_ERRORS = 20
+"""Most faults told at once."""
+MAX_POINTER = 256
+"""Longest pointer told, in characters: a member's name may be as long as the body."""
+MAX_PARAMETERS = 32
+
+type Loc = tuple[int | str, ...]
+
+# Only where values end matters, so numbers are not converted (and Python's limit on digits does not apply).
+_scan = JSONDecoder(parse_float=len, parse_int=len).scan_once  # type: ignore[attr-defined]
+
+
+def read_query(url: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The query parameters of `url`; `given` (what the host parsed) counts only when the URL comes without its query.
+
+    The host drops empty values and joins repeated ones; the URL still shows both, so that both can be refused.
+    """
+    _, mark, text = url.partition("?")
+    if not mark:
+        return dict(given)
+    try:
+        pairs = parse_qsl(text.partition("#")[0], keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS)
+    except ValueError:
+        raise invalid("?", f"not a query of at most {MAX_PARAMETERS} parameters in UTF-8") from None
+    query = dict(pairs)
+    if len(query) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise invalid_all((f"?{name[:MAX_POINTER]}", "given more than once") for name in query if names.count(name) > 1)
+    return query
+
+
+def parse_query[T](adapter: TypeAdapter[T], query: Mapping[str, str]) -> T:
+    """The query model of `query`. Raises 422 with `?name` pointers."""
+    try:
+        return adapter.validate_strings(query)
+    except ValidationError as failure:
+        raise invalid_all((_cut("?" + str(error["loc"][0] if error["loc"] else "")), _words(error)) for error in _errors(failure)) from None
+
+
+def media_type(headers: Mapping[str, str], taken: Sequence[str]) -> str:
+    """The body's media type without parameters, lower-case, if it is one of `taken` and UTF-8; raises 415 otherwise.
+
+    `application/json` in `taken` stands for `application/*+json` too.
+    """
+    text = headers.get("content-type", "")
+    encoding = headers.get("content-encoding")
+    if text in taken and encoding is None:
+        return text
+    kind, *parameters = (part.strip() for part in text.lower().split(";"))
+    json_like = kind.startswith("application/") and kind.endswith("+json") and "application/json" in taken
+    if kind not in taken and not json_like:
+        raise Problem(415, "unsupported-media-type", f"the body must be {' or '.join(taken)}")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
+            raise Problem(415, "unsupported-media-type", "the body must be in UTF-8")
+    if encoding is not None and encoding.strip().lower() not in ("", "identity"):
+        raise Problem(415, "unsupported-media-type", "the body must not be compressed")
+    return kind
+
+
+def check_length(headers: Mapping[str, str], raw: bytes, limit: int) -> None:
+    """Raise 411 for a body sent without a length, and 413 for one over `limit` bytes."""
+    if "transfer-encoding" in headers and "content-length" not in headers:
+        raise Problem(411, "length-required", "send the body with Content-Length; chunked bodies are not taken")
+    if len(raw) > limit:
+        raise Problem(413, "content-too-large", f"the body is over {limit} bytes")
+
+
+def parse_json[T](adapter: TypeAdapter[T], raw: bytes) -> T:
+    """`raw` as what `adapter` describes. Raises 400 or 422.
+
+    Two parsers on purpose: orjson refuses what pydantic's lets through (NaN, 1e999), pydantic keeps whole numbers of any size.
+    Both together take 1.5 us for 500 bytes.
+    """
+    document = load_json(raw)
+    try:
+        return adapter.validator.validate_json(raw, strict=True)  # type: ignore[no-any-return]
+    except ValidationError as failure:
+        raise content_problem(failure, document) from None
+
+
+def load_json(raw: bytes) -> Any:
+    """The document in `raw`; raises 400 unless it is JSON, 422 when it is too deep."""
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError as failure:
+        if "depth limit" in failure.msg:
+            raise _too_deep("") from None
+        # orjson's sentences name positions and kinds, never what was sent.
+        raise Problem(400, "malformed-json", f"the body is not JSON: {failure.msg} at character {failure.pos}") from None
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
+        _check_depth(document)
+    return document
+
+
+def content_problem(failure: ValidationError, document: Any) -> Problem:
+    """422 that tells where `document` is not what was asked for. Nothing of the document but member names is repeated."""
+    return invalid_all((pointer_of(_loc(error), error["type"], document), _words(error)) for error in _errors(failure))
+
+
+def pointer_of(loc: Loc, kind: str, document: Any) -> str:
+    """The JSON Pointer of pydantic's `loc` within `document`.
+
+    pydantic's path also names what is not in the document (the branch of a union, the wrapper of a validator), so each part counts
+    only if it leads somewhere, or is the member that is missing.
+    """
+    pointer = ""
+    here: Any = document
+    for at, part in enumerate(loc):
+        inside = part in here if isinstance(here, dict) else isinstance(here, list) and isinstance(part, int) and 0 <= part < len(here)
+        if inside:
+            here = here[part]
+        elif kind not in ("missing", "union_tag_not_found") or at != len(loc) - 1:
+            continue
+        pointer += "/" + str(part).replace("~", "~0").replace("/", "~1")
+    return _cut(pointer)
+
+
+def member(raw: bytes, name: str) -> bytes | None:
+    """The bytes of top-level member `name` exactly as sent, or None. `raw` must hold a valid JSON object.
+
+    For what must come back as it was sent: parsing and writing again would change 1e2, 1.0 and whole numbers beyond 64 bits.
+    """
+    text = raw.decode()
+    found: bytes | None = None
+    at = _after_space(text, text.index("{") + 1)
+    while text[at] == '"':
+        key, at = _scan(text, at)
+        start = _after_space(text, text.index(":", at) + 1)
+        _, end = _scan(text, start)
+        if key == name:
+            found = text[start:end].encode()
+        at = _after_space(text, end)
+        if text[at] != ",":
+            break
+        at = _after_space(text, at + 1)
+    return found
+
+
+def _after_space(text: str, at: int) -> int:
+    while text[at] in " \t\n\r":
+        at += 1
+    return at
+
+
+def _check_depth(document: Any) -> None:
+    """Raise 422 at the first top-level member that goes deeper than MAX_DEPTH, counting the document as level 1."""
+    members = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    for name, value in members:
+        level, depth = [value] if isinstance(value, dict | list) else [], 1
+        while level:
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise _too_deep(_cut("/" + str(name).replace("~", "~0").replace("/", "~1")))
+            below: list[Any] = []
+            for container in level:
+                inside = container.values() if type(container) is dict else container
+                below += [value for value in inside if type(value) is dict or type(value) is list]
+            level = below
+
+
+def _too_deep(pointer: str) -> Problem:
+    return invalid(pointer, f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _cut(pointer: str) -> str:
+    return pointer if len(pointer) <= MAX_POINTER else pointer[: MAX_POINTER - 1] + "\u2026"
+
+
+def _errors(failure: ValidationError) -> list[Any]:
+    return failure.errors(include_url=False, include_input=False)[:MAX_ERRORS]
+
+
+def _loc(error: Any) -> Loc:
+    loc: Loc = error["loc"]
+    if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        # The fault is the member that chooses the branch; pydantic names the object around it.
+        return (*loc, error["ctx"]["discriminator"].strip("'"))
+    return loc
+
+
+def _words(error: Any) -> str:
+    kind, message = error["type"], str(error["msg"])
+    if kind == "extra_forbidden":
+        return "unknown"
+    if kind in ("missing", "union_tag_not_found"):
+        return "required"
+    if kind == "union_tag_invalid":
+        # pydantic's sentence repeats the tag that was sent.
+        return f"must be one of {error['ctx']['expected_tags']}"
+    return message.removeprefix("Value error, ").removeprefix("Assertion failed, ")

@@ -1,0 +1,352 @@
+"""The OpenAPI 3.1 document, made from the route table and its models, so that it cannot say anything else than the code does.
+
+Besides what a route declares, each operation lists what the layer itself may answer for such a route: the same conditions as in
+`serve.admit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, Field, TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
+
+from ..durations import format_duration
+from ..tenants.model import Name
+from . import templates
+from .problem import CONTENT_TYPE
+from .routes import Answer, Call, Content, Route, Routes
+
+TITLE = "Tocsin"
+VERSION = "1.0.0"
+_REF = "#/components/schemas/{model}"
+_TYPE = "https://tocsin.dev/problems/"
+
+_BOUNDS: dict[str, str] = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+_REASONS = {
+    200: "OK",
+    201: "Created",
+    202: "Accepted",
+    204: "Done; no content",
+    400: "No JSON, or no body",
+    401: "No key, or not a valid one",
+    403: "The key may not do this",
+    404: "There is no such thing, or it is not yours",
+    409: "Conflict with the state it is in",
+    411: "Body without a length",
+    412: "Changed since the representation that If-Match names",
+    413: "Body too large",
+    415: "Not a media type that is taken",
+    422: "Well-formed, but not valid; `errors` says where",
+    429: "Over a limit; come back later",
+    500: "Unexpected failure",
+    503: "Storage does not answer; try again",
+}
+
+
+class FieldError(BaseModel):
+    """One fault and where it is."""
+
+    pointer: str = Field(description="JSON Pointer into the body; `?name`: query parameter; `{name}`: path; `@name`: header.")
+    detail: str
+
+
+class ProblemOut(BaseModel):
+    """An RFC 9457 problem document. `type` ends in the problem's code."""
+
+    type: str = Field(examples=[_TYPE + "not-found"])
+    title: str
+    status: int
+    detail: str
+    instance: str | None = Field(default=None, description="The path of the call.")
+    errors: list[FieldError] | None = None
+
+
+def build(routes: Routes) -> dict[str, Any]:
+    """The document, as JSON-able data."""
+    schemas = _Schemas(routes)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in sorted(routes, key=lambda route: (route.template, route.method)):
+        paths.setdefault("/api" + templates.plain(route.template), {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": TITLE,
+            "version": VERSION,
+            "description": "Coordination for fleets of machines: timed events, leases, turns, maintenance.",
+            "license": {"name": "Proprietary", "identifier": "LicenseRef-Proprietary"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": tag} for tag in sorted({route.tag for route in routes if route.tag})],
+        "paths": paths,
+        "components": {
+            "schemas": _used(paths, schemas.components),
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key of a tenant, or the admin key."}},
+            "headers": {
+                "ETag": {"description": "Entity tag of the representation.", "schema": {"type": "string"}},
+                "Location": {"description": "Path of what was made.", "schema": {"type": "string"}},
+                "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}},
+                "WWW-Authenticate": {"schema": {"type": "string"}},
+            },
+        },
+    }
+
+
+def register(routes: Routes) -> None:
+    """Add `GET /api/openapi.json`, which describes all routes in the table, itself included."""
+    made: list[Answer] = []
+
+    @routes.route(
+        "GET",
+        "openapi.json",
+        name="openapi_json",
+        answers={200: dict[str, Any]},
+        summary="This document",
+        standalone=True,
+        tag="operations",
+    )
+    async def openapi(call: Call[None]) -> Answer:
+        if not made:
+            from .serve import encode
+
+            made.append(Answer(200, encode(build(routes)), {"cache-control": "max-age=300"}))
+        return made[0]
+
+
+class _Schemas:
+    """JSON Schemas of everything the routes name, under their components' names."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._adapters: dict[tuple[int, JsonSchemaMode], TypeAdapter[Any]] = {}
+        # Keeps the types alive, for their identities are the keys.
+        self._kinds: list[Any] = []
+        self._add(ProblemOut, "serialization")
+        self._add(Name, "validation")
+        for route in routes:
+            for kind, mode in _kinds(route):
+                self._add(kind, mode)
+        inputs = [(key, key[1], adapter) for key, adapter in self._adapters.items()]
+        found, rest = TypeAdapter.json_schemas(inputs, ref_template=_REF)
+        self._found: dict[Any, Any] = {key: _tidy(schema) for (key, _), schema in found.items()}
+        self.components: dict[str, Any] = _tidy(rest.get("$defs", {}))
+
+    def _add(self, kind: Any, mode: JsonSchemaMode) -> None:
+        if (id(kind), mode) not in self._adapters:
+            self._kinds.append(kind)
+            self._adapters[id(kind), mode] = TypeAdapter(kind)
+
+    def of(self, kind: Any, mode: JsonSchemaMode) -> dict[str, Any]:
+        """The schema of a type that was added."""
+        found: dict[str, Any] = self._found[id(kind), mode]
+        return found
+
+    def inline(self, kind: Any, mode: JsonSchemaMode) -> dict[str, Any]:
+        """The same, with a reference followed."""
+        schema = self.of(kind, mode)
+        followed: dict[str, Any] = self.components[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+        return followed
+
+
+def _kinds(route: Route) -> Iterator[tuple[Any, JsonSchemaMode]]:
+    if (shape := route.shape if route.shape is not None else route.body) not in (None, bytes):
+        yield shape, "validation"
+    yield route.query, "validation"
+    for kind in route.params.values():
+        yield kind, "validation"
+    for answer in route.answers.values():
+        if isinstance(answer, Content):
+            if answer.shape is not None:
+                yield answer.shape, "serialization"
+        elif not _codes(answer) and answer is not None:
+            yield answer, "serialization"
+
+
+def _codes(answer: Any) -> tuple[str, ...]:
+    if isinstance(answer, str):
+        return (answer,)
+    return answer if isinstance(answer, tuple) and all(isinstance(code, str) for code in answer) else ()
+
+
+def _tidy(schema: Any) -> Any:
+    """Drop pydantic's generated titles, and write the defaults of durations as they are spelled outside."""
+    if isinstance(schema, list):
+        return [_tidy(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out: dict[str, Any] = {}
+    for given, part in schema.items():
+        if given == "title" and isinstance(part, str):
+            continue
+        # What pydantic writes of a bound that stands behind a validator.
+        name = _BOUNDS.get(given, given)
+        if name == "properties":
+            out[name] = {member: _tidy(inner) for member, inner in part.items()}
+        elif name in ("default", "examples", "const", "enum"):
+            out[name] = part
+        else:
+            out[name] = _tidy(part)
+    if out.get("type") == "string" and isinstance(out.get("default"), int):
+        default = out.pop("default")
+        if out.get("format") == "duration":
+            out["default"] = format_duration(default)
+    return out
+
+
+def _used(paths: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    """The components that the paths lead to: query models, for one, are taken apart into parameters."""
+    found: set[str] = set()
+    left: list[Any] = [paths]
+    while left:
+        part = left.pop()
+        if isinstance(part, list):
+            left += part
+        elif isinstance(part, dict):
+            left += part.values()
+            name = str(part.get("$ref", "")).removeprefix("#/components/schemas/")
+            if name in components and name not in found:
+                found.add(name)
+                left.append(components[name])
+    return {name: schema for name, schema in components.items() if name in found}
+
+
+def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
+    out: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
+    if route.description:
+        out["description"] = route.description
+    if route.tag:
+        out["tags"] = [route.tag]
+    out["security"] = [{"key": sorted(route.scopes)}] if route.scopes else []
+    if parameters := [*_path(route, schemas), *_query(route, schemas), *_headers(route)]:
+        out["parameters"] = parameters
+    if route.takes_body:
+        out["requestBody"] = {"required": not route.body_optional, "content": _content(route, schemas)}
+    out["responses"] = _responses(route, schemas)
+    return out
+
+
+def _path(route: Route, schemas: _Schemas) -> Iterator[dict[str, Any]]:
+    for segment in templates.parse(route.template):
+        if segment.name is None:
+            continue
+        schema: dict[str, Any] = {"type": "string", "minLength": 1}
+        if segment.name in route.params:
+            schema = schemas.of(route.params[segment.name], "validation")
+        elif segment.kind == "int":
+            schema = {"type": "integer", "format": "int32"}
+        elif segment.kind == "guid":
+            schema = {"type": "string", "format": "uuid"}
+        yield {"name": segment.name, "in": "path", "required": True, "schema": schema}
+
+
+def _query(route: Route, schemas: _Schemas) -> Iterator[dict[str, Any]]:
+    if route.of_tenant:
+        told = "The tenant an admin key acts for; not for other keys."
+        yield {"name": "tenant", "in": "query", "required": False, "description": told, "schema": schemas.of(Name, "validation")}
+    model = schemas.inline(route.query, "validation")
+    for name, schema in model.get("properties", {}).items():
+        schema = dict(schema)
+        description = schema.pop("description", None)
+        choices = schema.get("anyOf", [])
+        if {"type": "null"} in choices:
+            # A query cannot spell null: it is what a parameter left out means.
+            kept = [choice for choice in choices if choice != {"type": "null"}]
+            rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+            schema = {**rest, **(kept[0] if len(kept) == 1 else {"anyOf": kept})}
+            description = description or schema.pop("description", None)
+        parameter = {"name": name, "in": "query", "required": name in model.get("required", []), "schema": schema}
+        yield parameter | ({"description": description} if description else {})
+
+
+def _headers(route: Route) -> Iterator[dict[str, Any]]:
+    if route.if_match:
+        told = "Only if the representation still has this entity tag."
+        schema = {"type": "string", "examples": ['"6nX0b2kq"', "*"]}
+        yield {"name": "If-Match", "in": "header", "required": False, "description": told, "schema": schema}
+
+
+def _content(route: Route, schemas: _Schemas) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    shape = route.shape if route.shape is not None else route.body
+    for media in route.media:
+        json = media == "application/json" and shape is not bytes
+        out[media] = {"schema": schemas.of(shape, "validation") if json else {"type": "string"}}
+        if json and route.examples:
+            out[media]["examples"] = {name: {"value": value} for name, value in route.examples.items()}
+    return out
+
+
+def _own_codes(route: Route) -> Iterator[tuple[int, str]]:
+    """What the layer answers by itself."""
+    if route.scopes:
+        yield 401, "unauthenticated"
+        yield 403, "missing-scope"
+    if route.of_tenant:
+        yield 403, "not-your-tenant"
+        yield 404, "not-found"
+    if templates.names(route.template):
+        yield 404, "not-found"
+    if route.takes_body:
+        if not route.body_optional:
+            yield 400, "empty-body"
+        if route.reads_json:
+            yield 400, "malformed-json"
+        yield 411, "length-required"
+        yield 413, "content-too-large"
+        yield 415, "unsupported-media-type"
+    if route.if_match:
+        yield 412, "precondition-failed"
+    # Every route refuses query parameters it does not know.
+    yield 422, "invalid-content"
+    yield 500, "internal-error"
+    if not route.standalone:
+        yield 503, "storage-unavailable"
+
+
+def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
+    codes: dict[int, list[str]] = {}
+    out: dict[str, Any] = {}
+    for status, code in _own_codes(route):
+        codes.setdefault(status, []).append(code)
+    for status, answer in route.answers.items():
+        if own := _codes(answer):
+            codes.setdefault(status, []).extend(own)
+        else:
+            codes.pop(status, None)
+            out[str(status)] = _answer(route, status, answer, schemas)
+    for status, found in codes.items():
+        out[str(status)] = _problem(status, list(dict.fromkeys(found)))
+    return dict(sorted(out.items()))
+
+
+def _answer(route: Route, status: int, answer: Any, schemas: _Schemas) -> dict[str, Any]:
+    out: dict[str, Any] = {"description": _REASONS.get(status, "Answer")}
+    headers: dict[str, Any] = {}
+    if status == 201:
+        headers["Location"] = {"$ref": "#/components/headers/Location"}
+    if status in (200, 201) and route.tagged:
+        headers["ETag"] = {"$ref": "#/components/headers/ETag"}
+    if status in (429, 503):
+        headers["Retry-After"] = {"$ref": "#/components/headers/Retry-After"}
+    if headers:
+        out["headers"] = headers
+    if isinstance(answer, Content):
+        shape = schemas.of(answer.shape, "serialization") if answer.shape is not None else {}
+        out["content"] = {answer.media: {"schema": shape}}
+    elif answer is not None:
+        out["content"] = {"application/json": {"schema": schemas.of(answer, "serialization")}}
+    return out
+
+
+def _problem(status: int, codes: list[str]) -> dict[str, Any]:
+    names = [_TYPE + code for code in codes]
+    schema = {"allOf": [{"$ref": _REF.format(model="ProblemOut")}], "properties": {"type": {"enum": names}, "status": {"const": status}}}
+    out: dict[str, Any] = {
+        "description": f"{_REASONS.get(status, 'Problem')}: {', '.join(codes)}",
+        "content": {CONTENT_TYPE: {"schema": schema}},
+    }
+    if status in (429, 503):
+        out["headers"] = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}
+    if status == 401:
+        out["headers"] = {"WWW-Authenticate": {"$ref": "#/components/headers/WWW-Authenticate"}}
+    return out

@@ -1,0 +1,82 @@
+"""One suite, two stores: each test that asks for `store` runs on the twin and on Azurite through the real adapters."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from devhost.azurite import Azurite
+from shared.clock import SettableClock, SystemClock
+from shared.storage.azure_queues import AzureQueues
+from shared.storage.azure_tables import AzureTables
+from shared.storage.memory import MemoryQueues, MemoryTables
+from shared.storage.ports import Queues, Tables
+
+_names = itertools.count(1)
+
+
+@dataclass
+class Store:
+    """A store under test. `clock` is the twin's, None for Azurite, which runs on the machine's."""
+
+    tables: Tables
+    queues: Queues
+    clock: SettableClock | None
+    table: str = field(default_factory=lambda: f"Test{os.getpid()}x{next(_names)}")
+    queue: str = field(default_factory=lambda: f"test-{os.getpid()}-{next(_names)}")
+
+    async def until[T](self, look: Callable[[], Awaitable[T]]) -> T:
+        """What `look` gives once it is something; time passes meanwhile, the twin's at once. Fails after 20 s."""
+        for _ in range(400):
+            if found := await look():
+                return found
+            if self.clock is not None:
+                await self.clock.advance(0.05, settle=1)
+            else:
+                await asyncio.sleep(0.05)
+        raise AssertionError("it did not come")
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    """One emulator for the session, on free ports, in memory."""
+    with Azurite(memory=True) as emulator:
+        yield emulator
+
+
+@pytest.fixture
+async def twin() -> AsyncIterator[Store]:
+    """The twin with one table and one queue."""
+    clock = SettableClock()
+    store = Store(MemoryTables(clock), MemoryQueues(clock), clock)
+    await store.tables.ensure([store.table])
+    await store.queues.ensure([store.queue])
+    yield store
+    await store.tables.close()
+    await store.queues.close()
+
+
+@pytest.fixture
+async def emulator(azurite: Azurite) -> AsyncIterator[Store]:
+    """Azurite through the real adapters, with one table and one queue of the test's own."""
+    tables = AzureTables.from_connection_string(azurite.connection_string, SystemClock())
+    queues = AzureQueues.from_connection_string(azurite.connection_string, SystemClock())
+    store = Store(tables, queues, None)
+    await tables.ensure([store.table])
+    await queues.ensure([store.queue])
+    yield store
+    await tables.close()
+    await queues.close()
+
+
+@pytest.fixture(params=["twin", "emulator"])
+def store(request: pytest.FixtureRequest) -> Store:
+    """Each store in turn."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Store)
+    return found

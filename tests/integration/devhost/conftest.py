@@ -1,0 +1,128 @@
+"""Fixtures for the devhost's own tests: processes that are always ended, and waits on conditions with a deadline."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devhost.azurite import ROOT, Azurite
+
+DEADLINE = 20.0  # seconds
+SAMPLE = Path(__file__).parent / "apps" / "sample"
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    """The condition's first true value; AssertionError after the deadline."""
+    ends_at = time.monotonic() + DEADLINE
+    while not (value := condition()):
+        assert time.monotonic() < ends_at, f"still waiting for: {what}"
+        time.sleep(0.02)
+    return value
+
+
+async def eventually(condition: Callable[[], Any], what: str) -> Any:
+    """`wait_until` inside a loop."""
+    ends_at = time.monotonic() + DEADLINE
+    while not (value := condition()):
+        assert time.monotonic() < ends_at, f"still waiting for: {what}"
+        await asyncio.sleep(0.01)
+    return value
+
+
+class Process:
+    """One `python -m devhost`. Its output goes to a file; `meeting` is the folder in which it meets the test."""
+
+    def __init__(self, folder: Path, *arguments: str, app: Path = SAMPLE, **environment: str) -> None:
+        self.meeting = folder
+        self.output = folder / "output.txt"
+        keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        with self.output.open("wb") as file:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "devhost", "--app", str(app), *arguments],
+                cwd=ROOT,
+                env={**keep, "PORT": "0", "RECEIVER_PORT": "0", "SAMPLE_DIR": str(folder), **environment},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def ready(self) -> str:
+        """Waits for the ready line and returns the URL."""
+
+        def line() -> str | None:
+            assert self.popen.poll() is None, self.text
+            return next((part for part in self.text.splitlines() if part.startswith("devhost ready ")), None)
+
+        return str(wait_until(line, "the ready line")).removeprefix("devhost ready ")
+
+    def exit_code(self) -> int:
+        """Waits for the end."""
+        return self.popen.wait(DEADLINE)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.popen.send_signal(number)
+
+    def wait_for_file(self, name: str) -> None:
+        wait_until((self.meeting / name).exists, name)
+
+    def notes(self, name: str) -> list[dict[str, Any]]:
+        """What the app has noted so far."""
+        path = self.meeting / f"{name}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def devhost(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Starts `python -m devhost` with arguments and environment; ends all of them after the test."""
+    started: list[Process] = []
+
+    def start(*arguments: str, **options: Any) -> Process:
+        folder = tmp_path / f"run{len(started)}"
+        folder.mkdir()
+        started.append(Process(folder, *arguments, **options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.popen.poll() is None:
+            process.popen.kill()
+        process.popen.wait()
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """The sample app with a storage and a receiver of its own, shared by tests that only talk to it."""
+    ports = {f"AZURITE_{name}_PORT": "0" for name in ("BLOB", "QUEUE", "TABLE")}
+    process = Process(tmp_path_factory.mktemp("sample"), AZURITE="memory", **ports)
+    try:
+        process.ready()
+        yield process
+        process.signal(signal.SIGTERM)
+        assert process.exit_code() == 0
+    finally:
+        if process.popen.poll() is None:
+            process.popen.kill()
+        process.popen.wait()
+
+
+@pytest.fixture(scope="session")
+def sample_url(sample: Process) -> str:
+    return sample.ready()
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    """Storage in memory for tests that drive parts of the devhost in this process."""
+    with Azurite(memory=True) as running:
+        yield running

@@ -1,0 +1,89 @@
+"""The storage emulator as a child: clear errors, clean ends, no orphans."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from azure.storage.queue.aio import QueueClient
+
+from devhost import azurite as module
+from devhost.azurite import ROOT, Azurite, AzuriteError, PortInUse, find_node
+
+from .conftest import wait_until
+
+
+def alive(pid: int) -> bool:
+    try:
+        # A zombie is dead: nobody may be there to reap an orphan of a test.
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_data_outlives_a_stop_and_stop_may_be_called_twice(tmp_path: Path) -> None:
+    async with Azurite(location=tmp_path) as first:
+        async with QueueClient.from_connection_string(first.connection_string, "kept") as queue:
+            await queue.create_queue()
+            await queue.send_message("here")
+        first.stop()
+        assert first.pid is None
+    ports = {"blob": first.blob, "queue": first.queue, "table": first.table}
+    async with (
+        Azurite(location=tmp_path, **ports) as second,
+        QueueClient.from_connection_string(second.connection_string, "kept") as queue,
+    ):
+        assert [message.content async for message in queue.receive_messages()] == ["here"]
+
+
+def test_stop_without_start_does_nothing() -> None:
+    Azurite(memory=True).stop()
+
+
+def test_port_in_use_is_named_with_the_variable_to_change() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUse, match=rf"port {port} \(Azurite queue\) is already in use.*AZURITE_QUEUE_PORT=<port>"):
+            Azurite(queue=port, memory=True).start()
+
+
+def test_missing_azurite_and_missing_node_point_to_make_setup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "SCRIPT", tmp_path / "nothing.js")
+    with pytest.raises(AzuriteError, match=r"not installed.*make setup"):
+        Azurite(memory=True).start()
+    old = tmp_path / "node"
+    old.write_text("#!/bin/sh\necho v18.1.0\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(AzuriteError, match=r"node 20 or later; found only .*version 18.*make setup"):
+        find_node()
+
+
+def test_failed_start_says_why_and_leaves_no_process(tmp_path: Path) -> None:
+    location = tmp_path / "file"
+    location.write_text("not a folder")
+    broken = Azurite(location=location)
+    with pytest.raises(AzuriteError, match=r"did not start: .*exist"):
+        broken.start()
+    assert broken.pid is None
+
+
+@pytest.mark.parametrize("end", ["kill", "exit"])
+def test_child_ends_with_its_parent(end: str) -> None:
+    script = f"""
+import os, signal, sys
+from devhost.azurite import Azurite
+child = Azurite(memory=True)
+child.start() if {end!r} == "kill" else child.spawn()
+print(child.pid, flush=True)
+if {end!r} == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+os._exit(7)
+"""
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.returncode == (-signal.SIGKILL if end == "kill" else 7), result.stderr
+    pid = int(result.stdout)
+    wait_until(lambda: not alive(pid), "the end of Azurite")

@@ -1,0 +1,259 @@
+"""The plays: who acts, on what, and what may go wrong. The actors here only string production generators together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shared.scheduler import rules
+from shared.scheduler.keys import Address, event_row, parse_address, shard_key
+from shared.scheduler.protocol import changing, dispatch, ingest, owning
+from shared.scheduler.protocol.effects import Get, Send
+from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
+
+from .world import Actor, Budget, Now, Play, Start, Sweep, Until
+
+__all__ = ["PLAYS", "Actor"]
+
+TENANT = "t"
+POLICY = rules.RetryPolicy(attempts=2, first=30_000, longest=30_000, within=86_400_000)
+DUE = 10_000
+type Facts = tuple[tuple[str, Any], ...]
+
+
+def owner(name: str, text: str) -> Any:
+    """`services.firing`, one delivery at a time."""
+    message = dispatch.parse_message(text)
+    session = yield from owning.take(message.shard, message.index, name)
+    if session == "gone":
+        return ()
+    if session == "done":
+        yield from owning.tidy(message.shard, message.index, lambda rows: {})
+        return ()
+    if isinstance(session, owning.Busy):
+        return (("again", text),)
+    if not (yield from owning.load(session)):
+        return ()
+    outcomes: dict[str, rules.Outcome] = {}
+    while True:
+        now = yield Now()
+        todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY)
+        if outcomes or todo.settle or todo.claim:
+            if not (yield from owning.step(session, {**todo.settle, **outcomes}, todo.claim)):
+                return ()
+            outcomes = {}
+            # Nothing is in flight here: every delivery ends before the next step.
+            for rk in owning.claimed(session, ()):
+                props = session.rows[rk].props
+                success = yield Start(session.shard, rk, props["id"], int(props["due"]))
+                outcomes[rk] = settle(props, success, now)
+            continue
+        if todo.finished:
+            yield from owning.finish(session, {})
+            return ()
+        if todo.rest is not None:
+            yield from owning.rest(session, todo.rest, retries_only=True, sent=False)
+            return ()
+        yield Until(todo.look)
+
+
+def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.Outcome:
+    if success:
+        return rules.Outcome("delivered", {})
+    again = rules.after_failure(POLICY, int(props["due"]), int(props["tries"]), now, 1.0, final=False)
+    return rules.Outcome("dead", {}) if again is None else rules.Outcome("retrying", {"next": again})
+
+
+def sweep(now: int) -> Any:
+    rows = yield Sweep()
+    for row in rows:
+        yield from dispatch.dispatch(row, now)
+    return ()
+
+
+def entry(event: str, number: int = 0) -> ingest.Entry:
+    return ingest.Entry(event_row(number), {"id": event, "state": "scheduled", "due": DUE}, 1)
+
+
+def writer(name: str, *events: str, wake: int = 0) -> Any:
+    """Server ids: each event in a batch of its own, a second shard when the first is lost."""
+    facts: Facts = ()
+    opened: ingest.OpenShard | None = None
+    generation = 0
+    for event in events:
+        while True:
+            if opened is None or opened.lost:
+                generation += 1
+                opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", wake)
+                yield from ingest.file_shard(opened.shard, wake, DUE, sent=False)
+            number = opened.next_number
+            opened.next_number += 1
+            stored = yield from ingest.append(opened, [entry(event, number)])
+            if event_row(number) in stored.stored:
+                facts += (("stored", event),)
+                break
+            if generation > 2:
+                return facts
+    return facts
+
+
+def creator(name: str, event: str) -> Any:
+    """A client-chosen id."""
+    for generation in range(1, 4):
+        opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", 0)
+        yield from ingest.file_shard(opened.shard, 0, DUE, sent=False)
+        here = Address(opened.shard, event_row(0))
+        known = yield from ingest.register_id(TENANT, event, "hash", here)
+        if isinstance(known, ingest.Known):
+            return (("stored", event),)
+        stored = yield from ingest.append(opened, [entry(event)])
+        if stored.stored:
+            return (("stored", event),)
+    return ()
+
+
+def canceller(event: str, address: Address) -> Any:
+    answer = yield from changing.cancel(address, 0, "c")
+    return (("cancelled", event),) if isinstance(answer, changing.Done) else ()
+
+
+def id_canceller(event: str) -> Any:
+    named = yield Get(IDS, ingest.id_partition(TENANT, event), event)
+    if named is None:
+        return ()
+    return (yield from canceller(event, parse_address(str(named.props["at"]))))
+
+
+def mover(event: str, address: Address, due: int, nonce: str) -> Any:
+    answer = yield from changing.move(address, due, {}, nonce)
+    return (("moved", (event, due)),) if isinstance(answer, changing.Done) else ()
+
+
+def redriver(shard: str, rows: tuple[str, ...]) -> Any:
+    found = {}
+    for rk in rows:
+        row = yield Get(EVENTS, shard, rk)
+        if row is not None and row.props["state"] == "dead" and not row.props.get("target"):
+            found[rk] = row
+    now = yield Now()
+    if found:
+        yield from changing.redrive(shard, found, now)
+    return tuple(("redriven", rk) for rk in found)
+
+
+def nudger(text: str) -> Any:
+    """Whoever sends the first message of a shard that is due soon."""
+    yield Send("tocsin-shards", text, 0)
+    return ()
+
+
+def always(acked: Any) -> bool:
+    return True
+
+
+def after(*facts: tuple[str, Any]) -> Callable[[Any], bool]:
+    return lambda acked: all(fact in acked for fact in facts)
+
+
+def play(name: str, budget: Budget, starts: dict[str, tuple[str, Callable[[], Any], Callable[[Any], bool]]], **options: Any) -> Play:
+    options.setdefault("due", {"x": frozenset({DUE}), "y": frozenset({DUE})})
+    return Play(name, budget, starts, owner, sweep, **options)
+
+
+A1 = Address(shard_key(TENANT, "a1"), event_row(0))
+B1 = Address(shard_key(TENANT, "b1"), event_row(0))
+
+
+def _dead_shard() -> frozenset[Any]:
+    """A finished shard that holds one dead event."""
+    gate = {"state": "done", "holder": "o0", "epoch": 1, "bytes": 1, "index": f"197001010000:t:{'a1'}"}
+    gate |= {"accepted": 1, "delivered": 0, "retrying": 0, "dead": 1, "lapsed": 0, "cancelled": 0, "moved": 0}
+    row = {"id": "x", "state": "dead", "due": 0, "tries": 2}
+    return frozenset(
+        {
+            ((EVENTS, A1.shard, "gate"), 1, tuple(sorted(gate.items()))),
+            ((EVENTS, A1.shard, A1.row), 1, tuple(sorted(row.items()))),
+            ((LEDGER, TENANT, f"197001010000:{A1.shard}"), 1, (("dead", 1),)),
+        }
+    )
+
+
+def swap() -> tuple[dict[str, str], ...]:
+    """The two creators of one id are interchangeable, with everything named after them."""
+    mapping: dict[str, str] = {"a": "b", "b": "a"}
+    for generation in (1, 2, 3):
+        for one, other in (("a", "b"), ("b", "a")):
+            mine, yours = shard_key(TENANT, f"{one}{generation}"), shard_key(TENANT, f"{other}{generation}")
+            mapping[f"{one}{generation}"] = f"{other}{generation}"
+            mapping[mine] = yours
+            mapping[f"{mine}/{event_row(0)}"] = f"{yours}/{event_row(0)}"
+            mapping[f"197001010000:t:{one}{generation}"] = f"197001010000:t:{other}{generation}"
+            mapping[f"197001010000:{mine}"] = f"197001010000:{yours}"
+            text = dispatch.ShardMessage(mine, f"197001010000:t:{one}{generation}").text()
+            mapping[text] = dispatch.ShardMessage(yours, f"197001010000:t:{other}{generation}").text()
+    return (mapping,)
+
+
+def _plays() -> dict[str, Callable[[int], Play]]:
+    """Each play takes a level: 0 for the quick runs, 1 for the exhaustive ones."""
+    return {
+        "ingest": lambda level: play(
+            "ingest", Budget(lost=1 + level, crash=1, owners=2, sweeps=1, double=level), {"a": ("writer", lambda: writer("a", "x", "y"), always)}
+        ),
+        "cancel": lambda level: play(
+            "cancel",
+            Budget(lost=1, crash=1, suspect=1, owners=2, sweeps=2, fail=level),
+            {
+                "a": ("writer", lambda: writer("a", "x"), always),
+                "c": ("user", lambda: canceller("x", A1), after(("stored", "x"))),
+            },
+        ),
+        "owners": lambda level: play(
+            "owners",
+            Budget(lost=1, crash=1, suspect=1, double=1, fail=1, owners=3, sweeps=1 + level),
+            {"a": ("writer", lambda: writer("a", "x"), always)},
+            times=(DUE,),
+        ),
+        "retry": lambda level: play(
+            "retry",
+            Budget(lost=1, crash=level, suspect=1, fail=1, owners=3, sweeps=2),
+            {
+                "a": ("writer", lambda: writer("a", "x"), always),
+                "c": ("user", lambda: canceller("x", A1), after(("started", "x"))),
+            },
+            times=(DUE, 80_000),
+        ),
+        "creators": lambda level: play(
+            "creators",
+            Budget(lost=1, crash=1, owners=1 + level, sweeps=1),
+            {"a": ("writer", lambda: creator("a", "x"), always), "b": ("writer", lambda: creator("b", "x"), always)},
+            symmetry=swap(),
+            times=(DUE,),
+        ),
+        "move": lambda level: play(
+            "move",
+            Budget(lost=1, crash=1, owners=2, sweeps=1 + level),
+            {
+                "a": ("writer", lambda: writer("a", "x"), always),
+                "m": ("writer", lambda: mover("x", A1, 80_000, "m"), after(("stored", "x"))),
+                "c": ("user", lambda: canceller("x", A1), after(("began", "m"))),
+            },
+            due={"x": frozenset({DUE, 80_000})},
+            times=(0, DUE, 80_000),
+        ),
+        "redrive": lambda level: play(
+            "redrive",
+            Budget(lost=1, crash=1, owners=2, sweeps=1 + level),
+            {
+                "r": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
+                "s": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
+            },
+            stored=_dead_shard(),
+            times=(DUE,),
+            due={"x": frozenset({0})},
+        ),
+    }
+
+
+PLAYS = _plays()
+_ = (SHARDS,)

@@ -1,0 +1,442 @@
+"""The world of the shard protocol: a store that judges, messages, a clock, faults within a budget, and machines that run production code.
+
+Faults: any write's answer may be lost, while the request stays under way and may be applied at any later time, or never; any machine may
+crash between two effects; messages may be doubled or lost; an owner that is alive may be suspected dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from shared.scheduler import rules
+from shared.scheduler.keys import GATE
+from shared.scheduler.protocol.effects import LOST, Get, Load, Send, Write
+from shared.scheduler.protocol.gate import COUNTS
+from shared.storage.names import EVENTS, IDS, SHARDS
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Replace, Row, Upsert
+
+from .checker import Violation
+from .machine import Machines, freeze
+
+type Cell = tuple[str, str, str]
+LIVE = frozenset({"scheduled", "firing", "retrying"})
+
+
+class Now(NamedTuple):
+    """Read the clock."""
+
+
+class Until(NamedTuple):
+    """Wait for the clock to reach `at`."""
+
+    at: int
+
+
+class Start(NamedTuple):
+    """Start a delivery the owner believes it may start, not before `due`; resumed with True when the target took it."""
+
+    shard: str
+    row: str
+    event: str
+    due: int
+
+
+class Sweep(NamedTuple):
+    """Read the whole index; resumed with a list of rows."""
+
+
+class Actor(NamedTuple):
+    name: str
+    kind: str
+    machine: int
+
+
+class Budget(NamedTuple):
+    """What may still go wrong, and how many spontaneous starts are left."""
+
+    lost: int = 0
+    crash: int = 0
+    double: int = 0
+    drop: int = 0
+    suspect: int = 0
+    fail: int = 0
+    owners: int = 2
+    sweeps: int = 1
+
+
+class State(NamedTuple):
+    now: int
+    store: frozenset[tuple[Cell, int, tuple[tuple[str, Any], ...] | None]]
+    actors: tuple[Actor, ...]
+    messages: frozenset[str]
+    limbo: frozenset[tuple[str, Hashable]]
+    """Requests under way whose answer nobody waits for: by whom, and the frozen write."""
+    acked: frozenset[tuple[str, Any]]
+    owners: int
+    budget: Budget
+
+
+@dataclass(slots=True)
+class Play:
+    """Who takes part. `starts`: actor name -> (kind, generator maker, guard on the acknowledgements)."""
+
+    name: str
+    budget: Budget
+    starts: dict[str, tuple[str, Callable[[], Any], Callable[[frozenset[tuple[str, Any]]], bool]]]
+    owner: Callable[[str, str], Any]
+    sweep: Callable[[int], Any]
+    times: tuple[int, ...] = (0, 10_000)
+    symmetry: tuple[dict[str, str], ...] = ()
+    stored: frozenset[tuple[Cell, int, tuple[tuple[str, Any], ...] | None]] = frozenset()
+    due: dict[str, frozenset[int]] = field(default_factory=dict)
+    """Times at which each event may legitimately fire; an acknowledged move leaves only the new one."""
+    live_limit: int = 1
+
+
+class World:
+    """The model that the checker explores."""
+
+    def __init__(self, play: Play) -> None:
+        self.play, self.machines = play, Machines()
+        self._good: set[Hashable] = set()
+        self._renamed: dict[tuple[int, Hashable], Hashable] = {}
+        self._late: dict[Hashable, Write] = {}
+        self.recover = True
+
+    # -- states
+
+    def initial(self) -> State:
+        state = State(self.play.times[0], self.play.stored, (), frozenset(), frozenset(), frozenset(), 0, self.play.budget)
+        return self._started(state)
+
+    def _started(self, state: State) -> State:
+        """Bring in the actors whose guard has come true."""
+        for name, (kind, make, guard) in self.play.starts.items():
+            if ("began", name) not in state.acked and guard(state.acked):
+                number = self.machines.spawn((kind, name), make)
+                state = state._replace(
+                    acked=state.acked | {("began", name)}, actors=tuple(sorted((*state.actors, Actor(name, kind, number))))
+                )
+        return state
+
+    def key(self, state: State) -> Hashable:
+        if not self.play.symmetry:
+            return state
+        image = state._replace(actors=tuple((a.name, a.kind, self.machines[a.machine].frozen) for a in state.actors))  # type: ignore[arg-type]
+        images = [image, *(self._rename(mapping, number, image) for number, mapping in enumerate(self.play.symmetry))]
+        return min(hash(self._unordered(each)) for each in images)
+
+    @staticmethod
+    def _unordered(image: Any) -> Hashable:
+        return (*image[:2], frozenset(image[2]), *image[3:])
+
+    def _rename(self, mapping: dict[str, str], number: int, value: Any) -> Any:
+        if isinstance(value, str):
+            return mapping.get(value, value)
+        if not isinstance(value, tuple | frozenset):
+            return value
+        key = (number, value)
+        if key not in self._renamed:
+            parts = [self._rename(mapping, number, item) for item in value]
+            self._renamed[key] = frozenset(parts) if isinstance(value, frozenset) else tuple(parts)
+        return self._renamed[key]
+
+    # -- steps
+
+    def successors(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
+        yield from self._calm(state)
+        budget = state.budget
+        for actor in state.actors:
+            effect = self.machines[actor.machine].effect
+            if isinstance(effect, Write) and budget.lost:
+                yield f"{actor.name}: {describe(effect)} -> answer lost", lambda a=actor: self._lose(state, a)
+            if isinstance(effect, Send) and budget.drop:
+                yield f"{actor.name}: message lost", lambda a=actor: self._spend(self._resume(state, a, True), "drop")
+            if isinstance(effect, Start) and budget.fail and state.now >= effect.due:
+                yield f"{actor.name}: delivers {effect.event}: fails", lambda a=actor: self._spend(self._deliver(state, a, False), "fail")
+            if isinstance(effect, Get) and effect.rk == GATE and budget.suspect and self._alive(state, effect):
+                yield f"{actor.name}: takes the living owner for dead", lambda a=actor: self._spend(self._look(state, a, old=True), "suspect")
+            if budget.crash and actor.kind != "user":
+                yield f"{actor.name}: crashes", lambda a=actor: self._crash(state, a)
+        for late in state.limbo:
+            yield f"late request of {late[0]} arrives: {describe(self._late[late[1]])}", lambda w=late: self._arrive(state, w)
+        if budget.double and budget.owners:
+            for text in state.messages:
+                yield f"a doubled message starts o{state.owners + 1}", lambda t=text: self._spend(self._receive(state, t, keep=True), "double")
+
+    def _calm(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
+        """Steps without a fault."""
+        later = [at for at in self.play.times if at > state.now]
+        if later:
+            yield f"the clock shows {later[0]}", lambda: state._replace(now=later[0])
+        for actor in state.actors:
+            effect = self.machines[actor.machine].effect
+            if isinstance(effect, Write):
+                yield f"{actor.name}: {describe(effect)}", lambda a=actor: self._write(state, a)
+            elif isinstance(effect, Send):
+                yield f"{actor.name}: sends a message", lambda a=actor: self._send(state, a)
+            elif isinstance(effect, Start):
+                if state.now >= effect.due:
+                    yield f"{actor.name}: delivers {effect.event}", lambda a=actor: self._deliver(state, a, True)
+            elif isinstance(effect, Until):
+                if state.now >= effect.at:
+                    yield f"{actor.name}: wakes", lambda a=actor: self._resume(state, a, None)
+            else:
+                yield f"{actor.name}: reads {describe(effect)}", lambda a=actor: self._look(state, a)
+        if state.budget.owners:
+            for text in state.messages:
+                yield f"a message starts o{state.owners + 1}", lambda t=text: self._receive(state, t)
+        if state.budget.sweeps and not any(actor.kind == "sweep" for actor in state.actors):
+            yield "the sweep starts", lambda: self._sweep(state)
+
+    def _spend(self, state: State, what: str) -> State:
+        return state._replace(budget=state.budget._replace(**{what: getattr(state.budget, what) - 1}))
+
+    def _sweep(self, state: State) -> State:
+        number = self.machines.spawn(("sweep", state.now), lambda: self.play.sweep(state.now))
+        return self._spend(state._replace(actors=tuple(sorted((*state.actors, Actor("sweep", "sweep", number))))), "sweeps")
+
+    def _receive(self, state: State, text: str, *, keep: bool = False) -> State:
+        name = f"o{state.owners + 1}"
+        number = self.machines.spawn(("owner", name, text), lambda: self.play.owner(name, text))
+        messages = state.messages if keep else state.messages - {text}
+        actors = tuple(sorted((*state.actors, Actor(name, "owner", number))))
+        return self._spend(state._replace(actors=actors, messages=messages, owners=state.owners + 1), "owners")
+
+    def _crash(self, state: State, actor: Actor) -> State:
+        effect = self.machines[actor.machine].effect
+        state = self._spend(state._replace(actors=tuple(a for a in state.actors if a != actor)), "crash")
+        if isinstance(effect, Write):
+            state = self._under_way(state, actor, effect)
+        return self._pruned(state)
+
+    def _under_way(self, state: State, actor: Actor, effect: Write) -> State:
+        frozen = freeze(effect)
+        self._late[frozen] = effect
+        return state._replace(limbo=state.limbo | {(actor.name, frozen)})
+
+    def _resume(self, state: State, actor: Actor, answer: Any) -> State:
+        number = self.machines.resume(actor.machine, answer)
+        rest = [a for a in state.actors if a != actor]
+        snapshot = self.machines[number]
+        acked = state.acked
+        messages = state.messages
+        if snapshot.ended:
+            for fact in snapshot.result or ():
+                if fact[0] == "again":
+                    messages = messages | {fact[1]}
+                else:
+                    acked = acked | {fact}
+        else:
+            rest.append(Actor(actor.name, actor.kind, number))
+        state = state._replace(actors=tuple(sorted(rest)), acked=acked, messages=messages)
+        if not snapshot.ended and isinstance(snapshot.effect, Now):
+            return self._resume(state, Actor(actor.name, actor.kind, number), state.now)
+        return self._started(state) if snapshot.ended else state
+
+    def _look(self, state: State, actor: Actor, *, old: bool = False) -> State:
+        effect = self.machines[actor.machine].effect
+        if isinstance(effect, Now):
+            return self._resume(state, actor, state.now)
+        cells = {cell: (version, props) for cell, version, props in state.store if props is not None}
+        if isinstance(effect, Get):
+            found = cells.get((effect.table, effect.pk, effect.rk))
+            old = old or (effect.rk == GATE and not self._alive(state, effect))
+            answer: Any = None if found is None else row_of((effect.table, effect.pk, effect.rk), found, old)
+        else:
+            table, pk, first, end = (SHARDS, None, "", "~") if isinstance(effect, Sweep) else effect
+            answer = [
+                row_of(cell, found, False)
+                for cell, found in sorted(cells.items())
+                if cell[0] == table and pk in (None, cell[1]) and first <= cell[2] < end
+            ]
+        return self._resume(state, actor, answer)
+
+    def _alive(self, state: State, effect: Get) -> bool:
+        """Whether the holder of the gate that is read still runs."""
+        for cell, _, props in state.store:
+            if cell == (effect.table, effect.pk, GATE) and props is not None:
+                holder = dict(props)["holder"]
+                return any(actor.name == holder for actor in state.actors)
+        return False
+
+    def _send(self, state: State, actor: Actor) -> State:
+        effect: Send = self.machines[actor.machine].effect
+        return self._resume(state._replace(messages=state.messages | {effect.text}), actor, True)
+
+    def _deliver(self, state: State, actor: Actor, success: bool) -> State:
+        effect: Start = self.machines[actor.machine].effect
+        event = effect.event
+        if ("cancelled", event) in state.acked:
+            raise Violation(f"P2: {actor.name} starts {event} after its cancel was acknowledged")
+        moved = {fact[1][1] for fact in state.acked if fact[0] == "moved" and fact[1][0] == event}
+        if state.now < min(moved or self.play.due[event]):
+            raise Violation(f"{actor.name} starts {event} early")
+        state = state._replace(acked=state.acked | {("started", event)})
+        return self._resume(state, actor, success)
+
+    def _lose(self, state: State, actor: Actor) -> State:
+        effect = self.machines[actor.machine].effect
+        state = self._under_way(state, actor, effect)
+        return self._pruned(self._spend(self._resume(state, actor, LOST), "lost"))
+
+    def _arrive(self, state: State, late: tuple[str, Hashable]) -> State:
+        state, _ = self._apply(state._replace(limbo=state.limbo - {late}), late[0], self._late[late[1]])
+        return state
+
+    def _write(self, state: State, actor: Actor) -> State:
+        state, answer = self._apply(state, actor.name, self.machines[actor.machine].effect)
+        return self._resume(state, actor, answer)
+
+    def _apply(self, state: State, who: str, write: Write) -> tuple[State, Applied | Refused]:
+        """What a table does with a transaction."""
+        cells = {cell: (version, props) for cell, version, props in state.store}
+        etags = []
+        for at, op in enumerate(write.ops):
+            cell = (write.table, write.pk, op.rk)
+            version, props = cells.get(cell, (0, None))
+            if isinstance(op, Insert):
+                if props is not None:
+                    return state, Refused(at, "exists")
+            elif not isinstance(op, Upsert):
+                if props is None:
+                    return state, Refused(at, "missing")
+                if op.etag not in (ANY, str(version)):
+                    return state, Refused(at, "changed")
+            if isinstance(op, Delete):
+                cells[cell] = (version + 1, None)
+                etags.append("")
+                continue
+            merged = {**dict(props or ()), **op.props} if isinstance(op, Merge) else dict(op.props)
+            self._judge(cells, who, cell, dict(props or ()), merged)
+            cells[cell] = (version + 1, tuple(sorted(merged.items())))
+            etags.append(str(version + 1))
+        after = state._replace(store=frozenset((cell, *found) for cell, found in cells.items()))
+        self._live(after)
+        return self._pruned(after), Applied(etags)
+
+    def _judge(self, cells: dict[Cell, Any], who: str, cell: Cell, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """P5 and P3, at the moment of the write."""
+        table, shard, rk = cell
+        if table != EVENTS:
+            return
+        if rk != GATE and before.get("state") == "firing" and after["state"] != "firing":
+            gate = dict(cells[(EVENTS, shard, GATE)][1])
+            if gate["holder"] != who:
+                raise Violation(f"P5: {who} settles {rk}, but {gate['holder']} owns the shard")
+        if rk == GATE and after["state"] == "done":
+            states = [dict(c[1])["state"] for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
+            counts = tuple(after[name] for name in COUNTS)
+            if counts != tuple(rules.tally(states)):
+                raise Violation(f"P3: the gate says {counts}, the rows are {states}")
+            if any(state not in rules.FINAL for state in states):
+                raise Violation(f"P1: done with open events: {states}")
+        if rk != GATE and before.get("state") in rules.FINAL and after["state"] != before["state"]:
+            raise Violation(f"a final state was left: {before['state']} -> {after['state']}")
+
+    def _live(self, state: State) -> None:
+        """P4."""
+        count: dict[Any, int] = {}
+        for (table, _, rk), _, props in state.store:
+            if table == EVENTS and rk != GATE and props is not None:
+                values = dict(props)
+                if values["state"] in LIVE:
+                    count[values["id"]] = count.get(values["id"], 0) + 1
+        for event, copies in count.items():
+            if copies > self.play.live_limit:
+                raise Violation(f"P4: {copies} live copies of {event}")
+
+    def _pruned(self, state: State) -> State:
+        """Drop late requests that can never be applied: versions only grow, and rows of these tables never go away."""
+        if not state.limbo:
+            return state
+        cells = {cell: (version, props) for cell, version, props in state.store}
+
+        def hopeless(write: Write) -> bool:
+            for op in write.ops:
+                version, props = cells.get((write.table, write.pk, op.rk), (0, None))
+                if isinstance(op, Insert) and props is not None and write.table in (EVENTS, IDS):
+                    return True
+                if isinstance(op, Merge | Replace | Delete) and op.etag != ANY and int(op.etag) < version:
+                    return True
+            return False
+
+        return state._replace(limbo=frozenset(late for late in state.limbo if not hopeless(self._late[late[1]])))
+
+    # -- P1
+
+    def check(self, state: State) -> None:
+        if self.recover:
+            self._recover(state)
+
+    def _recover(self, state: State) -> None:
+        """From here, without further faults, every acknowledged event comes to a named end: make those steps and look."""
+        path: list[Hashable] = []
+        state = state._replace(limbo=frozenset(), budget=Budget(owners=0, sweeps=0))
+        labels: list[str] = []
+        idle_rounds = 0
+        while True:
+            key = state
+            if key in self._good:
+                break
+            path.append(key)
+            steps: Iterable[tuple[str, Callable[[], State]]] = list(self._calm(state))
+            steps = [step for step in steps if not step[0].startswith("the clock")] or steps
+            if not steps:
+                if state.messages:
+                    state = self._receive(state._replace(budget=Budget(owners=1, sweeps=0)), min(state.messages))
+                    continue
+                if self._settled(state):
+                    break
+                idle_rounds += 1
+                if idle_rounds > 12:
+                    raise Violation(f"P1: no way to an end: {summary(state)}\n      tried: " + "; ".join(labels[-24:]))
+                # Time passes: whatever was waited for is due, whoever was silent is old.
+                state = self._sweep(state._replace(now=state.now + 100_000, budget=Budget(owners=0, sweeps=1)))
+                continue
+            labels.append(steps[0][0])
+            state = steps[0][1]()
+        self._good.update(path)
+
+    def _settled(self, state: State) -> bool:
+        if any(actor.kind != "user" for actor in state.actors):
+            return False
+        cells = {cell: dict(props) for cell, _, props in state.store if props is not None}
+        if any(cell[0] == SHARDS for cell in cells):
+            return False
+        for fact, event in state.acked:
+            if fact in ("stored", "moved"):
+                name = event if fact == "stored" else event[0]
+                states = [props["state"] for cell, props in cells.items() if cell[0] == EVENTS and props.get("id") == name]
+                ends = [s for s in states if s in rules.FINAL and s != "moved"]
+                if not ends or any(s not in rules.FINAL for s in states):
+                    return False
+                if "delivered" in ends and ("started", name) not in state.acked:
+                    raise Violation(f"P1: {name} is called delivered, but nobody delivered it")
+        return all(props["state"] == "done" for cell, props in cells.items() if cell[0] == EVENTS and cell[2] == GATE)
+
+
+def row_of(cell: Cell, found: tuple[int, Any], old: bool) -> Row:
+    age = rules.OWNER_SILENT if old else 0
+    return Row(cell[1], cell[2], dict(found[1]), str(found[0]), 0, age)
+
+
+def describe(effect: Any) -> str:
+    """A readable line for traces."""
+    if isinstance(effect, Write):
+        parts = []
+        for op in effect.ops:
+            props = getattr(op, "props", {})
+            what = ",".join(str(props[name]) for name in ("state", "holder", "epoch", "at", "target") if name in props)
+            parts.append(f"{type(op).__name__.lower()} {op.rk}({what})" + (f"@{op.etag}" if getattr(op, "etag", "") else ""))
+        return f"[{effect.pk}] " + " + ".join(parts)
+    if isinstance(effect, Get | Load):
+        return f"[{effect.pk}] {effect[2]}"
+    return type(effect).__name__.lower()
+
+
+def summary(state: State) -> str:
+    rows = sorted((cell, dict(props)) for cell, _, props in state.store if props is not None)
+    return "; ".join(f"{cell[1]}/{cell[2]}={props.get('state', props.get('at', ''))}" for cell, props in rows)

@@ -1,0 +1,102 @@
+"""The queue sender on the in-memory twin, and on stores that fail."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from shared.channels.ports import Target
+from shared.channels.queue import QueueSender
+from shared.clock import SettableClock
+from shared.errors import OutcomeUnknown, Rejected, Unavailable
+from shared.storage.memory import MemoryQueues
+from shared.storage.ports import MAX_MESSAGE_BYTES
+from shared.tenants.model import QueueChannel
+
+from .conftest import NOW, http_target, make_delivery
+
+
+def to_queue(queue: str = "orders", account: str | None = None) -> Target:
+    return Target("demo", "q", QueueChannel(type="queue", queue=queue, account=account))
+
+
+async def test_a_delivery_becomes_one_cloudevent_message() -> None:
+    queues = MemoryQueues(SettableClock(NOW))
+    await queues.ensure(["orders"])
+    sender = QueueSender(queues)
+    assert (await sender.send(to_queue(), make_delivery())).outcome == "delivered"
+    [message] = await queues.receive("orders")
+    event = json.loads(message.text)
+    assert event["data"] == {"n": 1.0} and event["id"] == "ev-1" and event["source"] == "/tenants/demo/channels/q"
+    await sender.close()
+
+
+async def test_a_missing_queue_is_tried_again_and_named() -> None:
+    verdict = await QueueSender(MemoryQueues(SettableClock(NOW))).send(to_queue(), make_delivery())
+    assert verdict == ("retry", None, "queue orders does not exist", None)
+
+
+async def test_a_message_over_the_limit_is_final_and_one_at_the_limit_is_not() -> None:
+    queues = MemoryQueues(SettableClock(NOW))
+    await queues.ensure(["orders"])
+    sender = QueueSender(queues)
+    verdict = await sender.send(to_queue(), make_delivery(body=b'"' + b"x" * MAX_MESSAGE_BYTES + b'"'))
+    assert verdict.outcome == "final" and verdict.error and str(MAX_MESSAGE_BYTES) in verdict.error
+    assert (await sender.send(to_queue(), make_delivery(body=b'"' + b"x" * 48_000 + b'"'))).outcome == "delivered"
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (Rejected("AuthorizationFailure: AccountKey=s3cret"), "refuses the message (AuthorizationFailure)"),
+        (OutcomeUnknown("lost s3cret"), "may have been put"),
+        (Unavailable("429 s3cret"), "cannot be reached"),
+    ],
+)
+async def test_failures_of_the_store_are_tried_again_without_quoting_it(error: Exception, says: str) -> None:
+    class Failing(MemoryQueues):
+        async def send(self, queue: str, text: str, *, visible_in: float = 0.0) -> None:
+            raise error
+
+    verdict = await QueueSender(Failing(SettableClock(NOW))).send(to_queue(), make_delivery())
+    assert verdict.outcome == "retry" and verdict.error and says in verdict.error and "s3cret" not in verdict.error
+
+
+async def test_another_accounts_queues_are_opened_once_and_closed() -> None:
+    clock, opened, closed = SettableClock(NOW), list[str](), list[str]()
+
+    class Noted(MemoryQueues):
+        async def close(self) -> None:
+            closed.append("other")
+
+    other: Any = Noted(clock)
+    await other.ensure(["orders"])
+
+    def open_account(account: str) -> MemoryQueues:
+        opened.append(account)
+        return other
+
+    class Own(MemoryQueues):
+        async def close(self) -> None:
+            closed.append("own")
+
+    sender = QueueSender(Own(clock), open_account)
+    for _ in range(3):
+        assert (await sender.send(to_queue(account="partner1"), make_delivery())).outcome == "delivered"
+    assert opened == ["partner1"] and await other.length("orders") == 3
+    missing = await sender.send(to_queue("nope", "partner1"), make_delivery())
+    assert missing.error == "queue nope of account partner1 does not exist"
+    await sender.close()
+    assert closed == ["other"]
+
+
+async def test_without_an_identity_other_accounts_are_refused_clearly() -> None:
+    verdict = await QueueSender(MemoryQueues(SettableClock(NOW))).send(to_queue(account="partner1"), make_delivery())
+    assert verdict.outcome == "final" and verdict.error and "no identity" in verdict.error
+
+
+async def test_a_channel_of_another_type_is_a_bug_of_ours() -> None:
+    with pytest.raises(TypeError):
+        await QueueSender(MemoryQueues(SettableClock(NOW))).send(http_target("https://example.com/"), make_delivery())
