@@ -237,8 +237,8 @@ class EventGridSender:
 
     async def close(self) -> None:
         """Let what is under way end, then close the clients."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        while pending := [task for task in self._tasks if not task.done()]:
+            await asyncio.gather(*pending, return_exceptions=True)
         clients, self._clients = list(self._clients.values()), {}
         for client in clients:
             await client.close()

@@ -18,6 +18,9 @@ KEEP: Millis = 7 * DAY
 """How long a finished event can be looked up, and its id stays taken."""
 KEEP_DEAD: Millis = 30 * DAY
 
+MOST_CHANNELS = 60
+"""Channels told apart in one ledger row: 60 full histograms fit a string property."""
+
 type Histogram = dict[int, int]
 """Bucket number -> deliveries."""
 
@@ -65,8 +68,28 @@ def entry_for(rows: Iterable[Row], now: Millis) -> Props:
     rows = list(rows)
     channels, longest = lateness(rows)
     dead = any(row.props["state"] == "dead" for row in rows)
-    packed = {channel: [longest[channel], *[part for pair in sorted(histogram.items()) for part in pair]] for channel, histogram in channels.items()}
-    return {"ended": now, "keep": now + (KEEP_DEAD if dead else KEEP), "late": orjson.dumps(packed).decode()[:32_000]}
+    return {"ended": now, "keep": now + (KEEP_DEAD if dead else KEEP), "late": pack(channels, longest)}
+
+
+def pack(channels: Mapping[str, Histogram], longest: Mapping[str, Millis]) -> str:
+    """Histograms as one string property. Beyond `MOST_CHANNELS` the least used are told together as `*`."""
+    kept = sorted(channels, key=lambda channel: -sum(channels[channel].values()))
+    packed: dict[str, list[int]] = {}
+    rest: Histogram = {}
+    most = 0
+    for number, channel in enumerate(kept):
+        if number < MOST_CHANNELS:
+            packed[channel] = [longest[channel], *_flat(channels[channel])]
+        else:
+            add(rest, channels[channel])
+            most = max(most, longest[channel])
+    if rest:
+        packed["*"] = [most, *_flat(rest)]
+    return orjson.dumps(packed).decode()
+
+
+def _flat(histogram: Histogram) -> list[int]:
+    return [part for pair in sorted(histogram.items()) for part in pair]
 
 
 def late_of(props: Mapping[str, Any]) -> tuple[dict[str, Histogram], dict[str, Millis]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from ..channels.ports import Delivery, Target, Verdict
@@ -32,7 +33,7 @@ HOLD = 240.0
 PAUSED: Millis = 15_000
 """How long an event of a paused channel waits before it is looked at again."""
 
-type Send_ = Callable[[Target, Delivery], Awaitable[Verdict]]
+type Carry = Callable[[Target, Delivery], Awaitable[Verdict]]
 
 
 class Owner:
@@ -47,12 +48,13 @@ class Owner:
         ids: Ids,
         policy: Callable[[Mapping[str, Any]], rules.RetryPolicy],
         target: Callable[[str], Awaitable[Target | None]],
-        send: Send_,
+        send: Carry,
+        slot: Callable[[Target], AbstractAsyncContextManager[object]],
         taken_at: float,
         leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         self._session, self._driver, self._clock, self._ids = session, driver, clock, ids
-        self._policy, self._target, self._send = policy, target, send
+        self._policy, self._target, self._send, self._slot = policy, target, send, slot
         self._started, self._beat = clock.monotonic(), taken_at
         self._leaving = leaving
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -60,7 +62,9 @@ class Owner:
         self._stir = asyncio.Event()
         self._beaten = asyncio.Event()
         self.lost = False
-        """Whether the shard turned out to be someone else's."""
+        """Nothing more may be started: the shard is someone else's, or this owner has ended."""
+        self.lost_shard = False
+        """The shard turned out to be someone else's."""
 
     async def run(self) -> None:
         """Until the shard rests, is finished, or is lost. Raises `StorageError` when storage stays away: repair takes over."""
@@ -82,11 +86,8 @@ class Owner:
         if outcomes or claims or self._beat_due():
             if not await self._step(outcomes, claims):
                 return False
-            if self._running or self._outcomes or len(todo.claim) > len(claims) or not claims:
-                full = len(outcomes) + len(claims) >= owning.MAX_CHANGES
-                if not full and (self._running or self._outcomes):
-                    await self._pause(todo)
-                return True
+            if len(outcomes) + len(claims) < owning.MAX_CHANGES and self._running:
+                await self._pause(todo)
             return True
         if todo.finished and not self._running:
             await self._finish()
@@ -110,7 +111,7 @@ class Owner:
     async def _step(self, outcomes: Mapping[str, rules.Outcome], claims: list[str]) -> bool:
         sent = self._clock.monotonic()
         if not await self._driver.drive(owning.step(self._session, outcomes, claims)):
-            self.lost = True
+            self.lost = self.lost_shard = True
             log.debug("Shard %s was taken over", self._session.shard, extra={"action": "shard_lost"})
             return False
         # Validity counts from the SEND; a step that had to fence and try again only makes this earlier than need be.
@@ -170,13 +171,19 @@ class Owner:
         if target.paused:
             # Not an attempt: the claim's count is taken back.
             return rules.Outcome("retrying", {"next": self._clock.now() + PAUSED, "tries": int(props["tries"]) - 1})
-        if not await self._may_start():
-            return None
-        fired = self._clock.now()
-        if rules.lapsed(dict(props), fired):
-            return rules.Outcome("lapsed", {"ended": fired})
-        delivery = Delivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props))
-        verdict = await self._send(target, delivery)
+        async with self._slot(target):
+            # Only now: waiting for a slot may have taken longer than the last beat covers.
+            if not await self._may_start():
+                return None
+            fired = self._clock.now()
+            if rules.lapsed(dict(props), fired):
+                return rules.Outcome("lapsed", {"ended": fired})
+            delivery = Delivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props))
+            try:
+                verdict = await self._send(target, delivery)
+            except Exception as error:
+                log.exception("A sender failed in a way it should not", extra={"action": "sender_failed", "event": delivery.id})
+                verdict = Verdict("retry", error=f"the sender failed: {type(error).__name__}")
         now = self._clock.now()
         took = now - fired
         if verdict.outcome == "delivered":

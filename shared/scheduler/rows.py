@@ -14,7 +14,8 @@ from ..clock import Millis, to_text
 from ..durations import format_duration
 from ..storage.ports import Props, Row
 from ..tenants.model import Retry
-from .keys import digest, shard_tenant
+from ..web.etag import etag_of
+from .keys import shard_tenant
 from .model import EventIn
 from .rules import HISTORY, RetryPolicy
 
@@ -116,7 +117,7 @@ def with_attempt(props: Mapping[str, Any], at: Millis, outcome: str, status: int
 
 def etag_of_row(row: Row) -> str:
     """The representation's ETag: changes whenever the row does, or the event lives elsewhere."""
-    return f'"{digest(row.pk, row.rk, row.etag).hex()}"'
+    return etag_of(row.pk, row.rk, row.etag)
 
 
 def shown_state(props: Mapping[str, Any]) -> str:

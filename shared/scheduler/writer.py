@@ -79,7 +79,6 @@ class Filling:
     """A shard under this writer's pen."""
 
     opened: OpenShard
-    bucket: Millis
     pending: deque[Pending] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
     filed: asyncio.Task[None] | None = None
@@ -164,7 +163,7 @@ class Writer:
             fillings[:] = [each for each in fillings if not (each.closed or each.opened.lost)]
             # Never before its time: what is due earlier than the wake-up opens another shard.
             wake = opens_at(event.due, now)
-            filling = Filling(OpenShard(shard_key(tenant, self._ids.name()), self._ids.name(), wake), key[1])
+            filling = Filling(OpenShard(shard_key(tenant, self._ids.name()), self._ids.name(), wake))
             fillings.append(filling)
             self._open[key] = self._open.pop(key)
             self._forget(now)
@@ -201,7 +200,7 @@ class Writer:
     def _file(self, filling: Filling) -> Steps[None]:
         opened = filling.opened
         near = opened.wake <= self._clock.now() + DISPATCH_AHEAD
-        yield from file_shard(opened.shard, opened.wake, filling.bucket, sent=near)
+        yield from file_shard(opened.shard, opened.wake, sent=near)
 
     async def _fill(self, tenant: str, filling: Filling) -> None:
         """Write what is pending, group by group, until nothing is."""

@@ -18,14 +18,14 @@ import time
 from collections.abc import Mapping
 from email.utils import formatdate
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import urlsplit
-
-from azure.core.credentials_async import AsyncTokenCredential
-from azure.core.exceptions import AzureError
 
 from ..errors import Unavailable, UnsafeSettings
 from ..settings import CONNECTION, Settings
+
+if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
 
 type Service = Literal["table", "queue"]
 
@@ -130,6 +130,9 @@ class Identity:
         headers["Authorization"] = self._token
 
     async def _renew(self) -> None:
+        # Imported late, like the credentials: a start with a connection string need not wait for it.
+        from azure.core.exceptions import AzureError
+
         try:
             found = await self._credential.get_token(_SCOPE)
         except AzureError as error:
@@ -191,7 +194,6 @@ def from_settings(service: Service, settings: Settings) -> Account:
     if base is None:
         raise UnsafeSettings(f"no storage: set {CONNECTION} or {CONNECTION}__{service}ServiceUri")
     _encrypted(base)
-    # Imported late: it costs 0.2 s, which a start with a connection string need not spend.
     from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
 
     if settings.client_id is not None:

@@ -119,7 +119,7 @@ def check_entity(pk: str, rk: str, props: Mapping[str, Any]) -> tuple[bool, int]
         raise Rejected(f"TooManyProperties: {len(props)} properties; {MAX_PROPS} can be stored")
     # The exact sum only where its upper bound (two units a character, the longest names) comes near.
     if 4 * chars + 540 * len(props) > MAX_ENTITY_BYTES - 4096 and entity_size(pk, rk, props) > MAX_ENTITY_BYTES:
-        raise Rejected(f"EntityTooLarge: row {rk!r} is over {MAX_ENTITY_BYTES} bytes")
+        raise Rejected(f"EntityTooLarge: an entity is over {MAX_ENTITY_BYTES} bytes")
     return plain, chars
 
 
@@ -143,9 +143,9 @@ def check_ops(pk: str, ops: Sequence[Op]) -> Checked:
             raise Rejected(f"InvalidDuplicateRow: operation {index} names a row key again")
         seen.add(rk)
         check_key("RowKey", rk)
-        if isinstance(op, Merge | Replace | Delete) and not op.etag:
-            # The service takes a missing If-Match for "insert or merge": an empty one must not get that far.
-            raise Rejected(f"InvalidInput: operation {index} has an empty ETag; ANY matches every row")
+        if isinstance(op, Merge | Replace | Delete) and not (op.etag and op.etag.isascii() and op.etag.isprintable()):
+            # The service takes a missing If-Match for "insert or merge", and a line break would end the header in a batch.
+            raise Rejected(f"InvalidInput: operation {index} has an empty or unprintable ETag; ANY matches every row")
         bound += 2048 + 20 * (len(pk) + len(rk))
         if not isinstance(op, Delete):
             own, chars = check_entity(pk, rk, op.props)

@@ -61,7 +61,8 @@ async def acting_for(directory: Directory, key: KeyRecord, asked: str | None) ->
         if not key.tenant:
             raise invalid("?tenant", "required: the bootstrap admin key has no tenant of its own")
         return key.tenant
-    if asked == key.tenant:
+    # The bootstrap key's tenant is '': an empty parameter must not find it.
+    if asked and asked == key.tenant:
         return asked
     if "admin" not in key.scopes:
         raise Problem(403, "not-your-tenant", "only an admin key may act for another tenant")

@@ -125,19 +125,29 @@ def content_problem(failure: ValidationError, document: Any) -> Problem:
 def pointer_of(loc: Loc, kind: str, document: Any) -> str:
     """The JSON Pointer of pydantic's `loc` within `document`.
 
-    pydantic's path also names what is not in the document (the branch of a union, the wrapper of a validator), so each part counts
-    only if it leads somewhere, or is the member that is missing.
+    pydantic's path also names what is not in the document: the branch of a union, the wrapper of a validator. Such parts are passed
+    over; where a part could be either (a branch called like a member), the reading that reaches the end of the path counts.
     """
-    pointer = ""
-    here: Any = document
-    for at, part in enumerate(loc):
-        inside = part in here if isinstance(here, dict) else isinstance(here, list) and isinstance(part, int) and 0 <= part < len(here)
-        if inside:
-            here = here[part]
-        elif kind not in ("missing", "union_tag_not_found") or at != len(loc) - 1:
-            continue
-        pointer += "/" + str(part).replace("~", "~0").replace("/", "~1")
-    return _cut(pointer)
+    _, parts = _walk(loc, 0, kind in ("missing", "union_tag_not_found"), document)
+    return _cut("".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts))
+
+
+_LAST = 1000
+
+
+def _walk(loc: Loc, at: int, missing: bool, here: Any) -> tuple[int, Loc]:
+    """The best reading of `loc` from position `at` on within `here`: what it is worth, and the parts that are in the document."""
+    if at == len(loc):
+        return 0, ()
+    part, last = loc[at], at == len(loc) - 1
+    inside = part in here if isinstance(here, dict) else isinstance(here, list) and isinstance(part, int) and 0 <= part < len(here)
+    best: tuple[int, Loc] = (-1, ())
+    if inside or (missing and last):
+        worth, parts = _walk(loc, at + 1, missing, here[part] if inside else None)
+        best = worth + (_LAST if last else 1), (part, *parts)
+    if best[0] < _LAST and not last:
+        best = max(best, _walk(loc, at + 1, missing, here), key=lambda reading: reading[0])
+    return best if best[0] >= 0 else (0, ())
 
 
 def member(raw: bytes, name: str) -> bytes | None:

@@ -179,7 +179,7 @@ def _tidy(schema: Any) -> Any:
         if given == "title" and isinstance(part, str):
             continue
         # What pydantic writes of a bound that stands behind a validator.
-        name = _BOUNDS.get(given, given)
+        name: str = _BOUNDS.get(str(given), str(given))
         if name == "properties":
             out[name] = {member: _tidy(inner) for member, inner in part.items()}
         elif name in ("default", "examples", "const", "enum"):

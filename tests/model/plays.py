@@ -85,7 +85,7 @@ def writer(name: str, *events: str, wake: int = 0) -> Any:
             if opened is None or opened.lost:
                 generation += 1
                 opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", wake)
-                yield from ingest.file_shard(opened.shard, wake, DUE, sent=False)
+                yield from ingest.file_shard(opened.shard, wake, sent=False)
             number = opened.next_number
             opened.next_number += 1
             stored = yield from ingest.append(opened, [entry(event, number)])
@@ -101,7 +101,7 @@ def creator(name: str, event: str) -> Any:
     """A client-chosen id."""
     for generation in range(1, 4):
         opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", 0)
-        yield from ingest.file_shard(opened.shard, 0, DUE, sent=False)
+        yield from ingest.file_shard(opened.shard, 0, sent=False)
         here = Address(opened.shard, event_row(0))
         known = yield from ingest.register_id(TENANT, event, "hash", here)
         if isinstance(known, ingest.Known):
@@ -166,7 +166,7 @@ B1 = Address(shard_key(TENANT, "b1"), event_row(0))
 
 def _dead_shard() -> frozenset[Any]:
     """A finished shard that holds one dead event."""
-    gate = {"state": "done", "holder": "o0", "epoch": 1, "bytes": 1, "index": f"197001010000:t:{'a1'}"}
+    gate = {"state": "done", "holder": "o0", "epoch": 1, "bytes": 1, "index": "197001010000:t:a1", "bucket": "197001010000"}
     gate |= {"accepted": 1, "delivered": 0, "retrying": 0, "dead": 1, "lapsed": 0, "cancelled": 0, "moved": 0}
     row = {"id": "x", "state": "dead", "due": 0, "tries": 2}
     return frozenset(

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from ...clock import Millis
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Row
-from ..keys import END_EVENTS, FIRST_EVENT, GATE, Address, derived_name, index_key, parse_address, shard_key, shard_tenant
+from ..keys import END_EVENTS, FIRST_EVENT, GATE, Address, derived_name, index_key, minute_text, parse_address, shard_key, shard_tenant
 from ..rules import may_change
 from .effects import Get, Load, Steps, Write
 from .gate import Counts, Gate, merge_gate, parse_gate, read_gate
@@ -36,9 +36,9 @@ class Done(NamedTuple):
     row: Row
 
 
-type Changed = Done | Literal["already-firing", "already-final", "missing", "no-match"]
-type Match = Callable[[Row], bool]
-"""Whether the event is still as the caller saw it (`If-Match`)."""
+type Changed = Done | Literal["already-firing", "already-final", "missing"
+type Match = Callable[[Row], None]
+"""Raises when the event is no longer as the caller saw it (`If-Match`)."""
 
 
 def find(address: Address) -> Steps[Row | None]:
@@ -56,13 +56,13 @@ def find(address: Address) -> Steps[Row | None]:
 
 
 def edit(address: Address, change: Props, match: Match | None = None) -> Steps[Changed]:
-    """Merge `change` into the event, wherever it lives, if it may still be changed and `match` agrees."""
+    """Merge `change` into the event, wherever it lives, if it may still be changed and `match` does not object."""
     while True:
         row = yield from find(address)
         if row is None:
             return "missing"
-        if match is not None and not match(row):
-            return "no-match"
+        if match is not None:
+            match(row)
         verdict = may_change(row.props)
         if verdict in ("already-firing", "already-final"):
             return verdict
@@ -99,7 +99,7 @@ def finish_move(shard: str, row: Row) -> Steps[Row]:
     while row.props["state"] == "moving":
         due = int(row.props["target_due"])
         target = yield from place(shard, f"move:{row.rk}", {row.rk: copied(row.props, due)}, due)
-        yield from file_shard(target[row.rk].shard, due, due, sent=False)
+        yield from file_shard(target[row.rk].shard, due, sent=False)
         moved: Props = {"state": "moved", "target": target[row.rk].text}
         answer = yield Write(EVENTS, shard, (Merge(row.rk, moved, row.etag),))
         if isinstance(answer, Applied):
@@ -147,7 +147,7 @@ def place_at(shard: str, missing: Mapping[str, Props], placed: dict[str, Address
         if not left:
             return True
         if gate_row is None:
-            fresh = Gate("open", "", bytes=size, index=index_key(shard, wake), counts=Counts(accepted=len(left)))
+            fresh = Gate("open", "", bytes=size, index=index_key(shard, wake), bucket=minute_text(wake), counts=Counts(accepted=len(left)))
             first: Op = Insert(GATE, fresh.props())
         else:
             gate = parse_gate(gate_row.props)
@@ -175,7 +175,7 @@ def redrive(source: str, rows: Mapping[str, Row], now: Millis) -> Steps[dict[str
     copies = {rk: {**copied(row.props, now), "tries": 0} for rk, row in rows.items()}
     while len(placed) < len(copies):
         shard = target_shard(source, "redrive", attempt)
-        yield from file_shard(shard, now, now, sent=False)
+        yield from file_shard(shard, now, sent=False)
         yield from place_at(shard, {rk: props for rk, props in copies.items() if rk not in placed}, placed, now)
         attempt += 1
     for rk, row in rows.items():

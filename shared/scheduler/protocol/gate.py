@@ -52,6 +52,8 @@ class Gate:
     bytes: int = 0
     index: str = ""
     """Row key of the index row under which the shard is, or is about to be, filed."""
+    bucket: str = ""
+    """The minute the shard was opened for; lists and the ledger file it there for good. '' when it was sealed before it was filled."""
     counts: Counts = NOTHING
 
     def props(self) -> Props:
@@ -62,6 +64,7 @@ class Gate:
             "epoch": self.epoch,
             "bytes": self.bytes,
             "index": self.index,
+            "bucket": self.bucket,
         }
         props.update(zip(COUNTS, self.counts, strict=True))
         return props
@@ -75,6 +78,7 @@ def parse_gate(props: Props) -> Gate:
         epoch=int(props["epoch"]),
         bytes=int(props["bytes"]),
         index=str(props["index"]),
+        bucket=str(props["bucket"]),
         counts=Counts(*(int(props[name]) for name in COUNTS)),
     )
 

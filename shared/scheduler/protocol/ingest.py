@@ -55,7 +55,7 @@ class OpenShard:
         return index_key(self.shard, self.wake)
 
     def initial(self) -> Gate:
-        return Gate("open", self.writer, index=self.index)
+        return Gate("open", self.writer, index=self.index, bucket=minute_text(self.wake))
 
 
 class Appended(NamedTuple):
@@ -64,12 +64,12 @@ class Appended(NamedTuple):
     stored: frozenset[str]
 
 
-def file_shard(shard: str, wake: Millis, due_bucket: Millis, *, sent: bool) -> Steps[None]:
+def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[None]:
     """Insert the index row. Its key is unique to the shard and wake-up, so "exists" is one's own lost answer, or a fellow finisher's."""
     props: Props = {
         "state": "sent" if sent else "pending",
         "wake": wake,
-        "bucket": minute_text(due_bucket),
+        "bucket": minute_text(wake),
         "tenant": shard_tenant(shard),
     }
     while True:

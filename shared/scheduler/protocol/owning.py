@@ -14,7 +14,7 @@ from ...clock import Millis
 from ...storage.names import EVENTS, LEDGER, SHARDS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Refused, Row, Upsert
 from .. import rules
-from ..keys import END_EVENTS, FIRST_EVENT, GATE, index_key, index_partition, minute_text, shard_tenant
+from ..keys import END_EVENTS, FIRST_EVENT, GATE, index_key, index_partition, shard_tenant
 from .changing import finish_move
 from .effects import Get, Load, Steps, Write
 from .gate import Counts, Gate, Held, fence, merge_gate, parse_gate, read_gate
@@ -57,7 +57,7 @@ def take(shard: str, named: str, owner: str) -> Steps[Taken]:
             if index is None:
                 return "gone"
             # Filed, but never filled: taking the absent gate shuts the writer's first batch out.
-            mine = Gate("owned", owner, epoch=1, index=named)
+            mine = Gate("owned", owner, epoch=1, index=named, bucket=bucket_of(named))
             answer = yield Write(EVENTS, shard, (Insert(GATE, mine.props()),))
             if isinstance(answer, Applied):
                 return Session(shard, owner, Held(mine, answer.etags[0]), named)
@@ -184,7 +184,7 @@ def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: 
         "state": "sent" if sent else "resting",
         "wake": wake,
         "retries": retries_only,
-        "bucket": bucket_of(session),
+        "bucket": session.held.gate.bucket or bucket_of(session.named),
         "tenant": shard_tenant(session.shard),
     }
     if old != key:
@@ -212,10 +212,9 @@ def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: 
             yield Write(SHARDS, partition, (Delete(stale, left.etag),))
 
 
-def bucket_of(session: Session) -> str:
-    """The minute of the shard's earliest event: what lists and the ledger file it under. An empty shard has that of its index row."""
-    dues = [int(row.props["due"]) for row in session.rows.values()]
-    return minute_text(min(dues)) if dues else session.named.partition(":")[0]
+def bucket_of(key: str) -> str:
+    """The minute in an index row's key: the bucket of a shard whose gate was made before it was filled."""
+    return key.partition(":")[0]
 
 
 def finish(session: Session, entry: Props) -> Steps[bool]:
@@ -230,14 +229,15 @@ def finish(session: Session, entry: Props) -> Steps[bool]:
             return False
         if session.held.gate.state == "done":
             break
-    yield from close(session.shard, session.held.gate, bucket_of(session), entry, session.named)
+    yield from close(session.shard, session.held.gate, entry, session.named)
     return True
 
 
-def close(shard: str, gate: Gate, bucket: str, entry: Props, named: str) -> Steps[None]:
+def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
     """What follows a done gate; repeated, harmlessly, by whoever meets one. The ledger first: what is not in it is in the index."""
     props: Props = {**entry, "shard": shard, **dict(zip(gate.counts._fields, gate.counts, strict=True))}
-    while not isinstance((yield Write(LEDGER, shard_tenant(shard), (Upsert(f"{bucket}:{shard}", props),))), Applied):
+    row = Upsert(f"{gate.bucket or bucket_of(named)}:{shard}", props)
+    while not isinstance((yield Write(LEDGER, shard_tenant(shard), (row,))), Applied):
         pass
     for key in {named, gate.index} - {""}:
         while not isinstance((yield Write(SHARDS, index_partition(shard), (Delete(key, ANY),))), Applied | Refused):
@@ -267,5 +267,4 @@ def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props]) -> Steps[N
     if not any(left):
         return
     rows: list[Row] = yield Load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
-    bucket = bucket_of(Session(shard, "", Held(gate, row.etag), named, {each.rk: each for each in rows}))
-    yield from close(shard, gate, bucket, entry(rows), named)
+    yield from close(shard, gate, entry(rows), named)

@@ -111,7 +111,7 @@ async def test_credentials_in_the_url_become_a_header_and_stay_out_of_errors(lis
     assert receiver.requests[0].headers["authorization"] == "Basic dXNlcjpwYSRz"
     await receiver.stop()
     verdict = await sender.send(target, make_delivery())
-    assert verdict.error and "pa" not in verdict.error.replace("path", "")
+    assert verdict.error == f"http://127.0.0.1:{receiver.port}/hook: could not connect: Connection refused"
 
 
 async def test_a_channel_that_changes_is_sent_to_its_new_address(listen: Listen, sender: HttpSender) -> None:
@@ -159,10 +159,6 @@ async def test_proxies_of_the_environment_are_ignored(listen: Listen, sender: Ht
 
 
 async def test_a_receiver_that_does_not_answer_is_left_after_the_time_out(listen: Listen, sender: HttpSender) -> None:
-    async def never(request: Request, writer: asyncio.StreamWriter) -> None:
-        await asyncio.Event().wait()
-
-    receiver = Receiver(never)
     received = asyncio.Event()
 
     async def note(request: Request, writer: asyncio.StreamWriter) -> bool:

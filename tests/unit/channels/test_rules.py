@@ -67,7 +67,11 @@ def test_retry_after_is_seconds_or_a_date_and_capped(header: str | None, seconds
     assert retry_after(header, NOW) == seconds
 
 
-@given(st.integers(-1000, 10_000), st.none() | st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ \d+:\d+:\d+ .*"), st.integers(0, 10**14))
+@given(
+    st.integers(-1000, 10_000),
+    st.none() | st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ \d+:\d+:\d+ .*"),
+    st.integers(0, 10**14),
+)
 def test_judge_never_raises_and_keeps_its_bounds(status: int, header: str | None, now: int) -> None:
     verdict = judge(status, header, now)
     assert (verdict.outcome == "delivered") == (200 <= status < 300)

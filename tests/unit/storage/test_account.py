@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -178,8 +177,8 @@ async def test_opening_a_storage_sends_nothing(monkeypatch: pytest.MonkeyPatch) 
     await storage.close()
 
 
-async def test_ensure_makes_every_named_table_and_queue(clock: Callable[[], FastClock] = FastClock) -> None:
-    storage = memory_storage(clock())
+async def test_ensure_makes_every_named_table_and_queue() -> None:
+    storage = memory_storage(FastClock())
     await storage.ensure()
     for table in names.ALL_TABLES:
         assert await storage.tables.get(table, "p", "r") is None

@@ -1,0 +1,135 @@
+"""Looking events up: by id, and by walking the index (unfinished shards) and the ledger (finished ones). Nothing scans events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..clock import Millis
+from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
+from ..storage.ports import Row, Tables, Where
+from .keys import (
+    END_EVENTS,
+    FIRST_EVENT,
+    INDEX_PARTITIONS,
+    Address,
+    id_partition,
+    id_row_key,
+    index_shard,
+    minute_text,
+    parse_address,
+    parse_server_id,
+)
+from .protocol.changing import find
+from .protocol.effects import Driver, load
+
+SHARDS_PER_PAGE = 40
+"""Shards one list request reads at most: a page may be short, with a cursor to go on."""
+INDEX_PAGE = 100
+
+
+class Place(NamedTuple):
+    """Where a list stands: the phase (index or ledger), the index partition's number, the key of the last shard, and of its last event."""
+
+    phase: str
+    number: int
+    key: str
+    row: str
+
+
+INDEX, LEDGER_PHASE = "i", "l"
+DONE = "~"
+"""In place of an event's row key: the shard is through."""
+START = Place(INDEX, 0, "", "")
+
+
+@dataclass(slots=True, frozen=True)
+class Filter:
+    """Which events a list shows: due from `first` up to, not including, `end`; in a state, of a channel."""
+
+    first: Millis | None = None
+    end: Millis | None = None
+    channel: str | None = None
+    wanted: Callable[[dict[str, Any]], bool] = lambda props: True
+
+    def shows(self, props: dict[str, Any]) -> bool:
+        """Whether the event of this row is to be shown. A moved one shows at its new place only."""
+        if props["state"] == "moved" or (self.channel is not None and props["channel"] != self.channel):
+            return False
+        # An event that was overdue when it came in is filed under the time it came in.
+        due = max(int(props["target_due"] if props["state"] == "moving" else props["due"]), int(props["created"]))
+        if (self.first is not None and due < self.first) or (self.end is not None and due >= self.end):
+            return False
+        return self.wanted(props)
+
+
+class Lookup:
+    """Reads of events. One per process."""
+
+    def __init__(self, driver: Driver, tables: Tables) -> None:
+        self._driver, self._tables = driver, tables
+
+    async def address(self, tenant: str, event_id: str) -> Address | None:
+        """Where the event was first stored, as far as its id tells."""
+        server_made = parse_server_id(tenant, event_id)
+        if server_made is not None:
+            return server_made
+        named = await self._tables.get(IDS, id_partition(tenant, event_id), id_row_key(event_id))
+        return parse_address(str(named.props["at"])) if named is not None else None
+
+    async def event(self, tenant: str, event_id: str) -> Row | None:
+        """The event where it lives now, or None."""
+        address = await self.address(tenant, event_id)
+        if address is None:
+            return None
+        row = await self._driver.drive(find(address))
+        return row if row is not None and row.props["id"] == event_id else None
+
+    async def events(self, tenant: str, chosen: Filter, limit: int, start: Place) -> tuple[list[Row], Place | None]:
+        """A page of events and where the next one starts; short pages are possible."""
+        found: list[Row] = []
+        here, read = start, 0
+        async for place, shard in self._shards(tenant, chosen, start):
+            after = start.row if place == start._replace(row="") else ""
+            if after == DONE:
+                continue
+            if read >= SHARDS_PER_PAGE:
+                return found, here
+            read += 1
+            for row in await load(self._tables, EVENTS, shard, after + "\0" if after else FIRST_EVENT, END_EVENTS):
+                if len(found) == limit:
+                    return found, here
+                here = place._replace(row=row.rk)
+                if chosen.shows(row.props):
+                    found.append(row)
+            here = place._replace(row=DONE)
+        return found, None
+
+    async def _shards(self, tenant: str, chosen: Filter, start: Place) -> AsyncIterator[tuple[Place, str]]:
+        """Shards that may hold chosen events, from the one that `start` stands in: first the unfinished ones, then the finished."""
+        first = minute_text(chosen.first) if chosen.first is not None else ""
+        last = minute_text(chosen.end) if chosen.end is not None else ""
+        if start.phase == INDEX:
+            where = [Where("tenant", "eq", tenant)]
+            if first:
+                where.append(Where("bucket", "ge", first))
+            if last:
+                where.append(Where("bucket", "le", last))
+            for number in range(start.number, len(INDEX_PARTITIONS)):
+                begin = start.key if number == start.number else ""
+                async for row in self._range(SHARDS, INDEX_PARTITIONS[number], begin, None, where):
+                    yield Place(INDEX, number, row.rk, ""), index_shard(row.rk)
+        begin = max(first, start.key if start.phase == LEDGER_PHASE else "")
+        async for row in self._range(LEDGER, tenant, begin, last + ";" if last else None, ()):
+            yield Place(LEDGER_PHASE, 0, row.rk, ""), str(row.props["shard"])
+
+    async def _range(self, table: str, partition: str, first: str, end: str | None, where: Sequence[Where]) -> AsyncIterator[Row]:
+        cursor: str | None = None
+        while True:
+            page = await self._tables.query(table, partition, first=first, end=end, where=where, limit=INDEX_PAGE, cursor=cursor)
+            for row in page.rows:
+                yield row
+            cursor = page.next
+            if cursor is None:
+                return

@@ -1,0 +1,99 @@
+"""How a tenant's events stand: from the gates of unfinished shards and the ledger of the last day. Never from process memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from ..clock import Clock, Millis
+from ..storage.names import EVENTS, LEDGER, SHARDS
+from ..storage.ports import Row, Tables, Where
+from . import ledger
+from .keys import GATE, INDEX_PARTITIONS, index_shard, minute_text
+from .protocol.effects import load
+from .protocol.gate import COUNTS, Counts, parse_gate
+from .rules import OWNER_SILENT
+
+IN_FLIGHT = 32
+OPEN_TTL = 5.0
+"""Seconds a count of open events is used again when checking a tenant's limit."""
+
+
+class Stats:
+    """Figures per tenant. One per process."""
+
+    def __init__(self, tables: Tables, clock: Clock) -> None:
+        self._tables, self._clock = tables, clock
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        self._open: dict[str, tuple[float, int]] = {}
+
+    async def _unfinished(self, tenant: str) -> list[Row]:
+        where = (Where("tenant", "eq", tenant),)
+
+        async def partition(name: str) -> list[Row]:
+            rows: list[Row] = []
+            cursor: str | None = None
+            while True:
+                page = await self._tables.query(SHARDS, name, where=where, cursor=cursor)
+                rows += page.rows
+                cursor = page.next
+                if cursor is None:
+                    return rows
+
+        return [row for rows in await asyncio.gather(*map(partition, INDEX_PARTITIONS)) for row in rows]
+
+    async def _counts(self, shard: str) -> Counts:
+        async with self._in_flight:
+            row = await self._tables.get(EVENTS, shard, GATE)
+        return parse_gate(row.props).counts if row is not None else Counts()
+
+    async def open_events(self, tenant: str) -> int:
+        """About how many events of the tenant are open: at most 5 s old."""
+        known = self._open.get(tenant)
+        if known is not None and self._clock.monotonic() - known[0] < OPEN_TTL:
+            return known[1]
+        counts = await asyncio.gather(*(self._counts(index_shard(row.rk)) for row in await self._unfinished(tenant)))
+        total = sum(each.open for each in counts)
+        self._open[tenant] = (self._clock.monotonic(), total)
+        return total
+
+    def admitted(self, tenant: str, count: int) -> None:
+        """Count events just let in, until the next look."""
+        at, total = self._open.get(tenant, (0.0, 0))
+        self._open[tenant] = (at, total + count)
+
+    async def of(self, tenant: str, now: Millis) -> dict[str, Any]:
+        """The answer of `GET /stats`."""
+        unfinished = await self._unfinished(tenant)
+        gates = await asyncio.gather(*(self._counts(index_shard(row.rk)) for row in unfinished))
+        overdue = sum(
+            counts.open for row, counts in zip(unfinished, gates, strict=True) if int(row.props["wake"]) + OWNER_SILENT <= now
+        )
+        totals: Counter[str] = Counter()
+        channels: dict[str, ledger.Histogram] = {}
+        longest: dict[str, Millis] = {}
+        for counts in gates:
+            totals.update(counts._asdict())
+        for row in await load(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), "~"):
+            totals.update({name: int(row.props[name]) for name in COUNTS})
+            for channel, histogram in (found := ledger.late_of(row.props))[0].items():
+                ledger.add(channels.setdefault(channel, {}), histogram)
+                longest[channel] = max(longest.get(channel, 0), found[1][channel])
+        every: ledger.Histogram = {}
+        for histogram in channels.values():
+            ledger.add(every, histogram)
+        return {
+            "open": sum(counts.open for counts in gates),
+            "overdue": overdue,
+            **{name: totals[name] for name in ("delivered", "dead", "lapsed", "cancelled")},
+            "late_ms": _late(every, max(longest.values(), default=None)),
+            "channels": {
+                name: {"delivered": sum(histogram.values()), "late_ms": _late(histogram, longest[name])}
+                for name, histogram in sorted(channels.items())
+            },
+        }
+
+
+def _late(histogram: ledger.Histogram, longest: Millis | None) -> dict[str, Millis | None]:
+    return {"p50": ledger.quantile(histogram, 0.5), "p99": ledger.quantile(histogram, 0.99), "max": longest}

@@ -1,0 +1,98 @@
+"""A directory on memory tables, and faults that hit a chosen write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from shared.clock import SettableClock
+from shared.errors import OutcomeUnknown
+from shared.settings import Settings
+from shared.storage.memory import MemoryTables
+from shared.storage.names import ALL_TABLES
+from shared.storage.ports import Applied, Op, Refused, Row
+from shared.tenants import functions
+from shared.tenants.store import TenantDirectory
+from shared.web.local import LocalClient
+from shared.web.routes import Routes
+
+ADMIN = "local-admin-key"
+
+
+def make_settings(**change: Any) -> Settings:
+    given = {"admin_key": ADMIN, "signing_key": "local-signing-key", "local": True, "egress_allow": "localhost"}
+    return Settings(**({"storage": "UseDevelopmentStorage=true"} | given | change))
+
+
+class Tables(MemoryTables):
+    """Memory tables whose writes can be watched and broken: each hook may raise, before or after the write is applied."""
+
+    def __init__(self, clock: SettableClock) -> None:
+        super().__init__(clock)
+        self.before: list[Callable[[str, Op], None]] = []
+        self.after: list[Callable[[str, Op], None]] = []
+        self.written: list[tuple[str, str]] = []
+
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+        for op in ops:
+            for hook in list(self.before):
+                hook(pk, op)
+        result = await super().write(table, pk, ops)
+        self.written += [(pk, type(op).__name__) for op in ops]
+        for op in ops:
+            for hook in list(self.after):
+                hook(pk, op)
+        return result
+
+    def lose(self, when: Callable[[str, Op], bool], *, applied: bool = True, failure: Exception | None = None) -> None:
+        """Lose the answer of the next write that fits `when`, or crash there with `failure`."""
+        hooks = self.after if applied else self.before
+
+        def hook(pk: str, op: Op) -> None:
+            if when(pk, op):
+                hooks.remove(hook)
+                raise failure or OutcomeUnknown("the answer was lost")
+
+        hooks.append(hook)
+
+    def rows(self, table: str, prefix: str = "") -> list[Row]:
+        """All rows of the table whose partition starts with `prefix`."""
+        return [
+            Row(pk, row.rk, dict(row.props), row.etag, row.timestamp, row.timestamp)
+            for pk, partition in self._tables[table].items()
+            if pk.startswith(prefix)
+            for row in partition.rows.values()
+        ]
+
+    def remove(self, table: str, pk: str, rk: str) -> None:
+        """Take a row away behind everybody's back."""
+        self._tables[table][pk].drop(rk)
+
+
+class World:
+    """A directory, another instance's directory on the same tables, and an admin at the doors."""
+
+    def __init__(self) -> None:
+        self.clock = SettableClock()
+        self.tables = Tables(self.clock)
+        self.settings = make_settings()
+        self.directory = self.instance()
+        self.other = self.instance()
+        routes = Routes()
+        functions.register(routes)
+        self.admin = LocalClient(routes, self.get_app, key=ADMIN)
+
+    def instance(self) -> TenantDirectory:
+        return TenantDirectory(self.tables, self.clock, self.settings)
+
+    async def get_app(self) -> World:
+        return self
+
+
+@pytest.fixture
+async def world() -> World:
+    world = World()
+    await world.tables.ensure(ALL_TABLES)
+    return world

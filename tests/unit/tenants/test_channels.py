@@ -1,0 +1,293 @@
+"""Channels: which are refused and where it says so, secrets and their rotation, pauses, masks."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.channels.egress import Egress
+from shared.channels.signing import sign
+from shared.errors import OutcomeUnknown, Problem
+from shared.storage.names import TENANTS
+from shared.tenants import rules
+from shared.tenants.model import EventGridChannel, HttpChannel, QueueChannel, Tenant
+from shared.tenants.rules import Generations
+
+from .conftest import World
+
+DAY = 86_400_000
+NOW = 1_800_000_000_000
+QUEUE = QueueChannel(type="queue", queue="alarms")
+
+
+def http(url: str = "https://hooks.example.com/x", **headers: str) -> HttpChannel:
+    return HttpChannel(type="http", url=url, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+@pytest.fixture
+async def acme(world: World) -> World:
+    await world.directory.put("acme", Tenant())
+    return world
+
+
+# -- what is refused
+
+EGRESS = Egress(["localhost", "10.0.0.0/8"])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://a.example/x?q=1",
+        "https://a.example:8443/",
+        "http://localhost:7072/",
+        "https://10.1.2.3/x",
+        "https://8.8.8.8/",
+        "https://a%20b.example",
+    ],
+)
+def test_addresses_that_may_be_reached_pass(url: str) -> None:
+    expected = ["/url"] if "%20" in url else []
+    assert [pointer for pointer, _ in rules.faults(http(url), EGRESS)] == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://a.example/",
+        "file:///etc/passwd",
+        "//a.example/x",
+        "a.example/xxxx",
+        "https:///x-no-host",
+        "https://user:hunter2@a.example/",
+        "https://user@a.example/",
+        "https://@a.example/",
+        "https://a.example\\@b.example/",
+        "https://a.example/<x>",
+        "https://a.example/#part",
+        "https://a.example/\nx",
+        "https://a.example/ x",
+        "https://a.example/\u00e9",
+        "https://a.example:99999/",
+        "https://127.0.0.1/",
+        "https://[::1]/",
+        "https://169.254.169.254/metadata",
+        "https://0x7f000001/",
+        "https://2130706433/",
+        "https://[::ffff:127.0.0.1]/",
+        "https://[::1",
+    ],
+)
+def test_addresses_that_may_not_be_reached_are_refused_at_url(url: str) -> None:
+    found = rules.faults(http(url), Egress(["localhost"]))
+    assert found
+    assert {pointer for pointer, _ in found} == {"/url"}
+    assert all("hunter2" not in detail for _, detail in found)
+
+
+def test_plain_http_is_for_the_allow_list_only() -> None:
+    assert rules.faults(http("http://a.example/"), Egress(["localhost"]))
+    assert not rules.faults(http("http://localhost/"), Egress(["localhost"]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Host", "content-length", "Content-Type", "Transfer-Encoding", "connection", "TE", "upgrade", "ce-id", "CE-x", "webhook-signature",
+     "Proxy-Authorization", "keep-alive", "bad name", "bad:name", "", "n\u00e4me", "a" * 129],
+)  # fmt: skip
+def test_headers_that_are_not_the_channels_to_set_are_refused_by_name(name: str) -> None:
+    found = rules.faults(HttpChannel(type="http", url="https://a.example/", headers={name: "x"}), EGRESS)
+    assert [pointer for pointer, _ in found] == ["/headers/" + name[:128]]
+
+
+@pytest.mark.parametrize("value", ["a\r\nx: y", "a\x00", "\u00e9", "x" * 4097, "***", "a\x7f"])
+def test_values_that_cannot_be_sent_are_refused_and_not_repeated(value: str) -> None:
+    found = rules.faults(HttpChannel(type="http", url="https://a.example/", headers={"Authorization": value}), EGRESS)
+    assert [pointer for pointer, _ in found] == ["/headers/Authorization"]
+    assert value == "***" or all(value not in detail for _, detail in found)
+
+
+def test_names_that_differ_only_in_case_and_too_many_characters_are_refused() -> None:
+    twice = HttpChannel(type="http", url="https://a.example/", headers={"X-A": "1", "x-a": "2"})
+    assert [pointer for pointer, _ in rules.faults(twice, EGRESS)] == ["/headers/x-a"]
+    much = HttpChannel(type="http", url="https://a.example/", headers={f"x-{n}": "v" * 4000 for n in range(5)})
+    assert [pointer for pointer, _ in rules.faults(much, EGRESS)] == ["/headers"]
+
+
+def test_an_event_grid_endpoint_is_https() -> None:
+    good = EventGridChannel(type="eventgrid", endpoint="https://t.westeurope-1.eventgrid.azure.net/api/events")
+    assert rules.faults(good, EGRESS) == []
+    plain = EventGridChannel(type="eventgrid", endpoint="http://localhost/api/events")
+    assert [pointer for pointer, _ in rules.faults(plain, EGRESS)] == ["/endpoint"]
+
+
+# -- secrets
+
+
+@given(st.integers(1, NOW), st.lists(st.integers(0, 3 * DAY), max_size=6))
+def test_a_rotation_keeps_the_one_before_for_a_day_and_never_repeats_a_generation(start: int, pauses: list[int]) -> None:
+    now, generations = start, rules.first_generation(start)
+    used = [generations.current]
+    for pause in pauses:
+        now += pause
+        before = generations
+        generations = rules.rotate(before, now)
+        assert generations.current not in used
+        used.append(generations.current)
+        assert rules.in_use(generations, now) == [generations.current, before.current]
+        assert rules.in_use(generations, now + DAY - 1) == [generations.current, before.current]
+        assert rules.in_use(generations, now + DAY) == [generations.current]
+
+
+def test_secrets_differ_by_tenant_channel_and_generation_and_are_32_bytes() -> None:
+    made = {rules.secret_of("m", t, c, g) for t in ("a", "b") for c in ("x", "y") for g in (1, 2)}
+    assert len(made) == 8
+    assert all(len(base64.b64decode(secret.removeprefix("whsec_"))) == 32 for secret in made)
+    assert rules.in_use(Generations(), NOW) == []
+
+
+async def test_a_new_http_channel_shows_its_secret_once(acme: World) -> None:
+    out, _, new = await acme.directory.channels.put("acme", "c", http())
+    assert new
+    target = await acme.other.target("acme", "c")
+    assert target is not None
+    assert target.secrets == (out.secret,)
+    assert sign("id", 1, b"", target.secrets).startswith("v1,")
+    again, _, new = await acme.directory.channels.put("acme", "c", http())
+    assert (again.secret, new) == (None, False)
+    shown, _ = await acme.directory.channels.get("acme", "c")
+    assert shown.secret is None
+    assert "whsec_" not in str(acme.tables.rows(TENANTS))
+    assert (await acme.directory.target("acme", "c")) == target
+
+
+async def test_rotating_signs_with_both_for_a_day(acme: World) -> None:
+    first, _, _ = await acme.directory.channels.put("acme", "c", http())
+    await acme.clock.advance(10)
+    rotated = await acme.directory.channels.rotate("acme", "c")
+    assert rotated.secret != first.secret
+    assert rotated.previous_until == acme.clock.now() + DAY
+    target = await acme.directory.target("acme", "c")
+    assert target is not None
+    assert target.secrets == (rotated.secret, first.secret)
+    await acme.clock.advance(DAY / 1000)
+    target = await acme.directory.target("acme", "c")
+    assert target is not None
+    assert target.secrets == (rotated.secret,)
+    shown, _ = await acme.directory.channels.get("acme", "c")
+    assert shown.previous_until is None
+
+
+async def test_a_channel_made_again_under_its_name_has_another_secret(acme: World) -> None:
+    first, _, _ = await acme.directory.channels.put("acme", "c", http())
+    await acme.directory.channels.delete("acme", "c")
+    await acme.clock.advance(1)
+    second, _, new = await acme.directory.channels.put("acme", "c", http())
+    assert new
+    assert first.secret != second.secret
+
+
+async def test_a_channel_that_becomes_http_shows_its_secret_then(acme: World) -> None:
+    out, _, _ = await acme.directory.channels.put("acme", "c", QUEUE)
+    assert out.secret is None
+    with pytest.raises(Problem) as caught:
+        await acme.directory.channels.rotate("acme", "c")
+    assert (caught.value.status, caught.value.code) == (409, "not-signed")
+    out, _, new = await acme.directory.channels.put("acme", "c", http())
+    assert out.secret
+    assert not new
+
+
+async def test_two_who_rotate_at_once_get_different_secrets_and_both_count(acme: World) -> None:
+    await acme.directory.channels.put("acme", "c", http())
+    one, two = await asyncio.gather(acme.directory.channels.rotate("acme", "c"), acme.other.channels.rotate("acme", "c"))
+    target = await acme.instance().target("acme", "c")
+    assert target is not None
+    assert set(target.secrets) == {one.secret, two.secret}
+
+
+async def test_a_rotation_whose_answer_was_lost_is_found_by_reading_back(acme: World) -> None:
+    await acme.directory.channels.put("acme", "c", http())
+    acme.tables.lose(lambda pk, op: pk == "t:acme")
+    rotated = await acme.directory.channels.rotate("acme", "c")
+    target = await acme.directory.target("acme", "c")
+    assert target is not None
+    assert target.secrets[0] == rotated.secret
+    acme.tables.lose(lambda pk, op: pk == "t:acme", applied=False)
+    with pytest.raises(OutcomeUnknown):
+        await acme.directory.channels.rotate("acme", "c")
+
+
+# -- masks, pauses, conditions
+
+
+async def test_header_values_never_come_back_and_the_mask_keeps_them(acme: World) -> None:
+    await acme.directory.channels.put("acme", "c", http(Authorization="Bearer hunter2", x_a="1"))
+    shown, _ = await acme.directory.channels.get("acme", "c")
+    assert shown.headers == {"Authorization": "***", "x-a": "***"}
+    listed, _ = await acme.directory.channels.list("acme", 10)
+    assert "hunter2" not in str(listed)
+    await acme.directory.channels.put("acme", "c", http("https://b.example/", authorization="***", x_a="2"))
+    target = await acme.directory.target("acme", "c")
+    assert target is not None
+    assert target.spec.headers == {"authorization": "Bearer hunter2", "x-a": "2"}  # type: ignore[union-attr]
+    with pytest.raises(Problem) as caught:
+        await acme.directory.channels.put("acme", "new", http(authorization="***"))
+    assert caught.value.errors[0]["pointer"] == "/headers/authorization"
+
+
+async def test_a_pause_is_seen_everywhere_within_a_second(acme: World) -> None:
+    await acme.directory.channels.put("acme", "c", QUEUE)
+    assert (await acme.other.target("acme", "c")).paused is False  # type: ignore[union-attr]
+    out, _ = await acme.directory.channels.pause("acme", "c", True, "moving house")
+    assert (out.paused, out.reason) == (True, "moving house")
+    await acme.clock.advance(1)
+    target = await acme.other.target("acme", "c")
+    assert target is not None
+    assert (target.paused, target.reason) == (True, "moving house")
+    await acme.directory.channels.put("acme", "c", QUEUE)
+    assert (await acme.directory.target("acme", "c")).paused  # type: ignore[union-attr]
+    out, _ = await acme.directory.channels.pause("acme", "c", False)
+    assert (out.paused, out.reason) == (False, None)
+
+
+async def test_if_match_guards_channels(acme: World) -> None:
+    _, tag, _ = await acme.directory.channels.put("acme", "c", QUEUE)
+    await acme.directory.channels.pause("acme", "c", True)
+    for verb in (
+        acme.directory.channels.put("acme", "c", QUEUE, {"if-match": tag}),
+        acme.directory.channels.delete("acme", "c", {"if-match": tag}),
+    ):
+        with pytest.raises(Problem, match="412"):
+            await verb
+    _, tag = await acme.directory.channels.get("acme", "c")
+    await acme.directory.channels.delete("acme", "c", {"if-match": tag})
+
+
+async def test_what_is_not_there_is_404(acme: World) -> None:
+    channels = acme.directory.channels
+    verbs: list[Any] = [
+        channels.get("acme", "c"),
+        channels.delete("acme", "c"),
+        channels.rotate("acme", "c"),
+        channels.pause("acme", "c", True),
+        channels.get("nobody", "c"),
+        channels.put("nobody", "c", QUEUE),
+    ]
+    for verb in verbs:
+        with pytest.raises(Problem, match="404"):
+            await verb
+    assert await acme.directory.target("acme", "c") is None
+    assert await acme.directory.target("acme", "../x") is None
+
+
+async def test_a_channel_of_one_tenant_is_nothing_to_another(acme: World) -> None:
+    await acme.directory.put("other", Tenant())
+    await acme.directory.channels.put("acme", "c", QUEUE)
+    assert await acme.directory.target("other", "c") is None
+    assert (await acme.directory.channels.list("other", 10))[0] == []

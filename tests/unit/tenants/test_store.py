@@ -1,0 +1,311 @@
+"""Tenants and keys: made, changed, revoked and deleted, over two instances, crashes and races."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from shared.errors import OutcomeUnknown, Problem
+from shared.storage.names import TENANTS
+from shared.storage.ports import Delete, Insert, Merge, Op
+from shared.tenants import rules
+from shared.tenants.model import KeyIn, Limits, QueueChannel, Tenant
+from shared.tenants.store import seed_local
+
+from .conftest import ADMIN, World, make_settings
+
+EVENTS = KeyIn(scopes=["events"])
+
+
+def code(failure: pytest.ExceptionInfo[Problem]) -> tuple[int, str]:
+    return failure.value.status, failure.value.code
+
+
+async def test_a_tenant_is_created_then_replaced(world: World) -> None:
+    out, tag, new = await world.directory.put("acme", Tenant())
+    assert (out.name, new) == ("acme", True)
+    again, tag2, new = await world.directory.put("acme", Tenant(limits=Limits(events_per_second=5)))
+    assert (again.created, new) == (out.created, False)
+    assert tag != tag2
+    assert await world.directory.get("acme") == (again, tag2)
+    found = await world.directory.tenant("acme")
+    assert found is not None
+    assert found.limits.events_per_second == 5
+
+
+async def test_other_instances_see_a_change_within_five_seconds(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    assert await world.other.tenant("acme") == Tenant()
+    changed = Tenant(limits=Limits(open_events=1))
+    await world.directory.put("acme", changed)
+    assert await world.directory.tenant("acme") == changed
+    assert await world.other.tenant("acme") == Tenant()
+    await world.clock.advance(5)
+    assert await world.other.tenant("acme") == changed
+
+
+async def test_two_who_create_at_once_make_one_tenant(world: World) -> None:
+    results = await asyncio.gather(world.directory.put("acme", Tenant()), world.other.put("acme", Tenant()))
+    assert [new for _, _, new in results].count(True) == 1
+
+
+async def test_if_match_guards_a_change(world: World) -> None:
+    _, tag, _ = await world.directory.put("acme", Tenant())
+    await world.directory.put("acme", Tenant(limits=Limits(open_events=1)), {"if-match": tag})
+    for verb in (world.directory.put("acme", Tenant(), {"if-match": tag}), world.directory.delete("acme", {"if-match": tag})):
+        with pytest.raises(Problem) as caught:
+            await verb
+        assert code(caught) == (412, "precondition-failed")
+    with pytest.raises(Problem, match="412"):
+        await world.directory.put("new", Tenant(), {"if-match": "*"})
+
+
+async def test_a_lost_answer_that_was_applied_counts_as_done(world: World) -> None:
+    world.tables.lose(lambda pk, op: pk == "tenant")
+    _, _, new = await world.directory.put("acme", Tenant())
+    assert new
+
+
+async def test_a_lost_write_is_told(world: World) -> None:
+    world.tables.lose(lambda pk, op: pk == "tenant", applied=False)
+    with pytest.raises(OutcomeUnknown):
+        await world.directory.put("acme", Tenant())
+
+
+async def test_lists_go_page_by_page_without_gap_or_double(world: World) -> None:
+    names = sorted(["a", "a-1", "a0", "b", "b-b", "zz", "demo"])
+    for name in reversed(names):
+        await world.directory.put(name, Tenant())
+    for limit in (1, 2, 3, 7, 100):
+        found: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            items, after = await world.directory.list(limit, after)
+            assert len(items) <= limit
+            found += [item.name for item in items]
+        assert sorted(found) == names
+        assert len(found) == len(names)
+
+
+# -- keys
+
+
+async def test_a_key_works_and_says_what_it_may_do(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    made = await world.directory.keys.issue("acme", KeyIn(scopes=["agent"], fleet="web", node="VM_1.a", note="rack 7"))
+    found = await world.other.key(made.key)
+    assert found is not None
+    assert (found.tenant, found.scopes, found.fleet, found.node) == ("acme", {"agent"}, "web", "VM_1.a")
+    assert made.key.startswith(made.prefix)
+    assert len(made.key) >= 40
+    assert await world.directory.key(made.key[:-1] + "x") is None
+
+
+async def test_keys_are_stored_as_hashes_and_listed_by_prefix(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    made = await world.directory.keys.issue("acme", EVENTS)
+    stored = str(world.tables.rows(TENANTS))
+    assert made.key not in stored
+    assert made.key[len(made.prefix) :] not in stored
+    items, more = await world.directory.keys.list("acme", 100)
+    assert ([item.prefix for item in items], more) == ([made.prefix], None)
+    assert made.key not in items[0].model_dump_json()
+
+
+async def test_a_revoked_key_ends_here_at_once_and_elsewhere_within_five_seconds(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    made = await world.directory.keys.issue("acme", EVENTS)
+    assert await world.other.key(made.key)
+    await world.directory.keys.revoke("acme", made.prefix)
+    assert await world.directory.key(made.key) is None
+    assert await world.other.key(made.key)
+    await world.clock.advance(5)
+    assert await world.other.key(made.key) is None
+    with pytest.raises(Problem, match="404"):
+        await world.directory.keys.revoke("acme", made.prefix)
+
+
+async def test_a_revocation_that_crashes_half_way_has_ended_the_key_and_can_be_repeated(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    made = await world.directory.keys.issue("acme", EVENTS)
+    world.tables.lose(lambda pk, op: isinstance(op, Delete) and pk.startswith("t:"), applied=False)
+    with pytest.raises(OutcomeUnknown):
+        await world.directory.keys.revoke("acme", made.prefix)
+    assert await world.directory.key(made.key) is None
+    assert (await world.directory.keys.list("acme", 10))[0]
+    await world.directory.keys.revoke("acme", made.prefix)
+    assert not (await world.directory.keys.list("acme", 10))[0]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("partition", ["t:", "key:"])
+@pytest.mark.parametrize("kind", [Insert, Merge])
+async def test_making_a_key_that_crashes_never_leaves_one_that_works_unlisted(
+    world: World, kind: type[Op], partition: str, applied: bool
+) -> None:
+    await world.directory.put("acme", Tenant())
+    world.tables.lose(lambda pk, op: pk.startswith(partition) and isinstance(op, kind), applied=applied, failure=RuntimeError("crash"))
+    with contextlib.suppress(RuntimeError):
+        await world.directory.keys.issue("acme", EVENTS)
+    listed = {item.prefix for item in (await world.directory.keys.list("acme", 100))[0]}
+    assert {str(row.props["prefix"]) for row in world.tables.rows(TENANTS, "key:")} <= listed
+
+
+async def test_a_key_revoked_while_it_is_made_does_not_come_to_life(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    prefixes: list[str] = []
+
+    def revoke(pk: str, op: Op) -> None:
+        if isinstance(op, Insert) and op.rk.startswith("key:"):
+            prefixes.append(op.rk.removeprefix("key:"))
+        if isinstance(op, Insert) and pk.startswith("key:") and prefixes:
+            world.tables.remove(TENANTS, "t:acme", f"key:{prefixes.pop()}")
+
+    world.tables.after.append(revoke)
+    with pytest.raises(Problem) as caught:
+        await world.directory.keys.issue("acme", EVENTS)
+    assert code(caught) == (409, "changed-meanwhile")
+    assert world.tables.rows(TENANTS, "key:") == []
+
+
+async def test_a_taken_prefix_is_passed_over(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    draws = iter([bytes(25), bytes(25), bytes(range(25))])
+    world.directory.keys._entropy = lambda n: next(draws)
+    first, second = await world.directory.keys.issue("acme", EVENTS), await world.directory.keys.issue("acme", EVENTS)
+    assert first.prefix != second.prefix
+
+
+async def test_the_bootstrap_key_is_admin_without_a_tenant(world: World) -> None:
+    found = await world.directory.key(ADMIN)
+    assert found is not None
+    assert (found.tenant, found.scopes) == ("", {"admin"})
+    assert world.tables.transactions["get"] == 0
+
+
+async def test_guesses_are_looked_up_once_a_second_each(world: World) -> None:
+    for _ in range(10):
+        assert await world.directory.key("guess-0123456789") is None
+    assert world.tables.transactions["get"] == 1
+    await world.clock.advance(1)
+    await world.directory.key("guess-0123456789")
+    assert world.tables.transactions["get"] == 2
+
+
+# -- deletion
+
+
+async def test_deleting_a_tenant_ends_keys_channels_and_the_tenant(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    made = await world.directory.keys.issue("acme", EVENTS)
+    await world.directory.channels.put("acme", "c", QueueChannel(type="queue", queue="alarms"))
+    assert await world.directory.key(made.key)
+    assert await world.other.key(made.key)
+    await world.directory.delete("acme")
+    assert await world.directory.key(made.key) is None
+    assert await world.directory.tenant("acme") is None
+    assert await world.directory.target("acme", "c") is None
+    assert world.tables.rows(TENANTS) == []
+    await world.clock.advance(5)
+    assert await world.other.key(made.key) is None
+    with pytest.raises(Problem, match="404"):
+        await world.directory.delete("acme")
+
+
+async def test_nobody_gets_in_once_the_tenant_is_marked_even_if_the_rest_crashes(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    made = await world.directory.keys.issue("acme", EVENTS)
+    world.tables.lose(lambda pk, op: isinstance(op, Delete), applied=False)
+    with pytest.raises(OutcomeUnknown):
+        await world.directory.delete("acme")
+    await world.clock.advance(5)
+    for instance in (world.directory, world.other):
+        assert await instance.key(made.key) is None
+        assert await instance.tenant("acme") is None
+        for verb in (instance.get("acme"), instance.keys.issue("acme", EVENTS), instance.keys.list("acme", 10)):
+            with pytest.raises(Problem, match="404"):
+                await verb
+    assert (await world.directory.list(10))[0] == []
+    await world.directory.delete("acme")
+    assert world.tables.rows(TENANTS) == []
+
+
+async def test_a_name_taken_again_inherits_nothing(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    made = await world.directory.keys.issue("acme", EVENTS)
+    await world.directory.channels.put("acme", "c", QueueChannel(type="queue", queue="alarms"))
+    # What a crash or a race could leave behind.
+    left = world.tables.rows(TENANTS, "key:") + world.tables.rows(TENANTS, "t:")
+    await world.directory.delete("acme")
+    await world.directory.put("acme", Tenant())
+    for row in left:
+        await world.tables.write(TENANTS, row.pk, [Insert(row.rk, row.props)])
+    await world.clock.advance(5)
+    assert await world.directory.key(made.key) is None
+    assert await world.directory.target("acme", "c") is None
+    assert (await world.directory.keys.list("acme", 10))[0] == []
+    assert (await world.directory.channels.list("acme", 10))[0] == []
+    _, _, new = await world.directory.channels.put("acme", "c", QueueChannel(type="queue", queue="other"))
+    assert new
+
+
+async def test_putting_a_tenant_whose_deletion_was_cut_short_finishes_it_first(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    made = await world.directory.keys.issue("acme", EVENTS)
+    world.tables.lose(lambda pk, op: isinstance(op, Merge), applied=True)
+    with pytest.raises(OutcomeUnknown):
+        await world.directory.delete("acme")
+    _, _, new = await world.directory.put("acme", Tenant())
+    assert new
+    assert await world.directory.key(made.key) is None
+    assert (await world.directory.keys.list("acme", 10))[0] == []
+
+
+# -- the local default
+
+
+async def test_the_local_default_is_made_once_however_often_it_is_asked_for(world: World) -> None:
+    await asyncio.gather(seed_local(world.directory, world.settings), seed_local(world.other, world.settings))
+    await seed_local(world.instance(), world.settings)
+    found = await world.other.key("local-demo-key")
+    assert found is not None
+    assert (found.tenant, found.scopes) == ("demo", {"events", "fleets"})
+    target = await world.directory.target("demo", "default")
+    assert target is not None
+    assert target.spec.url == "http://localhost:7072/"  # type: ignore[union-attr]
+    assert target.secrets
+    keys, _ = await world.directory.keys.list("demo", 10)
+    assert [key.prefix for key in keys] == ["local-demo"]
+
+
+async def test_what_was_changed_locally_stays(world: World) -> None:
+    await seed_local(world.directory, world.settings)
+    before = await world.directory.target("demo", "default")
+    await world.directory.put("demo", Tenant(limits=Limits(open_events=7)))
+    await seed_local(world.instance(), world.settings)
+    found = await world.instance().tenant("demo")
+    assert found is not None
+    assert found.limits.open_events == 7
+    assert await world.instance().target("demo", "default") == before
+
+
+async def test_the_public_key_works_again_after_its_tenant_was_deleted_and_seeded_anew(world: World) -> None:
+    await seed_local(world.directory, world.settings)
+    await world.directory.delete("demo")
+    assert await world.directory.key("local-demo-key") is None
+    await seed_local(world.directory, world.settings)
+    assert await world.directory.key("local-demo-key") is not None
+
+
+async def test_without_the_setting_nothing_is_made(world: World) -> None:
+    await seed_local(world.directory, make_settings(local=False))
+    assert world.tables.written == []
+
+
+def test_keys_are_readable_and_tell_their_prefix() -> None:
+    key = rules.make_key(bytes(range(25)))
+    assert key == "tsn_aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyy"
+    assert rules.prefix_of(key) == "tsn_aaaqeaye"
+    assert rules.prefix_of("local-demo-key") == "local-demo"

@@ -1,0 +1,116 @@
+"""Probes: what counts as ready, that the answer is at most a second old, and that it tells no secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.clock import Millis, SettableClock
+from shared.errors import Unavailable
+from shared.health import functions
+from shared.health.rules import Observed, judge
+from shared.health.service import PK_TICKS, Health
+from shared.storage.memory import MemoryTables
+from shared.storage.names import ALL_TABLES, SWEEPS
+from shared.storage.ports import Upsert
+from shared.web.local import LocalClient
+from shared.web.routes import Routes
+
+NOW: Millis = 1_800_000_000_000
+PERIODS = {"scheduler_scan": 15.0, "retention_scan": 3600.0}
+
+
+def seen(**change: Any) -> Observed:
+    fresh = {"scheduler_scan": NOW - 10_000, "retention_scan": NOW - 3_000_000}
+    return Observed(**{"now": NOW, "storage_now": NOW - 500, "ticks": fresh, "up_ms": 600_000} | change)
+
+
+def test_all_well_is_ready() -> None:
+    verdict = judge(seen(), PERIODS)
+    assert verdict.wrong == []
+    assert verdict.timers["scheduler_scan"] == (10.0, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"storage_now": None}, "storage does not answer"),
+        ({"storage_now": NOW + 11_000}, "the clock differs from storage's by -11000 ms"),
+        ({"storage_now": NOW - 11_000}, "the clock differs from storage's by 11000 ms"),
+        ({"ticks": {"scheduler_scan": NOW - 301_000, "retention_scan": NOW}}, "timer scheduler_scan is silent"),
+        ({"ticks": {"scheduler_scan": NOW, "retention_scan": NOW - 10_801_000}}, "timer retention_scan is silent"),
+        ({"ticks": {"retention_scan": NOW}}, "timer scheduler_scan is silent"),
+    ],
+)
+def test_what_is_not_well_is_said(change: dict[str, Any], wrong: str) -> None:
+    assert judge(seen(**change), PERIODS).wrong == [wrong]
+
+
+def test_a_timer_never_seen_is_waited_for_after_a_start() -> None:
+    verdict = judge(seen(ticks={}, up_ms=299_000), PERIODS)
+    assert verdict.wrong == []
+    assert verdict.timers["scheduler_scan"] == (None, False)
+
+
+class App:
+    def __init__(self, health: Health) -> None:
+        self.health = health
+
+
+class Probe:
+    def __init__(self) -> None:
+        self.clock = SettableClock(NOW)
+        self.tables = MemoryTables(self.clock)
+        routes = Routes()
+        functions.register(routes)
+        self.app = App(Health(self.tables, self.clock, PERIODS))
+        self.client = LocalClient(routes, self.get_app)
+
+    async def get_app(self) -> App:
+        return self.app
+
+
+@pytest.fixture
+async def probe() -> Probe:
+    probe = Probe()
+    await probe.tables.ensure(ALL_TABLES)
+    return probe
+
+
+async def test_ready_answers_the_findings(probe: Probe) -> None:
+    await probe.tables.write(SWEEPS, PK_TICKS, [Upsert("scheduler_scan", {"at": NOW - 1500})])
+    answer = await probe.client.get("/api/readyz")
+    assert answer.status == 200
+    assert answer.json() == {
+        "status": "ready",
+        "storage": {"reachable": True},
+        "clock_skew_ms": 0,
+        "timers": {"scheduler_scan": {"age_s": 1.5, "late": False}, "retention_scan": {"age_s": None, "late": False}},
+    }
+
+
+async def test_not_ready_is_a_problem_with_the_findings_in_it(probe: Probe) -> None:
+    async def away(*_: Any, **__: Any) -> Any:
+        raise Unavailable("AccountKey=secret")
+
+    probe.tables.query = away  # type: ignore[method-assign]
+    answer = await probe.client.get("/api/readyz")
+    assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "not-ready", "5")
+    assert answer.json()["storage"] == {"reachable": False}
+    assert b"secret" not in answer.body
+
+
+async def test_a_flood_of_probes_asks_storage_once_a_second(probe: Probe) -> None:
+    for _ in range(50):
+        await probe.client.get("/api/readyz")
+    assert probe.tables.transactions["query"] == 1
+    await probe.clock.advance(1.0)
+    await probe.client.get("/api/readyz")
+    assert probe.tables.transactions["query"] == 2
+
+
+async def test_alive_needs_no_application(probe: Probe) -> None:
+    probe.app = None  # type: ignore[assignment]
+    answer = await probe.client.get("/api/healthz")
+    assert (answer.status, answer.json()) == (200, {"status": "alive"})
