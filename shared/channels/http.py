@@ -170,7 +170,7 @@ class HttpSender:
                 # A receiver may close an idle connection in the very moment we write to it. aiohttp does not repeat a POST;
                 # ours carries an id and may arrive twice, and a back-off would make a timely event late for nothing.
                 left = (plan.timeout.total or 0) - (loop.time() - started)
-                if timeout is not plan.timeout or isinstance(error, aiohttp.ClientConnectorError) or left <= 0:
+                if attempt.fresh or timeout is not plan.timeout or isinstance(error, aiohttp.ClientConnectorError) or left <= 0:
                     raise
                 timeout = aiohttp.ClientTimeout(total=left, ceil_threshold=3600)
                 continue

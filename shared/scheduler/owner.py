@@ -176,7 +176,7 @@ class Owner:
             if not await self._may_start():
                 return None
             fired = self._clock.now()
-            if rules.lapsed(dict(props), fired):
+            if rules.lapsed(props, fired):
                 return rules.Outcome("lapsed", {"ended": fired})
             delivery = Delivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props))
             try:

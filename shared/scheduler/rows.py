@@ -17,7 +17,7 @@ from ..tenants.model import Retry
 from ..web.etag import etag_of
 from .keys import shard_tenant
 from .model import EventIn
-from .rules import HISTORY, RetryPolicy
+from .rules import HISTORY, NEVER, RetryPolicy
 
 CHUNK = 16_000
 """Characters of payload text per property: at most 32,000 UTF-16 units, under the store's 32K."""
@@ -43,16 +43,15 @@ def body_props(body: bytes) -> Props:
     if len(text) <= CHUNK:
         return {"body": text}
     parts = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
-    return {"body" if number == 0 else f"body{number}": part for number, part in enumerate(parts)}
+    return {"chunks": len(parts), **{f"body{number}" if number else "body": part for number, part in enumerate(parts)}}
 
 
 def body_of(props: Mapping[str, Any]) -> bytes:
     """The payload's JSON as it was sent."""
     text = str(props["body"])
-    number = 1
-    while f"body{number}" in props:
+    # Counted, since a shorter payload merged over a longer one leaves the old tail behind.
+    for number in range(1, int(props.get("chunks", 1))):
         text += str(props[f"body{number}"])
-        number += 1
     return text.encode()
 
 
@@ -141,7 +140,7 @@ def representation(row: Row) -> dict[str, Any]:
         "payload": orjson.Fragment(body_of(props)),
         "attempts": [_attempt(entry) for entry in history_of(props)],
     }
-    if "expires" in props:
+    if int(props.get("expires", NEVER)) != NEVER:
         shown["expires"] = format_duration(int(props["expires"]))
     if "retry" in props:
         given = orjson.loads(str(props["retry"]))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..clock import Millis
 from ..storage.ports import Props
@@ -42,6 +42,8 @@ SWEEP_EVERY: Millis = 15_000
 CRASH_TRIES = 10
 """Claims beyond the allowed attempts before an event whose owners keep dying is given up as dead."""
 HISTORY = 20
+NEVER = -1
+"""`expires` of an event that no longer has one: a merge cannot take a property away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,10 @@ def claim_props(props: Props, epoch: int) -> Props:
     return change
 
 
-def lapsed(props: Props, now: Millis) -> bool:
+def lapsed(props: Mapping[str, Any], now: Millis) -> bool:
     """Whether the event has outlived its `expires`."""
-    expires = props.get("expires")
-    return expires is not None and now > int(props["due"]) + int(expires)
+    expires = int(props.get("expires", NEVER))
+    return expires != NEVER and now > int(props["due"]) + expires
 
 
 def back_off(policy: RetryPolicy, tries: int, chance: float, retry_after: float | None) -> Millis:

@@ -36,7 +36,7 @@ class Scheduler:
         self.lookup = Lookup(self.driver, tables)
         self.stats = Stats(tables, clock)
         self.writer = Writer(self.driver, clock, ids, settings)
-        self.ingest = Ingest(directory, self.writer, self.stats, IngestLimiter(tables, clock, ids), clock)
+        self.ingest = Ingest(directory, self.writer, self.stats, IngestLimiter(tables, clock), clock)
         self.changes = Changes(self.driver, tables, self.lookup, clock, ids)
         self.firing = Firing(self.driver, clock, ids, settings, directory, senders, self.counters)
         self.sweeps = Sweeps(self.driver, tables, clock)

@@ -45,25 +45,26 @@ class Stored(NamedTuple):
 
     address: Address
     id: str
+    etag: str = ""
     existing: Row | None = None
     same: bool = True
 
 
 class Sink:
-    """Waits for several entries to be settled, each by its number."""
+    """Waits for several entries to be settled, each by its number: with its ETag when stored, None when the shard is lost, or an error."""
 
     def __init__(self, count: int) -> None:
-        self.results: list[bool | StorageError] = [False] * count
+        self.results: list[str | StorageError | None] = [None] * count
         self._left = count
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def settle(self, number: int, result: bool | StorageError) -> None:
+    def settle(self, number: int, result: str | StorageError | None) -> None:
         self.results[number] = result
         self._left -= 1
         if self._left == 0 and not self._done.done():
             self._done.set_result(None)
 
-    async def wait(self) -> list[bool | StorageError]:
+    async def wait(self) -> list[str | StorageError | None]:
         await self._done
         return self.results
 
@@ -126,9 +127,9 @@ class Writer:
                 filling.task = asyncio.create_task(self._fill(tenant, filling))
         again = []
         for (number, filling, row), result in zip(places, await sink.wait(), strict=True):
-            if result is True:
-                results[number] = Stored(Address(filling.opened.shard, row), str(events[number].props["id"]))
-            elif isinstance(result, StorageError):
+            if isinstance(result, str):
+                results[number] = Stored(Address(filling.opened.shard, row), str(events[number].props["id"]), result)
+            elif result is not None:
                 results[number] = result
             else:
                 again.append(number)
@@ -148,7 +149,7 @@ class Writer:
             results[number] = error
             return
         if isinstance(known, Known):
-            results[number] = Stored(Address(known.row.pk, known.row.rk), event.id, known.row, known.hash == event.hash)
+            results[number] = Stored(Address(known.row.pk, known.row.rk), event.id, existing=known.row, same=known.hash == event.hash)
 
     def _place(self, tenant: str, event: NewEvent) -> tuple[Filling, str]:
         """A place in an open shard of the event's bucket, or in a new one."""
@@ -240,7 +241,7 @@ class Writer:
             size += group[-1].entry.size
         try:
             if filling.opened.lost:
-                stored: frozenset[str] = frozenset()
+                stored: dict[str, str] = {}
             else:
                 async with self._in_flight:
                     stored = (await self._driver.drive(append(filling.opened, [each.entry for each in group]))).stored
@@ -249,7 +250,7 @@ class Writer:
                 each.sink.settle(each.number, error)
             raise
         for each in group:
-            each.sink.settle(each.number, each.entry.row in stored)
+            each.sink.settle(each.number, stored.get(each.entry.row))
 
     async def _announce(self, filling: Filling) -> None:
         """Send the message of a shard that is due before the sweep can be relied on; the sweep sends the others'."""

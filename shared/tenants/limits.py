@@ -55,7 +55,7 @@ def reserve(tat: int, now: int, rate: float, need: int, want: int) -> Reservatio
     start = max(tat, now) if tat <= now + ahead + TOLERANCE * 1e6 else now
     # The hair's breadth keeps a whole number of steps from being cut by rounding.
     room = int((now + ahead - start) / step + 1e-6)
-    size = min(room, max(need, want))
+    size = max(0, min(room, max(need, want)))
     after = start + math.ceil(size * step)
     wait = max(0.0, (after + step - now - ahead) / 1e6)
     return Reservation(size, after, wait)

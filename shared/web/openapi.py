@@ -261,7 +261,8 @@ def _query(route: Route, schemas: _Schemas) -> Iterator[dict[str, Any]]:
 def _headers(route: Route) -> Iterator[dict[str, Any]]:
     if route.if_match:
         told = "Only if the representation still has this entity tag."
-        schema = {"type": "string", "examples": ['"6nX0b2kq"', "*"]}
+        tag = r'(?:W/)?"[\x21\x23-\x7e]*"'
+        schema = {"type": "string", "pattern": rf"^(?:\*|{tag}(?:, ?{tag})*)$"}
         yield {"name": "If-Match", "in": "header", "required": False, "description": told, "schema": schema}
 
 

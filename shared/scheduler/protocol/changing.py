@@ -36,7 +36,7 @@ class Done(NamedTuple):
     row: Row
 
 
-type Changed = Done | Literal["already-firing", "already-final", "missing"
+type Changed = Done | Literal["already-firing", "already-final", "missing"]
 type Match = Callable[[Row], None]
 """Raises when the event is no longer as the caller saw it (`If-Match`)."""
 

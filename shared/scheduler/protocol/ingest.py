@@ -59,9 +59,10 @@ class OpenShard:
 
 
 class Appended(NamedTuple):
-    """What became of a batch: the rows that are stored for good. Fewer than asked only when the shard is lost to this writer."""
+    """What became of a batch: the ETags of the rows that are stored for good. Fewer than asked only when the shard is lost to this
+    writer."""
 
-    stored: frozenset[str]
+    stored: dict[str, str]
 
 
 def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[None]:
@@ -80,7 +81,7 @@ def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[None]:
 
 def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
     """Store `entries` in one transaction with the gate. One batch in flight per shard: the caller sees to that."""
-    wanted = frozenset(entry.row for entry in entries)
+    wanted = {entry.row for entry in entries}
     size = sum(entry.size for entry in entries)
     while True:
         held = opened.held
@@ -93,14 +94,14 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
         answer = yield Write(EVENTS, opened.shard, add_ops(grown, held, entries))
         if isinstance(answer, Applied):
             opened.held = Held(grown, answer.etags[0])
-            return Appended(wanted)
+            return Appended({entry.row: etag for entry, etag in zip(entries, answer.etags[1:], strict=True)})
         # Refused: an owner or a sealer has the gate. Lost: nobody knows. Both are settled by the gate itself, and only then by the rows.
         opened.held = yield from fence(opened.shard, held, opened.initial())
         if opened.held is not None and opened.held.gate.state != "open":
             opened.held = None
         opened.lost = opened.held is None
         rows: list[Row] = yield Load(EVENTS, opened.shard, FIRST_EVENT, END_EVENTS)
-        stored = wanted.intersection(row.rk for row in rows)
+        stored = {row.rk: row.etag for row in rows if row.rk in wanted}
         if opened.lost or stored:
             return Appended(stored)
 
