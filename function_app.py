@@ -17,6 +17,11 @@ app.register_functions(scheduler.triggers(get_app))
 app.register_functions(timers.triggers(get_app))
 
 
+async def leave() -> None:
+    """Called by the devhost before it waits for what runs: owners let go of their shards."""
+    get_app.leave()
+
+
 async def shutdown() -> None:
     """Called by the devhost when it ends."""
     await get_app.close()

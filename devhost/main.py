@@ -1,8 +1,8 @@
 """Starts everything a developer needs, in one process and one loop, and ends it cleanly.
 
 Order of the start: Azurite is spawned, the receiver listens, the environment is set, the app is indexed, storage answers,
-triggers start. The end goes the other way round: nothing new is accepted, running invocations finish within
-`DEVHOST_GRACE` seconds, the app's own `shutdown` runs, and only then do receiver and storage go.
+triggers start. The end goes the other way round: nothing new is accepted, the app's own `leave` is told, running
+invocations finish within `DEVHOST_GRACE` seconds, the app's own `shutdown` runs, and only then do receiver and storage go.
 """
 
 import argparse
@@ -155,19 +155,25 @@ class DevHost:
         if self._worker is not None and self._http is not None and self._queues is not None and self._timers is not None:
             self._timers.stop_ticking()
             await asyncio.gather(self._http.stop_accepting(), self._queues.stop_polling())
+            await _call_app("leave")
             if not await self._worker.drain(max(0.0, ends_at - asyncio.get_running_loop().time())):
                 self.abandoned = self._worker.abandon()
                 log.warning("cut off after %g s: %s", self._options.grace, ", ".join(sorted(self.abandoned)))
             closing = asyncio.gather(self._timers.close(), self._queues.close(), self._http.close())
             await _bounded("messages in work were not settled", closing)
-            shutdown = getattr(sys.modules.get("function_app"), "shutdown", None)
-            if inspect.iscoroutinefunction(shutdown):
-                await _bounded("the app's shutdown", shutdown())
+            await _call_app("shutdown")
             self._worker.close()
         if self._receiver is not None:
             await self._receiver.close()
         if self._azurite is not None:
             self._azurite.stop()
+
+
+async def _call_app(name: str) -> None:
+    """Awaits `leave` (end soon what runs) or `shutdown` (nothing runs any more) of function_app.py, if it has it."""
+    function = getattr(sys.modules.get("function_app"), name, None)
+    if inspect.iscoroutinefunction(function):
+        await _bounded(f"the app's {name}", function())
 
 
 async def _bounded(what: str, work: Awaitable[object]) -> None:

@@ -76,9 +76,13 @@ class Application:
             if cursor is None:
                 return await self.scheduler.sweeps.retain(tenants, now)
 
+    def leave(self) -> None:
+        """The process is about to end: owners start nothing new, finish what they have begun, and let go of their shards."""
+        self.scheduler.firing.leaving = True
+
     async def close(self) -> None:
         """Let go of shards and connections."""
-        self.scheduler.firing.leaving = True
+        self.leave()
         await close_senders(self.senders)
         await self.storage.close()
 
@@ -108,6 +112,11 @@ class Lazy:
             if self._app is None:
                 self._app = await Application.open()
         return self._app
+
+    def leave(self) -> None:
+        """Tell the application, if there is one, that the process is about to end."""
+        if self._app is not None:
+            self._app.leave()
 
     async def close(self) -> None:
         """End the application, if there is one."""

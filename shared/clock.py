@@ -32,7 +32,8 @@ def to_datetime(millis: Millis) -> datetime:
 
 def to_text(millis: Millis) -> str:
     """RFC 3339, UTC, three decimals and `Z`: `2026-11-21T10:21:55.250Z`."""
-    return to_datetime(millis).strftime("%Y-%m-%dT%H:%M:%S.") + f"{millis % 1000:03d}Z"
+    # Not strftime: it leaves the zeros of years before 1000 out.
+    return to_datetime(millis).isoformat(timespec="milliseconds")[:23] + "Z"
 
 
 class Clock(Protocol):

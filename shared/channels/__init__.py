@@ -14,7 +14,7 @@ from ..storage.ports import Queues
 from .eventgrid import EventGridSender
 from .http import HttpSender
 from .ports import Delivery, Sender, Target, Verdict
-from .queue import AccountQueues, QueueSender
+from .queue import AccountQueues, QueueSender, identity_accounts
 from .signing import verify
 
 type Kind = Literal["http", "queue", "eventgrid"]
@@ -25,12 +25,12 @@ __all__ = ["AccountQueues", "Delivery", "Kind", "Sender", "Target", "Verdict", "
 def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: AccountQueues | None = None) -> dict[str, Sender]:
     """A sender for each channel type, by its name. Connections are made when first needed, in the loop that needs them.
 
-    `accounts` opens the queues of other storage accounts; without it, channels that name one fail with a clear error.
+    `accounts` opens the queues of other storage accounts, by default with the app's identity.
     UnsafeSettings for an entry of the egress allow-list that is neither a host nor a network.
     """
     return {
         "http": HttpSender(settings, clock),
-        "queue": QueueSender(queues, accounts),
+        "queue": QueueSender(queues, accounts or identity_accounts(settings, clock)),
         "eventgrid": EventGridSender(settings, clock),
     }
 

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+from ..clock import Clock
 from ..errors import OutcomeUnknown, Rejected, StorageError
+from ..settings import Settings
 from ..storage.ports import MAX_MESSAGE_BYTES, Queues
 from ..tenants.model import QueueChannel
-from . import cloudevents, rules
+from . import cloudevents
 from .ports import Delivery, Target, Verdict
 
 type AccountQueues = Callable[[str], Queues]
 """Opens the queues of another storage account, by the app's identity: `https://{account}.queue.core.windows.net`."""
+
+_CODE = re.compile(r"\w{1,60}", re.ASCII)
+
+
+def identity_accounts(settings: Settings, clock: Clock) -> AccountQueues:
+    """Opens other accounts' queues with the app's identity, whatever the app's own storage is opened with."""
+
+    def open_account(account: str) -> Queues:
+        from ..storage.azure_queues import AzureQueues
+
+        # The account's name is checked by the channel's model; tokens for it go to Azure's own domain only.
+        there = settings.model_copy(update={"storage": None, "queue_uri": f"https://{account}.queue.core.windows.net"})
+        return AzureQueues.from_settings(there, clock)
+
+    return open_account
 
 
 class QueueSender:
@@ -39,7 +57,9 @@ class QueueSender:
         try:
             await queues.send(spec.queue, message.decode())
         except Rejected as error:
-            code = rules.one_line(str(error).partition(":")[0], 60)
+            # The service's code leads; what follows may quote names or addresses.
+            found = _CODE.match(str(error))
+            code = found[0] if found else "no reason given"
             why = "does not exist" if code == "QueueNotFound" else f"refuses the message ({code})"
             return Verdict("retry", None, f"{where} {why}")
         except OutcomeUnknown:

@@ -88,7 +88,7 @@ class Changes:
     async def _redrive(self, tenant: str, shard: str, rows: Mapping[str, Row]) -> None:
         now = self._clock.now()
         placed = await self._driver.drive(redrive(shard, rows, now))
-        for target in {address.shard for address in placed.values()}:
+        for target in sorted({address.shard for address in placed.values()}):
             await self._announce(target, now)
         for rk, row in rows.items():
             await self._repoint(tenant, str(row.props["id"]), row, placed[rk])

@@ -19,6 +19,7 @@ from .ingest import Admitted
 from .lookup import START, Filter, Place
 from .model import (
     MAX_BATCH_BYTES,
+    BatchIn,
     BatchOut,
     DeadQuery,
     EventId,
@@ -64,6 +65,7 @@ def _create(routes: Routes) -> None:
         "POST",
         "v1/events",
         name="events_create",
+        tagged=True,
         scope="events",
         summary="Schedule an event",
         body=EventIn,
@@ -85,6 +87,7 @@ def _create(routes: Routes) -> None:
         summary="Schedule many events; bad ones do not stop good ones",
         body=bytes,
         media=("application/json", _NDJSON),
+        shape=BatchIn,
         max_body=MAX_BATCH_BYTES,
         answers={200: BatchOut, 429: "too-many-requests"},
         tag="events",
@@ -104,7 +107,15 @@ def _line(index: int, result: Admitted | Problem) -> dict[str, Any]:
 
 def _single(routes: Routes) -> None:
     @routes.route(
-        "GET", "v1/events/{id}", name="events_get", scope="events", params=_ID, summary="One event", answers={200: EventOut}, tag="events"
+        "GET",
+        "v1/events/{id}",
+        name="events_get",
+        tagged=True,
+        scope="events",
+        params=_ID,
+        summary="One event",
+        answers={200: EventOut},
+        tag="events",
     )
     async def events_get(call: Call[App]) -> Answer:
         row = await call.app.scheduler.lookup.event(call.tenant, call.params["id"])
@@ -116,6 +127,7 @@ def _single(routes: Routes) -> None:
         "PATCH",
         "v1/events/{id}",
         name="events_patch",
+        tagged=True,
         scope="events",
         params=_ID,
         summary="Change or reschedule an event that is not being delivered",
@@ -127,7 +139,10 @@ def _single(routes: Routes) -> None:
     )
     async def events_patch(call: Call[App, EventPatch]) -> Answer:
         scheduler, event_id = call.app.scheduler, call.params["id"]
-        due, change = await scheduler.ingest.patch(call.tenant, call.body, call.raw)
+        found = await scheduler.lookup.event(call.tenant, event_id)
+        if found is None:
+            raise not_found("event")
+        due, change = await scheduler.ingest.patch(call.tenant, call.body, call.raw, found.props)
         if due is None:
             row = await scheduler.changes.edit(call.tenant, event_id, change, call.headers)
         else:
@@ -155,6 +170,8 @@ def _verbs(routes: Routes) -> None:
         "POST",
         "v1/events/{id}/fire",
         name="events_fire",
+        tagged=True,
+        if_match=True,
         scope="events",
         params=_ID,
         summary="Deliver now",
@@ -169,6 +186,7 @@ def _verbs(routes: Routes) -> None:
         "POST",
         "v1/events/{id}/redrive",
         name="events_redrive",
+        tagged=True,
         scope="events",
         params=_ID,
         summary="Bring a dead event back",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from ..channels.ports import Target
-from ..clock import Clock, Millis, to_text
+from ..clock import Clock, Millis
 from ..errors import Problem, StorageError
 from ..storage.ports import Props, Row
 from ..tenants.limits import IngestLimiter
@@ -19,8 +19,8 @@ from ..tenants.store import TenantDirectory
 from ..web import problem
 from ..web.intake import load_json, member, parse_json
 from ..web.problem import invalid, not_found, too_many
-from .model import MAX_AHEAD, MAX_BATCH_EVENTS, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, EventIn, EventPatch
-from .rows import NewEvent, body_props, encoded_size, etag_of_row, new_event, representation
+from .model import MAX_BATCH_EVENTS, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, EventIn, EventPatch
+from .rows import NewEvent, body_of, body_props, encoded_size, etag_of_row, new_event, representation
 from .rules import NEVER
 from .stats import Stats
 from .writer import Stored, Writer
@@ -52,10 +52,9 @@ class Ingest:
         """Store one event. Raises `Problem` (409, 413, 422, 429) and `StorageError`; then nothing was acknowledged."""
         settings = await self._tenant(tenant)
         ready = await self._checked(tenant, settings, event, raw)
-        grant = await self._limiter.take(tenant, settings.limits.events_per_second)
-        if not grant.granted:
-            raise too_many(grant.retry_after, "over the tenant's events per second")
-        await self._room(tenant, settings, 1)
+        granted, refusal = await self._admit(tenant, settings, 1)
+        if not granted:
+            raise refusal
         stored = (await self._writer.store(tenant, [ready]))[0]
         if isinstance(stored, StorageError):
             raise stored
@@ -64,7 +63,8 @@ class Ingest:
     async def batch(self, tenant: str, raw: bytes, *, lines: bool) -> list[Admitted | Problem]:
         """Store the events of a JSON array, or of JSON lines, each on its own terms, in the order sent.
 
-        Raises `Problem` when the batch itself is wrong: not JSON, empty, too many events.
+        Raises `Problem` when the batch itself is wrong: not JSON, empty, too many events; and 429 when the tenant's limits let none of
+        its good events in.
         """
         settings = await self._tenant(tenant)
         results: list[Admitted | Problem | None] = []
@@ -81,11 +81,12 @@ class Ingest:
                 results.append(wrong)
         if not results:
             raise invalid("", "the batch holds no event")
-        grant = await self._limiter.take(tenant, settings.limits.events_per_second, len(ready))
-        for number, _ in ready[grant.granted :]:
-            results[number] = too_many(grant.retry_after, "over the tenant's events per second")
-        ready = ready[: grant.granted]
-        await self._room(tenant, settings, len(ready))
+        granted, refusal = await self._admit(tenant, settings, len(ready))
+        if ready and not granted:
+            raise refusal
+        for number, _ in ready[granted:]:
+            results[number] = refusal
+        ready = ready[:granted]
         for (number, event), stored in zip(ready, await self._writer.store(tenant, [event for _, event in ready]), strict=True):
             try:
                 if isinstance(stored, StorageError):
@@ -95,25 +96,28 @@ class Ingest:
                 results[number] = problem.of(failure, where="events_batch")
         return [result for result in results if result is not None]
 
-    async def patch(self, tenant: str, patch: EventPatch, raw: bytes) -> tuple[Millis | None, Props]:
-        """What a patch changes: the new due time, if it moves the event, and properties. Raises `Problem` (422, 413)."""
+    async def patch(self, tenant: str, patch: EventPatch, raw: bytes, now: Props) -> tuple[Millis | None, Props]:
+        """What a patch changes of the event as it is `now`: the new due time, if it moves the event, and properties.
+
+        Raises `Problem` (422, 413).
+        """
         settings = await self._tenant(tenant)
         given = patch.model_fields_set
         change: Props = {}
         if "payload" in given:
             body = _body(raw)
-            channel = patch.channel
-            self._sized(settings, body, await self._channel(tenant, channel) if channel is not None else None)
+            # The channel it has may be gone by now; that is told when it is due.
+            channel = patch.channel if patch.channel is not None else str(now["channel"])
+            self._sized(settings, body, await self._directory.target(tenant, channel))
             change.update({"chunks": 1, **body_props(body), "size": encoded_size(body)})
         if patch.channel is not None:
-            await self._channel(tenant, patch.channel)
+            target = await self._channel(tenant, patch.channel)
+            if "payload" not in given:
+                _sized_for(body_of(now), MAX_SMALL_PAYLOAD if target.spec.type == "queue" else MAX_PAYLOAD)
             change["channel"] = patch.channel
         if "expires" in given:
             change["expires"] = NEVER if patch.expires is None else patch.expires
-        now = self._clock.now()
-        due = patch.due if patch.due is not None else now + patch.delay if patch.delay is not None else None
-        if due is not None:
-            _in_reach(due, now, "/due" if patch.due is not None else "/delay")
+        due = patch.due if patch.due is not None else self._clock.now() + patch.delay if patch.delay is not None else None
         return due, change
 
     async def _tenant(self, tenant: str) -> Tenant:
@@ -132,27 +136,27 @@ class Ingest:
         body = _body(raw)
         target = await self._channel(tenant, event.channel)
         self._sized(settings, body, target)
-        now = self._clock.now()
-        ready = new_event(event, body, now)
-        _in_reach(ready.due, now, "/due" if event.due is not None else "/delay")
-        return ready
+        return new_event(event, body, self._clock.now())
 
     @staticmethod
     def _sized(settings: Tenant, body: bytes, target: Target | None) -> None:
         limit = min(MAX_PAYLOAD, settings.limits.payload_bytes or MAX_PAYLOAD)
         if target is not None and target.spec.type == "queue":
             limit = min(limit, MAX_SMALL_PAYLOAD)
-        if len(body) > limit:
-            detail = f"the payload is over {limit:,} bytes"
-            raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "/payload", "detail": detail}])
+        _sized_for(body, limit)
 
-    async def _room(self, tenant: str, settings: Tenant, count: int) -> None:
+    async def _admit(self, tenant: str, settings: Tenant, count: int) -> tuple[int, Problem]:
+        """How many of `count` events the tenant's limits let in now, and what to tell the rest."""
         limit = settings.limits.open_events
-        if limit is None or not count:
-            return
-        if await self._stats.open_events(tenant) + count > limit:
-            raise too_many(OPEN_RETRY, f"the tenant may have {limit:,} open events")
-        self._stats.admitted(tenant, count)
+        fits = count
+        if limit is not None and count:
+            fits = min(count, max(0, limit - await self._stats.open_events(tenant)))
+        grant = await self._limiter.take(tenant, settings.limits.events_per_second, fits)
+        if limit is not None and grant.granted:
+            self._stats.admitted(tenant, grant.granted)
+        if grant.granted < fits:
+            return grant.granted, too_many(grant.retry_after, "over the tenant's events per second")
+        return grant.granted, too_many(OPEN_RETRY, f"the tenant may have {limit:,} open events" if limit is not None else "over a limit")
 
     @staticmethod
     def _admitted(event: NewEvent, stored: Stored) -> Admitted:
@@ -164,11 +168,10 @@ class Ingest:
         return Admitted(stored.id, representation(stored.existing), etag_of_row(stored.existing), False)
 
 
-def _in_reach(due: Millis, now: Millis, pointer: str) -> None:
-    if due > now + MAX_AHEAD:
-        raise invalid(pointer, f"more than ten years ahead; the latest is {to_text(now + MAX_AHEAD)}")
-    if due < 0:
-        raise invalid(pointer, "before 1970")
+def _sized_for(body: bytes, limit: int) -> None:
+    if len(body) > limit:
+        detail = f"the payload is over {limit:,} bytes"
+        raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "/payload", "detail": detail}])
 
 
 def _body(raw: bytes) -> bytes:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from ..clock import Millis
 from ..durations import Duration, Time
 from ..tenants.model import Maybe, Name, Stamp, Strict
 from ..web.params import Moment, Paging, Query
@@ -15,8 +14,6 @@ MAX_PAYLOAD = 256 * 1024
 """Bytes of a payload's JSON."""
 MAX_SMALL_PAYLOAD = 40 * 1024
 """The same for queue channels: the CloudEvent around it must fit a queue message."""
-MAX_AHEAD: Millis = 3660 * 86_400_000
-"""How far ahead an event may be due: about ten years."""
 MAX_BATCH_EVENTS = 10_000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 
@@ -56,6 +53,10 @@ class EventIn(Strict):
         if (self.due is None) == (self.delay is None):
             raise ValueError("give exactly one of due and delay")
         return self
+
+
+BatchIn = Annotated[list[EventIn], Field(min_length=1, max_length=MAX_BATCH_EVENTS)]
+"""A batch as JSON; each of its events is judged by itself."""
 
 
 class EventPatch(Strict):

@@ -32,6 +32,8 @@ HOLD = 240.0
 """Seconds after which an owner lets go and has itself called again: an invocation must stay well under the platform's limit."""
 PAUSED: Millis = 15_000
 """How long an event of a paused channel waits before it is looked at again."""
+BROKEN: Millis = 60_000
+"""How long an event waits after a failure that is the service's own."""
 
 type Carry = Callable[[Target, Delivery], Awaitable[Verdict]]
 
@@ -118,7 +120,8 @@ class Owner:
         self._beat = sent
         self._beaten.set()
         self._beaten = asyncio.Event()
-        for rk in owning.claimed(self._session, self._running):
+        # What ended meanwhile is claimed still, until the next transaction settles it: it must not start a second time.
+        for rk in owning.claimed(self._session, self._running.keys() | self._outcomes.keys()):
             self._running[rk] = asyncio.create_task(self._deliver(self._session.rows[rk]))
         return True
 
@@ -149,9 +152,19 @@ class Owner:
             outcome = await self._attempt(row.rk, props)
             if outcome is not None:
                 self._outcomes[row.rk] = outcome
+        except Exception as error:
+            # Or the row would stay claimed, and be started again with every transaction.
+            log.exception("A delivery failed in a way it should not", extra={"action": "delivery_failed", "event": props["id"]})
+            self._outcomes[row.rk] = self._broken(props, error)
         finally:
             self._running.pop(row.rk, None)
             self._stir.set()
+
+    def _broken(self, props: Mapping[str, Any], error: Exception) -> rules.Outcome:
+        now = self._clock.now()
+        if int(props["tries"]) < rules.CRASH_TRIES:
+            return rules.Outcome("retrying", {"next": now + BROKEN})
+        return rules.Outcome("dead", {"ended": now, "error": f"the delivery failed inside the service: {type(error).__name__}"})
 
     async def _may_start(self) -> bool:
         """Whether the last beat still covers a delivery that starts now; waits for the next beat if not."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +27,11 @@ CHUNK = 16_000
 OVERHEAD = 500
 """Bytes of an encoded row besides the payload, rounded up."""
 ERROR_LENGTH = 500
+_ESCAPED = (b'"', b"\\", b"\n", b"\r", b"\t")
+_SEPARATORS = (b"\xe2\x80\xa8", b"\xe2\x80\xa9")
+"""Line and paragraph separator, which go as six characters."""
+_LONG_NUMBER = re.compile(rb"\d{16}|\d[.eE]|-0")
+"""What may hold a number that a double, or 64 bits, would change."""
 
 
 @dataclass(slots=True)
@@ -56,8 +64,8 @@ def body_of(props: Mapping[str, Any]) -> bytes:
 
 
 def encoded_size(body: bytes) -> int:
-    """About how many bytes the row takes in a batch: JSON inside JSON escapes quotes and backslashes."""
-    return len(body) + body.count(b'"') + body.count(b"\\") + OVERHEAD
+    """About how many bytes the row takes in a batch: JSON inside JSON escapes quotes, backslashes and line ends."""
+    return len(body) + sum(map(body.count, _ESCAPED)) + 3 * sum(map(body.count, _SEPARATORS)) + OVERHEAD
 
 
 def content_hash(event: EventIn, body: bytes) -> str:
@@ -68,8 +76,27 @@ def content_hash(event: EventIn, body: bytes) -> str:
 
 
 def canonical_json(body: bytes) -> bytes:
-    """The same bytes for the same JSON value, however it was spelled."""
+    """The same bytes for the same JSON value, however it was laid out. Numbers are told apart to their last digit."""
+    if _LONG_NUMBER.search(body):
+        return orjson.dumps(json.loads(body, parse_int=_number, parse_float=_number), option=orjson.OPT_SORT_KEYS)
     return orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
+
+
+def _number(text: str) -> int | str:
+    """The number exactly: one value for all its spellings, and no two numbers alike."""
+    try:
+        sign, digits, exponent = Decimal(text).as_tuple()
+    except InvalidOperation:
+        return "\0" + text
+    whole = "".join(map(str, digits))
+    figures = whole.rstrip("0")
+    power = int(exponent) + len(whole) - len(figures)
+    if not figures:
+        return 0
+    if power >= 0 and len(figures) + power < 16:
+        return int(figures) * 10**power * (-1 if sign else 1)
+    # No string that anybody means begins with a NUL.
+    return f"\0{'-' if sign else ''}{figures}e{power}"
 
 
 def new_event(event: EventIn, body: bytes, now: Millis) -> NewEvent:
@@ -80,7 +107,7 @@ def new_event(event: EventIn, body: bytes, now: Millis) -> NewEvent:
     if event.expires is not None:
         props["expires"] = event.expires
     if event.retry is not None:
-        props["retry"] = orjson.dumps(event.retry.model_dump(exclude_none=True, mode="python")).decode()
+        props["retry"] = orjson.dumps({name: value for name, value in event.retry if value is not None}).decode()
     if event.labels:
         props["labels"] = orjson.dumps(event.labels).decode()
     if event.id is None:

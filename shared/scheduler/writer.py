@@ -19,6 +19,7 @@ from ..ids import Ids
 from ..settings import Settings
 from ..storage.ports import Row
 from .keys import Address, event_row, minute_start, minute_text, server_id, shard_key
+from .protocol.changing import find
 from .protocol.dispatch import ShardMessage, queue_for
 from .protocol.effects import Driver, Send, Steps
 from .protocol.ingest import Entry, Known, OpenShard, append, file_shard, register_id
@@ -93,18 +94,56 @@ class Writer:
     def __init__(self, driver: Driver, clock: Clock, ids: Ids, settings: Settings) -> None:
         self._driver, self._clock, self._ids, self._settings = driver, clock, ids, settings
         self._open: dict[tuple[str, Millis], list[Filling]] = {}
+        self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def store(self, tenant: str, events: Sequence[NewEvent]) -> list[Stored | StorageError]:
         """Store events, each on its own terms: a failure of one says nothing of the others. In the order given."""
         results: list[Stored | StorageError | None] = [None] * len(events)
         todo = sorted(range(len(events)), key=lambda number: events[number].due)
+        if any(event.id is not None for event in events):
+            todo = await self._firsts(tenant, events, todo, results)
+        await self._store(tenant, events, todo, results)
+        unstored = Unavailable("no shard stayed open for the event; try again")
+        return [result if result is not None else unstored for result in results]
+
+    async def _firsts(
+        self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]
+    ) -> list[int]:
+        """Store the first event of each client id while nobody else in this process stores one of that id; returns what is left to do.
+
+        Two at once would each find the other's place still empty, and shut the other's shard, for ever.
+        """
+        first: dict[str, int] = {}
+        for number in todo:
+            if (name := events[number].id) is not None:
+                first.setdefault(name, number)
+        waiting = dict(first)
+        while waiting:
+            free = {name: number for name, number in waiting.items() if (tenant, name) not in self._naming}
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._naming.update(((tenant, name), done) for name in free)
+            try:
+                await self._store(tenant, events, list(free.values()), results)
+            finally:
+                for name in free:
+                    del self._naming[tenant, name]
+                done.set_result(None)
+            waiting = {name: number for name, number in waiting.items() if name not in free}
+            if others := {self._naming[tenant, name] for name in waiting if (tenant, name) in self._naming}:
+                await asyncio.wait(others)
+        for number in todo:
+            name = events[number].id
+            if name is not None and number != first[name] and not isinstance(result := results[first[name]], Stored):
+                results[number] = result
+        ended = set(first.values())
+        return [number for number in todo if number not in ended and results[number] is None]
+
+    async def _store(self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]) -> None:
         for _ in range(TRIES):
             if not todo:
                 break
             todo = await self._round(tenant, events, todo, results)
-        unstored = Unavailable("no shard stayed open for the event; try again")
-        return [result if result is not None else unstored for result in results]
 
     async def _round(
         self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]
@@ -145,11 +184,12 @@ class Writer:
             here = Address(filling.opened.shard, row)
             async with self._in_flight:
                 known = await self._driver.drive(register_id(tenant, event.id, event.hash, here))
+                if isinstance(known, Known):
+                    # It may have moved on since: it is answered as it stands now.
+                    row = await self._driver.drive(find(Address(known.row.pk, known.row.rk))) or known.row
+                    results[number] = Stored(Address(row.pk, row.rk), event.id, existing=row, same=known.hash == event.hash)
         except StorageError as error:
             results[number] = error
-            return
-        if isinstance(known, Known):
-            results[number] = Stored(Address(known.row.pk, known.row.rk), event.id, existing=known.row, same=known.hash == event.hash)
 
     def _place(self, tenant: str, event: NewEvent) -> tuple[Filling, str]:
         """A place in an open shard of the event's bucket, or in a new one."""
@@ -196,7 +236,12 @@ class Writer:
         """The index row is in: from now on nothing stored in the shard can be overlooked."""
         if filling.filed is None:
             filling.filed = asyncio.create_task(self._driver.drive(self._file(filling)))
-        await asyncio.shield(filling.filed)
+        try:
+            await asyncio.shield(filling.filed)
+        except StorageError:
+            # Or whatever else is due in this minute would be told of this failure, long after storage has come back.
+            filling.closed = True
+            raise
 
     def _file(self, filling: Filling) -> Steps[None]:
         opened = filling.opened

@@ -159,13 +159,14 @@ def _keys(routes: Routes) -> None:
         name="keys_delete",
         scope="admin",
         params={"tenant": Name, "prefix": Prefix},
+        if_match=True,
         answers={204: None},
         summary="Revoke a key",
         description="It stops working within 5 seconds everywhere.",
         tag="tenants",
     )
     async def delete(call: Call[App]) -> Answer:
-        await call.app.directory.keys.revoke(call.params["tenant"], call.params["prefix"])
+        await call.app.directory.keys.revoke(call.params["tenant"], call.params["prefix"], call.headers)
         return Answer(204)
 
 

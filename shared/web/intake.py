@@ -1,7 +1,7 @@
 """What comes in: query strings and bodies, read strictly and answered precisely when they are wrong.
 
 Rules, in the order they are applied to a body: 411 chunked without a length (the platform delivers such bodies empty), 413 too
-long, 400 empty, 415 not the media type or not UTF-8, 400 `malformed-json` (NaN, Infinity, numbers beyond a double, invalid UTF-8,
+long, 422 `empty-body`, 415 not the media type or not UTF-8, 422 `malformed-json` (NaN, Infinity, numbers beyond a double, invalid UTF-8,
 lone surrogates and control characters included), 422 nested deeper than 64, 422 not what the model says. Of a member given
 twice the last counts. Nothing is coerced: "1" is not a number.
 """
@@ -17,7 +17,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import Problem
-from .problem import invalid, invalid_all
+from .problem import invalid, invalid_all, unreadable
 
 MAX_DEPTH = 64
 """Levels of arrays and objects a body may nest, its outermost included."""
@@ -91,7 +91,7 @@ def check_length(headers: Mapping[str, str], raw: bytes, limit: int) -> None:
 
 
 def parse_json[T](adapter: TypeAdapter[T], raw: bytes) -> T:
-    """`raw` as what `adapter` describes. Raises 400 or 422.
+    """`raw` as what `adapter` describes. Raises 422.
 
     Two parsers on purpose: orjson refuses what pydantic's lets through (NaN, 1e999), pydantic keeps whole numbers of any size.
     Both together take 1.5 us for 500 bytes.
@@ -104,14 +104,14 @@ def parse_json[T](adapter: TypeAdapter[T], raw: bytes) -> T:
 
 
 def load_json(raw: bytes) -> Any:
-    """The document in `raw`; raises 400 unless it is JSON, 422 when it is too deep."""
+    """The document in `raw`; raises 422 unless it is JSON, or when it is too deep."""
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as failure:
         if "depth limit" in failure.msg:
             raise _too_deep("") from None
         # orjson's sentences name positions and kinds, never what was sent.
-        raise Problem(400, "malformed-json", f"the body is not JSON: {failure.msg} at character {failure.pos}") from None
+        raise unreadable("malformed-json", f"the body is not JSON: {failure.msg} at character {failure.pos}") from None
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
         _check_depth(document)
     return document

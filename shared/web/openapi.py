@@ -29,7 +29,6 @@ _REASONS = {
     201: "Created",
     202: "Accepted",
     204: "Done; no content",
-    400: "No JSON, or no body",
     401: "No key, or not a valid one",
     403: "The key may not do this",
     404: "There is no such thing, or it is not yours",
@@ -289,9 +288,9 @@ def _own_codes(route: Route) -> Iterator[tuple[int, str]]:
         yield 404, "not-found"
     if route.takes_body:
         if not route.body_optional:
-            yield 400, "empty-body"
+            yield 422, "empty-body"
         if route.reads_json:
-            yield 400, "malformed-json"
+            yield 422, "malformed-json"
         yield 411, "length-required"
         yield 413, "content-too-large"
         yield 415, "unsupported-media-type"
@@ -325,7 +324,7 @@ def _answer(route: Route, status: int, answer: Any, schemas: _Schemas) -> dict[s
     headers: dict[str, Any] = {}
     if status == 201:
         headers["Location"] = {"$ref": "#/components/headers/Location"}
-    if status in (200, 201) and route.tagged:
+    if status in (200, 201, 202) and route.tagged:
         headers["ETag"] = {"$ref": "#/components/headers/ETag"}
     if status in (429, 503):
         headers["Retry-After"] = {"$ref": "#/components/headers/Retry-After"}

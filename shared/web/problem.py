@@ -35,6 +35,11 @@ def invalid_all(errors: Iterable[tuple[str, str]]) -> Problem:
     )
 
 
+def unreadable(code: str, detail: str) -> Problem:
+    """422 for a body in which nothing can be pointed at: the pointer is the whole of it."""
+    return Problem(422, code, detail, errors=[{"pointer": "", "detail": detail}])
+
+
 def not_found(what: str) -> Problem:
     """404 for what does not exist or is not the caller's: the two look alike on purpose."""
     return Problem(404, "not-found", f"there is no such {what}")

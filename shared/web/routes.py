@@ -173,7 +173,7 @@ class Routes:
         template: after `/api/`, in the host's syntax: `v1/events/{id}`, `v1/leases/{partition:int}`.
         name: of the function; lower case, unique in the app.
         answers: status -> a type (its JSON), `Content(media)`, None (no body), or one or more problem codes ("id-conflict"). The
-            statuses that the layer itself gives (400, 401, 403, 404, 411, 413, 415, 422, 500, 503) are documented by themselves.
+            statuses that the layer itself gives (401, 403, 404, 411, 413, 415, 422, 500, 503) are documented by themselves.
         scope: one or more of events, fleets, agent, admin, of which a key needs one. None: anonymous. A scope other than admin makes it
             a tenant's route: `call.tenant` is set, and an admin names it with `?tenant=`.
         params: a type for each path parameter that has rules. What does not fit is 404, for nothing can be there; on PUT it is 422.

@@ -72,7 +72,7 @@ async def admit(route: Route, app: Any, request: Request) -> Call[Any, Any, Any]
             media = intake.media_type(headers, route.media)
             body = intake.parse_json(route.body_adapter, raw) if route.reads_json else raw
         elif not route.body_optional:
-            raise Problem(400, "empty-body", "this call needs a body")
+            raise problem.unreadable("empty-body", "this call needs a body")
     return Call(app, tenant, key, request.params, query, headers, body, raw, media, path_of(request.url))
 
 

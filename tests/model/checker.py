@@ -14,7 +14,11 @@ from typing import Any, Protocol
 
 
 class Violation(Exception):
-    """A property does not hold; raised by a model while it makes a step or checks a state."""
+    """A property does not hold; raised by a model while it makes a step or checks a state. `steps`: what led there from that state."""
+
+    def __init__(self, text: str, steps: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.steps = list(steps)
 
 
 class Model[S](Protocol):
@@ -81,7 +85,7 @@ def explore[S](model: Model[S], *, limit: int = 5_000_000, progress: Callable[[R
         try:
             model.check(state)
         except Violation as found:
-            return finish(violation=str(found), trace=list(trace(number)))
+            return finish(violation=str(found), trace=[*trace(number), *found.steps])
         for label, make in model.successors(state):
             try:
                 after = make()

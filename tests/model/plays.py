@@ -16,7 +16,7 @@ from .world import Actor, Budget, Now, Play, Start, Sweep, Until
 __all__ = ["PLAYS", "Actor"]
 
 TENANT = "t"
-POLICY = rules.RetryPolicy(attempts=2, first=30_000, longest=30_000, within=86_400_000)
+POLICY = rules.RetryPolicy(attempts=3, first=30_000, longest=30_000, within=86_400_000)
 DUE = 10_000
 type Facts = tuple[tuple[str, Any], ...]
 
@@ -60,14 +60,15 @@ def owner(name: str, text: str) -> Any:
 def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.Outcome:
     if success:
         return rules.Outcome("delivered", {})
-    again = rules.after_failure(POLICY, int(props["due"]), int(props["tries"]), now, 1.0, final=False)
+    again = rules.after_failure(POLICY, int(props["due"]), int(props.get("tries", 1)), now, 1.0, final=False)
     return rules.Outcome("dead", {}) if again is None else rules.Outcome("retrying", {"next": again})
 
 
-def sweep(now: int) -> Any:
+def sweep(now: int, *, repair: bool = True) -> Any:
     rows = yield Sweep()
     for row in rows:
-        yield from dispatch.dispatch(row, now)
+        if repair or rules.nudge(str(row.props["state"]), int(row.props["wake"]), now).do != "inspect":
+            yield from dispatch.dispatch(row, now)
     return ()
 
 
@@ -156,8 +157,9 @@ def after(*facts: tuple[str, Any]) -> Callable[[Any], bool]:
 
 
 def play(name: str, budget: Budget, starts: dict[str, tuple[str, Callable[[], Any], Callable[[Any], bool]]], **options: Any) -> Play:
+    options.setdefault("sweep", sweep)
     options.setdefault("due", {"x": frozenset({DUE}), "y": frozenset({DUE})})
-    return Play(name, budget, starts, owner, sweep, **options)
+    return Play(name, budget, starts, owner, **options)
 
 
 A1 = Address(shard_key(TENANT, "a1"), event_row(0))
@@ -194,60 +196,89 @@ def swap() -> tuple[dict[str, str], ...]:
     return (mapping,)
 
 
+type Starts = dict[str, tuple[str, Callable[[], Any], Callable[[Any], bool]]]
+WRITES_X: Starts = {"a": ("writer", lambda: writer("a", "x"), always)}
+CANCELS_X: Starts = {"c": ("user", lambda: canceller("x", A1), after(("stored", "x")))}
+MOVES_X: Starts = {"m": ("writer", lambda: mover("x", A1, 80_000, "m"), after(("stored", "x")))}
+CREATORS: Starts = {"a": ("writer", lambda: creator("a", "x"), always), "b": ("writer", lambda: creator("b", "x"), always)}
+REDRIVERS: Starts = {
+    "r": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
+    "s": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
+}
+
+
 def _plays() -> dict[str, Callable[[int], Play]]:
     """Each play takes a level: 0 for the quick runs, 1 for the exhaustive ones."""
     return {
+        # A writer fills a shard batch by batch while an owner comes, with every answer lost once.
         "ingest": lambda level: play(
-            "ingest", Budget(lost=1 + level, crash=1, owners=2, sweeps=1, double=level), {"a": ("writer", lambda: writer("a", "x", "y"), always)}
+            "ingest",
+            Budget(lost=2, crash=1, owners=1 + level, double=level),
+            {"a": ("writer", lambda: writer("a", "x", "y"), always)},
+            times=(DUE,),
         ),
         "cancel": lambda level: play(
             "cancel",
-            Budget(lost=1, crash=1, suspect=1, owners=2, sweeps=2, fail=level),
-            {
-                "a": ("writer", lambda: writer("a", "x"), always),
-                "c": ("user", lambda: canceller("x", A1), after(("stored", "x"))),
-            },
+            Budget(lost=1, crash=level, suspect=1, fail=1, owners=2 + level),
+            {**WRITES_X, **CANCELS_X},
+            times=(DUE,) if not level else (0, DUE),
         ),
         "owners": lambda level: play(
-            "owners",
-            Budget(lost=1, crash=1, suspect=1, double=1, fail=1, owners=3, sweeps=1 + level),
-            {"a": ("writer", lambda: writer("a", "x"), always)},
+            "owners", Budget(lost=1, crash=1, suspect=1, double=level, fail=level, owners=2 + level), WRITES_X, times=(DUE,)
+        ),
+        "two events": lambda level: play(
+            "two events",
+            Budget(lost=level, crash=level, suspect=1, fail=1, owners=2),
+            {"a": ("writer", lambda: writer("a", "x", "y"), always), **CANCELS_X},
             times=(DUE,),
+        ),
+        # The sweep and its messages, marks and rests, within one minute and across two.
+        "dispatch": lambda level: play(
+            "dispatch",
+            Budget(lost=1, crash=level, double=level, drop=level, fail=1, owners=2, sweeps=2),
+            WRITES_X,
+            times=(DUE, 80_000),
+            direct=False,
+        ),
+        # Nothing goes wrong and repair is switched off: the sweep alone must serve every wake-up.
+        "punctual": lambda level: play(
+            "punctual",
+            Budget(fail=1, owners=2, sweeps=2 + level),
+            WRITES_X,
+            times=(DUE, 80_000),
+            direct=False,
+            sweep=lambda now: sweep(now, repair=False),
         ),
         "retry": lambda level: play(
             "retry",
-            Budget(lost=1, crash=level, suspect=1, fail=1, owners=3, sweeps=2),
-            {
-                "a": ("writer", lambda: writer("a", "x"), always),
-                "c": ("user", lambda: canceller("x", A1), after(("started", "x"))),
-            },
+            Budget(lost=1, crash=1, fail=1, suspect=level, owners=2 + level),
+            {**WRITES_X, "c": ("user", lambda: canceller("x", A1), after(("started", "x")))},
             times=(DUE, 80_000),
         ),
         "creators": lambda level: play(
-            "creators",
-            Budget(lost=1, crash=1, owners=1 + level, sweeps=1),
-            {"a": ("writer", lambda: creator("a", "x"), always), "b": ("writer", lambda: creator("b", "x"), always)},
-            symmetry=swap(),
-            times=(DUE,),
+            "creators", Budget(lost=1, crash=level, owners=level), CREATORS, symmetry=swap(), times=(DUE,)
+        ),
+        "creator crashes": lambda level: play(
+            "creator crashes", Budget(lost=level, crash=1, owners=1 + level), CREATORS, symmetry=swap(), times=(DUE,)
         ),
         "move": lambda level: play(
             "move",
-            Budget(lost=1, crash=1, owners=2, sweeps=1 + level),
-            {
-                "a": ("writer", lambda: writer("a", "x"), always),
-                "m": ("writer", lambda: mover("x", A1, 80_000, "m"), after(("stored", "x"))),
-                "c": ("user", lambda: canceller("x", A1), after(("began", "m"))),
-            },
+            Budget(lost=1, crash=1, owners=1 + level),
+            {**WRITES_X, **MOVES_X},
             due={"x": frozenset({DUE, 80_000})},
-            times=(0, DUE, 80_000),
+            times=(DUE, 80_000),
+        ),
+        "move and cancel": lambda level: play(
+            "move and cancel",
+            Budget(lost=level, crash=1, owners=1),
+            {**WRITES_X, **MOVES_X, "c": ("user", lambda: canceller("x", A1), after(("began", "m")))},
+            due={"x": frozenset({DUE, 80_000})},
+            times=(DUE, 80_000),
         ),
         "redrive": lambda level: play(
             "redrive",
-            Budget(lost=1, crash=1, owners=2, sweeps=1 + level),
-            {
-                "r": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
-                "s": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
-            },
+            Budget(lost=1, crash=1, owners=1 + level),
+            REDRIVERS,
             stored=_dead_shard(),
             times=(DUE,),
             due={"x": frozenset({0})},

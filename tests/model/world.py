@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shared.scheduler import rules
-from shared.scheduler.keys import GATE
+from shared.scheduler.keys import GATE, index_shard, parse_address
+from shared.scheduler.protocol.dispatch import ShardMessage
 from shared.scheduler.protocol.effects import LOST, Get, Load, Send, Write
 from shared.scheduler.protocol.gate import COUNTS
-from shared.storage.names import EVENTS, IDS, SHARDS
+from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Replace, Row, Upsert
 
 from .checker import Violation
@@ -93,6 +94,9 @@ class Play:
     due: dict[str, frozenset[int]] = field(default_factory=dict)
     """Times at which each event may legitimately fire; an acknowledged move leaves only the new one."""
     live_limit: int = 1
+    direct: bool = True
+    """Owners are started from index rows at any time, as by messages that were delayed and doubled at will; no sweep, no queue. With
+    False the sweep and its messages are played out."""
 
 
 class World:
@@ -147,24 +151,35 @@ class World:
 
     def successors(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
         yield from self._calm(state)
-        budget = state.budget
         for actor in state.actors:
-            effect = self.machines[actor.machine].effect
-            if isinstance(effect, Write) and budget.lost:
-                yield f"{actor.name}: {describe(effect)} -> answer lost", lambda a=actor: self._lose(state, a)
-            if isinstance(effect, Send) and budget.drop:
-                yield f"{actor.name}: message lost", lambda a=actor: self._spend(self._resume(state, a, True), "drop")
-            if isinstance(effect, Start) and budget.fail and state.now >= effect.due:
-                yield f"{actor.name}: delivers {effect.event}: fails", lambda a=actor: self._spend(self._deliver(state, a, False), "fail")
-            if isinstance(effect, Get) and effect.rk == GATE and budget.suspect and self._alive(state, effect):
-                yield f"{actor.name}: takes the living owner for dead", lambda a=actor: self._spend(self._look(state, a, old=True), "suspect")
-            if budget.crash and actor.kind != "user":
-                yield f"{actor.name}: crashes", lambda a=actor: self._crash(state, a)
+            yield from self._faults(state, actor)
         for late in state.limbo:
             yield f"late request of {late[0]} arrives: {describe(self._late[late[1]])}", lambda w=late: self._arrive(state, w)
-        if budget.double and budget.owners:
-            for text in state.messages:
-                yield f"a doubled message starts o{state.owners + 1}", lambda t=text: self._spend(self._receive(state, t, keep=True), "double")
+        if state.budget.double and state.budget.owners:
+            for text in self._stale(state):
+                label = f"a doubled message starts o{state.owners + 1}"
+                yield label, lambda t=text: self._spend(self._receive(state, t, keep=True), "double")
+
+    def _faults(self, state: State, actor: Actor) -> Iterator[tuple[str, Callable[[], State]]]:
+        effect, budget = self.machines[actor.machine].effect, state.budget
+        if isinstance(effect, Write) and budget.lost:
+            yield f"{actor.name}: {describe(effect)} -> answer lost", lambda: self._lose(state, actor)
+        if isinstance(effect, Send) and budget.drop:
+            yield f"{actor.name}: message lost", lambda: self._spend(self._resume(state, actor, True), "drop")
+        if isinstance(effect, Start) and budget.fail and state.now >= effect.due:
+            yield f"{actor.name}: delivers {effect.event}: fails", lambda: self._spend(self._deliver(state, actor, False), "fail")
+        if isinstance(effect, Get) and effect.rk == GATE and budget.suspect and self._alive(state, effect):
+            label = f"{actor.name}: takes the living owner for dead"
+            yield label, lambda: self._spend(self._look(state, actor, old=True), "suspect")
+        if budget.crash and actor.kind != "user":
+            yield f"{actor.name}: crashes", lambda: self._crash(state, actor)
+
+    def _stale(self, state: State) -> list[str]:
+        """Messages that may arrive once more."""
+        if not self.play.direct:
+            return sorted(state.messages)
+        gone = (cell[2] for cell, _, props in state.store if cell[0] == SHARDS and props is None)
+        return sorted(ShardMessage(index_shard(key), key).text() for key in gone)
 
     def _calm(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
         """Steps without a fault."""
@@ -181,15 +196,23 @@ class World:
                 if state.now >= effect.due:
                     yield f"{actor.name}: delivers {effect.event}", lambda a=actor: self._deliver(state, a, True)
             elif isinstance(effect, Until):
-                if state.now >= effect.at:
+                if effect.at is not None and state.now >= effect.at:
                     yield f"{actor.name}: wakes", lambda a=actor: self._resume(state, a, None)
             else:
                 yield f"{actor.name}: reads {describe(effect)}", lambda a=actor: self._look(state, a)
         if state.budget.owners:
-            for text in state.messages:
+            for text in self._asking(state):
                 yield f"a message starts o{state.owners + 1}", lambda t=text: self._receive(state, t)
-        if state.budget.sweeps and not any(actor.kind == "sweep" for actor in state.actors):
+        if not self.play.direct and state.budget.sweeps and not any(actor.kind == "sweep" for actor in state.actors):
             yield "the sweep starts", lambda: self._sweep(state)
+
+    def _asking(self, state: State) -> list[str]:
+        """Messages that may arrive."""
+        if not self.play.direct:
+            return sorted(state.messages)
+        return sorted(
+            ShardMessage(index_shard(cell[2]), cell[2]).text() for cell, _, props in state.store if cell[0] == SHARDS and props is not None
+        )
 
     def _spend(self, state: State, what: str) -> State:
         return state._replace(budget=state.budget._replace(**{what: getattr(state.budget, what) - 1}))
@@ -226,7 +249,7 @@ class World:
         if snapshot.ended:
             for fact in snapshot.result or ():
                 if fact[0] == "again":
-                    messages = messages | {fact[1]}
+                    messages = messages if self.play.direct else messages | {fact[1]}
                 else:
                     acked = acked | {fact}
         else:
@@ -385,19 +408,23 @@ class World:
             steps: Iterable[tuple[str, Callable[[], State]]] = list(self._calm(state))
             steps = [step for step in steps if not step[0].startswith("the clock")] or steps
             if not steps:
-                if state.messages:
-                    state = self._receive(state._replace(budget=Budget(owners=1, sweeps=0)), min(state.messages))
-                    continue
                 if self._settled(state):
                     break
                 idle_rounds += 1
                 if idle_rounds > 12:
-                    raise Violation(f"P1: no way to an end: {summary(state)}\n      tried: " + "; ".join(labels[-24:]))
+                    raise Violation(f"P1: no way to an end: {summary(state)}", ["(from here without faults, in vain)", *labels[:16], "..."])
+                if asking := self._asking(state):
+                    later = state._replace(now=state.now + 100_000, budget=Budget(owners=1, sweeps=0))
+                    state = self._receive(later, asking[idle_rounds % len(asking)])._replace(budget=Budget(owners=0, sweeps=0))
+                    continue
                 # Time passes: whatever was waited for is due, whoever was silent is old.
                 state = self._sweep(state._replace(now=state.now + 100_000, budget=Budget(owners=0, sweeps=1)))
                 continue
             labels.append(steps[0][0])
-            state = steps[0][1]()
+            try:
+                state = steps[0][1]()
+            except Violation as found:
+                raise Violation(str(found), ["(from here without faults)", *labels]) from found
         self._good.update(path)
 
     def _settled(self, state: State) -> bool:
@@ -415,7 +442,23 @@ class World:
                     return False
                 if "delivered" in ends and ("started", name) not in state.acked:
                     raise Violation(f"P1: {name} is called delivered, but nobody delivered it")
-        return all(props["state"] == "done" for cell, props in cells.items() if cell[0] == EVENTS and cell[2] == GATE)
+        return self._in_order(cells)
+
+    def _in_order(self, cells: dict[Cell, dict[str, Any]]) -> bool:
+        """Every gate is done and has its ledger row with the same counts; every pointer leads to a row."""
+        ledger = {props.get("shard", cell[2].partition(":")[2]): props for cell, props in cells.items() if cell[0] == LEDGER}
+        for cell, props in cells.items():
+            if cell[0] == EVENTS and cell[2] == GATE:
+                if props["state"] != "done":
+                    return False
+                entry = ledger.get(cell[1])
+                if entry is None or any(entry[name] != props[name] for name in COUNTS if name in entry):
+                    return False
+            elif cell[0] == EVENTS and "target" in props:
+                place = parse_address(props["target"])
+                if (EVENTS, place.shard, place.row) not in cells:
+                    return False
+        return True
 
 
 def row_of(cell: Cell, found: tuple[int, Any], old: bool) -> Row:

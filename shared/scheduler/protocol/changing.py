@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ...clock import Millis
 from ...storage.names import EVENTS
@@ -57,8 +57,19 @@ def find(address: Address) -> Steps[Row | None]:
 
 def edit(address: Address, change: Props, match: Match | None = None) -> Steps[Changed]:
     """Merge `change` into the event, wherever it lives, if it may still be changed and `match` does not object."""
+    unsure: Row | None = None
     while True:
-        row = yield from find(address)
+        row = None
+        if unsure is not None:
+            # A write on this ETag may be in, or still be under way. It is looked for where it went: by now the row may have moved on.
+            seen: Row | None = yield Get(EVENTS, unsure.pk, unsure.rk)
+            if seen is not None and is_in(change, seen.props):
+                return Done(seen)
+            # The same change on the same ETag can be applied once at most, so it is safe to try again; on another ETag it is dead.
+            row = seen if seen is not None and seen.etag == unsure.etag else None
+        if row is None:
+            unsure = None
+            row = yield from find(address)
         if row is None:
             return "missing"
         if match is not None:
@@ -72,10 +83,14 @@ def edit(address: Address, change: Props, match: Match | None = None) -> Steps[C
         if isinstance(answer, Applied):
             return Done(Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at))
         if not isinstance(answer, Refused):
-            # Lost: the same change on the same ETag can be applied once at most, so it is safe to look and, if need be, try again.
-            seen: Row | None = yield Get(EVENTS, row.pk, row.rk)
-            if seen is not None and all(seen.props.get(key) == value for key, value in change.items()):
-                return Done(seen)
+            unsure = row
+
+
+def is_in(change: Props, props: Mapping[str, Any]) -> bool:
+    """Whether the row has this very change. A move is known by its name: somebody else may have finished it since."""
+    if "moving" in change:
+        return props.get("moving") == change["moving"]
+    return all(props.get(key) == value for key, value in change.items())
 
 
 def cancel(address: Address, now: Millis, nonce: str, match: Match | None = None) -> Steps[Changed]:
@@ -88,9 +103,8 @@ def move(address: Address, due: Millis, change: Props, nonce: str, match: Match 
     started = yield from edit(address, {**change, "state": "moving", "target_due": due, "moving": nonce}, match)
     if not isinstance(started, Done):
         return started
-    row = started.row
-    finished = yield from finish_move(row.pk, row)
-    found = yield from find(parse_address(str(finished.props["target"])))
+    # Finding the event finishes its move.
+    found = yield from find(Address(started.row.pk, started.row.rk))
     return Done(found) if found is not None else "missing"
 
 

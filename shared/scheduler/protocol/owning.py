@@ -204,7 +204,7 @@ def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: 
         answer = yield Write(SHARDS, partition, (Insert(key, props) if present is None else Merge(key, props, present.etag),))
         if isinstance(answer, Applied):
             break
-    for stale in {old, session.named} - {key}:
+    for stale in sorted({old, session.named} - {key}):
         left: Row | None = yield Get(SHARDS, partition, stale)
         if left is not None:
             # On its ETag: a delete that travels for long must not hit a row of the same minute that a later owner files. If it is lost,
@@ -239,7 +239,7 @@ def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
     row = Upsert(f"{gate.bucket or bucket_of(named)}:{shard}", props)
     while not isinstance((yield Write(LEDGER, shard_tenant(shard), (row,))), Applied):
         pass
-    for key in {named, gate.index} - {""}:
+    for key in sorted({named, gate.index} - {""}):
         while not isinstance((yield Write(SHARDS, index_partition(shard), (Delete(key, ANY),))), Applied | Refused):
             pass
 
@@ -262,7 +262,7 @@ def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props]) -> Steps[N
         return
     gate = parse_gate(row.props)
     left = []
-    for key in {named, gate.index} - {""}:
+    for key in sorted({named, gate.index} - {""}):
         left.append((yield Get(SHARDS, index_partition(shard), key)))
     if not any(left):
         return

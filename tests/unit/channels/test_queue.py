@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from shared.channels.ports import Target
-from shared.channels.queue import QueueSender
+from shared.channels.queue import QueueSender, identity_accounts
 from shared.clock import SettableClock
 from shared.errors import OutcomeUnknown, Rejected, Unavailable
+from shared.storage.account import Identity
 from shared.storage.memory import MemoryQueues
 from shared.storage.ports import MAX_MESSAGE_BYTES
 from shared.tenants.model import QueueChannel
 
-from .conftest import NOW, http_target, make_delivery
+from .conftest import NOW, http_target, make_delivery, make_settings
 
 
 def to_queue(queue: str = "orders", account: str | None = None) -> Target:
@@ -51,6 +52,8 @@ async def test_a_message_over_the_limit_is_final_and_one_at_the_limit_is_not() -
     ("error", "says"),
     [
         (Rejected("AuthorizationFailure: AccountKey=s3cret"), "refuses the message (AuthorizationFailure)"),
+        (Rejected("QueueNotFound (404)"), "does not exist"),
+        (Rejected("?"), "refuses the message (no reason given)"),
         (OutcomeUnknown("lost s3cret"), "may have been put"),
         (Unavailable("429 s3cret"), "cannot be reached"),
     ],
@@ -90,6 +93,14 @@ async def test_another_accounts_queues_are_opened_once_and_closed() -> None:
     assert missing.error == "queue nope of account partner1 does not exist"
     await sender.close()
     assert closed == ["other"]
+
+
+async def test_other_accounts_are_reached_by_identity_over_https_in_azures_domain() -> None:
+    queues: Any = identity_accounts(make_settings(), SettableClock(NOW))("partner1")
+    account = queues._transport.account
+    assert account.base == "https://partner1.queue.core.windows.net"
+    assert isinstance(account.credential, Identity)
+    await queues.close()
 
 
 async def test_without_an_identity_other_accounts_are_refused_clearly() -> None:

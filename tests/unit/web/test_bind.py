@@ -56,7 +56,7 @@ async def test_a_request_goes_through(world: World) -> None:
 async def test_a_problem_goes_through(world: World) -> None:
     handler = functions(world)["things_create"].get_user_function()
     answer = await handler(request(b"{"))
-    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     assert orjson.loads(answer.get_body())["instance"] == "/api/v1/things"
 
 

@@ -1,0 +1,85 @@
+"""`python -m bench`: the table of figures."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from . import batch, firing, machine, report, singles, transactions, twin
+from .report import Figure
+from .stage import Run
+
+type Measure = Callable[[Run], Awaitable[list[Figure]]]
+
+FIGURES: dict[str, Measure] = {
+    "transactions": transactions.measure,
+    "batch": batch.measure,
+    "singles": singles.posts,
+    "cancels": singles.cancels,
+    "lateness": firing.lateness,
+    "herd": firing.herd,
+    "cpu": twin.cpu,
+    "memory": twin.memory,
+    "backlog": twin.backlog,
+}
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures the figures of the design page, on this machine alone.")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=FIGURES, help=f"some of: {', '.join(FIGURES)}")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and events: a few minutes, rougher figures")
+    parser.add_argument("--json", action="store_true", help="print JSON, details included")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table as Markdown")
+    return parser.parse_args(arguments)
+
+
+async def run_all(names: list[str], quick: bool, console: Console) -> list[Figure]:
+    """Measure one after the other. What fails is a line of the table, and does not stop the rest."""
+    figures: list[Figure] = []
+    columns = (TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        whole = progress.add_task("all", total=len(names))
+        for name in names:
+            part = progress.add_task(name, total=1)
+
+            def tell(what: str, done: float, total: float, part: int = part) -> None:
+                progress.update(part, description=what, completed=done, total=total)  # type: ignore[arg-type]
+
+            try:
+                figures += await FIGURES[name](Run(quick, tell))
+            except Exception as error:
+                logging.getLogger("bench").exception("%s could not be measured", name)
+                figures.append(Figure(name, None, note=f"failed: {type(error).__name__}: {str(error)[:200]}"))
+            progress.remove_task(part)
+            progress.advance(whole)
+    return figures
+
+
+def main() -> int:
+    given = parse(sys.argv[1:])
+    warnings.simplefilter("ignore", ResourceWarning)
+    logging.basicConfig(level=logging.WARNING)
+    for noisy in ("azure", "shared"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    about = machine.describe()
+    # With --json stdout is the document's alone.
+    figures = asyncio.run(run_all(given.only or list(FIGURES), given.quick, Console(stderr=True)))
+    if given.markdown is not None:
+        given.markdown.write_text(report.as_markdown(figures, about))
+    if given.json:
+        print(report.as_json(figures, about))
+    else:
+        report.print_table(figures, about, Console(width=None if sys.stdout.isatty() else 200))
+    return 0 if all(figure.reached is not False for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What a run was measured on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from devhost.azurite import ROOT, AzuriteError, find_node
+
+AZURITE_SETTINGS = "in memory, --silent --loose --skipApiVersionCheck --disableTelemetry, a fresh one for each group of figures"
+_PACKAGES = ("aiohttp", "azure-data-tables", "azure-functions", "azure-functions-runtime", "orjson", "pydantic")
+
+
+def describe() -> dict[str, str]:
+    """Machine, versions and settings, one line each."""
+    return {
+        "machine": f"{os.cpu_count()} cores, {_cpu()}, {_memory()}, {platform.system()} {platform.release()}",
+        "load": "{:.1f} {:.1f} {:.1f} (1, 5, 15 minutes) when the run began".format(*os.getloadavg()),
+        "versions": f"python {platform.python_version()}, node {_node()}, azurite {_azurite()}, "
+        + ", ".join(f"{name} {_version(name)}" for name in _PACKAGES),
+        "azurite": AZURITE_SETTINGS,
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    }
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time a process has used, in seconds; 0.0 where /proc does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
+
+
+def resident(pid: int | None = None) -> int:
+    """Resident bytes of a process."""
+    for line in Path(f"/proc/{pid or 'self'}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _memory() -> str:
+    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+
+
+def _node() -> str:
+    try:
+        return subprocess.run([find_node(), "--version"], capture_output=True, text=True, timeout=20).stdout.strip().lstrip("v")
+    except (AzuriteError, OSError, subprocess.SubprocessError):
+        return "missing"
+
+
+def _azurite() -> str:
+    try:
+        return str(json.loads((ROOT / "node_modules" / "azurite" / "package.json").read_text())["version"])
+    except (OSError, ValueError, KeyError):
+        return "missing"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"

@@ -1,0 +1,341 @@
+"""What the figures are measured on: storage, the app in this process or in a devhost, a receiver."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from devhost.azurite import ROOT, Azurite
+from shared.app import Application
+from shared.channels.fake import FakeReceiver
+from shared.clock import Clock, Millis, SystemClock, to_text
+from shared.scheduler.service import Scheduler
+from shared.settings import Settings
+from shared.storage import Storage
+from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS
+from shared.storage.ports import Queues
+
+KEY = "local-demo-key"
+TENANT = "demo"
+FLIGHT = 64
+
+type Tell = Callable[[str, float, float], None]
+"""Progress: what is being done, how far it is, and how far it goes."""
+
+
+@dataclass(slots=True)
+class Run:
+    """How to measure: everything that figures share."""
+
+    quick: bool = False
+    tell: Tell = field(default=lambda what, done, total: None)
+
+    def pick[T](self, full: T, quick: T) -> T:
+        return quick if self.quick else full
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock put forward, so that a measurement need not wait for the minute it wants."""
+
+    def __init__(self, shift: Millis = 0) -> None:
+        self.shift = shift
+
+    @classmethod
+    def before_minute(cls, seconds: float) -> ShiftedClock:
+        """A clock by which a new minute begins in `seconds`."""
+        return cls(round(60_000 - seconds * 1000 - time.time() * 1000 % 60_000))
+
+    def now(self) -> Millis:
+        return super().now() + self.shift
+
+
+def payload(number: int, size: int = 500) -> str:
+    """A JSON string of `size` bytes, quotes included."""
+    return f'"{number:08d}{"x" * (size - 10)}"'
+
+
+def event_text(number: int, due: Millis) -> str:
+    """One event as a client sends it: 500 bytes of payload, server id."""
+    return f'{{"due":"{to_text(due)}","payload":{payload(number)}}}'
+
+
+def batch_text(dues: Sequence[Millis]) -> bytes:
+    """A batch of events as JSON lines."""
+    return "\n".join([event_text(number, due) for number, due in enumerate(dues)]).encode()
+
+
+def spread(count: int, first: Millis, width: Millis, seed: int = 1) -> list[Millis]:
+    """`count` due times, evenly by chance over `width` milliseconds."""
+    chance = random.Random(seed)
+    return [first + chance.randrange(width) for _ in range(count)]
+
+
+def chunks[T](items: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+async def flight(jobs: Sequence[Callable[[], Awaitable[object]]], width: int) -> tuple[float, float]:
+    """Run the jobs, `width` at a time: seconds of wall and of this process's CPU."""
+    source = iter(jobs)
+
+    async def lane() -> None:
+        for job in source:
+            await job()
+
+    wall, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(lane() for _ in range(width)))
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def local_settings(connection: str, receiver: str = "http://127.0.0.1:9/") -> Settings:
+    """The settings of a local app, whatever the environment says."""
+    given: dict[str, Any] = {
+        "storage": connection,
+        "local": True,
+        "admin_key": "local-admin-key",
+        "signing_key": "local-signing-key",
+        "egress_allow": "localhost,127.0.0.0/8",
+        "receiver": receiver,
+    }
+    return Settings(**given)
+
+
+@asynccontextmanager
+async def application(
+    connection: str, *, clock: Clock | None = None, storage: Storage | None = None
+) -> AsyncIterator[tuple[Application, FakeReceiver]]:
+    """The app in this process, its deliveries taken by a receiver in memory."""
+    receiver = FakeReceiver(clock)
+    app = await Application.open(local_settings(connection), clock=clock, storage=storage, senders={"http": receiver})
+    try:
+        yield app, receiver
+    finally:
+        await app.close()
+
+
+class Pump:
+    """The queue trigger: polls as the Functions host does, hands messages to the scheduler, deletes what was served."""
+
+    BATCH, THRESHOLD, FIRST, LONGEST = 16, 8, 0.1, 2.0
+
+    def __init__(self, scheduler: Scheduler, queues: Queues, clock: Clock) -> None:
+        self._scheduler, self._queues, self._clock = scheduler, queues, clock
+        self._running: set[asyncio.Task[None]] = set()
+        self._pollers: list[asyncio.Task[None]] = []
+        self.served = 0
+        self.empty_polls = 0
+        self.errors: list[BaseException] = []
+
+    @property
+    def busy(self) -> int:
+        return len(self._running)
+
+    async def __aenter__(self) -> Pump:
+        self._pollers = [asyncio.create_task(self._poll(queue)) for queue in (QUEUE_SHARDS, QUEUE_RETRIES)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        tasks = [*self._pollers, *self._running]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _poll(self, queue: str) -> None:
+        delay = self.FIRST
+        while True:
+            if len(self._running) > self.THRESHOLD:
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                continue
+            taken = await self._queues.receive(queue, limit=self.BATCH)
+            for message in taken:
+                task = asyncio.create_task(self._work(queue, message))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+            if taken:
+                delay = self.FIRST
+                continue
+            self.empty_polls += 1
+            await self._clock.sleep(delay)
+            delay = min(delay * 2, self.LONGEST)
+
+    async def _work(self, queue: str, message: Any) -> None:
+        try:
+            await self._scheduler.firing.serve(message.text)
+        except Exception as error:
+            self.errors.append(error)
+            raise
+        await self._queues.delete(queue, message)
+        self.served += 1
+
+
+@asynccontextmanager
+async def ticking(app: Application) -> AsyncIterator[None]:
+    """The timers of the scheduler, as they run in production: dispatch every 15 s, and once more every minute."""
+
+    async def tick(timer: str, period: float, first: float) -> None:
+        await asyncio.sleep(first)
+        while True:
+            await app.timers.run_once(timer)
+            await asyncio.sleep(period)
+
+    tasks = [asyncio.create_task(tick("scheduler_scan", 15.0, 0.5)), asyncio.create_task(tick("stale_scan", 60.0, 20.0))]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def requests_of(counter: Counter[str]) -> int:
+    """Requests in an adapter's counters; rows and messages are counted there as well."""
+    return sum(count for name, count in counter.items() if not name.startswith(("rows_", "messages_")))
+
+
+@asynccontextmanager
+async def child(*arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A Python process of ours, ended with SIGTERM and waited for. What it writes to stderr is shown when it fails."""
+    with tempfile.TemporaryFile() as errors:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, cwd=ROOT, env=env, stdout=asyncio.subprocess.PIPE, stderr=errors
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), 30)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").splitlines()
+            if process.returncode not in (0, -15):
+                print(f"{' '.join(arguments)} ended with {process.returncode}:", *lines[-15:], sep="\n", file=sys.stderr)
+
+
+@dataclass(slots=True)
+class Receiving:
+    """A receiver process."""
+
+    port: int
+    pid: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    async def ask(self, what: str) -> dict[str, Any]:
+        """`reset`, `count` or `stats`."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(f"GET /{what} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            size = int(head.lower().partition(b"content-length:")[2].split(b"\r", 1)[0])
+            found: dict[str, Any] = json.loads(await reader.readexactly(size))
+            return found
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def until(self, count: int, deadline: float, tell: Callable[[int], None]) -> None:
+        """Wait until `count` deliveries have come. Raises TimeoutError."""
+        ends_at = time.monotonic() + deadline
+        while (arrived := (await self.ask("count"))["count"]) < count:
+            tell(arrived)
+            if time.monotonic() > ends_at:
+                raise TimeoutError(f"{arrived} of {count} deliveries came within {deadline:g} s")
+            await asyncio.sleep(0.5)
+        tell(count)
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiving]:
+    """A receiver in a process of its own."""
+    async with child("-m", "bench.receiver") as process:
+        assert process.stdout is not None
+        yield Receiving(int(await asyncio.wait_for(process.stdout.readline(), 30)), process.pid)
+
+
+@dataclass(slots=True)
+class Host:
+    """The app in a devhost process."""
+
+    url: str
+    port: int
+    pid: int
+    session: aiohttp.ClientSession
+
+    async def batch(self, dues: Sequence[Millis]) -> list[str]:
+        """Post a batch; the ids."""
+        headers = {"authorization": f"Bearer {KEY}", "content-type": "application/x-ndjson"}
+        async with self.session.post(f"{self.url}/api/v1/events/batch", data=batch_text(dues), headers=headers) as answer:
+            document = await answer.json()
+        assert document.get("accepted") == len(dues), str(document)[:500]
+        return [line["id"] for line in document["results"]]
+
+
+@asynccontextmanager
+async def devhost(connection: str, receiver: str = "http://127.0.0.1:9/") -> AsyncIterator[Host]:
+    """The real function app in a devhost process on a free port."""
+    env = {
+        **os.environ,
+        "PORT": "0",
+        "LOG_LEVEL": "WARNING",
+        "DEVHOST_GRACE": "3",
+        "TocsinStorage": connection,
+        "AzureWebJobsStorage": connection,
+        "TOCSIN_LOCAL": "true",
+        "TOCSIN_ADMIN_KEY": "local-admin-key",
+        "TOCSIN_SIGNING_KEY": "local-signing-key",
+        "TOCSIN_EGRESS_ALLOW": "localhost,127.0.0.0/8",
+        "TOCSIN_RECEIVER": receiver,
+    }
+    async with child("-m", "devhost", "--no-azurite", "--no-receiver", env=env) as process:
+        assert process.stdout is not None
+        while not (line := (await asyncio.wait_for(process.stdout.readline(), 60)).decode()).startswith("devhost ready "):
+            if not line:
+                raise RuntimeError("the devhost did not start")
+        url = line.split()[-1]
+        async with aiohttp.ClientSession() as session:
+            host = Host(url, int(url.rpartition(":")[2]), process.pid, session)
+            # The first call opens the app: tables, queues, the tenant.
+            headers = {"authorization": f"Bearer {KEY}"}
+            async with session.get(f"{url}/api/v1/events?limit=1", headers=headers) as answer:
+                assert answer.status == 200, await answer.text()
+            yield host
+
+
+async def load(host: Host, requests: Sequence[tuple[str, str, dict[str, str], str]], *, seconds: float | None = None) -> dict[str, Any]:
+    """Send requests to a devhost from a process of its own, 64 in flight; see `bench.load`."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "requests.json")
+        file.write_text(json.dumps(requests))
+        arguments = ["-m", "bench.load", str(file), "--port", str(host.port), "--flight", str(FLIGHT)]
+        if seconds is not None:
+            arguments += ["--seconds", str(seconds)]
+        async with child(*arguments) as process:
+            out, _ = await asyncio.wait_for(process.communicate(), 180)
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def emulator() -> Azurite:
+    """An Azurite of its own, in memory."""
+    return Azurite(memory=True)

@@ -1,0 +1,356 @@
+"""The scheduler as users meet it: the devhost as a child process, Azurite beside it, real HTTP in and out.
+
+Azurite is started here and not by the devhost, so that it outlives one that is killed. Each test has a tenant of its own, with a channel
+`default` that leads to the receiver's path `/{tenant}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import io
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import aiohttp
+import pytest
+
+from devhost.azurite import ROOT, Azurite, free_ports
+
+from .receiver import Hit, Receiver
+
+ADMIN_KEY = "local-admin-key"
+DEADLINE = 60.0
+FINAL = {"delivered", "dead", "cancelled", "lapsed"}
+# Lines of a log that must never appear, whatever a test does to the app.
+UNEXPECTED = (
+    "in a way nobody expected",
+    "failed in a way it should not",
+    "was never retrieved",
+    "was destroyed but it is pending",
+    "Unclosed",
+    "could not be settled",
+)
+_numbers = itertools.count(1)
+
+
+async def eventually[T](condition: Callable[[], Any], what: str, deadline: float = DEADLINE, pause: float = 0.05) -> Any:
+    """The first true value of the condition, which may be a coroutine function; AssertionError after the deadline (seconds)."""
+    ends_at = time.monotonic() + deadline
+    while True:
+        value = condition()
+        if inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        assert time.monotonic() < ends_at, f"still waiting for: {what}"
+        await asyncio.sleep(pause)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def text_of(millis: float) -> str:
+    """RFC 3339 with milliseconds."""
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def millis_of(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+class Answer(NamedTuple):
+    """What the API answered."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """The code of a problem."""
+        assert self.headers["content-type"] == "application/problem+json", self
+        return str(self.json()["type"]).rpartition("/")[2]
+
+
+class Api:
+    """A caller with a key."""
+
+    def __init__(self, base: str, key: str) -> None:
+        self._base, self._headers = f"{base}/api/", {"authorization": f"Bearer {key}"}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120), connector=aiohttp.TCPConnector(limit=200))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """`path` is relative to `/api/v1/`, or to `/api/` with a slash in front. `body`: data, sent as JSON, or bytes."""
+        assert self._session is not None
+        url = self._base + (path[1:] if path.startswith("/") else f"v1/{path}")
+        sent = {**self._headers, "content-type": "application/json"}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        # As a file: aiohttp warns of large bodies.
+        async with self._session.request(method, url, data=io.BytesIO(raw), headers=sent) as response:
+            return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, await response.read())
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        return await self.call("GET", path, **headers)
+
+    async def post(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return await self.call("POST", path, body, **headers)
+
+    async def event(self, event_id: str) -> dict[str, Any]:
+        """The event; it must be there."""
+        answer = await self.get(f"events/{event_id}")
+        assert answer.status == 200, answer
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def create(self, **event: Any) -> str:
+        """A new event's id."""
+        answer = await self.post("events", {"payload": {"n": 1}, **event})
+        assert answer.status == 201, answer
+        return str(answer.json()["id"])
+
+    async def batch(self, events: list[dict[str, Any]]) -> list[str]:
+        """New events' ids; all must be taken."""
+        answer = await self.post("events/batch", events)
+        assert answer.status == 200 and answer.json()["rejected"] == 0, answer
+        return [result["id"] for result in answer.json()["results"]]
+
+    async def pages(self, path: str) -> list[list[dict[str, Any]]]:
+        """All pages of a list."""
+        found = []
+        cursor = ""
+        while True:
+            answer = await self.get(path + (f"{'&' if '?' in path else '?'}cursor={cursor}" if cursor else ""))
+            assert answer.status == 200, answer
+            page = answer.json()
+            found.append(page["items"])
+            cursor = page["next"]
+            if cursor is None:
+                return found
+
+    async def all(self, path: str) -> list[dict[str, Any]]:
+        """All items of a list."""
+        return [item for page in await self.pages(path) for item in page]
+
+    async def stats(self) -> dict[str, Any]:
+        answer = await self.get("stats")
+        assert answer.status == 200, answer
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def ended(self, event_id: str, state: str | None = None, deadline: float = DEADLINE) -> dict[str, Any]:
+        """The event once it has a final state, which must be `state`."""
+
+        async def final() -> dict[str, Any] | None:
+            event = await self.event(event_id)
+            return event if event["state"] in FINAL else None
+
+        event: dict[str, Any] = await eventually(final, f"a final state of {event_id}", deadline)
+        assert state is None or event["state"] == state, event
+        return event
+
+    async def in_state(self, event_id: str, state: str, deadline: float = DEADLINE) -> dict[str, Any]:
+        """The event once it is in a state that need not be final."""
+
+        async def there() -> dict[str, Any] | None:
+            event = await self.event(event_id)
+            return event if event["state"] == state else None
+
+        event: dict[str, Any] = await eventually(there, f"{event_id} {state}", deadline)
+        return event
+
+    async def drained(self, deadline: float = DEADLINE) -> dict[str, Any]:
+        """The statistics once no event of the tenant is open."""
+
+        async def none_open() -> dict[str, Any] | None:
+            stats = await self.stats()
+            return stats if stats["open"] == 0 else None
+
+        stats: dict[str, Any] = await eventually(none_open, "no open events", deadline, pause=0.25)
+        return stats
+
+
+@dataclass
+class Tenant:
+    """A tenant of the test's own."""
+
+    name: str
+    api: Api
+    admin: Api
+    receiver: Receiver
+
+    @property
+    def path(self) -> str:
+        """Where the channel `default` leads."""
+        return f"/{self.name}"
+
+    @property
+    def hits(self) -> list[Hit]:
+        """What came over the channel `default`."""
+        return self.receiver.at(self.path)
+
+    def by_id(self) -> dict[str, list[Hit]]:
+        """The same by event."""
+        return self.receiver.by_id(self.path)
+
+    async def channel(self, name: str, path: str | None = None, **spec: Any) -> str:
+        """Make a channel, by default one of type http to the receiver's `path`; its path, or its secret for `path` None."""
+        if path is not None:
+            spec = {"type": "http", "url": self.receiver.url(path), **spec}
+        answer = await self.admin.call("PUT", f"tenants/{self.name}/channels/{name}", spec)
+        assert answer.status == 201, answer
+        return str(answer.json().get("secret", ""))
+
+
+class Host:
+    """`python -m devhost` on one port, which can be started again; the storage is somebody else's."""
+
+    def __init__(self, folder: Path, storage: str, receiver: Receiver, **environment: str) -> None:
+        self._output = folder / "devhost.txt"
+        self._port = free_ports("127.0.0.1", 1)[0]
+        keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        self._environment = {
+            **keep,
+            "PORT": str(self._port),
+            "AZURITE": "off",
+            "TocsinStorage": storage,
+            "AzureWebJobsStorage": storage,
+            "TOCSIN_ADMIN_KEY": ADMIN_KEY,
+            "TOCSIN_SIGNING_KEY": "local-signing-key",
+            "TOCSIN_LOCAL": "true",
+            "TOCSIN_EGRESS_ALLOW": "127.0.0.0/8",
+            "TOCSIN_RECEIVER": receiver.url("/demo"),
+            "DEVHOST_GRACE": "10",
+            **environment,
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def text(self) -> str:
+        """What all runs have said."""
+        return self._output.read_text(errors="replace")
+
+    def start(self) -> Self:
+        """Start, and wait for the line that says so."""
+        before = self.text.count("devhost ready ") if self._output.exists() else 0
+        with self._output.open("ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-m", "devhost", "--no-receiver"]
+                if os.environ.get("TOCSIN_TEST_DEV")
+                else [sys.executable, "-m", "devhost", "--no-receiver"],
+                cwd=ROOT,
+                env=self._environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        ends_at = time.monotonic() + DEADLINE
+        while self.text.count("devhost ready ") == before:
+            assert self.process.poll() is None and time.monotonic() < ends_at, self.text
+            time.sleep(0.05)
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self, deadline: float = DEADLINE) -> int:
+        """SIGTERM; the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(deadline)
+
+    def end(self) -> None:
+        """End it whatever its state; it must not have said anything unexpected."""
+        if self.process is not None and self.process.poll() is None:
+            try:
+                assert self.terminate() == 0
+            finally:
+                if self.process.poll() is None:
+                    self.kill()
+        said = [line for line in self.text.splitlines() if any(part in line for part in UNEXPECTED)]
+        assert not said, said
+
+
+class System:
+    """Storage, app and receiver."""
+
+    def __init__(self, folder: Path, azurite: Azurite, receiver: Receiver, **environment: str) -> None:
+        self.azurite, self.receiver = azurite, receiver
+        self.host = Host(folder, azurite.connection_string, receiver, **environment)
+
+    @asynccontextmanager
+    async def tenant(self, **settings: Any) -> AsyncIterator[Tenant]:
+        """A new tenant with a key and a channel."""
+        name = f"t{next(_numbers)}"
+        async with Api(self.host.url, ADMIN_KEY) as admin:
+            answer = await admin.call("PUT", f"tenants/{name}", settings)
+            assert answer.status == 201, answer
+            made = await admin.post(f"tenants/{name}/keys", {"scopes": ["events"]})
+            assert made.status == 201, made
+            async with Api(self.host.url, made.json()["key"]) as api:
+                tenant = Tenant(name, api, admin, self.receiver)
+                await tenant.channel("default", tenant.path)
+                yield tenant
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    """One receiver for all tests of a module."""
+    running = Receiver().start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    """Settings of the module's devhost; modules override it."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver, environment: dict[str, str]) -> Iterator[System]:
+    """One devhost for all tests of a module, with storage in memory."""
+    with Azurite(memory=True) as azurite:
+        running = System(tmp_path_factory.mktemp("devhost"), azurite, receiver, **environment)
+        try:
+            running.host.start()
+            yield running
+        finally:
+            running.host.end()
+
+
+@pytest.fixture
+async def tenant(system: System) -> AsyncIterator[Tenant]:
+    """A tenant of the test's own, in the module's devhost."""
+    async with system.tenant() as made:
+        yield made

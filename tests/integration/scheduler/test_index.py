@@ -1,0 +1,124 @@
+"""The real app as the production worker library indexes it: what exists, and what starts it.
+
+An index error makes all functions of an app vanish without a word, so what is there is written down here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from devhost.azurite import ROOT
+
+HTTP = {
+    "events_create": ("POST", "v1/events"),
+    "events_batch": ("POST", "v1/events/batch"),
+    "events_get": ("GET", "v1/events/{id}"),
+    "events_list": ("GET", "v1/events"),
+    "events_patch": ("PATCH", "v1/events/{id}"),
+    "events_delete": ("DELETE", "v1/events/{id}"),
+    "events_fire": ("POST", "v1/events/{id}/fire"),
+    "events_redrive": ("POST", "v1/events/{id}/redrive"),
+    "dead_letters_list": ("GET", "v1/dead-letters"),
+    "dead_letters_redrive": ("POST", "v1/dead-letters/redrive"),
+    "stats": ("GET", "v1/stats"),
+    "tenants_put": ("PUT", "v1/tenants/{tenant}"),
+    "tenants_get": ("GET", "v1/tenants/{tenant}"),
+    "tenants_delete": ("DELETE", "v1/tenants/{tenant}"),
+    "tenants_list": ("GET", "v1/tenants"),
+    "keys_create": ("POST", "v1/tenants/{tenant}/keys"),
+    "keys_list": ("GET", "v1/tenants/{tenant}/keys"),
+    "keys_delete": ("DELETE", "v1/tenants/{tenant}/keys/{prefix}"),
+    "channels_put": ("PUT", "v1/tenants/{tenant}/channels/{name}"),
+    "channels_get": ("GET", "v1/tenants/{tenant}/channels/{name}"),
+    "channels_delete": ("DELETE", "v1/tenants/{tenant}/channels/{name}"),
+    "channels_list": ("GET", "v1/tenants/{tenant}/channels"),
+    "channels_rotate": ("POST", "v1/tenants/{tenant}/channels/{name}/secret/rotate"),
+    "channels_pause": ("POST", "v1/tenants/{tenant}/channels/{name}/pause"),
+    "channels_resume": ("POST", "v1/tenants/{tenant}/channels/{name}/resume"),
+    "healthz": ("GET", "healthz"),
+    "readyz": ("GET", "readyz"),
+    "openapi_json": ("GET", "openapi.json"),
+}
+QUEUES = {
+    "fire_shard": "tocsin-shards",
+    "fire_shard_poison": "tocsin-shards-poison",
+    "fire_retry": "tocsin-retries",
+    "fire_retry_poison": "tocsin-retries-poison",
+}
+TIMERS = {"scheduler_scan": "*/15 * * * * *", "stale_scan": "20 * * * * *", "retention_scan": "0 7 * * * *"}
+
+# What api.md names and other parts of the house add.
+MORE_ROUTES = re.compile(r"v1/(fleets|schedules|load|storage)(/.*)?|bigben/.*|dashboard|metrics")
+MORE_QUEUES = {"ingest_events": "tocsin-ingest", "ingest_events_poison": "tocsin-ingest-poison"}
+MORE_TIMERS = {"lease_scan": "*/15 * * * * *"}
+
+type Functions = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def functions() -> Functions:
+    """Name -> bindings. In a process of its own: one process indexes one app, once."""
+    script = "import json, sys; from devhost.worker import index; print(json.dumps({f.name: f.bindings for f in index(sys.argv[1])}))"
+    result = subprocess.run([sys.executable, "-c", script, str(ROOT)], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    found: Functions = json.loads(result.stdout)
+    return found
+
+
+def of_type(functions: Functions, kind: str) -> dict[str, dict[str, Any]]:
+    """Function name -> its trigger, of those that have a trigger of this type."""
+    return {name: binding for name, bindings in functions.items() for binding in bindings if binding["type"] == kind}
+
+
+def test_http_functions_have_their_routes_and_methods(functions: Functions) -> None:
+    found = of_type(functions, "httpTrigger")
+    assert {name: (*found[name]["methods"], found[name]["route"]) for name in HTTP if name in found} == HTTP
+    strange = {name: trigger["route"] for name, trigger in found.items() if name not in HTTP}
+    assert [route for route in strange.values() if not MORE_ROUTES.fullmatch(route)] == []
+
+
+def test_http_functions_are_anonymous_to_the_host_and_answer(functions: Functions) -> None:
+    for name, trigger in of_type(functions, "httpTrigger").items():
+        assert trigger["authLevel"] == "ANONYMOUS", f"{name}: our own keys tell tenants apart, the host's cannot"
+        assert len(trigger["methods"]) == 1
+        assert [binding["type"] for binding in functions[name] if binding["direction"] == "OUT"] == ["http"]
+
+
+def test_queue_functions_listen_to_their_queues_with_the_apps_own_connection(functions: Functions) -> None:
+    found = of_type(functions, "queueTrigger")
+    queues = {name: trigger["queueName"] for name, trigger in found.items()}
+    assert queues == QUEUES | {name: queue for name, queue in MORE_QUEUES.items() if name in queues}
+    assert {trigger["connection"] for trigger in found.values()} == {"TocsinStorage"}
+
+
+def test_every_queue_function_has_a_poison_handler(functions: Functions) -> None:
+    queues = {trigger["queueName"] for trigger in of_type(functions, "queueTrigger").values()}
+    assert {queue for queue in queues if not queue.endswith("-poison") and f"{queue}-poison" not in queues} == set()
+
+
+def test_timers_have_their_schedules_and_never_run_at_the_start(functions: Functions) -> None:
+    found = of_type(functions, "timerTrigger")
+    schedules = {name: trigger["schedule"] for name, trigger in found.items()}
+    assert schedules == TIMERS | {name: schedule for name, schedule in MORE_TIMERS.items() if name in schedules}
+    assert not any(trigger["runOnStartup"] for trigger in found.values())
+
+
+def test_every_function_is_started_by_http_a_queue_or_a_timer(functions: Functions) -> None:
+    kinds = ("httpTrigger", "queueTrigger", "timerTrigger")
+    assert set().union(*(of_type(functions, kind) for kind in kinds)) == set(functions)
+
+
+def test_names_are_lower_case_and_no_route_is_the_hosts_own(functions: Functions) -> None:
+    assert [name for name in functions if not re.fullmatch(r"[a-z][a-z0-9_]*", name)] == []
+    routes = [trigger["route"] for trigger in of_type(functions, "httpTrigger").values()]
+    assert [route for route in routes if re.match(r"/?(admin|runtime)", route, re.IGNORECASE)] == []
+
+
+def test_function_app_holds_no_logic() -> None:
+    assert len((ROOT / "function_app.py").read_text().splitlines()) < 80

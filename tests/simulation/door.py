@@ -1,0 +1,44 @@
+"""The front door of an instance: a request goes in as the host hands it over, what was parsed of the answer comes out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from shared.app import build_routes
+from shared.web.serve import Request, admit, encode
+
+from .instance import Instance
+
+ROUTES = build_routes()
+ADMIN_KEY = "simulated-admin-key"
+JSON, LINES = "application/json", "application/x-ndjson"
+
+
+class Reply(NamedTuple):
+    """An answer that came: its status, its JSON, its entity tag."""
+
+    status: int
+    body: Any
+    etag: str | None
+
+
+async def call(
+    instance: Instance,
+    name: str,
+    tenant: str,
+    event_id: str | None = None,
+    body: bytes = b"",
+    *,
+    media: str = JSON,
+    query: dict[str, str] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Reply:
+    """One call of the route `name`. Raises what the handler raises, so that surprises keep their traceback."""
+    route = ROUTES[name]
+    sent = {"authorization": f"Bearer {ADMIN_KEY}", "content-type": media, "content-length": str(len(body)), **(headers or {})}
+    params = {"id": event_id} if event_id is not None else {}
+    request = Request(route.method, "http://tocsin/api/x", sent, {"tenant": tenant, **(query or {})}, params, body)
+    answer = await route.handler(await admit(route, instance.app, request))
+    return Reply(answer.status, orjson.loads(encode(answer.body)) if answer.body is not None else None, answer.etag)

@@ -1,0 +1,305 @@
+"""One seed, from start to verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Any
+
+from shared.clock import Millis
+from shared.scheduler import writer
+from shared.scheduler.protocol import owning
+from shared.settings import Settings
+from shared.storage.memory import MemoryTables
+from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_RETRIES, QUEUE_SHARDS
+from shared.storage.ports import Row
+from shared.tenants.model import QueueChannel, Retry, Tenant
+
+from .door import ADMIN_KEY
+from .host import POISON, Host
+from .instance import Instance, make_task
+from .loop import Stuck, VirtualLoop
+from .oracle import Oracle
+from .plan import Plan, upkeep
+from .profile import Effect, Profile, draw
+from .receiver import Receiver
+from .trace import Entry, Trace
+from .twin import HostQueues
+from .verdict import judge
+
+START: Millis = 1_800_000_000_000
+QUIET_WITHIN = 1_500.0
+"""Seconds after the last fault and the last due time within which everything must have ended."""
+STRAGGLERS = 620.0
+"""Seconds that are let pass after that: leases end, late requests arrive, old messages come back."""
+
+
+class Violation(Exception):
+    """A promise was broken."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What one history was."""
+
+    seed: int
+    profile: Profile
+    counts: Counter[str]
+    trace: Trace
+    seconds: float
+    """Virtual."""
+    violation: str | None = None
+
+
+class TrueClock:
+    """The storage service's clock: the truth."""
+
+    def __init__(self, world: World) -> None:
+        self._loop, self._start = world.loop, world.start
+
+    def now(self) -> Millis:
+        return self._start + int(self._loop.now * 1000 + 1e-6)
+
+    def monotonic(self) -> float:
+        return self._loop.now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+@cache
+def settings_of(shard_events: int, slots: int) -> Settings:
+    """Settings are the same objects for all histories: they take long to make."""
+    return Settings(
+        storage="UseDevelopmentStorage=true", admin_key=ADMIN_KEY, shard_events=shard_events, deliver_concurrency=slots, target_concurrency=slots
+    )  # type: ignore[arg-type]
+
+
+class World:
+    """Everything of one history: storage, instances, clients, and chance."""
+
+    def __init__(self, seed: int, style: str | None = None) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.profile = draw(self.random, style)
+        self.loop = VirtualLoop()
+        self.loop.set_task_factory(make_task)
+        self.loop.set_exception_handler(self._unhandled)
+        self.start = START + self.random.randrange(60_000)
+        self.counts: Counter[str] = Counter()
+        self.trace = Trace(self.start)
+        self.troubled = self.profile.style != "none"
+        self.violation: str | None = None
+        self.failed: asyncio.Future[None] = self.loop.create_future()
+        self.settings = settings_of(self.profile.shard_events, self.profile.slots)
+        clock = TrueClock(self)
+        self.tables = MemoryTables(clock, page_rows=self.profile.page_rows)
+        self.queues = HostQueues(clock)
+        self.oracle = Oracle(self)
+        self.receiver = Receiver(self)
+        self.host = Host(self)
+        self._effects = 0
+        self._crashes_left = self.profile.crashes
+        self._travelling = 0
+
+    def note(self, instance: Instance | None, what: str, subject: Any, result: Any = None) -> None:
+        """A line of the trace."""
+        self.trace.lines.append(Entry(self.loop.now, instance.name if instance is not None else "-", what, subject, result))
+
+    def fail(self, text: str, cause: BaseException | None = None) -> None:
+        """A promise is broken: the history ends here."""
+        if self.violation is None:
+            self.violation = text
+            self.note(None, "VIOLATION", text)
+            if not self.failed.done():
+                self.failed.set_result(None)
+        raise Violation(text) from cause
+
+    def fault(self, instance: Instance, effect: Effect) -> str | None:
+        """The fault that happens to this effect, if any."""
+        if not self.troubled or not instance.faulty:
+            return None
+        self._effects += 1
+        profile = self.profile
+        if self._effects not in profile.at and not (profile.rate and self.random.random() < profile.rate):
+            return None
+        chosen = profile.weights.get(effect)
+        if chosen is None:
+            return None
+        fault = self.random.choices(*chosen)[0]
+        if fault.startswith("crash"):
+            if not self._crashes_left:
+                return None
+            self._crashes_left -= 1
+        self.counts[f"fault: {fault}"] += 1
+        return fault
+
+    def latency(self, instance: Instance) -> float:
+        """Seconds that a request or an answer takes."""
+        base = self.profile.latency
+        if not base or not instance.faulty or self.random.random() < 0.4:
+            return 0.0
+        return base * self.random.random()
+
+    def long_wait(self) -> float:
+        """Seconds of a slow answer, or a pause."""
+        chance = self.random.random()
+        if chance < 0.5:
+            return self.random.uniform(0.5, 5.0)
+        return self.random.uniform(5.0, 30.0) if chance < 0.75 else self.random.uniform(30.0, 75.0)
+
+    async def timeout(self, instance: Instance) -> None:
+        """The time until a caller gives an answer up."""
+        await asyncio.sleep(self.random.choice((0.0, 0.05, 1.0, 10.0)))
+        await instance.ready()
+
+    def later(self, apply: Callable[[], Any]) -> None:
+        """A request that travels for long."""
+        chance = self.random.random()
+        wait = self.random.uniform(0.0, 2.0) if chance < 0.5 else self.random.uniform(2.0, 60.0) if chance < 0.9 else self.random.uniform(60.0, 240.0)
+
+        def arrive() -> None:
+            self._travelling -= 1
+            apply()
+
+        self._travelling += 1
+        self.loop.call_later(wait, arrive)
+
+    def rows(self, table: str) -> list[Row]:
+        """All rows of a table, as they are."""
+        found: list[Row] = []
+        for pk, partition in self.tables._tables[table].items():
+            for row in partition.rows.values():
+                found.append(Row(pk, row.rk, row.props, row.etag, row.timestamp, 0))
+        return found
+
+    def _unhandled(self, loop: Any, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is not None and not isinstance(error, Violation) and self.violation is None:
+            with suppress(Violation):
+                self.host.expected(error)
+
+    async def run(self) -> None:
+        """The whole history; raises `Violation`."""
+        await self.tables.ensure(ALL_TABLES)
+        await self.queues.ensure((*ALL_QUEUES, QUEUE_SHARDS + POISON, QUEUE_RETRIES + POISON))
+        troubled, self.troubled = self.troubled, False
+        judge_instance = Instance(self, "judge", faulty=False)
+        for number in range(self.profile.tenants):
+            directory = judge_instance.app.directory
+            await directory.put(f"t{number}", Tenant(retry=Retry.model_construct(attempts=3, first=2_000, max=15_000, within=86_400_000)))
+            await directory.channels.put(f"t{number}", "default", QueueChannel(type="queue", queue="sink"))
+        self.troubled = troubled
+        for _ in range(self.profile.instances):
+            self.host.start()
+        timers = self.loop.create_task(self.host.timers())
+        mishaps = self.loop.create_task(self._mishaps())
+        await Plan(self).run()
+        end_of_trouble = self.profile.window + self.profile.trouble
+        if troubled and self.loop.now < end_of_trouble:
+            await asyncio.sleep(end_of_trouble - self.loop.now)
+        await mishaps
+        self.troubled = False
+        self.note(None, "trouble ends", None)
+        await self._quiet()
+        timers.cancel()
+        await judge(self, judge_instance)
+
+    async def _mishaps(self) -> None:
+        for when, what in upkeep(self.random, self):
+            await asyncio.sleep(max(0.0, when - self.loop.now))
+            instance = self.host.any()
+            if instance is not None:
+                await self.host.deploy(instance) if what == "deploy" else instance.crash()
+
+    async def _quiet(self) -> None:
+        """Wait until nothing is unfinished, then for stragglers."""
+        latest = max((claim.low for story in self.oracle.stories for claim in story.dues.claims), default=0)
+        deadline = max(self.loop.now, (latest - self.start) / 1000) + QUIET_WITHIN
+        began = self.loop.now
+        while self.rows("TocsinShards") or self.host.work or self._travelling:
+            if self.loop.now > deadline:
+                self.fail(f"not everything has ended {QUIET_WITHIN:.0f} s after the last fault and due time; {self._unfinished()}")
+            await asyncio.sleep(5.0)
+        self.counts["seconds until quiet"] = round(self.loop.now - max(began, (latest - self.start) / 1000))
+        await asyncio.sleep(STRAGGLERS)
+        while self.rows("TocsinShards") or self.host.work:
+            if self.loop.now > deadline + STRAGGLERS:
+                self.fail(f"stragglers undid the quiet; {self._unfinished()}")
+            await asyncio.sleep(5.0)
+        for instance in self.host.graves:
+            if instance.unfinished:
+                self.fail(f"tasks outlive their process: {instance.unfinished}")
+
+    def _unfinished(self) -> str:
+        index = [(row.rk, row.props["state"]) for row in self.rows("TocsinShards")]
+        return f"index: {index}, in work: {[(work.instance.name, work.message.text) for work in self.host.work.values()]}"
+
+    def play(self) -> Report:
+        """Run to the end, whatever it is."""
+        asyncio.set_event_loop(None)
+        try:
+            self.loop.run_until_complete(self._guarded())
+        except Stuck as stuck:
+            self.violation = self.violation or str(stuck)
+        finally:
+            self._bury()
+        return Report(self.seed, self.profile, self.counts, self.trace, self.loop.now, self.violation)
+
+    async def _guarded(self) -> None:
+        whole = self.loop.create_task(self.run())
+        await asyncio.wait((whole, self.failed), return_when=asyncio.FIRST_COMPLETED)
+        if not whole.done():
+            whole.cancel()
+            with suppress(asyncio.CancelledError, Violation):
+                await whole
+        elif self.violation is None and (error := whole.exception()) is not None:
+            raise error
+        elif not whole.cancelled():
+            whole.exception()
+
+    def _bury(self) -> None:
+        """End every task, so that the next history starts with nothing of this one."""
+        for instance in self.host.instances:
+            instance.alive = False
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        with suppress(Stuck):
+            self.loop.run_until_complete(_settle())
+        self.loop.close()
+
+
+async def _settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@contextmanager
+def _quietly(group: int) -> Iterator[None]:
+    """Without the app's logs, with transactions of `group` events, and without pauses for the garbage."""
+    logger = logging.getLogger("shared")
+    level, before, enabled = logger.level, (writer.GROUP, owning.MAX_CHANGES), gc.isenabled()
+    logger.setLevel(logging.CRITICAL + 1)
+    writer.GROUP = owning.MAX_CHANGES = group
+    gc.disable()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        writer.GROUP, owning.MAX_CHANGES = before
+        if enabled:
+            gc.enable()
+
+
+def simulate(seed: int, style: str | None = None) -> Report:
+    """One history. The same seed gives the same one, to the last line of its trace."""
+    world = World(seed, style)
+    with _quietly(world.profile.group):
+        return world.play()

@@ -1,0 +1,58 @@
+"""An event loop in virtual time: it never waits, it jumps to the next timer. The same program runs the same way every time."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
+MOST_TURNS = 400_000
+"""Turns of the loop at one virtual instant after which the program is taken to be spinning."""
+
+
+class Stuck(Exception):
+    """Nothing is left that could ever happen, or the program spins without time passing."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Runs what is ready until nothing is, then sets the time to the next timer's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._turns = 0
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        ready: Any = self._ready  # type: ignore[attr-defined]
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            while timers and timers[0].cancelled():
+                heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined]
+            if not timers:
+                raise Stuck("everybody waits, and nothing will ever wake them")
+            self.now = max(self.now, timers[0].when())
+            self._turns = 0
+            while timers and timers[0].when() <= self.now:
+                timer = heapq.heappop(timers)
+                timer._scheduled = False  # type: ignore[attr-defined]
+                ready.append(timer)
+        self._turns += 1
+        if self._turns > MOST_TURNS:
+            raise Stuck(f"the program spins at {self.now:.3f} s")
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+        handle = None
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps in a system call, so nobody must be woken."""
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+        # Finalizers of abandoned generators come this way; there is only one thread.
+        return self.call_soon(callback, *args, context=context)

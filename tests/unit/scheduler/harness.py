@@ -1,0 +1,257 @@
+"""The whole application on storage in memory, a clock that stands still, and a receiver in place of every channel.
+
+Nothing here waits for real time: `World.do` turns the clock just far enough for a call to end, `World.run` plays the host (queue triggers and
+the scan timer) for a span of the clock's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, cast
+
+from shared.app import Application, build_routes
+from shared.channels.fake import FakeReceiver
+from shared.channels.ports import Sender
+from shared.clock import Millis, SettableClock
+from shared.ids import SeededIds
+from shared.scheduler.keys import Address
+from shared.settings import Settings
+from shared.storage import Storage, memory_storage
+from shared.storage.memory import MemoryQueues, MemoryTables
+from shared.storage.names import ALL_TABLES, EVENTS, QUEUE_RETRIES, QUEUE_SHARDS, TENANTS
+from shared.storage.ports import Message, Row
+from shared.web.local import LocalClient, Reply
+
+ADMIN = "local-admin-key"
+DEMO = "local-demo-key"
+START: Millis = 1_800_000_000_000
+"""2027-01-15T08:00:00Z, the start of a minute."""
+SCAN = 15.0
+ROUTES = build_routes()
+
+type Dump = dict[str, Any]
+
+
+def make_settings(**change: Any) -> Settings:
+    given = {
+        "storage": "UseDevelopmentStorage=true",
+        "admin_key": ADMIN,
+        "signing_key": "local-signing-key",
+        "local": True,
+        "egress_allow": "localhost, 127.0.0.0/8",
+        "receiver": "http://localhost:7072/",
+    }
+    return Settings(**(given | change))
+
+
+async def drive[T](clock: SettableClock, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, moving the clock from sleeper to sleeper while it is not done."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        for _ in range(30):
+            await asyncio.sleep(0)
+            if task.done():
+                break
+        else:
+            step = clock.next_wake()
+            if step is not None:
+                await clock.advance(step, settle=3)
+    return task.result()
+
+
+class World:
+    """An application and its callers."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = SettableClock(START)
+        self.storage: Storage = memory_storage(self.clock)
+        self.receiver = FakeReceiver(self.clock)
+        self.settings = make_settings(**settings)
+        self.app: Application
+        self.problems: list[BaseException] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scanned = 0.0
+        self.demo = self.client(DEMO)
+        self.admin = self.client(ADMIN)
+        self.nobody = self.client(None)
+
+    @property
+    def tables(self) -> MemoryTables:
+        return cast(MemoryTables, self.storage.tables)
+
+    @property
+    def queues(self) -> MemoryQueues:
+        return cast(MemoryQueues, self.storage.queues)
+
+    @property
+    def now(self) -> Millis:
+        return self.clock.now()
+
+    def client(self, key: str | None) -> Client:
+        return Client(self, key)
+
+    async def open(self) -> World:
+        senders = cast(Mapping[str, Sender], dict.fromkeys(("http", "queue", "eventgrid"), self.receiver))
+        self.app = await Application.open(self.settings, clock=self.clock, ids=SeededIds(7), storage=self.storage, senders=senders)
+        return self
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.app.close()
+
+    async def get_app(self) -> Application:
+        return self.app
+
+    async def do[T](self, work: Coroutine[Any, Any, T]) -> T:
+        return await drive(self.clock, work)
+
+    async def run(self, seconds: float, step: float = 0.25) -> None:
+        """Be the host for so long: serve what is in the queues, tick every 15 s. Raises what an invocation raised."""
+        end = self.clock.monotonic() + seconds
+        while True:
+            if self.clock.monotonic() - self._scanned >= SCAN:
+                self._scanned = self.clock.monotonic()
+                self._start(self.app.timers.run_once("scheduler_scan"))
+            for queue in (QUEUE_SHARDS, QUEUE_RETRIES):
+                for message in await self.queues.receive(queue):
+                    self._start(self._serve(queue, message))
+            left = end - self.clock.monotonic()
+            if left <= 1e-9:
+                break
+            await self.clock.advance(min(step, left), settle=15)
+        if self.problems:
+            raise self.problems[0]
+
+    async def _serve(self, queue: str, message: Message) -> None:
+        await self.app.scheduler.firing.serve(message.text)
+        await self.queues.delete(queue, message)
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> None:
+        async def watched() -> None:
+            try:
+                await work
+            except Exception as error:
+                self.problems.append(error)
+
+        task = asyncio.ensure_future(watched())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def dump(self) -> Dump:
+        """Everything stored, rows and messages, for comparison."""
+        rows = {
+            (table, pk, row.rk): (row.etag, dict(row.props))
+            for table in ALL_TABLES
+            for pk, partition in self.tables._tables.get(table, {}).items()
+            for row in partition.rows.values()
+        }
+        messages = {
+            (name, sent.id): (sent.text, sent.visible) for name, queue in self.queues._queues.items() for sent in queue.messages.values()
+        }
+        return {**rows, **messages}
+
+    def rows(self, table: str, pk: str = "") -> list[Row]:
+        return [
+            Row(found, row.rk, dict(row.props), row.etag, row.timestamp, row.timestamp)
+            for found, partition in self.tables._tables[table].items()
+            if not pk or found == pk
+            for row in partition.rows.values()
+        ]
+
+    def events(self) -> list[Row]:
+        """Rows of events, gates left out."""
+        return [row for row in self.rows(EVENTS) if row.rk.startswith("e")]
+
+    async def put_props(self, tenant: str, event_id: str, **props: Any) -> None:
+        """Change an event's row behind everybody's back: to bring it into a state that is hard to reach otherwise."""
+        from shared.storage.ports import ANY, Merge
+
+        address = await self.app.scheduler.lookup.address(tenant, event_id)
+        assert isinstance(address, Address)
+        row = await self.app.scheduler.lookup.event(tenant, event_id)
+        assert row is not None
+        await self.tables.write(EVENTS, row.pk, (Merge(row.rk, props, ANY),))
+
+    async def tenant(self, name: str = "acme", scopes: list[str] | None = None, **settings: Any) -> Client:
+        """A new tenant with a channel `default`; a client with a key of it."""
+        assert (await self.admin.put(f"/api/v1/tenants/{name}", settings)).status == 201
+        channel = {"type": "http", "url": "http://localhost:7072/x"}
+        assert (await self.admin.put(f"/api/v1/tenants/{name}/channels/default", channel)).status == 201
+        return await self.key(name, scopes or ["events"])
+
+    async def key(self, tenant: str, scopes: list[str], **more: Any) -> Client:
+        made = await self.admin.post(f"/api/v1/tenants/{tenant}/keys", {"scopes": scopes, **more})
+        assert made.status == 201
+        return self.client(made.json()["key"])
+
+    def without_caches(self, dump: Dump) -> Dump:
+        return {key: value for key, value in dump.items() if key[0] != TENANTS}
+
+
+type Look = Callable[[str, str, Reply], None]
+
+
+class Client:
+    """A caller with a key, whose calls move the clock as far as they need. Each answer is shown to `look`."""
+
+    looks: list[Look] = []  # noqa: RUF012  set once, by the API tests: every answer must be as the document says
+
+    def __init__(self, world: World, key: str | None) -> None:
+        self.world, self.key = world, key
+        self._local = LocalClient(ROUTES, world.get_app, key=key)
+
+    async def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+        reply = await self.world.do(self._local.call(method, url, body, headers))
+        for look in self.looks:
+            look(method, url, reply)
+        return reply
+
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
+        return await self.call("GET", url, None, headers)
+
+    async def put(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+        return await self.call("PUT", url, body, headers)
+
+    async def post(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+        return await self.call("POST", url, body, headers)
+
+    async def patch(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+        return await self.call("PATCH", url, body, headers)
+
+    async def delete(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
+        return await self.call("DELETE", url, None, headers)
+
+    async def create(self, **event: Any) -> dict[str, Any]:
+        """A new event, by default in an hour."""
+        answer = await self.post("/api/v1/events", {"payload": {"n": 1}} | ({} if "due" in event else {"delay": "PT1H"}) | event)
+        assert answer.status == 201, answer
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def event(self, event_id: str) -> dict[str, Any]:
+        answer = await self.get(f"/api/v1/events/{event_id}")
+        assert answer.status == 200, answer
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def pages(self, url: str) -> list[list[dict[str, Any]]]:
+        """Every page of a list."""
+        found: list[list[dict[str, Any]]] = []
+        cursor = ""
+        while True:
+            answer = await self.get(url + (f"{'&' if '?' in url else '?'}cursor={cursor}" if cursor else ""))
+            assert answer.status == 200, answer
+            page = answer.json()
+            found.append(page["items"])
+            cursor = page["next"]
+            if cursor is None:
+                return found
+
+    async def all(self, url: str) -> list[dict[str, Any]]:
+        return [item for page in await self.pages(url) for item in page]
+
+
+type Fixture = Awaitable[World]
