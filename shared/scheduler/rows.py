@@ -94,7 +94,7 @@ def _number(text: str) -> int | str:
     if not figures:
         return 0
     if power >= 0 and len(figures) + power < 16:
-        return int(figures) * 10**power * (-1 if sign else 1)
+        return int(figures + "0" * power) * (-1 if sign else 1)
     # No string that anybody means begins with a NUL.
     return f"\0{'-' if sign else ''}{figures}e{power}"
 

@@ -65,17 +65,19 @@ class Stats:
 
     async def of(self, tenant: str, now: Millis) -> dict[str, Any]:
         """The answer of `GET /stats`."""
-        unfinished = await self._unfinished(tenant)
-        gates = await asyncio.gather(*(self._counts(index_shard(row.rk)) for row in unfinished))
-        overdue = sum(
-            counts.open for row, counts in zip(unfinished, gates, strict=True) if int(row.props["wake"]) + OWNER_SILENT <= now
-        )
+        unfinished = {index_shard(row.rk): row for row in await self._unfinished(tenant)}
+        gates = dict(zip(unfinished, await asyncio.gather(*map(self._counts, unfinished)), strict=True))
+        # Read last, so that nothing is missed; what finishes meanwhile is in the index and in the ledger, and counts once.
+        entries = await load(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), "~")
+        for row in entries:
+            gates.pop(str(row.props["shard"]), None)
+        overdue = sum(counts.open for shard, counts in gates.items() if int(unfinished[shard].props["wake"]) + OWNER_SILENT <= now)
         totals: Counter[str] = Counter()
         channels: dict[str, ledger.Histogram] = {}
         longest: dict[str, Millis] = {}
-        for counts in gates:
+        for counts in gates.values():
             totals.update(counts._asdict())
-        for row in await load(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), "~"):
+        for row in entries:
             totals.update({name: int(row.props[name]) for name in COUNTS})
             for channel, histogram in (found := ledger.late_of(row.props))[0].items():
                 ledger.add(channels.setdefault(channel, {}), histogram)
@@ -84,7 +86,7 @@ class Stats:
         for histogram in channels.values():
             ledger.add(every, histogram)
         return {
-            "open": sum(counts.open for counts in gates),
+            "open": sum(counts.open for counts in gates.values()),
             "overdue": overdue,
             **{name: totals[name] for name in ("delivered", "dead", "lapsed", "cancelled")},
             "late_ms": _late(every, max(longest.values(), default=None)),

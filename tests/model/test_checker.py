@@ -68,7 +68,7 @@ def test_machines_that_differ_in_dead_locals_only_are_one() -> None:
     assert machines.resume(start, 1) != machines.resume(start, 2)
 
 
-def _each(names: list[str]) -> Generator[str, Any, None]:
+def _each(names: list[str]) -> Generator[str, Any]:
     for name in names:
         yield f"next {len(name)}"
 

@@ -64,7 +64,7 @@ def edit(address: Address, change: Props, match: Match | None = None) -> Steps[C
             # A write on this ETag may be in, or still be under way. It is looked for where it went: by now the row may have moved on.
             seen: Row | None = yield Get(EVENTS, unsure.pk, unsure.rk)
             if seen is not None and is_in(change, seen.props):
-                return Done(seen)
+                return Done((yield from find(Address(seen.pk, seen.rk))) or seen)
             # The same change on the same ETag can be applied once at most, so it is safe to try again; on another ETag it is dead.
             row = seen if seen is not None and seen.etag == unsure.etag else None
         if row is None:

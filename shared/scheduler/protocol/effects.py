@@ -1,8 +1,8 @@
 """What protocol generators yield, and the driver that carries it out.
 
 `Write` is resumed with `Applied`, `Refused` or `Lost`. `Lost` means that nobody knows: the write may have been applied, or may be applied
-later. `Unavailable` and `Rejected` (certainly not applied) are thrown into the generator, which lets them pass: every protocol is safe
-to abandon between any two effects.
+later. `Unavailable` and `Rejected` (certainly not applied; `OutcomeUnknown` once an answer was lost) are thrown into the generator, which
+lets them pass: every protocol is safe to abandon between any two effects.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class Driver:
     async def drive[T](self, steps: Steps[T]) -> T:
         """Run `steps` to the end and return its result.
 
-        Raises `Unavailable` when storage stayed out of reach, or answers stayed lost.
+        Raises `Unavailable` when storage stayed out of reach, `OutcomeUnknown` when it did so after an answer was lost.
         """
-        lost = 0
+        lost, doubt = 0, False
         try:
             effect = next(steps)
             while True:
@@ -103,7 +103,7 @@ class Driver:
                             answer = await self.tables.write(effect.table, effect.pk, effect.ops)
                             lost = 0
                         except OutcomeUnknown as unknown:
-                            lost += 1
+                            lost, doubt = lost + 1, True
                             if lost >= MAX_LOST:
                                 raise Unavailable(f"answers of table storage keep getting lost: {unknown}") from unknown
                             await self.clock.sleep(0.05 * 2**lost)
@@ -115,7 +115,9 @@ class Driver:
                     else:
                         answer = await self._send(effect)
                 except StorageError as error:
-                    effect = steps.throw(error)
+                    # What came before may have been applied after all: nobody may be told that nothing was.
+                    unsure = doubt and isinstance(error, Unavailable)
+                    effect = steps.throw(OutcomeUnknown(f"after a lost answer: {error}") if unsure else error)
                 else:
                     effect = steps.send(answer)
         except StopIteration as stop:
