@@ -19,6 +19,9 @@ from .stage import Run
 
 type Measure = Callable[[Run], Awaitable[list[Figure]]]
 
+LIMIT = 420.0
+"""Seconds a group of figures may take."""
+
 FIGURES: dict[str, Measure] = {
     "transactions": transactions.measure,
     "batch": batch.measure,
@@ -54,7 +57,7 @@ async def run_all(names: list[str], quick: bool, console: Console) -> list[Figur
                 progress.update(part, description=what, completed=done, total=total)  # type: ignore[arg-type]
 
             try:
-                figures += await FIGURES[name](Run(quick, tell))
+                figures += await asyncio.wait_for(FIGURES[name](Run(quick, tell)), LIMIT)
             except Exception as error:
                 logging.getLogger("bench").exception("%s could not be measured", name)
                 figures.append(Figure(name, None, note=f"failed: {type(error).__name__}: {str(error)[:200]}"))

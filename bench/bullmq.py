@@ -1,4 +1,4 @@
-"""The herd with BullMQ and Redis, where both are to be had: `redis-server` on PATH, and BullMQ by npm into a folder outside the repository."""
+"""The herd with BullMQ and Redis, where both are to be had: `redis-server` on PATH, BullMQ by npm into a temporary folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from devhost.azurite import AzuriteError, find_node, free_ports
 
 from .stage import Receiving, payload
 
-VERSION = "6.7.0"
+PACKAGES = ("bullmq@6.7.0", "ioredis@5")
 SCRIPT = Path(__file__).with_name("bullmq.cjs")
 FOLDER = Path(os.environ.get("TOCSIN_BENCH_BULLMQ") or Path(tempfile.gettempdir(), "tocsin-bench", "bullmq"))
 """Where BullMQ is installed, once."""
@@ -39,18 +39,23 @@ async def prepare() -> Rival:
         return Rival(False, "no redis-server on PATH")
     try:
         node = find_node()
-        if not (FOLDER / "node_modules" / "bullmq").is_dir():
-            FOLDER.mkdir(parents=True, exist_ok=True)
+        if not all((FOLDER / "node_modules" / name.partition("@")[0]).is_dir() for name in PACKAGES):
             await asyncio.to_thread(_install)
-        version = subprocess.run([redis, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout.split("v=")[1].split()[0]
+        version = await asyncio.to_thread(_version, redis)
     except (AzuriteError, OSError, subprocess.SubprocessError, IndexError) as error:
         return Rival(False, f"BullMQ: {str(error).splitlines()[0][:100]}")
     found = (FOLDER / "node_modules" / "bullmq" / "package.json").read_text().partition('"version": "')[2].partition('"')[0]
     return Rival(True, f"BullMQ {found} on Redis {version}", redis, node)
 
 
+def _version(redis: str) -> str:
+    shown = subprocess.run([redis, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+    return shown.split("v=")[1].split()[0]
+
+
 def _install() -> None:
-    command = ["npm", "install", "--prefix", str(FOLDER), "--no-audit", "--no-fund", "--ignore-scripts", f"bullmq@{VERSION}"]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    command = ["npm", "install", "--prefix", str(FOLDER), "--no-audit", "--no-fund", "--ignore-scripts", *PACKAGES]
     subprocess.run(command, capture_output=True, timeout=120, check=True)
 
 
@@ -72,8 +77,14 @@ async def herd(rival: Rival, receiver: Receiving, count: int, concurrency: int) 
             rival.node, str(SCRIPT), str(FOLDER), str(port), str(receiver.port), str(count), str(due), str(concurrency), payload(0)
         )
         try:
-            await receiver.until(count, 60.0, lambda arrived: None)
-            await asyncio.wait_for(worker.wait(), 30)
+            arriving = asyncio.create_task(receiver.until(count, 60.0, lambda arrived: None))
+            ended = asyncio.create_task(worker.wait())
+            await asyncio.wait((arriving, ended), return_when=asyncio.FIRST_COMPLETED)
+            if ended.done() and ended.result() != 0:
+                arriving.cancel()
+                raise RuntimeError(f"the BullMQ worker ended with {ended.result()}")
+            await arriving
+            await asyncio.wait_for(ended, 30)
         finally:
             if worker.returncode is None:
                 worker.kill()

@@ -36,7 +36,7 @@ async def posts(run: Run) -> list[Figure]:
             due = HOUR * 24 + int(1000 * time.time())
             calls = {
                 "post": [("POST", "/api/v1/events", HEADERS, event_text(number, due + number)) for number in range(1000)],
-                "noop": [("GET", "/api/livez", {}, "")],
+                "noop": [("GET", "/api/healthz", {}, "")],
             }
             for turn in range(-1, rounds):
                 run.tell("single POSTs", turn + 1, rounds + 1)
@@ -57,7 +57,7 @@ async def posts(run: Run) -> list[Figure]:
     )
     return [
         Figure(f"single POSTs, {FLIGHT} in flight, whole HTTP path", rate, "/s", ">=", 1500, note, rates),
-        Figure("  a no-op route through the same worker", noop, "/s", note=f"livez; {statistics.median(cpu['noop']):.0f} us CPU a request"),
+        Figure("  a no-op route through the same worker", noop, "/s", note=f"healthz: {statistics.median(cpu['noop']):.0f} us CPU"),
     ]
 
 
@@ -123,5 +123,3 @@ async def _bare(app: Application, text: str, turn: int) -> float:
 
         wall, _ = await flight([lambda rk=rk: merge(rk) for rk in etags], FLIGHT)  # type: ignore[misc]
     return SHARD / wall
-
-

@@ -144,6 +144,11 @@ class Pump:
     def busy(self) -> int:
         return len(self._running)
 
+    async def idle(self) -> None:
+        """Wait until what was taken is served."""
+        if self._running:
+            await asyncio.wait(self._running)
+
     async def __aenter__(self) -> Pump:
         self._pollers = [asyncio.create_task(self._poll(queue)) for queue in (QUEUE_SHARDS, QUEUE_RETRIES)]
         return self
@@ -326,7 +331,7 @@ async def load(host: Host, requests: Sequence[tuple[str, str, dict[str, str], st
     """Send requests to a devhost from a process of its own, 64 in flight; see `bench.load`."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "requests.json")
-        file.write_text(json.dumps(requests))
+        file.write_text(json.dumps(requests))  # noqa: ASYNC240  nothing else is going on
         arguments = ["-m", "bench.load", str(file), "--port", str(host.port), "--flight", str(FLIGHT)]
         if seconds is not None:
             arguments += ["--seconds", str(seconds)]

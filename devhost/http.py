@@ -36,7 +36,8 @@ class HttpFunctions:
             compile_route(f.name, f.trigger.get("route") or f.name, f.trigger.get("methods") or (), prefix) for f in served
         )
         self._worker = worker
-        self._server = web.Server(self._handle, request_factory=_request, access_log=None)
+        # The host hands bodies over as they came, compressed ones too.
+        self._server = web.Server(self._handle, request_factory=_request, access_log=None, auto_decompress=False)
         # Time for answers that are being written after the invocations have ended.
         self._runner = web.ServerRunner(self._server, shutdown_timeout=2.0)
         self._site: web.TCPSite | None = None

@@ -62,15 +62,19 @@ class Application:
         storage = storage or open_storage(settings, clock)
         app = cls(settings, storage, clock, ids or SystemIds(), senders or open_senders(settings, storage.queues, clock))
         if settings.local:
-            await storage.ensure()
-            await seed_local(app.directory, settings)
+            try:
+                await storage.ensure()
+                await seed_local(app.directory, settings)
+            except BaseException:
+                await app.close()
+                raise
         return app
 
     async def _retain(self, now: Millis) -> Counter[str]:
         tenants: list[str] = []
         cursor: str | None = None
         while True:
-            page = await self.storage.tables.query(TENANTS, PK_TENANTS, cursor=cursor, select=("RowKey",))
+            page = await self.storage.tables.query(TENANTS, PK_TENANTS, cursor=cursor, select=("deleting",))
             tenants += [row.rk for row in page.rows]
             cursor = page.next
             if cursor is None:
@@ -98,19 +102,22 @@ def build_routes() -> Routes:
 
 
 class Lazy:
-    """Makes the application once, inside the running loop, when it is first needed. A failed start is tried again by the next call."""
+    """Makes the application once, inside the running loop, when it is first needed.
+
+    Calls that come while a start is under way share its outcome; after a failed one the next call tries again.
+    """
 
     def __init__(self) -> None:
         self._app: Application | None = None
-        self._lock: asyncio.Lock | None = None
+        self._start: asyncio.Task[Application] | None = None
 
     async def __call__(self) -> Application:
         if self._app is not None:
             return self._app
-        self._lock = self._lock or asyncio.Lock()
-        async with self._lock:
-            if self._app is None:
-                self._app = await Application.open()
+        if self._start is None or self._start.done():
+            self._start = asyncio.create_task(Application.open())
+        # Shielded: a caller that goes away does not end the start of the others.
+        self._app = await asyncio.shield(self._start)
         return self._app
 
     def leave(self) -> None:

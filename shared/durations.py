@@ -25,6 +25,11 @@ _TIME = re.compile(
 MIN_TIME: Millis = -62_135_596_800_000
 MAX_TIME: Millis = 253_402_300_799_999
 """The years 1 to 9999, in UTC."""
+DURATION_PATTERN = (
+    r"^P(?=[0-9T])(?:[0-9]{1,6}W)?(?:[0-9]{1,7}D)?"
+    r"(?:T(?=[0-9])(?:[0-9]{1,8}H)?(?:[0-9]{1,9}M)?(?:[0-9]{1,11}(?:[.,][0-9]{1,3})?S)?)?$"
+)
+"""The same for readers of the API's document."""
 MAX_DURATION: Millis = 3660 * 86_400_000
 """Longest duration taken: about ten years."""
 
@@ -90,7 +95,7 @@ Duration = Annotated[
     int,
     BeforeValidator(_duration),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema({"type": "string", "format": "duration", "examples": ["PT30S"]}),
+    WithJsonSchema({"type": "string", "format": "duration", "pattern": DURATION_PATTERN, "examples": ["PT30S"]}),
 ]
 """Milliseconds inside, ISO 8601 outside."""
 

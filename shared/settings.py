@@ -52,7 +52,8 @@ class Settings(BaseSettings):
     def emulated(self) -> bool:
         """True when the storage is an emulator on this machine."""
         text = self.storage.get_secret_value() if self.storage else ""
-        return "UseDevelopmentStorage=true" in text or "AccountName=devstoreaccount" in text
+        parts = {part.strip() for part in text.split(";")}
+        return not parts.isdisjoint({"UseDevelopmentStorage=true", "AccountName=devstoreaccount1"})
 
     @cached_property
     def egress_names(self) -> tuple[str, ...]:

@@ -202,3 +202,29 @@ class SafeResolver(AbstractResolver):
 
     async def close(self) -> None:
         pass
+
+
+AZURE_DOMAINS = (".eventgrid.azure.net", ".eventgrid.azure.us", ".eventgrid.azure.cn")
+
+
+def is_azure(url: URL) -> bool:
+    """True for an endpoint in one of Azure's own Event Grid domains, over TLS."""
+    return url.scheme == "https" and (url.host or "").lower().endswith(AZURE_DOMAINS) and url.explicit_port in (None, 443)
+
+
+def grid_problem(endpoint: str, egress: Egress) -> str | None:
+    """Why an Event Grid channel with this endpoint can never deliver, or None."""
+    try:
+        url = URL(endpoint)
+    except ValueError:
+        return "the channel's endpoint is not a valid url"
+    if url.user is not None:
+        return "the channel's endpoint must not hold credentials"
+    if is_azure(url):
+        return None
+    if reason := egress.problem(url):
+        return f"egress refused: {reason}"
+    # The SDK resolves names by itself, so only a host named as such, or a literal address within a named network, will do.
+    if egress.reaches(url.raw_host or ""):
+        return None
+    return "egress refused: the endpoint is in none of Event Grid's domains, nor on the allow-list"

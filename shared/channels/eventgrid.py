@@ -25,7 +25,7 @@ from ..clock import Clock, SystemClock, to_datetime
 from ..settings import Settings
 from ..tenants.model import EventGridChannel
 from . import cloudevents, rules
-from .egress import Egress
+from .egress import Egress, grid_problem, is_azure
 from .ports import Delivery, Target, Verdict
 
 MAX_BATCH = 100
@@ -34,7 +34,6 @@ LINGER = 0.002
 """Seconds that a first event waits for others."""
 TIMEOUT = 15.0
 """Seconds of one request, connecting included."""
-AZURE_DOMAINS = (".eventgrid.azure.net", ".eventgrid.azure.us", ".eventgrid.azure.cn")
 _ENVELOPE = 512
 """Bytes allowed for the attributes that precede the payload, beyond what id and source take."""
 
@@ -64,11 +63,6 @@ class _Item:
 class _Batch:
     items: list[_Item] = field(default_factory=list)
     size: int = 0
-
-
-def is_azure(url: URL) -> bool:
-    """True for an endpoint in one of Azure's own Event Grid domains, over TLS."""
-    return url.scheme == "https" and (url.host or "").lower().endswith(AZURE_DOMAINS) and url.explicit_port in (None, 443)
 
 
 class AzurePublishers:
@@ -118,20 +112,7 @@ class EventGridSender:
 
     def problem(self, spec: EventGridChannel) -> str | None:
         """Why a channel with these settings can never deliver, or None."""
-        try:
-            url = URL(spec.endpoint)
-        except ValueError:
-            return "the channel's endpoint is not a valid url"
-        if url.user is not None:
-            return "the channel's endpoint must not hold credentials"
-        if is_azure(url):
-            return None
-        if reason := self._egress.problem(url):
-            return f"egress refused: {reason}"
-        # The SDK resolves names by itself, so only a host named as such, or a literal address within a named network, will do.
-        if self._egress.reaches(url.raw_host or ""):
-            return None
-        return "egress refused: the endpoint is in none of Event Grid's domains, nor on the allow-list"
+        return grid_problem(spec.endpoint, self._egress)
 
     async def send(self, target: Target, delivery: Delivery) -> Verdict:
         """Publish with whatever else is going to the same endpoint, and answer the verdict of that batch."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..clock import Clock, Millis
+from ..errors import StorageError
 from ..ids import Ids
 from ..storage.names import IDS
 from ..storage.ports import Merge, Props, Row, Tables
 from ..web.etag import check_if_match
 from ..web.problem import conflict, not_found
 from .keys import Address, id_partition, id_row_key, index_key
-from .lookup import START, Filter, Lookup
-from .owner import send
-from .protocol.changing import Changed, Done, Match, cancel, edit, move, redrive
-from .protocol.dispatch import ShardMessage, queue_for
+from .lookup import START, Filter, Lookup, Place
+from .protocol.changing import Changed, Done, Match, cancel, edit, move, moved_wake, redrive
+from .protocol.dispatch import ShardMessage, send
 from .protocol.effects import Driver
 from .rows import etag_of_row
 from .rules import DISPATCH_AHEAD, WAKE_EARLY
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 
 REDRIVE_PAGE = 1000
 REDRIVE_GROUP = 99
+REDRIVE_BYTES = 3 * 1024 * 1024
+REDRIVE_FOR = 60.0
+"""Seconds one call may take; an answer must come well before the platform's front end gives up."""
 
 
 class Changes:
@@ -36,54 +40,48 @@ class Changes:
     async def cancel(self, tenant: str, event_id: str, headers: Mapping[str, str]) -> None:
         """Cancel; once this returns, no delivery of the event starts. Raises 404, 409, 412."""
         address = await self._address(tenant, event_id)
-        answer = await self._driver.drive(cancel(address, self._clock.now(), self._ids.name(), _match(headers)))
+        answer = await self._driver.drive(cancel(address, self._clock.now(), self._ids.name(), _match(event_id, headers)))
         self._done(answer)
 
     async def edit(self, tenant: str, event_id: str, change: Props, headers: Mapping[str, str]) -> Row:
-        """Change what does not move the event. Raises 404, 409, 412."""
+        """Change what does not reschedule the event. Raises 404, 409, 412."""
         address = await self._address(tenant, event_id)
-        return self._done(await self._driver.drive(edit(address, change, _match(headers))))
+        if "size" in change:
+            found = await self._event(tenant, event_id)
+            if int(change["size"]) > int(found.props["size"]):
+                # A shard's bytes were counted when it was filled, and memory is held by them: what grows goes into one of its own.
+                return await self.move(tenant, event_id, int(found.props["due"]), change, headers)
+        return self._done(await self._driver.drive(edit(address, change, _match(event_id, headers))))
 
     async def move(self, tenant: str, event_id: str, due: Millis | None, change: Props, headers: Mapping[str, str]) -> Row:
         """Give the event another due time (None: now). Raises 404, 409, 412."""
         address = await self._address(tenant, event_id)
-        found = await self._lookup.event(tenant, event_id)
-        if found is None:
-            raise not_found("event")
-        now = self._clock.now()
-        # Filed under no earlier a minute than it came in, so that lists by time find it there.
-        when = max(now if due is None else due, int(found.props["created"]))
-        row = self._done(await self._driver.drive(move(address, when, change, self._ids.name(), _match(headers))))
-        await self._announce(row.pk, int(row.props["due"]))
-        await self._shorten(tenant, event_id, row)
+        when = self._clock.now() if due is None else due
+        row = self._done(await self._driver.drive(move(address, when, change, self._ids.name(), _match(event_id, headers))))
+        await self._announce(row.pk, moved_wake(row.props, int(row.props["due"])))
+        await self._shorten(tenant, event_id, Address(row.pk, row.rk))
         return row
 
     async def redrive_one(self, tenant: str, event_id: str) -> None:
         """Bring one dead event back. Raises 404, or 409 when it is not dead."""
-        row = await self._lookup.event(tenant, event_id)
-        if row is None:
-            raise not_found("event")
+        row = await self._event(tenant, event_id)
         if row.props["state"] != "dead":
             raise conflict("not-dead", f"the event is {row.props['state']}; only dead events can be redriven")
         await self._redrive(tenant, row.pk, {row.rk: row})
 
     async def redrive_all(self, tenant: str, chosen: Filter) -> int:
-        """Bring back all dead events that match; how many."""
-        place, count = START, 0
-        while True:
-            rows, following = await self._lookup.events(tenant, chosen, REDRIVE_PAGE, place)
-            shards: dict[str, dict[str, Row]] = {}
-            for row in rows:
-                shards.setdefault(row.pk, {})[row.rk] = row
-            for shard, dead in shards.items():
-                keys = list(dead)
-                for at in range(0, len(keys), REDRIVE_GROUP):
-                    group = {rk: dead[rk] for rk in keys[at : at + REDRIVE_GROUP]}
-                    await self._redrive(tenant, shard, group)
-                    count += len(group)
-            if following is None:
-                return count
-            place = following
+        """Bring back the dead events that match; how many. After `REDRIVE_FOR` seconds the rest is left to another call."""
+        now, until = self._clock.now(), self._clock.monotonic() + REDRIVE_FOR
+        # Copies are due from now on: without this bound, those that die again at once would be found again.
+        chosen = replace(chosen, end=now if chosen.end is None else min(now, chosen.end))
+        place: Place | None = START
+        count = 0
+        while place is not None and self._clock.monotonic() < until:
+            rows, place = await self._lookup.events(tenant, chosen, REDRIVE_PAGE, place)
+            for group in _groups(rows):
+                await self._redrive(tenant, group[0].pk, {row.rk: row for row in group})
+                count += len(group)
+        return count
 
     async def _redrive(self, tenant: str, shard: str, rows: Mapping[str, Row]) -> None:
         now = self._clock.now()
@@ -91,7 +89,13 @@ class Changes:
         for target in sorted({address.shard for address in placed.values()}):
             await self._announce(target, now)
         for rk, row in rows.items():
-            await self._repoint(tenant, str(row.props["id"]), row, placed[rk])
+            await self._shorten(tenant, str(row.props["id"]), placed[rk])
+
+    async def _event(self, tenant: str, event_id: str) -> Row:
+        row = await self._lookup.event(tenant, event_id)
+        if row is None:
+            raise not_found("event")
+        return row
 
     async def _address(self, tenant: str, event_id: str) -> Address:
         address = await self._lookup.address(tenant, event_id)
@@ -110,27 +114,51 @@ class Changes:
             case "already-final":
                 raise conflict("already-final", "the event has come to its end; it can no longer be changed")
 
-    async def _announce(self, shard: str, due: Millis) -> None:
+    async def _announce(self, shard: str, wake: Millis) -> None:
         """Send a new shard's message when it is due before the sweep can be relied on."""
-        if due <= self._clock.now() + DISPATCH_AHEAD:
-            message = ShardMessage(shard, index_key(shard, due))
-            await self._driver.drive(send(queue_for(retries_only=False), message, due - WAKE_EARLY))
+        if wake <= self._clock.now() + DISPATCH_AHEAD:
+            try:
+                await self._driver.drive(send(ShardMessage(shard, index_key(shard, wake)), wake - WAKE_EARLY))
+            except StorageError as error:
+                log.info("Shard %s waits for the sweep: %s", shard, error, extra={"action": "announce_unsent"})
 
-    async def _shorten(self, tenant: str, event_id: str, row: Row) -> None:
+    async def _shorten(self, tenant: str, event_id: str, place: Address) -> None:
         """Let a client's id name the new place at once; a shortcut only, for the pointers lead there too."""
+        if "." in event_id:
+            return
         partition = id_partition(tenant, event_id)
-        named = await self._tables.get(IDS, partition, id_row_key(event_id)) if "." not in event_id else None
-        if named is not None:
-            at = Address(row.pk, row.rk).text
-            answer = await self._tables.write(IDS, partition, (Merge(named.rk, {"at": at}, named.etag),))
-            log.debug("Id row repointed: %s", type(answer).__name__, extra={"action": "id_repointed"})
-
-    async def _repoint(self, tenant: str, event_id: str, row: Row, target: Address) -> None:
-        await self._shorten(tenant, event_id, Row(target.shard, target.row, row.props, "", 0, 0))
+        try:
+            named = await self._tables.get(IDS, partition, id_row_key(event_id))
+            if named is not None:
+                await self._tables.write(IDS, partition, (Merge(named.rk, {"at": place.text}, named.etag),))
+        except StorageError as error:
+            log.info("An id goes on naming its old place, which points on: %s", error, extra={"action": "id_not_repointed"})
 
 
-def _match(headers: Mapping[str, str]) -> Match | None:
-    return (lambda row: check_if_match(headers, etag_of_row(row))) if "if-match" in headers else None
+def _match(event_id: str, headers: Mapping[str, str]) -> Match:
+    """Refuses a row that is not the event asked for (an address made up from a shard's name), or not as `If-Match` wants it."""
+
+    def match(row: Row) -> None:
+        if row.props["id"] != event_id:
+            raise not_found("event")
+        check_if_match(headers, etag_of_row(row))
+
+    return match
+
+
+def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows of one shard each, few and small enough for one transaction."""
+    group: list[Row] = []
+    size = 0
+    for row in rows:
+        weight = int(row.props["size"]) + len(str(row.props.get("history", "")))
+        if group and (group[0].pk != row.pk or len(group) == REDRIVE_GROUP or size + weight > REDRIVE_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(row)
+        size += weight
+    if group:
+        yield group
 
 
 def dead_letters(first: Millis | None, end: Millis | None, channel: str | None) -> Filter:

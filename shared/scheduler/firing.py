@@ -19,9 +19,9 @@ from ..tenants.store import TenantDirectory
 from . import rules
 from .keys import shard_tenant
 from .ledger import entry_for
-from .owner import Owner, send
+from .owner import Owner
 from .protocol import owning
-from .protocol.dispatch import ShardMessage, parse_message, queue_for
+from .protocol.dispatch import ShardMessage, parse_message, send
 from .protocol.effects import Driver
 from .protocol.gate import read_gate
 from .rows import policy_of
@@ -88,14 +88,14 @@ class Firing:
         self.leaving = False
         """Set when the process is about to end: owners start nothing new and let go."""
 
-    async def serve(self, text: str) -> None:
+    async def serve(self, text: str, *, retries: bool = False) -> None:
         """Serve the shard a message speaks of, as far as it can be served now."""
         message = parse_message(text)
         row = await self._driver.drive(read_gate(message.shard))
         async with self._budget.hold(int(row.props["bytes"]) if row else 0):
-            await self._serve(message)
+            await self._serve(message, retries)
 
-    async def _serve(self, message: ShardMessage) -> None:
+    async def _serve(self, message: ShardMessage, retries: bool) -> None:
         owner = f"o{self._ids.name()}"
         taken_at = self._clock.monotonic()
         taken = await self._driver.drive(owning.take(message.shard, message.index, owner))
@@ -107,7 +107,7 @@ class Firing:
         if isinstance(taken, owning.Busy):
             # Served by another owner that was alive a moment ago. Looked at again when it would be overdue; not dropped.
             self._counters["shards_busy"] += 1
-            await self._driver.drive(send(queue_for(retries_only=False), message, self._clock.now() + taken.wait + 1_000))
+            await self._driver.drive(send(message, self._clock.now() + taken.wait + 1_000, retries_only=retries))
             return
         self._counters["shards_taken"] += 1
         tenant = shard_tenant(message.shard)
@@ -156,6 +156,6 @@ class Firing:
             return
         log.error("Serving shard %s failed again and again", message.shard, extra={"action": "poison_redispatched", "shard": message.shard})
         self._counters["poisoned"] += 1
-        if not await self._driver.drive(send(queue_for(retries_only=retries), message, self._clock.now() + POISON_DELAY)):
+        if not await self._driver.drive(send(message, self._clock.now() + POISON_DELAY, retries_only=retries)):
             raise StorageError("the message could not be sent again")
 

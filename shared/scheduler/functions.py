@@ -290,7 +290,7 @@ def triggers(get_app: Callable[[], Awaitable[App]]) -> func.Blueprint:
         blueprint.function_name(name)(blueprint.queue_trigger(arg_name="msg", queue_name=queue, connection=CONNECTION)(handler))
 
     on_message("fire_shard", QUEUE_SHARDS, lambda scheduler, text: scheduler.firing.serve(text))
-    on_message("fire_retry", QUEUE_RETRIES, lambda scheduler, text: scheduler.firing.serve(text))
+    on_message("fire_retry", QUEUE_RETRIES, lambda scheduler, text: scheduler.firing.serve(text, retries=True))
     on_message("fire_shard_poison", f"{QUEUE_SHARDS}-poison", lambda scheduler, text: scheduler.firing.poisoned(text, retries=False))
     on_message("fire_retry_poison", f"{QUEUE_RETRIES}-poison", lambda scheduler, text: scheduler.firing.poisoned(text, retries=True))
     return blueprint

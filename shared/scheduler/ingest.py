@@ -34,12 +34,21 @@ OPEN_RETRY = 10.0
 
 
 class Admitted(NamedTuple):
-    """An event that is in the store: what it looks like, its ETag, and whether it is new."""
+    """An event that is in the store, and whether it is new."""
 
     id: str
-    shown: dict[str, Any]
-    etag: str
+    row: Row
     new: bool
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What it looks like; worked out when asked for, since a batch shows ids only."""
+        return representation(self.row)
+
+    @property
+    def etag(self) -> str:
+        """The ETag of what is shown."""
+        return etag_of_row(self.row)
 
 
 class Ingest:
@@ -162,10 +171,10 @@ class Ingest:
     def _admitted(event: NewEvent, stored: Stored) -> Admitted:
         if stored.existing is None:
             row = Row(stored.address.shard, stored.address.row, event.props, stored.etag, 0, 0)
-            return Admitted(stored.id, representation(row), etag_of_row(row), True)
+            return Admitted(stored.id, row, True)
         if not stored.same:
             raise problem.conflict("id-conflict", "the id names an event with other content")
-        return Admitted(stored.id, representation(stored.existing), etag_of_row(stored.existing), False)
+        return Admitted(stored.id, stored.existing, False)
 
 
 def _sized_for(body: bytes, limit: int) -> None:
@@ -186,19 +195,36 @@ def _elements(raw: bytes, *, lines: bool) -> Iterator[bytes]:
     if lines:
         yield from (line for line in raw.split(b"\n") if line.strip())
         return
-    document = load_json(raw)
-    if not isinstance(document, list):
-        raise invalid("", "the batch is not an array of events")
-    count = len(document)
-    del document
-    text = raw.decode()
-    at = _skip(text, text.index("[") + 1)
-    for _ in range(count):
-        _, end = _scan(text, at)
+    try:
+        yield from _array(raw.decode())
+    except (ValueError, IndexError, RecursionError):
+        # Something is wrong with the array as a whole: a real parser says what.
+        if not isinstance(load_json(raw), list):
+            raise invalid("", "the batch is not an array of events") from None
+        raise invalid("", "the batch is not a plain array of events") from None
+
+
+def _array(text: str) -> Iterator[bytes]:
+    """The elements of a JSON array, found one by one, so that neither a huge nor a hostile one is built in memory whole."""
+    at = _skip(text, 0)
+    if text[at] != "[":
+        raise ValueError
+    at = _skip(text, at + 1)
+    while text[at] != "]":
+        try:
+            _, end = _scan(text, at)
+        except StopIteration:
+            raise ValueError from None
         yield text[at:end].encode()
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)
+            if text[at] == "]":
+                raise ValueError
+        elif text[at] != "]":
+            raise ValueError
+    if text[at + 1 :].strip(" \t\n\r"):
+        raise ValueError
 
 
 def _skip(text: str, at: int) -> int:

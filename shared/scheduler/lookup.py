@@ -26,6 +26,8 @@ from .protocol.effects import Driver, load
 
 SHARDS_PER_PAGE = 40
 """Shards one list request reads at most: a page may be short, with a cursor to go on."""
+PAGE_BYTES = 4 * 1024 * 1024
+"""Bytes of events after which a page ends early."""
 INDEX_PAGE = 100
 
 
@@ -89,7 +91,7 @@ class Lookup:
     async def events(self, tenant: str, chosen: Filter, limit: int, start: Place) -> tuple[list[Row], Place | None]:
         """A page of events and where the next one starts; short pages are possible."""
         found: list[Row] = []
-        here, read = start, 0
+        here, read, size = start, 0, 0
         async for place, shard in self._shards(tenant, chosen, start):
             after = start.row if place == start._replace(row="") else ""
             if after == DONE:
@@ -97,12 +99,15 @@ class Lookup:
             if read >= SHARDS_PER_PAGE:
                 return found, here
             read += 1
-            for row in await load(self._tables, EVENTS, shard, after + "\0" if after else FIRST_EVENT, END_EVENTS):
+            for row in await load(self._tables, EVENTS, shard, after + "!" if after else FIRST_EVENT, END_EVENTS):
                 if len(found) == limit:
                     return found, here
                 here = place._replace(row=row.rk)
                 if chosen.shows(row.props):
                     found.append(row)
+                    size += int(row.props["size"])
+                    if size > PAGE_BYTES:
+                        return found, here
             here = place._replace(row=DONE)
         return found, None
 

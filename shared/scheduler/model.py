@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from ..durations import Duration, Time
 from ..tenants.model import Maybe, Name, Stamp, Strict
@@ -35,8 +35,14 @@ class RetryIn(Strict):
     within: Annotated[Duration, Field(ge=1, le=7 * 86_400_000)] | None = None
 
 
+def _given(name: str) -> dict[str, JsonValue]:
+    return {"required": [name], "properties": {name: {"type": "string"}}}
+
+
 class EventIn(Strict):
     """An event to be scheduled: exactly one of `due` and `delay`."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [_given("due"), _given("delay")]})
 
     id: ClientId | None = Field(None, description="Chosen by the client; the same id and content again answers 200.")
     due: Time | None = Field(None, description="When to deliver. A past time fires at once.")

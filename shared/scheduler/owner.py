@@ -20,8 +20,8 @@ from ..storage.ports import Row
 from . import rules
 from .ledger import entry_for
 from .protocol import owning
-from .protocol.dispatch import ShardMessage, queue_for
-from .protocol.effects import Driver, Send, Steps
+from .protocol.dispatch import ShardMessage, announce
+from .protocol.effects import Driver
 from .rows import body_of, with_attempt
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ HOLD = 240.0
 """Seconds after which an owner lets go and has itself called again: an invocation must stay well under the platform's limit."""
 PAUSED: Millis = 15_000
 """How long an event of a paused channel waits before it is looked at again."""
+UNREAD: Millis = 2_000
+"""How long an event waits when its channel's settings could not be read."""
 BROKEN: Millis = 60_000
 """How long an event waits after a failure that is the service's own."""
 
@@ -60,6 +62,8 @@ class Owner:
         self._started, self._beat = clock.monotonic(), taken_at
         self._leaving = leaving
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._queued: set[str] = set()
+        """Of the running ones, those that wait for a slot: nothing has been started for them."""
         self._outcomes: dict[str, rules.Outcome] = {}
         self._stir = asyncio.Event()
         self._beaten = asyncio.Event()
@@ -82,13 +86,17 @@ class Owner:
         now = self._clock.now()
         todo = rules.agenda({rk: row.props for rk, row in self._session.rows.items()}, self._session.epoch, now, self._policy)
         going = self._leaving() or self._clock.monotonic() - self._started > HOLD
+        if going:
+            self._give_back()
         outcomes = self._take_outcomes(todo)
         room = owning.MAX_CHANGES - len(outcomes)
         claims = [] if going else todo.claim[:room]
         if outcomes or claims or self._beat_due():
             if not await self._step(outcomes, claims):
                 return False
-            if len(outcomes) + len(claims) < owning.MAX_CHANGES and self._running:
+            rows, epoch = self._session.rows, self._session.epoch
+            left = any(rules.needs_claim(rows[rk].props, epoch) for rk in claims)
+            if len(outcomes) + len(claims) < owning.MAX_CHANGES and not left and self._running:
                 await self._pause(todo)
             return True
         if todo.finished and not self._running:
@@ -99,6 +107,18 @@ class Owner:
             return False
         await self._pause(todo)
         return True
+
+    def _give_back(self) -> None:
+        """Undo the claims of deliveries that still wait for a slot: behind a slow target that may take longer than an invocation may."""
+        for rk in list(self._queued):
+            self._queued.discard(rk)
+            self._running[rk].cancel()
+            self._outcomes[rk] = self._unclaimed(self._session.rows[rk].props, self._clock.now())
+
+    @staticmethod
+    def _unclaimed(props: Mapping[str, Any], at: Millis) -> rules.Outcome:
+        """Not an attempt: the claim's count is taken back."""
+        return rules.Outcome("retrying", {"next": at, "tries": int(props["tries"]) - 1})
 
     def _take_outcomes(self, todo: rules.Agenda) -> dict[str, rules.Outcome]:
         ready = {**self._outcomes, **todo.settle}
@@ -178,13 +198,16 @@ class Owner:
         try:
             target = await self._target(str(props["channel"]))
         except StorageError as error:
-            return self._failed(props, self._clock.now(), Verdict("retry", error=f"the channel's settings could not be read: {error}"), 0)
+            # Not an attempt: the target was never asked, and an event must not die of our own storage's weakness.
+            log.debug("The settings of a channel could not be read: %s", error, extra={"action": "channel_unread"})
+            return rules.Outcome("retrying", {"next": self._clock.now() + UNREAD, "tries": int(props["tries"]) - 1})
         if target is None:
             return self._failed(props, self._clock.now(), Verdict("final", error="the channel no longer exists"), 0)
         if target.paused:
-            # Not an attempt: the claim's count is taken back.
-            return rules.Outcome("retrying", {"next": self._clock.now() + PAUSED, "tries": int(props["tries"]) - 1})
+            return self._unclaimed(props, self._clock.now() + PAUSED)
+        self._queued.add(rk)
         async with self._slot(target):
+            self._queued.discard(rk)
             # Only now: waiting for a slot may have taken longer than the last beat covers.
             if not await self._may_start():
                 return None
@@ -205,10 +228,13 @@ class Owner:
         return self._failed(props, fired, verdict, took)
 
     def _failed(self, props: Mapping[str, Any], at: Millis, verdict: Verdict, took: Millis) -> rules.Outcome:
+        # Attempts that are known to have failed; claims whose owner died do not use up the policy.
+        failed = int(props.get("failed", 0)) + 1
         again = rules.after_failure(
             self._policy(props),
-            int(props["due"]),
-            int(props["tries"]),
+            # An event that was overdue when it came in is tried again like any other.
+            max(int(props["due"]), int(props["created"])),
+            failed,
             self._clock.now(),
             self._ids.chance(),
             final=verdict.outcome == "final",
@@ -217,8 +243,8 @@ class Owner:
         history = with_attempt(props, at, verdict.outcome, verdict.status, verdict.error, took)
         if again is None:
             error = verdict.error or f"answered {verdict.status}"
-            return rules.Outcome("dead", {"ended": self._clock.now(), "history": history, "error": error[:500]})
-        return rules.Outcome("retrying", {"next": again, "history": history})
+            return rules.Outcome("dead", {"ended": self._clock.now(), "history": history, "error": error[:500], "failed": failed})
+        return rules.Outcome("retrying", {"next": again, "history": history, "failed": failed})
 
     async def _rest(self, wake: Millis | None, todo: rules.Agenda) -> None:
         if wake is None:
@@ -229,7 +255,7 @@ class Owner:
         near = wake <= now + rules.DISPATCH_AHEAD
         if await self._driver.drive(owning.rest(session, wake, retries_only=retries, sent=near)) and near:
             message = ShardMessage(session.shard, session.held.gate.index)
-            await self._driver.drive(send(queue_for(retries_only=retries), message, wake - rules.WAKE_EARLY))
+            await self._driver.drive(announce(message, wake - rules.WAKE_EARLY, retries_only=retries))
 
     async def _finish(self) -> None:
         rows = list(self._session.rows.values())
@@ -243,9 +269,3 @@ class Owner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def send(queue: str, message: ShardMessage, at: Millis) -> Steps[bool]:
-    """One message, visible from `at` on."""
-    taken: bool = yield Send(queue, message.text(), at)
-    return taken

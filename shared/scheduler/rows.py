@@ -63,9 +63,9 @@ def body_of(props: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
-def encoded_size(body: bytes) -> int:
-    """About how many bytes the row takes in a batch: JSON inside JSON escapes quotes, backslashes and line ends."""
-    return len(body) + sum(map(body.count, _ESCAPED)) + 3 * sum(map(body.count, _SEPARATORS)) + OVERHEAD
+def encoded_size(*texts: bytes) -> int:
+    """About how many bytes a row with these texts takes in a batch: JSON inside JSON escapes quotes, backslashes, odd line breaks."""
+    return OVERHEAD + sum(len(text) + text.count(b'"') + text.count(b"\\") + 3 * text.count(b"\xe2\x80") for text in texts)
 
 
 def content_hash(event: EventIn, body: bytes) -> str:
@@ -102,14 +102,15 @@ def _number(text: str) -> int | str:
 def new_event(event: EventIn, body: bytes, now: Millis) -> NewEvent:
     """The row of an accepted event, all but its id when the client chose none."""
     due = event.due if event.due is not None else now + (event.delay or 0)
-    size = encoded_size(body)
+    labels = orjson.dumps(event.labels) if event.labels else b""
+    size = encoded_size(body, labels)
     props: Props = {"state": "scheduled", "due": due, "created": now, "channel": event.channel, "size": size, **body_props(body)}
     if event.expires is not None:
         props["expires"] = event.expires
     if event.retry is not None:
         props["retry"] = orjson.dumps({name: value for name, value in event.retry if value is not None}).decode()
     if event.labels:
-        props["labels"] = orjson.dumps(event.labels).decode()
+        props["labels"] = labels.decode()
     if event.id is None:
         return NewEvent(props, due, size)
     props["id"] = event.id

@@ -166,13 +166,16 @@ class Nudge(NamedTuple):
     """When the message is to become visible."""
 
 
-def nudge(state: str, wake: Millis, now: Millis) -> Nudge:
-    """The sweep's decision for one index row: dispatch it, look whether its owner is alive, or leave it."""
+def nudge(state: str, wake: Millis, resent: Millis, now: Millis) -> Nudge:
+    """The sweep's decision for one index row: dispatch it, look whether its owner is alive, or leave it.
+
+    `resent`: when its message was last sent again, 0 for never. At most once per `OWNER_SILENT`.
+    """
     if wake > now + DISPATCH_AHEAD:
         return Nudge("nothing")
     if state != "sent":
         return Nudge("send", wake - WAKE_EARLY)
-    return Nudge("inspect") if now >= wake + OWNER_SILENT else Nudge("nothing")
+    return Nudge("inspect") if now >= max(wake, resent) + OWNER_SILENT else Nudge("nothing")
 
 
 def opens_at(due: Millis, now: Millis) -> Millis:

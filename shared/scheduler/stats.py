@@ -13,7 +13,7 @@ from . import ledger
 from .keys import GATE, INDEX_PARTITIONS, index_shard, minute_text
 from .protocol.effects import load
 from .protocol.gate import COUNTS, Counts, parse_gate
-from .rules import OWNER_SILENT
+from .rules import OWNER_SILENT, may_take
 
 IN_FLIGHT = 32
 OPEN_TTL = 5.0
@@ -43,18 +43,22 @@ class Stats:
 
         return [row for rows in await asyncio.gather(*map(partition, INDEX_PARTITIONS)) for row in rows]
 
-    async def _counts(self, shard: str) -> Counts:
+    async def _gate(self, shard: str) -> tuple[Counts, bool]:
+        """The shard's counts, and whether an owner serves it."""
         async with self._in_flight:
             row = await self._tables.get(EVENTS, shard, GATE)
-        return parse_gate(row.props).counts if row is not None else Counts()
+        if row is None:
+            return Counts(), False
+        gate = parse_gate(row.props)
+        return gate.counts, gate.state == "owned" and not may_take(gate, row.read_at - row.timestamp)
 
     async def open_events(self, tenant: str) -> int:
         """About how many events of the tenant are open: at most 5 s old."""
         known = self._open.get(tenant)
         if known is not None and self._clock.monotonic() - known[0] < OPEN_TTL:
             return known[1]
-        counts = await asyncio.gather(*(self._counts(index_shard(row.rk)) for row in await self._unfinished(tenant)))
-        total = sum(each.open for each in counts)
+        gates = await asyncio.gather(*(self._gate(index_shard(row.rk)) for row in await self._unfinished(tenant)))
+        total = sum(counts.open for counts, _ in gates)
         self._open[tenant] = (self._clock.monotonic(), total)
         return total
 
@@ -66,16 +70,21 @@ class Stats:
     async def of(self, tenant: str, now: Millis) -> dict[str, Any]:
         """The answer of `GET /stats`."""
         unfinished = {index_shard(row.rk): row for row in await self._unfinished(tenant)}
-        gates = dict(zip(unfinished, await asyncio.gather(*map(self._counts, unfinished)), strict=True))
+        gates = dict(zip(unfinished, await asyncio.gather(*map(self._gate, unfinished)), strict=True))
         # Read last, so that nothing is missed; what finishes meanwhile is in the index and in the ledger, and counts once.
         entries = await load(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), "~")
         for row in entries:
             gates.pop(str(row.props["shard"]), None)
-        overdue = sum(counts.open for shard, counts in gates.items() if int(unfinished[shard].props["wake"]) + OWNER_SILENT <= now)
+        # An owner that stays through its minute does not refile: what it serves is not overdue.
+        overdue = sum(
+            counts.open
+            for shard, (counts, served) in gates.items()
+            if not served and int(unfinished[shard].props["wake"]) + OWNER_SILENT <= now
+        )
         totals: Counter[str] = Counter()
         channels: dict[str, ledger.Histogram] = {}
         longest: dict[str, Millis] = {}
-        for counts in gates.values():
+        for counts, _ in gates.values():
             totals.update(counts._asdict())
         for row in entries:
             totals.update({name: int(row.props[name]) for name in COUNTS})
@@ -86,7 +95,7 @@ class Stats:
         for histogram in channels.values():
             ledger.add(every, histogram)
         return {
-            "open": sum(counts.open for counts in gates.values()),
+            "open": sum(counts.open for counts, _ in gates.values()),
             "overdue": overdue,
             **{name: totals[name] for name in ("delivered", "dead", "lapsed", "cancelled")},
             "late_ms": _late(every, max(longest.values(), default=None)),

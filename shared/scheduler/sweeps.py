@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ..clock import Clock, Millis
+from ..errors import StorageError
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
-from ..storage.ports import ANY, Delete, Merge, Refused, Row, Tables, Where
+from ..storage.ports import ANY, Applied, Delete, Merge, Refused, Row, Tables, Where
 from . import rules
 from .keys import END_EVENTS, FIRST_EVENT, GATE, INDEX_PARTITIONS, id_partition, id_row_key, minute_text, parse_address
+from .ledger import KEEP
 from .protocol.dispatch import dispatch
 from .protocol.effects import Driver, load
 
@@ -24,6 +26,16 @@ IN_FLIGHT = 32
 DELETES = 100
 KEEP_LINKED: Millis = 86_400_000
 """How much longer a shard is kept, at a time, while an event that began there lives on elsewhere."""
+
+
+RETAIN_FOR = 120.0
+RETAIN_PAGE = 8
+"""Shards removed side by side."""
+
+
+def _asks(row: Row, now: Millis) -> bool:
+    props = row.props
+    return rules.nudge(str(props["state"]), int(props["wake"]), int(props.get("resent", 0)), now).do != "nothing"
 
 
 class Sweeps:
@@ -52,7 +64,7 @@ class Sweeps:
         while True:
             page = await self._tables.query(SHARDS, partition, end=end, cursor=cursor)
             counts["seen"] += len(page.rows)
-            due = [row for row in page.rows if rules.nudge(str(row.props["state"]), int(row.props["wake"]), now).do != "nothing"]
+            due = [row for row in page.rows if _asks(row, now)]
             counts.update(await asyncio.gather(*(self._one(row, now) for row in due)))
             counts["overdue"] += sum(int(row.props["wake"]) + rules.OWNER_SILENT <= now for row in page.rows)
             cursor = page.next
@@ -61,23 +73,39 @@ class Sweeps:
 
     async def _one(self, row: Row, now: Millis) -> str:
         async with self._in_flight:
-            return await self._driver.drive(dispatch(row, now))
+            try:
+                return await self._driver.drive(dispatch(row, now))
+            except StorageError as error:
+                # One row must not keep the others waiting; the next sweep looks at it again.
+                log.warning("An index row could not be dispatched: %s", error, extra={"action": "dispatch_failed", "row": row.rk})
+                return "failed"
 
     async def retain(self, tenants: Iterable[str], now: Millis) -> Counter[str]:
-        """Remove finished shards whose time is over: id rows, events, gate; the ledger row last, so that a crash leaves it to be found."""
+        """Remove finished shards whose time is over, for at most `RETAIN_FOR` seconds; the next run goes on. Counts by what was done."""
         counts: Counter[str] = Counter()
+        until = self._clock.monotonic() + RETAIN_FOR
+        # Kept at least this long after its bucket: what is younger need not be read.
+        end = minute_text(now - KEEP)
         for tenant in tenants:
             cursor: str | None = None
-            while True:
-                page = await self._tables.query(LEDGER, tenant, where=(Where("keep", "le", now),), cursor=cursor)
-                for row in page.rows:
-                    counts[await self._remove(tenant, row, now)] += 1
+            while self._clock.monotonic() < until:
+                over = (Where("keep", "le", now),)
+                page = await self._tables.query(LEDGER, tenant, end=end, where=over, limit=RETAIN_PAGE, cursor=cursor)
+                counts.update(await asyncio.gather(*(self._removed(tenant, row, now) for row in page.rows)))
                 cursor = page.next
                 if cursor is None:
                     break
         return counts
 
+    async def _removed(self, tenant: str, entry: Row, now: Millis) -> str:
+        try:
+            return await self._remove(tenant, entry, now)
+        except StorageError as error:
+            log.warning("A shard could not be removed; the next run will try: %s", error, extra={"action": "retention_failed"})
+            return "failed"
+
     async def _remove(self, tenant: str, entry: Row, now: Millis) -> str:
+        """Id rows, events, gate, and the ledger row last, so that a crash leaves it to be found."""
         shard = str(entry.props["shard"])
         rows = await load(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS)
         if await self._linked(rows):
@@ -87,7 +115,10 @@ class Sweeps:
         for row in rows:
             await self._free_id(tenant, row)
         for at in range(0, len(rows), DELETES):
-            await self._tables.write(EVENTS, shard, tuple(Delete(row.rk, ANY) for row in rows[at : at + DELETES]))
+            # On their ETags: a dead row that is redriven at this moment is kept, and the shard with it.
+            deletes = tuple(Delete(row.rk, row.etag) for row in rows[at : at + DELETES])
+            if not isinstance(await self._tables.write(EVENTS, shard, deletes), Applied):
+                return "kept"
         await self._tables.write(EVENTS, shard, (Delete(GATE, ANY),))
         await self._tables.write(LEDGER, tenant, (Delete(entry.rk, ANY),))
         return "removed"

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..clock import Clock, Millis
-from ..errors import StorageError, Unavailable
+from ..errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ..ids import Ids
 from ..settings import Settings
 from ..storage.ports import Row
-from .keys import Address, event_row, minute_start, minute_text, server_id, shard_key
+from .keys import Address, event_row, minute_start, server_id, shard_key
 from .protocol.changing import find
-from .protocol.dispatch import ShardMessage, queue_for
-from .protocol.effects import Driver, Send, Steps
-from .protocol.ingest import Entry, Known, OpenShard, append, file_shard, register_id
+from .protocol.dispatch import ShardMessage, announce
+from .protocol.effects import Driver, Steps
+from .protocol.ingest import Entry, Fresh, Known, OpenShard, append, file_shard, known_id, register_id
 from .rows import NewEvent
 from .rules import DISPATCH_AHEAD, WAKE_EARLY, opens_at
 
@@ -180,14 +180,19 @@ class Writer:
         """Tie a client's id to the place; when it is taken, the result is the event that has it."""
         assert event.id is not None
         try:
-            await self._filed(filling)
-            here = Address(filling.opened.shard, row)
-            async with self._in_flight:
-                known = await self._driver.drive(register_id(tenant, event.id, event.hash, here))
-                if isinstance(known, Known):
-                    # It may have moved on since: it is answered as it stands now.
-                    row = await self._driver.drive(find(Address(known.row.pk, known.row.rk))) or known.row
-                    results[number] = Stored(Address(row.pk, row.rk), event.id, existing=row, same=known.hash == event.hash)
+            known: Fresh | Known | None = None
+            if filling.filed is None:
+                # Most likely nobody has the id; but a replay must not file a shard that nothing will go into.
+                known = await self._driver.drive(known_id(tenant, event.id))
+            if known is None:
+                await self._filed(filling)
+                async with self._in_flight:
+                    here = Address(filling.opened.shard, row)
+                    known = await self._driver.drive(register_id(tenant, event.id, event.hash, here))
+            if isinstance(known, Known):
+                # It may have moved on since: it is answered as it stands now.
+                stands = await self._driver.drive(find(Address(known.row.pk, known.row.rk))) or known.row
+                results[number] = Stored(Address(stands.pk, stands.rk), event.id, existing=stands, same=known.hash == event.hash)
         except StorageError as error:
             results[number] = error
 
@@ -264,11 +269,14 @@ class Writer:
             if not filling.announced:
                 filling.closed = filling.closed or self._urgent(filling)
                 await self._announce(filling)
-        except StorageError as error:
+        except Exception as error:
             filling.closed = True
+            told = error if isinstance(error, StorageError) else OutcomeUnknown(f"the writer failed: {type(error).__name__}")
+            if told is not error:
+                log.exception("A writer failed in a way it should not", extra={"action": "writer_failed"})
             while filling.pending:
                 pending = filling.pending.popleft()
-                pending.sink.settle(pending.number, error)
+                pending.sink.settle(pending.number, told)
         finally:
             filling.task = None
             if filling.pending:
@@ -290,12 +298,29 @@ class Writer:
             else:
                 async with self._in_flight:
                     stored = (await self._driver.drive(append(filling.opened, [each.entry for each in group]))).stored
-        except StorageError as error:
+        except Rejected as error:
+            # One event that storage will not have must not take its neighbours with it.
+            log.warning("Storage refused a group of %d: %s", len(group), error, extra={"action": "group_refused"})
             for each in group:
-                each.sink.settle(each.number, error)
+                each.sink.settle(each.number, await self._alone(filling, each) if len(group) > 1 else error)
+            return
+        except Exception as error:
+            told = error if isinstance(error, StorageError) else OutcomeUnknown(f"the writer failed: {type(error).__name__}")
+            for each in group:
+                each.sink.settle(each.number, told)
             raise
         for each in group:
             each.sink.settle(each.number, stored.get(each.entry.row))
+
+    async def _alone(self, filling: Filling, pending: Pending) -> str | StorageError | None:
+        """The outcome of one entry in a transaction of its own."""
+        if filling.opened.lost:
+            return None
+        try:
+            async with self._in_flight:
+                return (await self._driver.drive(append(filling.opened, [pending.entry]))).stored.get(pending.entry.row)
+        except StorageError as error:
+            return error
 
     async def _announce(self, filling: Filling) -> None:
         """Send the message of a shard that is due before the sweep can be relied on; the sweep sends the others'."""
@@ -303,13 +328,10 @@ class Writer:
         opened = filling.opened
         if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
             message = ShardMessage(opened.shard, opened.index)
-            await self._driver.drive(_send(message, max(0, opened.wake - WAKE_EARLY)))
+            if not await self._driver.drive(announce(message, max(0, opened.wake - WAKE_EARLY))):
+                log.info("Shard %s waits for the sweep", message.shard, extra={"action": "announce_unsent"})
 
     def open_shards(self) -> int:
         """How many shards are kept open, for metrics and tests."""
         return sum(len(fillings) for fillings in self._open.values())
 
-
-def _send(message: ShardMessage, at: Millis) -> Steps[None]:
-    if not (yield Send(queue_for(retries_only=False), message.text(), at)):
-        log.info("Shard %s waits for the sweep", message.shard, extra={"action": "announce_unsent", "minute": minute_text(at)})

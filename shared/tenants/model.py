@@ -55,7 +55,7 @@ class Retry(Strict):
     attempts: int = Field(8, ge=1, le=100, description="Deliveries tried in all, the first included.")
     first: Annotated[Duration, Field(ge=1, le=86_400_000, description="Longest pause before attempt 2; doubles from there.")] = 5_000
     max: Annotated[Duration, Field(ge=1, le=7 * 86_400_000, description="Longest pause between attempts.")] = 3_600_000
-    within: Annotated[Duration, Field(ge=1, le=7 * 86_400_000, description="No attempt later than this after the due time.")] = 86_400_000
+    within: Annotated[Duration, Field(ge=1, le=7 * 86_400_000, description="No attempt later than this after it was due.")] = 86_400_000
 
 
 class Limits(Strict):

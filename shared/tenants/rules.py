@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from yarl import URL
 
-from ..channels.egress import Egress
+from ..channels.egress import Egress, grid_problem
 from ..channels.http import is_ours
 from ..clock import Millis
 from .model import EventGridChannel, HttpChannel, QueueChannel
@@ -108,7 +108,11 @@ def faults(spec: Spec, egress: Egress) -> list[tuple[str, str]]:
         return [*_url_faults("/url", spec.url, egress), *_header_faults(spec.headers)]
     if isinstance(spec, EventGridChannel):
         found = list(_url_faults("/endpoint", spec.endpoint, egress))
-        return found or ([] if spec.endpoint.startswith("https://") else [("/endpoint", "must be an https address")])
+        if not found and not spec.endpoint.startswith("https://"):
+            found = [("/endpoint", "must be an https address")]
+        if not found and (problem := grid_problem(spec.endpoint, egress)):
+            found = [("/endpoint", problem)]
+        return found
     return []
 
 

@@ -289,7 +289,7 @@ def _own_codes(route: Route) -> Iterator[tuple[int, str]]:
     if route.takes_body:
         if not route.body_optional:
             yield 422, "empty-body"
-        if route.reads_json:
+        if "application/json" in route.media:
             yield 422, "malformed-json"
         yield 411, "length-required"
         yield 413, "content-too-large"

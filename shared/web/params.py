@@ -59,4 +59,6 @@ class Paging(Query):
     """`?limit=` and `?cursor=` of every list."""
 
     limit: Annotated[Whole, Field(ge=1, le=1000, description="Most items in the answer.")] = 100
-    cursor: Annotated[str, Field(min_length=1, max_length=2048, description="`next` of the page before.")] | None = None
+    cursor: (
+        Annotated[str, Field(min_length=1, max_length=2048, pattern="^[A-Za-z0-9_-]+$", description="`next` of the page before.")] | None
+    ) = None

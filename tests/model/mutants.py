@@ -17,7 +17,7 @@ from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
 from shared.scheduler.protocol.effects import LOST, Get, Write
 from shared.scheduler.protocol.gate import Held, parse_gate
 from shared.storage.names import EVENTS, LEDGER, SHARDS
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Upsert
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Upsert
 
 from .checker import Report, explore
 from .plays import PLAYS
@@ -197,14 +197,23 @@ def no_sealing() -> list[Patch]:
 
 
 def delete_then_insert() -> list[Patch]:
+    plain_load = owning.load
+
     def finish_move(shard: str, row: Any) -> Any:
         due = int(row.props["target_due"])
-        yield Write(EVENTS, shard, (Delete(row.rk, row.etag),))
+        while not isinstance((yield Write(EVENTS, shard, (Delete(row.rk, row.etag),))), Applied | Refused):
+            pass
         target = yield from changing.place(shard, f"move:{row.rk}", {row.rk: changing.copied(row.props, due)}, due)
         yield from changing.file_shard(target[row.rk].shard, due, sent=False)
         return owning.changed(row, {"state": "moved", "target": target[row.rk].text}, row.etag)
 
-    return [(changing, "finish_move", finish_move), (owning, "finish_move", finish_move)]
+    def load(session: owning.Session) -> Any:
+        mine = yield from plain_load(session)
+        # Consistently so: the row is gone, and the owner knows.
+        session.rows = {rk: row for rk, row in session.rows.items() if row.props["state"] != "moved"}
+        return mine
+
+    return [(changing, "finish_move", finish_move), (owning, "finish_move", finish_move), (owning, "load", load)]
 
 
 def moving_cancelled_in_place() -> list[Patch]:
@@ -264,6 +273,24 @@ def counts_added() -> list[Patch]:
     return [(owning, "counted", counted)]
 
 
+def rest_counts_invented() -> list[Patch]:
+    plain = owning.rest
+
+    def rest(session: owning.Session, wake: int, **options: Any) -> Any:
+        steps = plain(session, wake, **options)
+        try:
+            effect = next(steps)
+            while True:
+                if isinstance(effect, Write) and effect.ops[0].rk == GATE:
+                    (op,) = effect.ops
+                    effect = Write(effect.table, effect.pk, (Merge(GATE, {**op.props, "accepted": 77}, op.etag),))
+                effect = steps.send((yield effect))
+        except StopIteration as stop:
+            return stop.value
+
+    return [(owning, "rest", rest)]
+
+
 MUTANTS = [
     Mutant("a batch not tied to the gate", "ingest", batch_not_tied),
     Mutant("claim skipped", "cancel", lambda: _deliver_unclaimed(frozenset({"scheduled"}))),
@@ -283,6 +310,7 @@ MUTANTS = [
     Mutant("cancel of a moving row in place", "move and cancel", moving_cancelled_in_place),
     Mutant("redrive that turns the dead row first", "redrive", dead_row_first),
     Mutant("a sent mark without ETag", "punctual", mark_without_etag),
+    Mutant("wrong counts while resting", "retry", rest_counts_invented),
     Mutant("counts added to a former owner's", "two events", counts_added),
 ]
 

@@ -67,7 +67,7 @@ def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.Outcome:
 def sweep(now: int, *, repair: bool = True) -> Any:
     rows = yield Sweep()
     for row in rows:
-        if repair or rules.nudge(str(row.props["state"]), int(row.props["wake"]), now).do != "inspect":
+        if repair or rules.nudge(str(row.props["state"]), int(row.props["wake"]), 0, now).do != "inspect":
             yield from dispatch.dispatch(row, now)
     return ()
 
@@ -235,10 +235,19 @@ def _plays() -> dict[str, Callable[[int], Play]]:
         # The sweep and its messages, marks and rests, within one minute and across two.
         "dispatch": lambda level: play(
             "dispatch",
-            Budget(lost=1, crash=level, double=level, drop=level, fail=1, owners=2, sweeps=2),
+            Budget(lost=1, crash=level, fail=1, owners=2, sweeps=2),
             WRITES_X,
             times=(DUE, 80_000),
             direct=False,
+        ),
+        # Messages that get lost and doubled, and two sweeps at once.
+        "messages": lambda level: play(
+            "messages",
+            Budget(double=1, drop=1, fail=level, crash=level, owners=2, sweeps=2),
+            WRITES_X,
+            times=(DUE, 80_000),
+            direct=False,
+            sweeps_at_once=2,
         ),
         # Nothing goes wrong and repair is switched off: the sweep alone must serve every wake-up.
         "punctual": lambda level: play(

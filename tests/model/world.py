@@ -94,6 +94,7 @@ class Play:
     due: dict[str, frozenset[int]] = field(default_factory=dict)
     """Times at which each event may legitimately fire; an acknowledged move leaves only the new one."""
     live_limit: int = 1
+    sweeps_at_once: int = 1
     direct: bool = True
     """Owners are started from index rows at any time, as by messages that were delayed and doubled at will; no sweep, no queue. With
     False the sweep and its messages are played out."""
@@ -203,7 +204,7 @@ class World:
         if state.budget.owners:
             for text in self._asking(state):
                 yield f"a message starts o{state.owners + 1}", lambda t=text: self._receive(state, t)
-        if not self.play.direct and state.budget.sweeps and not any(actor.kind == "sweep" for actor in state.actors):
+        if not self.play.direct and state.budget.sweeps and sum(actor.kind == "sweep" for actor in state.actors) < self.play.sweeps_at_once:
             yield "the sweep starts", lambda: self._sweep(state)
 
     def _asking(self, state: State) -> list[str]:
@@ -219,7 +220,8 @@ class World:
 
     def _sweep(self, state: State) -> State:
         number = self.machines.spawn(("sweep", state.now), lambda: self.play.sweep(state.now))
-        return self._spend(state._replace(actors=tuple(sorted((*state.actors, Actor("sweep", "sweep", number))))), "sweeps")
+        name = next(name for name in ("sweep", "sweep'") if all(actor.name != name for actor in state.actors))
+        return self._spend(state._replace(actors=tuple(sorted((*state.actors, Actor(name, "sweep", number))))), "sweeps")
 
     def _receive(self, state: State, text: str, *, keep: bool = False) -> State:
         name = f"o{state.owners + 1}"
@@ -349,6 +351,12 @@ class World:
             gate = dict(cells[(EVENTS, shard, GATE)][1])
             if gate["holder"] != who:
                 raise Violation(f"P5: {who} settles {rk}, but {gate['holder']} owns the shard")
+        if rk == GATE and after["state"] == "resting":
+            states = [dict(c[1])["state"] for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
+            found = rules.tally(states)
+            # Rows cancelled or moved since the owner last looked are counted when it, or the next one, meets them.
+            if (after["accepted"], after["delivered"], after["dead"]) != (found.accepted, found.delivered, found.dead):
+                raise Violation(f"P3: the gate rests with {[after[name] for name in COUNTS]}, the rows are {states}")
         if rk == GATE and after["state"] == "done":
             states = [dict(c[1])["state"] for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
             counts = tuple(after[name] for name in COUNTS)

@@ -6,12 +6,14 @@ import asyncio
 import gc
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import Any
+
+from pydantic import SecretStr
 
 from shared.clock import Millis
 from shared.scheduler import writer
@@ -20,7 +22,7 @@ from shared.settings import Settings
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Row
-from shared.tenants.model import QueueChannel, Retry, Tenant
+from shared.tenants.model import Limits, QueueChannel, Retry, Tenant
 
 from .door import ADMIN_KEY
 from .host import POISON, Host
@@ -39,6 +41,9 @@ QUIET_WITHIN = 1_500.0
 """Seconds after the last fault and the last due time within which everything must have ended."""
 STRAGGLERS = 620.0
 """Seconds that are let pass after that: leases end, late requests arrive, old messages come back."""
+
+MOST_LINES = 60_000
+"""Effects after which a history is taken never to end."""
 
 
 class Violation(Exception):
@@ -78,8 +83,12 @@ class TrueClock:
 def settings_of(shard_events: int, slots: int) -> Settings:
     """Settings are the same objects for all histories: they take long to make."""
     return Settings(
-        storage="UseDevelopmentStorage=true", admin_key=ADMIN_KEY, shard_events=shard_events, deliver_concurrency=slots, target_concurrency=slots
-    )  # type: ignore[arg-type]
+        storage=SecretStr("UseDevelopmentStorage=true"),
+        admin_key=SecretStr(ADMIN_KEY),
+        shard_events=shard_events,
+        deliver_concurrency=slots,
+        target_concurrency=slots,
+    )
 
 
 class World:
@@ -112,6 +121,8 @@ class World:
     def note(self, instance: Instance | None, what: str, subject: Any, result: Any = None) -> None:
         """A line of the trace."""
         self.trace.lines.append(Entry(self.loop.now, instance.name if instance is not None else "-", what, subject, result))
+        if len(self.trace.lines) > MOST_LINES and self.violation is None:
+            self.fail(f"{MOST_LINES:,} effects, and no end")
 
     def fail(self, text: str, cause: BaseException | None = None) -> None:
         """A promise is broken: the history ends here."""
@@ -163,14 +174,14 @@ class World:
     def later(self, apply: Callable[[], Any]) -> None:
         """A request that travels for long."""
         chance = self.random.random()
-        wait = self.random.uniform(0.0, 2.0) if chance < 0.5 else self.random.uniform(2.0, 60.0) if chance < 0.9 else self.random.uniform(60.0, 240.0)
+        least, most = (0.0, 2.0) if chance < 0.5 else (2.0, 60.0) if chance < 0.9 else (60.0, 240.0)
 
         def arrive() -> None:
             self._travelling -= 1
             apply()
 
         self._travelling += 1
-        self.loop.call_later(wait, arrive)
+        self.loop.call_later(self.random.uniform(least, most), arrive)
 
     def rows(self, table: str) -> list[Row]:
         """All rows of a table, as they are."""
@@ -180,30 +191,40 @@ class World:
                 found.append(Row(pk, row.rk, row.props, row.etag, row.timestamp, 0))
         return found
 
+    def keys(self, table: str, pk: str) -> list[str]:
+        """The row keys of a partition, as it is."""
+        partition = self.tables._tables[table].get(pk)
+        return list(partition.rows) if partition is not None else []
+
     def _unhandled(self, loop: Any, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if error is not None and not isinstance(error, Violation) and self.violation is None:
             with suppress(Violation):
                 self.host.expected(error)
 
-    async def run(self) -> None:
-        """The whole history; raises `Violation`."""
+    async def open(self) -> Instance:
+        """Tables, queues, tenants, and the first instances; answers the judge, an instance without faults."""
         await self.tables.ensure(ALL_TABLES)
         await self.queues.ensure((*ALL_QUEUES, QUEUE_SHARDS + POISON, QUEUE_RETRIES + POISON))
-        troubled, self.troubled = self.troubled, False
         judge_instance = Instance(self, "judge", faulty=False)
+        limits = Limits(events_per_second=self.profile.events_per_second, open_events=self.profile.open_events)
+        retry = Retry.model_construct(attempts=3, first=2_000, max=15_000, within=86_400_000)
         for number in range(self.profile.tenants):
             directory = judge_instance.app.directory
-            await directory.put(f"t{number}", Tenant(retry=Retry.model_construct(attempts=3, first=2_000, max=15_000, within=86_400_000)))
+            await directory.put(f"t{number}", Tenant(retry=retry, limits=limits))
             await directory.channels.put(f"t{number}", "default", QueueChannel(type="queue", queue="sink"))
-        self.troubled = troubled
         for _ in range(self.profile.instances):
             self.host.start()
+        return judge_instance
+
+    async def run(self) -> None:
+        """The whole history; raises `Violation`."""
+        judge_instance = await self.open()
         timers = self.loop.create_task(self.host.timers())
         mishaps = self.loop.create_task(self._mishaps())
         await Plan(self).run()
         end_of_trouble = self.profile.window + self.profile.trouble
-        if troubled and self.loop.now < end_of_trouble:
+        if self.troubled and self.loop.now < end_of_trouble:
             await asyncio.sleep(end_of_trouble - self.loop.now)
         await mishaps
         self.troubled = False
@@ -216,8 +237,15 @@ class World:
         for when, what in upkeep(self.random, self):
             await asyncio.sleep(max(0.0, when - self.loop.now))
             instance = self.host.any()
-            if instance is not None:
-                await self.host.deploy(instance) if what == "deploy" else instance.crash()
+            if instance is None:
+                continue
+            match what:
+                case "deploy":
+                    await self.host.deploy(instance)
+                case "freeze":
+                    instance.pause(self.random.uniform(5.0, 90.0))
+                case _:
+                    instance.crash()
 
     async def _quiet(self) -> None:
         """Wait until nothing is unfinished, then for stragglers."""
@@ -252,6 +280,13 @@ class World:
         finally:
             self._bury()
         return Report(self.seed, self.profile, self.counts, self.trace, self.loop.now, self.violation)
+
+    def script[T](self, scenario: Coroutine[Any, Any, T]) -> T:
+        """Run a scenario of a test's own instead."""
+        try:
+            return self.loop.run_until_complete(scenario)
+        finally:
+            self._bury()
 
     async def _guarded(self) -> None:
         whole = self.loop.create_task(self.run())

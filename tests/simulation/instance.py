@@ -87,8 +87,9 @@ class Instance:
         """Returns while the process runs: later if it stands still, never if it is dead."""
         if not self.alive:
             raise asyncio.CancelledError
-        while self.world.loop.now < self.paused_until:
-            await asyncio.sleep(self.paused_until - self.world.loop.now)
+        # A pause may have grown while it was slept through.
+        while (left := self.paused_until - self.world.loop.now) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(left)
 
     def pause(self, seconds: float) -> None:
         """Stand still: nothing wakes, no answer is read, while time goes on."""

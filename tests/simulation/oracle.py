@@ -43,7 +43,7 @@ class Claim:
     """When its handler certainly had ended; None: it may still act."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Register:
     """The values a property may have now, given what was asked for and what was acknowledged."""
 
@@ -114,7 +114,9 @@ class Story:
     cancel_asked: bool = False
     cancelled: bool = False
     redriven: list[float] = field(default_factory=list)
-    """When acknowledged redrives began."""
+    """When acknowledged redrives were first asked for."""
+    redrive_asked: float | None = None
+    """Since when a redrive may be under way that nobody was told of: the next one may find its work done."""
     seen: str | None = None
     """A final state, other than dead, that a client was shown."""
     ids: set[str] = field(default_factory=set)
@@ -122,8 +124,8 @@ class Story:
     starts: list[Start] = field(default_factory=list)
     taken: int = 0
     """Attempts the receiver answered with success."""
-    created_at: float | None = None
-    """When it was first acknowledged."""
+    told_at: float = 0.0
+    """When a change of its due time was last asked for or acknowledged."""
 
     def creation(self, version: int) -> tuple[list[Claim], list[Claim]]:
         """The claims of the creation with this body."""
@@ -142,6 +144,11 @@ class Oracle:
         self._world = world
         self.stories: list[Story] = []
         self._sequence = 0
+        self.late = (0, "")
+        self.late_early_birds = (0, "")
+        """The greatest lateness of a first attempt, in milliseconds, and whose: at all, and of events told of ten seconds ahead."""
+        self.punctual = True
+        """Nothing kept deliveries from being on time: no channel was paused."""
 
     def tick(self) -> int:
         """A number that grows with everything that clients can tell apart."""
@@ -164,7 +171,7 @@ class Oracle:
             fail(f"{story}: two creations were acknowledged as new")
         story.id, story.version = event_id, version
         if not story.acked:
-            story.acked, story.created_at = True, self._world.loop.now
+            story.acked, story.told_at = True, self._world.loop.now
             self._world.counts["created"] += 1
         else:
             self._world.counts["replayed"] += 1
@@ -189,7 +196,7 @@ class Oracle:
         """A delivery starts; answers what the receiver does with it."""
         world, fail = self._world, self._world.fail
         body = orjson.loads(delivery.body)
-        story, version = self.stories[body["e"]], int(body["v"])
+        story, version = self.stories[int(body["e"])], int(body["v"])
         start = Start(world.loop.now, instance.name, delivery.id, delivery.attempt, delivery.due, version)
         world.note(instance, "delivers", (str(story), f"attempt {delivery.attempt}, due {delivery.due}, body {version}"), None)
         world.counts["deliveries"] += 1
@@ -203,14 +210,23 @@ class Oracle:
             fail(f"{story}: delivered for {delivery.due}, which is not its due time: {story.dues}")
         if not story.bodies.allows(version):
             fail(f"{story}: delivered with body {version}; it may have {story.bodies}")
+        if delivery.attempt == 1:
+            self._lateness(story, round(world.loop.now * 1000), delivery.due - world.start)
         story.ids.add(delivery.id)
         if len(story.ids) > 1 or (story.id or story.chosen or delivery.id) != delivery.id:
             fail(f"{story}: delivered as {sorted(story.ids)}")
         if any(earlier.attempt == delivery.attempt and earlier.due == delivery.due for earlier in story.starts):
             world.counts["same attempt twice"] += 1
-        step = story.script[min(len(story.starts), len(story.script) - 1)]
+        step: Step = story.script[min(len(story.starts), len(story.script) - 1)]
         story.starts.append(start)
         return step
+
+    def _lateness(self, story: Story, now: Millis, due: Millis) -> None:
+        told = round(story.told_at * 1000)
+        late = now - max(due, told), str(story)
+        self.late = max(self.late, late)
+        if due - told >= 10_000:
+            self.late_early_birds = max(self.late_early_birds, late)
 
     def accepted(self, story: Story) -> None:
         """The receiver answered an attempt with success."""

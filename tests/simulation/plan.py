@@ -47,7 +47,7 @@ class Plan:
         random, profile = self._random, self._world.profile
         kind = random.choices(list(SCRIPTS), list(SCRIPTS.values()))[0]
         takes = random.choice((0.0, 0.0, 0.02, 0.5, 5.0)) if kind != "slow" else random.uniform(0.0, 15.0)
-        after = random.choice((None, None, 3.0, 30.0))
+        after = random.choice((None, None, 3.0, 30.0, 150.0))
         tenant = f"t{random.randrange(profile.tenants)}"
         # The same ids in all tenants.
         self._numbers[tenant] = self._numbers.get(tenant, 0) + 1
@@ -71,7 +71,9 @@ class Plan:
     def _ahead(self) -> float:
         """Seconds from now to the due time."""
         random, horizon = self._random, self._world.profile.horizon
-        return random.choice((random.uniform(-5.0, 0.5), random.uniform(0.0, 8.0), random.uniform(0.0, horizon), random.uniform(0.0, horizon)))
+        return random.choice(
+            (random.uniform(-5.0, 0.5), random.uniform(0.0, 8.0), random.uniform(0.0, horizon), random.uniform(0.0, horizon))
+        )
 
     async def _live(self, group: list[Story], start: float) -> None:
         """The life of events that are posted together."""
@@ -105,7 +107,7 @@ class Plan:
         await asyncio.sleep(wait)
         for _ in range(random.randint(1, 4)):
             answer = await self._clients.create(story, version)
-            if answer.kind not in UNKNOWN:
+            if answer.kind not in UNKNOWN and answer.code != "too-many-requests":
                 return
             await asyncio.sleep(random.choice((0.0, 0.2, 3.0, 15.0)))
 
@@ -123,7 +125,9 @@ class Plan:
         verb = random.choices(list(verbs), list(verbs.values()))[0]
         now = world.start + world.loop.now * 1000
         due = max(0.0, (story.due - now) / 1000 if story.due is not None else (story.delay or 0) / 1000)
-        wait = random.choice((random.uniform(0.0, 3.0), due + random.uniform(-5.0, 1.0), random.uniform(0.0, due), due + random.uniform(0.0, 25.0)))
+        wait = random.choice(
+            (random.uniform(0.0, 3.0), due + random.uniform(-5.0, 1.0), random.uniform(0.0, due), due + random.uniform(0.0, 25.0))
+        )
         if verb == "redrive":
             wait = due + random.choice((random.uniform(0.0, 15.0), random.uniform(0.0, 60.0)))
         await asyncio.sleep(max(0.0, wait))
@@ -165,16 +169,18 @@ class Plan:
         await asyncio.sleep(when)
         await self._clients.pause("t0", True)
         await asyncio.sleep(self._random.uniform(1.0, 40.0))
-        while (await self._clients.pause("t0", False)).kind != "ok":
+        while (await self._clients.pause("t0", False)).kind != "ok":  # noqa: ASYNC110
             await asyncio.sleep(1.0)
 
 
 def upkeep(random: Random, world: World) -> list[tuple[float, str]]:
-    """Kills and deployments at times of their own, whatever the instances are doing: (when, what)."""
+    """Kills, freezes and deployments at times of their own, whatever the instances are doing: (when, what)."""
     profile, found = world.profile, []
     span = profile.window + profile.trouble
     if profile.crashes and not (profile.only and "crash" not in profile.only) and profile.style != "single":
         found += [(random.uniform(0.0, span), "kill") for _ in range(random.choice((0, 0, 1, 2)))]
+    if profile.style not in ("none", "single") and (not profile.only or "pause" in profile.only):
+        found += [(random.uniform(0.0, span), "freeze") for _ in range(random.choice((0, 0, 1, 2)))]
     if random.random() < profile.deploys:
         found += [(random.uniform(0.0, span), "deploy") for _ in range(random.choice((1, 2)))]
     return sorted(found)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
-type Effect = Literal["read", "write", "send"]
+type Effect = Literal["read", "write", "send", "deliver"]
 
 FAULTS: dict[Effect, dict[str, int]] = {
     "read": {"unavailable": 5, "slow": 3, "crash": 2, "pause": 1},
@@ -21,6 +21,7 @@ FAULTS: dict[Effect, dict[str, int]] = {
         "slow": 3,
         "pause": 1,
     },
+    "deliver": {"crash": 2, "crash-applied": 5, "pause": 2},
     "send": {"unavailable": 3, "lost-never": 3, "lost-applied": 2, "lost-delayed": 2, "doubled": 4, "crash": 3, "crash-applied": 2},
 }
 """Faults of an effect, with their weights.
@@ -29,6 +30,7 @@ unavailable     503 or 429: not applied, and said so            lost-never      
 lost-applied    applied, the answer is lost                     lost-delayed    the answer is lost, the request arrives later
 crash           the instance dies before the effect             crash-applied   and after it
 crash-delayed   it dies, and the request arrives later          doubled         the message is there twice
+                (a delivery: before or after the receiver took it)
 slow            request or answer travels long                  pause           the whole instance stands still
 """
 
@@ -79,6 +81,9 @@ class Profile:
     """Events in one transaction."""
     busy: float = 1.0
     """How many actions clients take on each event."""
+    events_per_second: float | None = None
+    open_events: int | None = None
+    """Limits of each tenant."""
     retention: bool = False
     """Whether the end of everything is simulated as well."""
     weights: dict[Effect, tuple[list[str], list[int]]] = field(default_factory=dict)
@@ -92,7 +97,7 @@ def draw(random: Random, style: str | None = None) -> Profile:
     profile.tenants = 2 if random.random() < 0.2 else 1
     profile.latency = random.choice((0.0, 0.002, 0.01, 0.01, 0.05, 0.3))
     profile.window = random.choice((1.0, 10.0, 20.0, 40.0, 70.0))
-    profile.horizon = random.choice((2.0, 15.0, 40.0, 70.0, 70.0, 200.0))
+    profile.horizon = random.choice((2.0, 15.0, 40.0, 70.0, 200.0, 400.0))
     profile.events = random.choice((1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 10)) if random.random() < 0.95 else random.randint(15, 60)
     profile.shard_events = random.choice((2, 5, 990, 990))
     profile.slots = random.choice((1, 2, 64, 64))
@@ -100,6 +105,8 @@ def draw(random: Random, style: str | None = None) -> Profile:
     profile.group = random.choice((99, 99, 2, 3))
     profile.busy = random.choice((0.5, 1.0, 1.0, 2.0))
     profile.retention = random.random() < 0.1
+    if random.random() < 0.1:
+        profile.events_per_second, profile.open_events = random.choice((1.0, 5.0)), random.choice((None, 3))
     if style == "none":
         profile.trouble = 0.0
         return profile

@@ -33,6 +33,12 @@ class Carrier:
 
     async def send(self, target: Target, delivery: Delivery) -> Verdict:
         world, instance = self._world, self._instance
+        fault = world.fault(instance, "deliver")
+        if fault is not None:
+            world.note(instance, f"delivery {fault}", delivery.id)
+        if fault == "crash":
+            instance.crash()
+            raise asyncio.CancelledError
         step = world.oracle.started(instance, delivery)
         story = world.oracle.stories[orjson.loads(delivery.body)["e"]]
         wait = step.takes + world.latency(instance)
@@ -41,6 +47,10 @@ class Carrier:
         if step.verdict == "ok":
             world.oracle.accepted(story)
         world.note(instance, "receiver answers", (str(story), step.verdict), None)
+        if fault == "crash-applied":
+            instance.crash()
+        elif fault == "pause":
+            instance.pause(world.long_wait())
         await instance.ready()
         match step.verdict:
             case "ok":

@@ -7,7 +7,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import OutcomeUnknown, Unavailable
+from shared.storage.names import EVENTS, SHARDS
 from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Refused, Row, Where
+
+from .invariants import still_filed, taken_over
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -64,18 +67,25 @@ class SimTables:
             return await self._troubled(fault, table, pk, ops)
         if wait := world.latency(instance):
             await asyncio.sleep(wait)
-        answer = await self._inner.write(table, pk, ops)
-        world.note(instance, "write", (table, pk, ops), answer)
+        answer = self._apply("write", table, pk, ops)
         await self._after()
+        return answer
+
+    def _apply(self, what: str, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+        before = taken_over(self._world, pk, ops) if table == EVENTS else False
+        answer = at_once(self._inner.write(table, pk, ops))
+        if before and isinstance(answer, Applied):
+            self._world.counts["takeovers"] += 1
+        self._world.note(self._instance, what, (table, pk, ops), answer)
+        if table == SHARDS and isinstance(answer, Applied):
+            still_filed(self._world, pk, ops)
         return answer
 
     async def _troubled(self, fault: str, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
         instance, world = self._instance, self._world
 
         def apply(how: str) -> Applied | Refused:
-            answer = at_once(self._inner.write(table, pk, ops))
-            world.note(instance, f"write {how}", (table, pk, ops), answer)
-            return answer
+            return self._apply(f"write {how}", table, pk, ops)
 
         def note() -> None:
             world.note(instance, f"write {fault}", (table, pk, ops), None)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from shared.clock import Millis
 from shared.storage.ports import Applied, Delete, Page, Refused, Row
 
-SHOWN = ("state", "holder", "epoch", "flag", "tries", "due", "next", "target", "target_due", "wake", "at", "id", "index", "accepted", "sent")
+SHOWN = ["state", "holder", "epoch", "flag", "tries", "due", "next", "target", "target_due", "wake", "at", "id", "index", "accepted"]
+"""Properties that a trace shows."""
 
 
 class Entry(NamedTuple):

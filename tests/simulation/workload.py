@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,15 +55,23 @@ class Clients:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def request(self, name: str, act: Callable[[Instance], Awaitable[Any]], wishes: list[Wish]) -> Answer:
+    async def request(
+        self, name: str, act: Callable[[Instance], Awaitable[Any]], wishes: list[Wish], concerned: Sequence[Story] = ()
+    ) -> Answer:
         """One request to some instance, and its answer. Wishes are dropped when it was certainly refused."""
         world = self._world
-        while (instance := world.host.any()) is None:
+        while (instance := world.host.any()) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.5)
         world.note(instance, f"request {name}", None)
+        for story in concerned:
+            story.told_at = world.loop.now
         for wish in wishes:
+            claim = wish.claim
             if wish.relative is not None:
-                wish.claim.low = instance.clock.now() + wish.relative
+                claim.low = instance.clock.now() + wish.relative
+            elif wish.register in [story.dues for story in concerned]:
+                # A move into the past is a move to the time the event came in.
+                claim.high = max(claim.low, instance.clock.now() + 2 * world.profile.skew)
         answered: asyncio.Future[Answer] = world.loop.create_future()
 
         async def run() -> Any:
@@ -81,9 +89,7 @@ class Clients:
         if not answered.done():
             answered.set_result(Answer("gave up"))
 
-    def _ended(
-        self, instance: Instance, name: str, wishes: list[Wish], answered: asyncio.Future[Answer], task: asyncio.Task[Any]
-    ) -> None:
+    def _ended(self, instance: Instance, name: str, wishes: list[Wish], answered: asyncio.Future[Answer], task: asyncio.Task[Any]) -> None:
         world = self._world
         answer = Answer("lost")
         if not task.cancelled() and instance.alive:
@@ -116,8 +122,7 @@ class Clients:
     def due_wish(self, story: Story, due: Millis | None, delay: Millis | None) -> Wish:
         """A wish for a due time, absolute or counted from the handler's clock."""
         if due is not None:
-            # A move into the past is a move to the time the event came in.
-            return self.wish(story.dues, due, max(due, self._world.start + round(self._world.loop.now * 1000) + self._world.profile.skew))
+            return self.wish(story.dues, due, due)
         return self.wish(story.dues, 0, FOREVER, delay or 0)
 
     def document(self, story: Story, version: int) -> dict[str, Any]:
@@ -141,6 +146,7 @@ class Clients:
             f"create {story.number}.{version}",
             lambda instance: call(instance, "events_create", story.tenant, body=raw),
             self.creation_wishes(story, version),
+            [story],
         )
         if answer.kind == "ok":
             self._world.oracle.created(story, version, answer.reply.body["id"], answer.reply.body["state"], answer.reply.status == 201)
@@ -159,6 +165,7 @@ class Clients:
             f"batch {[story.number for story, _ in posted]}",
             lambda instance: call(instance, "events_batch", tenant, body=raw, media=LINES if lines else JSON),
             [wish for each in wishes for wish in each],
+            [story for story, _ in posted],
         )
         if answer.kind != "ok":
             return
@@ -176,9 +183,7 @@ class Clients:
 
     async def cancel(self, story: Story, event_id: str) -> Answer:
         story.cancel_asked = True
-        answer = await self.request(
-            f"cancel {story.number}", lambda instance: call(instance, "events_delete", story.tenant, event_id), []
-        )
+        answer = await self.request(f"cancel {story.number}", lambda instance: call(instance, "events_delete", story.tenant, event_id), [])
         if answer.kind == "ok":
             story.cancelled = True
             self._world.counts["cancelled"] += 1
@@ -198,6 +203,7 @@ class Clients:
             f"move {story.number} to {due if due is not None else f'in {delay}'}",
             lambda instance: call(instance, "events_patch", story.tenant, event_id, raw, headers=headers),
             wishes,
+            [story],
         )
         return self._settled(story, answer, wishes, "moved")
 
@@ -205,7 +211,7 @@ class Clients:
         """Deliver now."""
         wishes = [self.due_wish(story, None, None)]
         answer = await self.request(
-            f"fire {story.number}", lambda instance: call(instance, "events_fire", story.tenant, event_id), wishes
+            f"fire {story.number}", lambda instance: call(instance, "events_fire", story.tenant, event_id), wishes, [story]
         )
         return self._settled(story, answer, wishes, "fired now")
 
@@ -224,6 +230,9 @@ class Clients:
             for wish in wishes:
                 wish.register.settle(wish.claim)
             self._world.counts[count] += 1
+            story.told_at = self._world.loop.now
+            if answer.reply.body["state"] not in STATES:
+                self._world.fail(f"{story}: {count}, and shows the state {answer.reply.body['state']}")
         return self._told(story, answer)
 
     @staticmethod
@@ -257,31 +266,37 @@ class Clients:
 
     async def redrive(self, story: Story, event_id: str) -> Answer:
         """Bring a dead event back."""
-        began = self._world.loop.now
+        if story.redrive_asked is None:
+            story.redrive_asked = self._world.loop.now
         wishes = [self.due_wish(story, None, None)]
         answer = await self.request(
-            f"redrive {story.number}", lambda instance: call(instance, "events_redrive", story.tenant, event_id), wishes
+            f"redrive {story.number}", lambda instance: call(instance, "events_redrive", story.tenant, event_id), wishes, [story]
         )
         if answer.kind == "ok":
-            story.redriven.append(began)
+            story.redriven.append(story.redrive_asked if story.redrive_asked is not None else 0.0)
+            story.redrive_asked = None
+            story.told_at = self._world.loop.now
             self._world.counts["redriven"] += 1
         return self._told(story, answer)
 
     async def redrive_all(self, tenant: str) -> Answer:
         """Bring all dead events back."""
-        wishes = [self.due_wish(story, None, None) for story in self._world.oracle.stories if story.tenant == tenant]
+        stories = [story for story in self._world.oracle.stories if story.tenant == tenant]
+        wishes = [self.due_wish(story, None, None) for story in stories]
         answer = await self.request(
-            f"redrive all of {tenant}", lambda instance: call(instance, "dead_letters_redrive", tenant, body=b"{}"), wishes
+            f"redrive all of {tenant}", lambda instance: call(instance, "dead_letters_redrive", tenant, body=b"{}"), wishes, stories
         )
+        for story in stories:
+            story.told_at = self._world.loop.now
+            story.redrive_asked = 0.0
         if answer.kind == "ok":
             self._world.counts["redriven in bulk"] += answer.reply.body["redriven"]
         return answer
 
     async def pause(self, tenant: str, paused: bool) -> Answer:
         """Pause or resume the tenant's channel."""
-        return await self.request(
-            f"pause {paused}", lambda instance: instance.app.directory.channels.pause(tenant, "default", paused), []
-        )
+        self._world.oracle.punctual = False
+        return await self.request(f"pause {paused}", lambda instance: instance.app.directory.channels.pause(tenant, "default", paused), [])
 
     def _told(self, story: Story, answer: Answer) -> Answer:
         if answer.kind == "problem":

@@ -112,8 +112,9 @@ def finish_move(shard: str, row: Row) -> Steps[Row]:
     """Steps 2 to 4 for a `moving` row; returns the row as `moved`. Idempotent, by any number of finishers at once."""
     while row.props["state"] == "moving":
         due = int(row.props["target_due"])
-        target = yield from place(shard, f"move:{row.rk}", {row.rk: copied(row.props, due)}, due)
-        yield from file_shard(target[row.rk].shard, due, sent=False)
+        wake = moved_wake(row.props, due)
+        target = yield from place(shard, f"move:{row.rk}", {row.rk: copied(row.props, due)}, wake)
+        yield from file_shard(target[row.rk].shard, wake, sent=False)
         moved: Props = {"state": "moved", "target": target[row.rk].text}
         answer = yield Write(EVENTS, shard, (Merge(row.rk, moved, row.etag),))
         if isinstance(answer, Applied):
@@ -123,6 +124,11 @@ def finish_move(shard: str, row: Row) -> Steps[Row]:
             break
         row = seen
     return row
+
+
+def moved_wake(props: Props, due: Millis) -> Millis:
+    """Where a moved event is filed: under its due time, but no earlier a minute than it came in, so that lists by time find it."""
+    return max(due, int(props.get("created", due)))
 
 
 def copied(props: Props, due: Millis) -> Props:
@@ -186,7 +192,7 @@ def redrive(source: str, rows: Mapping[str, Row], now: Millis) -> Steps[dict[str
     """
     placed: dict[str, Address] = {}
     attempt = 0
-    copies = {rk: {**copied(row.props, now), "tries": 0} for rk, row in rows.items()}
+    copies = {rk: {**copied(row.props, now), "tries": 0, "failed": 0} for rk, row in rows.items()}
     while len(placed) < len(copies):
         shard = target_shard(source, "redrive", attempt)
         yield from file_shard(shard, now, sent=False)

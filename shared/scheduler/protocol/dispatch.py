@@ -11,10 +11,10 @@ import orjson
 
 from ...clock import Millis
 from ...storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
-from ...storage.ports import Merge, Row
-from ..keys import index_shard
+from ...storage.ports import Applied, Merge, Row
+from ..keys import index_partition, index_shard
 from ..rules import may_take, nudge
-from .effects import Send, Steps, Write
+from .effects import Get, Send, Steps, Write
 from .gate import parse_gate, read_gate
 
 
@@ -44,7 +44,7 @@ def queue_for(*, retries_only: bool) -> str:
 
 def dispatch(row: Row, now: Millis) -> Steps[str]:
     """Do what one index row asks for; answers what was done: sent, resent, or nothing."""
-    todo = nudge(str(row.props["state"]), int(row.props["wake"]), now)
+    todo = nudge(str(row.props["state"]), int(row.props["wake"]), int(row.props.get("resent", 0)), now)
     message = ShardMessage(index_shard(row.rk), row.rk)
     queue = queue_for(retries_only=bool(row.props.get("retries")))
     if todo.do == "send":
@@ -55,6 +55,25 @@ def dispatch(row: Row, now: Millis) -> Steps[str]:
     elif todo.do == "inspect":
         gate = yield from read_gate(message.shard)
         if gate is None or may_take(parse_gate(gate.props), gate.read_at - gate.timestamp) or gate.props["state"] == "done":
-            yield Send(queue, message.text(), now)
-            return "resent"
+            # Marked first, so that sweeps that meet, and those that follow while nobody gets round to it, do not pile messages up.
+            marked = yield Write(SHARDS, row.pk, (Merge(row.rk, {"resent": now}, row.etag),))
+            if isinstance(marked, Applied) and (yield Send(queue, message.text(), now)):
+                return "resent"
     return "nothing"
+
+
+def send(message: ShardMessage, at: Millis, *, retries_only: bool = False) -> Steps[bool]:
+    """One message, visible from `at` on."""
+    taken: bool = yield Send(queue_for(retries_only=retries_only), message.text(), at)
+    return taken
+
+
+def announce(message: ShardMessage, at: Millis, *, retries_only: bool = False) -> Steps[bool]:
+    """Send the message of a shard whose index row says `sent`; if the queue does not take it, hand the row back to the sweep."""
+    if (yield Send(queue_for(retries_only=retries_only), message.text(), at)):
+        return True
+    partition = index_partition(message.shard)
+    row: Row | None = yield Get(SHARDS, partition, message.index)
+    if row is not None and row.props["state"] == "sent":
+        yield Write(SHARDS, partition, (Merge(row.rk, {"state": "pending"}, row.etag),))
+    return False

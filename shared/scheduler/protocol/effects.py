@@ -90,7 +90,7 @@ class Driver:
     async def drive[T](self, steps: Steps[T]) -> T:
         """Run `steps` to the end and return its result.
 
-        Raises `Unavailable` when storage stayed out of reach, `OutcomeUnknown` when it did so after an answer was lost.
+        Raises `Unavailable` when storage stayed out of reach, `OutcomeUnknown` when something was, or may have been, written before.
         """
         lost, doubt = 0, False
         try:
@@ -101,7 +101,7 @@ class Driver:
                     if isinstance(effect, Write):
                         try:
                             answer = await self.tables.write(effect.table, effect.pk, effect.ops)
-                            lost = 0
+                            lost, doubt = 0, doubt or isinstance(answer, Applied)
                         except OutcomeUnknown as unknown:
                             lost, doubt = lost + 1, True
                             if lost >= MAX_LOST:
@@ -115,9 +115,9 @@ class Driver:
                     else:
                         answer = await self._send(effect)
                 except StorageError as error:
-                    # What came before may have been applied after all: nobody may be told that nothing was.
+                    # Something is changed, or may be: nobody may be told that nothing was.
                     unsure = doubt and isinstance(error, Unavailable)
-                    effect = steps.throw(OutcomeUnknown(f"after a lost answer: {error}") if unsure else error)
+                    effect = steps.throw(OutcomeUnknown(f"half-way: {error}") if unsure else error)
                 else:
                     effect = steps.send(answer)
         except StopIteration as stop:

@@ -148,6 +148,16 @@ def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> St
             return Fresh()
 
 
+def known_id(tenant: str, event_id: str) -> Steps[Known | None]:
+    """The event that has the id, if it is plainly there; None decides nothing."""
+    named: Row | None = yield Get(IDS, id_partition(tenant, event_id), id_row_key(event_id))
+    if named is None:
+        return None
+    place = parse_address(str(named.props["at"]))
+    row: Row | None = yield Get(EVENTS, place.shard, place.row)
+    return Known(row, str(named.props["hash"])) if row is not None else None
+
+
 def read_named(place: Address) -> Steps[Row | None]:
     """The event row at `place`; None only when it is not there and never will be."""
     row: Row | None = yield Get(EVENTS, place.shard, place.row)

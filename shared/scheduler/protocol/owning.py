@@ -100,9 +100,10 @@ def step(session: Session, outcomes: Mapping[str, rules.Outcome], claims: Iterab
     """One transaction: settle `outcomes`, claim `claims`, beat. At most `MAX_CHANGES` rows in all.
 
     After True each outcome is settled; a claim is in for those of `claims` whose row now is `firing` under this session's epoch
-    (others were cancelled, moved or edited in between, and `session.rows` shows it).
+    (others were cancelled or moved in between, and `session.rows` shows it; or were left for the next step, the earliest never).
     """
     pending, wanted = dict(outcomes), list(claims)
+    refusals = 0
     while True:
         changes = plan(session, pending, wanted)
         gate = replace(session.held.gate, state="owned", counts=counted(session, changes))
@@ -115,6 +116,12 @@ def step(session: Session, outcomes: Mapping[str, rules.Outcome], claims: Iterab
                 session.rows[rk] = changed(session.rows[rk], change, etag)
             return True
         if isinstance(answer, Refused) and answer.at > 0:
+            refusals += 1
+            if refusals > 1:
+                # Users keep changing rows under our hands: look at all of them at once, and claim fewer, or none would ever be claimed.
+                yield from load(session)
+                wanted = wanted[: (len(wanted) + 1) // 2]
+                continue
             rk = list(changes)[answer.at - 1]
             row: Row | None = yield Get(EVENTS, session.shard, rk)
             if row is not None and row.props["state"] == "moving":
@@ -186,6 +193,7 @@ def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: 
         "retries": retries_only,
         "bucket": session.held.gate.bucket or bucket_of(session.named),
         "tenant": shard_tenant(session.shard),
+        "resent": 0,
     }
     if old != key:
         answer = yield Write(SHARDS, partition, (Delete(old, ANY), Insert(key, props)))

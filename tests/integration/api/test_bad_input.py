@@ -44,7 +44,6 @@ WRONG_EVENTS: list[tuple[str, Any, list[str]]] = [
     ("unknown field that needs escaping", GOOD | {"a/b~c": 1}, ["/a~1b~0c"]),
     ("two faults", {"delay": 5, "payload": 1, "x": 1}, ["/delay", "/x"]),
     ("not an object", [GOOD], [""]),
-    ("null", None and {}, []),
     ("a string", "event", [""]),
     ("due as number", {"due": 1800000000, "payload": 1}, ["/due"]),
     ("due without offset", {"due": "2030-01-01T00:00:00", "payload": 1}, ["/due"]),
@@ -95,7 +94,6 @@ WRONG_EVENTS: list[tuple[str, Any, list[str]]] = [
     ("33 labels", GOOD | {"labels": {f"l{number}": "" for number in range(33)}}, ["/labels"]),
     ("long label", GOOD | {"labels": {"a": "x" * 257}}, ["/labels/a"]),
 ]
-WRONG_EVENTS = [case for case in WRONG_EVENTS if case[0] != "null"]
 
 
 @pytest.mark.parametrize(("body", "pointers"), [case[1:] for case in WRONG_EVENTS], ids=[case[0] for case in WRONG_EVENTS])
@@ -253,7 +251,8 @@ ROUTES_WITH_A_KEY = [
 @pytest.mark.parametrize(("method", "url"), ROUTES_WITH_A_KEY)
 async def test_every_route_refuses_a_stranger_before_anything_else(world: World, method: str, url: str) -> None:
     before = world.dump()
-    for headers in ({}, {"authorization": "Bearer not-a-key-at-all"}, {"authorization": "Basic bG9jYWw6ZGVtbw=="}, {"authorization": "Bearer"}):
+    for given in ("", "Bearer not-a-key-at-all", "Basic bG9jYWw6ZGVtbw==", "Bearer", "local-demo-key", "Bearer local-demo-key x"):
+        headers = {"authorization": given} if given else {}
         answer = await world.nobody.call(method, f"{url}?nonsense=1&tenant=demo", b"\xff not json", headers)
         assert (answer.status, answer.code) == (401, "unauthenticated")
         assert answer.headers["www-authenticate"].startswith("Bearer ")
@@ -353,10 +352,11 @@ async def test_state_that_does_not_exist_is_422(world: World) -> None:
     assert await refused(world.demo, "GET", "/api/v1/dead-letters?state=dead") == ("invalid-content", ["?state"])
 
 
-@pytest.mark.parametrize("query", ["from=0001-01-01T00:00:00Z", "to=0001-01-01T00:00:00Z", "from=9999-12-31T23:59:59Z", "to=9999-12-31T23:59:59Z"])
-async def test_farthest_times_are_taken_by_lists(world: World, query: str) -> None:
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59.999Z"])
+async def test_farthest_times_are_taken_by_lists(world: World, time: str) -> None:
     for path in (EVENTS, "/api/v1/dead-letters"):
-        assert (await world.demo.get(f"{path}?{query}")).status == 200
+        assert (await world.demo.get(f"{path}?from={time}")).status == 200
+        assert (await world.demo.get(f"{path}?to={time}")).status == 200
 
 
 @pytest.mark.parametrize("method, url", [route for route in ROUTES_WITH_A_KEY if route[0] != "GET"])

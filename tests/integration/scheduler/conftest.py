@@ -263,9 +263,7 @@ class Host:
         before = self.text.count("devhost ready ") if self._output.exists() else 0
         with self._output.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-m", "devhost", "--no-receiver"]
-                if os.environ.get("TOCSIN_TEST_DEV")
-                else [sys.executable, "-m", "devhost", "--no-receiver"],
+                [sys.executable, "-m", "devhost", "--no-receiver"],
                 cwd=ROOT,
                 env=self._environment,
                 stdout=file,

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Self
+from weakref import WeakSet
 
 from aiohttp import web
 
@@ -127,6 +128,7 @@ class Receiver:
         self.most_at_once: Counter[str] = Counter()
         self._at_once: Counter[str] = Counter()
         self._scripts: dict[str, list[Reply]] = {}
+        self._transports: WeakSet[asyncio.Transport] = WeakSet()
         self._tls = tls
         self._base = ""
         self._loop = asyncio.new_event_loop()
@@ -177,9 +179,15 @@ class Receiver:
             self._ready.set_result(f"{'https' if self._tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}")
             await self._stop.wait()
         finally:
+            for transport in list(self._transports):
+                # Without waiting for the other side, as a close over TLS would.
+                transport.abort()
             await runner.cleanup()
+            await asyncio.sleep(0.05)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.transport is not None:
+            self._transports.add(request.transport)
         path = request.path
         body = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}

@@ -14,6 +14,12 @@ async def at(instant: float) -> None:
     await asyncio.sleep(max(0.0, (instant - now_ms()) / 1000))
 
 
+def tell_late(tenant: Tenant) -> None:
+    """Print how late the deliveries were: a figure to look at, not to assert."""
+    late = sorted(hit.at - millis_of(hit.due) for hit in tenant.hits)
+    print(f"\n{len(late)} delivered; lateness at the receiver, ms: p50 {late[len(late) // 2]}, max {late[-1]}")
+
+
 async def test_acknowledged_cancel_is_never_delivered_and_refused_one_is_delivered_once(tenant: Tenant) -> None:
     chance = random.Random(1)
     start = now_ms() + 7_000
@@ -37,6 +43,7 @@ async def test_acknowledged_cancel_is_never_delivered_and_refused_one_is_deliver
     shown = {event["id"]: event["state"] for event in await tenant.api.all("events?limit=1000")}
     assert shown == {event_id: "delivered" if event_id in refused else "cancelled" for event_id in ids}
     assert (stats["delivered"], stats["cancelled"]) == (len(refused), len(cancelled))
+    tell_late(tenant)
 
 
 async def test_cancelled_event_stays_cancelled(tenant: Tenant) -> None:
@@ -56,7 +63,7 @@ async def test_cancelled_event_stays_cancelled(tenant: Tenant) -> None:
 async def test_move_that_races_the_due_time_fires_once_at_one_of_both_times(tenant: Tenant) -> None:
     chance = random.Random(2)
     start = now_ms() + 7_000
-    due = [start + number * 10 for number in range(300)]
+    due = [start + number * 50 for number in range(60)]
     named = [f"m-{number}" if number % 2 else None for number in range(len(due))]
     events = [
         {"due": text_of(each), "payload": number, **({"id": name} if name else {})}
@@ -96,7 +103,8 @@ async def test_move_that_races_the_due_time_fires_once_at_one_of_both_times(tena
             assert millis_of(hit.due) >= moved_to[number], "acknowledged: the new time, or at once when that had passed"
         else:
             assert answer.code in ("already-firing", "already-final") and millis_of(hit.due) == due[number]
-    assert 30 < moved < len(ids) - 30, "both outcomes are wanted here"
+    tell_late(tenant)
+    assert 3 < moved < len(ids) - 3, "both outcomes are wanted here"
 
 
 async def test_moves_and_cancels_of_one_event_at_once_leave_one_event(tenant: Tenant) -> None:

@@ -1,7 +1,7 @@
 """The whole application on storage in memory, a clock that stands still, and a receiver in place of every channel.
 
-Nothing here waits for real time: `World.do` turns the clock just far enough for a call to end, `World.run` plays the host (queue triggers and
-the scan timer) for a span of the clock's time.
+Nothing here waits for real time: `World.do` turns the clock just far enough for a call to end, `World.run` plays the host (queue triggers,
+scan timer) for a span of the clock's time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, cast
 from shared.app import Application, build_routes
 from shared.channels.fake import FakeReceiver
 from shared.channels.ports import Sender
-from shared.clock import Millis, SettableClock
+from shared.clock import Clock, Millis, SettableClock
 from shared.ids import SeededIds
 from shared.scheduler.keys import Address
 from shared.settings import Settings
@@ -63,8 +63,9 @@ async def drive[T](clock: SettableClock, work: Coroutine[Any, Any, T]) -> T:
 class World:
     """An application and its callers."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.clock = SettableClock(START)
+    def __init__(self, *, clock: Clock | None = None, **settings: Any) -> None:
+        """`clock`: another one, for a world that others than `do` and `run` drive."""
+        self.clock = cast(SettableClock, clock or SettableClock(START))
         self.storage: Storage = memory_storage(self.clock)
         self.receiver = FakeReceiver(self.clock)
         self.settings = make_settings(**settings)

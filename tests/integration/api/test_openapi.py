@@ -1,0 +1,104 @@
+"""The document is valid, lists every route, and says what is so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jsonschema_rs import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from shared.web import templates
+from tests.unit.scheduler.harness import ROUTES, World
+
+from .conftest import DOCUMENT
+
+CONTRACT = """
+POST /events
+POST /events/batch
+GET /events/{id}
+GET /events
+PATCH /events/{id}
+DELETE /events/{id}
+POST /events/{id}/fire
+POST /events/{id}/redrive
+GET /dead-letters
+POST /dead-letters/redrive
+GET /stats
+PUT /tenants/{tenant}
+GET /tenants/{tenant}
+DELETE /tenants/{tenant}
+GET /tenants
+POST /tenants/{tenant}/keys
+GET /tenants/{tenant}/keys
+DELETE /tenants/{tenant}/keys/{prefix}
+PUT /tenants/{tenant}/channels/{name}
+GET /tenants/{tenant}/channels/{name}
+DELETE /tenants/{tenant}/channels/{name}
+POST /tenants/{tenant}/channels/{name}/secret/rotate
+POST /tenants/{tenant}/channels/{name}/pause
+POST /tenants/{tenant}/channels/{name}/resume
+"""
+OPERATIONS = [
+    (method.upper(), path, operation) for path, methods in DOCUMENT["paths"].items() for method, operation in methods.items()
+]
+each = pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=[operation["operationId"] for *_, operation in OPERATIONS])
+
+
+def test_document_is_valid_openapi_3_1() -> None:
+    assert DOCUMENT["openapi"].startswith("3.1")
+    OpenAPIV31SpecValidator(DOCUMENT).validate()
+
+
+def test_document_lists_every_route_and_no_other() -> None:
+    routes = {(route.method, "/api" + templates.plain(route.template)) for route in ROUTES}
+    assert {(method, path) for method, path, _ in OPERATIONS} == routes
+
+
+def test_every_route_of_the_contract_is_there() -> None:
+    found = {f"{method} {path.removeprefix('/api/v1')}" for method, path, _ in OPERATIONS if path.startswith("/api/v1")}
+    assert set(CONTRACT.split("\n")) - {""} <= found
+    assert {"/api/healthz", "/api/readyz", "/api/openapi.json"} <= set(DOCUMENT["paths"])
+
+
+@each
+def test_operation_tells_all_its_statuses(method: str, path: str, operation: dict[str, Any]) -> None:
+    statuses = set(operation["responses"])
+    if path.startswith("/api/v1"):
+        assert {"401", "403", "422", "503"} <= statuses
+        assert operation["security"]
+    if "requestBody" in operation:
+        assert {"411", "413", "415"} <= statuses
+    if method in ("PATCH", "DELETE"):
+        assert "412" in statuses
+        assert any(parameter["name"] == "If-Match" for parameter in operation["parameters"])
+    assert "400" not in statuses
+    for status in ("429", "503"):
+        if status in statuses and path != "/api/readyz":
+            assert "Retry-After" in operation["responses"][status]["headers"]
+
+
+@each
+def test_operation_has_its_examples_right(method: str, path: str, operation: dict[str, Any]) -> None:
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        schema = Draft202012Validator({**content["schema"], "components": DOCUMENT["components"]})
+        for example in content.get("examples", {}).values():
+            schema.validate(example["value"])
+
+
+def test_representations_have_an_etag() -> None:
+    for method, path, operation in OPERATIONS:
+        if path == "/api/v1/events/{id}" and method in ("GET", "PATCH"):
+            assert "ETag" in operation["responses"]["200"]["headers"]
+        if path == "/api/v1/events" and method == "POST":
+            assert {"ETag", "Location"} <= set(operation["responses"]["201"]["headers"])
+
+
+async def test_document_is_served_to_anyone(world: World) -> None:
+    answer = await world.nobody.get("/api/openapi.json")
+    assert (answer.status, answer.json()) == (200, DOCUMENT)
+
+
+async def test_probes_are_open_to_anyone(world: World) -> None:
+    assert (await world.nobody.get("/api/healthz")).json() == {"status": "alive"}
+    assert (await world.nobody.get("/api/readyz")).status == 200

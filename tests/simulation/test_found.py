@@ -1,0 +1,132 @@
+"""What the simulation has found, each as the shortest history that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from shared.clock import SettableClock
+from shared.scheduler.keys import Address
+from shared.scheduler.protocol import changing
+from shared.scheduler.protocol.effects import LOST, Get, Load, Steps, Write
+from shared.storage.memory import MemoryTables
+from shared.storage.names import ALL_TABLES, EVENTS
+from shared.storage.ports import Insert, Merge, Props
+from tests.simulation.door import call
+from tests.simulation.history import World
+from tests.simulation.storage import at_once
+
+SHARD, ROW = "23-aaaaaaaaaaaaaaaa-t0", "e000"
+HERE = Address(SHARD, ROW)
+LATER = 1_800_000_060_000
+
+
+class Store:
+    """The twin, one effect at a time. `lost` is asked about each write; an answer it gives stands for the store's."""
+
+    def __init__(self) -> None:
+        self.tables = MemoryTables(SettableClock())
+        at_once(self.tables.ensure(ALL_TABLES))
+        event: Props = {"state": "scheduled", "due": 1_800_000_030_000, "id": "a", "size": 1, "body": "1"}
+        at_once(self.tables.write(EVENTS, SHARD, [Insert(ROW, event)]))
+
+    def run(self, steps: Steps[Any], lost: Callable[[Write], Any] = lambda write: None) -> Any:
+        answer: Any = None
+        try:
+            while True:
+                effect = steps.send(answer)
+                if isinstance(effect, Get):
+                    answer = at_once(self.tables.get(*effect))
+                elif isinstance(effect, Load):
+                    answer = at_once(self.tables.query(effect.table, effect.pk, first=effect.first, end=effect.end)).rows
+                else:
+                    assert isinstance(effect, Write)
+                    answer = lost(effect) or self.write(effect)
+        except StopIteration as stop:
+            return stop.value
+
+    def write(self, effect: Write) -> Any:
+        return at_once(self.tables.write(*effect))
+
+    def deliver(self) -> None:
+        """Finish the move, and settle the copy."""
+        row = self.run(changing.find(HERE))
+        at_once(self.tables.write(EVENTS, row.pk, [Merge(row.rk, {"state": "delivered"}, row.etag)]))
+
+
+def move() -> Steps[Any]:
+    return changing.move(HERE, LATER, {}, "nonce")
+
+
+def test_a_move_whose_answer_was_lost_is_told_as_done_though_others_finished_it() -> None:
+    store = Store()
+    lost: list[Write] = []
+
+    def applied_and_lost(write: Write) -> Any:
+        if lost:
+            return None
+        lost.append(write)
+        store.write(write)
+        store.deliver()
+        return LOST
+
+    moved = store.run(move(), applied_and_lost)
+    assert isinstance(moved, changing.Done)
+    assert (moved.row.props["due"], moved.row.props["state"]) == (LATER, "delivered")
+
+
+def test_a_move_that_arrives_late_is_told_as_done_though_others_finished_it() -> None:
+    store = Store()
+    writes: list[Write] = []
+
+    def late(write: Write) -> Any:
+        writes.append(write)
+        if len(writes) == 1:
+            return LOST
+        if len(writes) == 2:
+            # The first one arrives now, just before the second.
+            store.write(writes[0])
+            store.deliver()
+        return None
+
+    moved = store.run(move(), late)
+    assert isinstance(moved, changing.Done)
+    assert (moved.row.props["due"], moved.row.props["state"]) == (LATER, "delivered")
+
+
+def test_an_edit_whose_answer_was_lost_shows_the_event_where_it_lives() -> None:
+    store = Store()
+    lost: list[Write] = []
+
+    def applied_and_lost(write: Write) -> Any:
+        if lost:
+            return None
+        lost.append(write)
+        store.write(write)
+        assert isinstance(store.run(changing.move(HERE, LATER, {}, "another")), changing.Done)
+        return LOST
+
+    edited = store.run(changing.edit(HERE, {"body": "2"}), applied_and_lost)
+    assert isinstance(edited, changing.Done)
+    assert (edited.row.props["state"], edited.row.props["due"], edited.row.props["body"]) == ("scheduled", LATER, "2")
+
+
+def test_creating_a_moved_event_again_shows_it_where_it_lives() -> None:
+    world = World(0, "none")
+    event = orjson.dumps({"id": "a", "delay": "PT5M", "payload": 1})
+
+    async def scenario() -> None:
+        instance = await world.open()
+        await call(instance, "events_create", "t0", body=event)
+        # Without the shortcut in the id row, as after a crash.
+        address = await instance.app.scheduler.lookup.address("t0", "a")
+        assert address is not None
+        await instance.app.scheduler.driver.drive(changing.move(address, world.start + 600_000, {}, "nonce"))
+        again = await call(instance, "events_create", "t0", body=event)
+        assert again.status == 200
+        assert again.body == (await call(instance, "events_get", "t0", "a")).body
+        assert again.body["state"] == "scheduled"
+
+    world.script(scenario())

@@ -1,0 +1,35 @@
+"""Thousands of short histories, a chunk a test. A failure names its seed; `python -m tests.simulation --seed N --verbose` shows it."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from tests.simulation.history import simulate
+
+CHUNK = 100
+
+
+def play(first: int, count: int, style: str | None = None) -> None:
+    broken = [report for seed in range(first, first + count) if (report := simulate(seed, style)).violation is not None]
+    gc.collect()
+    told = [f"seed {report.seed}: {report.violation}" for report in broken]
+    again = f"--seed {broken[0].seed}{f' --style {style}' if style else ''}" if broken else ""
+    assert not broken, "\n".join([*told, f"again: python -m tests.simulation {again} --verbose"])
+
+
+@pytest.mark.parametrize("first", range(0, 1200, CHUNK))
+def test_promises_are_kept_whatever_goes_wrong(first: int) -> None:
+    play(first, CHUNK)
+
+
+def test_without_faults_everything_is_delivered_once_and_on_time() -> None:
+    play(0, CHUNK, "none")
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    for seed in (7, 23, 175):
+        first, second = simulate(seed), simulate(seed)
+        assert first.trace.digest() == second.trace.digest()
+        assert first.counts == second.counts

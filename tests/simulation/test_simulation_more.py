@@ -1,0 +1,39 @@
+"""More histories, so that two processes share them; and the proof that the simulation finds bugs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.history import simulate
+from tests.simulation.planted import PLANTED, planted
+from tests.simulation.test_simulation import CHUNK, play
+
+ROOT = Path(__file__).parents[2]
+ENOUGH = 400
+"""Seeds within which every planted bug must be found."""
+
+
+@pytest.mark.parametrize("first", range(1200, 2000, CHUNK))
+def test_promises_are_kept_whatever_goes_wrong(first: int) -> None:
+    play(first, CHUNK)
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    with planted(bug):
+        assert any(simulate(seed).violation is not None for seed in range(ENOUGH)), f"{ENOUGH} histories do not notice that {bug}"
+
+
+def test_a_history_depends_on_nothing_but_its_seed() -> None:
+    program = "from tests.simulation.history import simulate; print(simulate(23).trace.digest())"
+    found = set()
+    for salt in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": salt}
+        done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        found.add(done.stdout)
+    assert len(found) == 1

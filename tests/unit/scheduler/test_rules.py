@@ -1,0 +1,221 @@
+"""The scheduler's decisions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.scheduler import rules
+from shared.scheduler.protocol.gate import Counts, Gate, GateState
+from shared.scheduler.rules import RetryPolicy
+
+NOW = 1_800_000_000_000
+POLICY = RetryPolicy()
+STATES = ["scheduled", "retrying", "firing", "delivered", "dead", "lapsed", "cancelled", "moved"]
+
+millis = st.integers(NOW - 100_000, NOW + 400_000)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> dict[str, Any]:
+    state = draw(st.sampled_from(STATES))
+    props: dict[str, Any] = {"state": state, "due": draw(millis), "tries": draw(st.integers(0, 30))}
+    if state == "retrying":
+        props["next"] = draw(millis)
+    if state == "firing":
+        props["epoch"] = draw(st.integers(1, 3))
+    if draw(st.booleans()):
+        props["expires"] = draw(st.sampled_from([rules.NEVER, 0, 1_000, 100_000]))
+    return props
+
+
+shards = st.dictionaries(st.from_regex(r"e[0-9]{3}", fullmatch=True), rows(), max_size=8)
+
+
+@given(shards, st.integers(1, 3))
+def test_agenda_claims_what_is_near_and_nothing_twice(found: dict[str, Any], epoch: int) -> None:
+    agenda = rules.agenda(found, epoch, NOW, lambda _: POLICY)
+    assert len(set(agenda.claim)) == len(agenda.claim) and not set(agenda.claim) & set(agenda.settle)
+    for rk in agenda.claim:
+        props = found[rk]
+        assert rules.needs_claim(props, epoch)
+        assert props["state"] == "firing" or rules.due_at(props) <= NOW + rules.CLAIM_AHEAD
+        assert not rules.lapsed(props, NOW)
+    dues = [rules.due_at(found[rk]) for rk in agenda.claim]
+    assert dues == sorted(dues)
+
+
+@given(shards, st.integers(1, 3))
+def test_agenda_settles_only_what_nobody_may_still_deliver(found: dict[str, Any], epoch: int) -> None:
+    agenda = rules.agenda(found, epoch, NOW, lambda _: POLICY)
+    for rk, outcome in agenda.settle.items():
+        assert outcome.state in ("lapsed", "dead") and rules.needs_claim(found[rk], epoch)
+        assert outcome.state != "lapsed" or rules.lapsed(found[rk], NOW)
+        assert outcome.state != "dead" or found[rk]["tries"] >= POLICY.attempts + rules.CRASH_TRIES
+
+
+@given(shards, st.integers(1, 3))
+def test_agenda_is_finished_rests_or_goes_on_and_no_open_event_is_forgotten(found: dict[str, Any], epoch: int) -> None:
+    agenda = rules.agenda(found, epoch, NOW, lambda _: POLICY)
+    still_open = {rk for rk, props in found.items() if props["state"] not in rules.FINAL}
+    assert agenda.finished == (not still_open)
+    running = {rk for rk in still_open if not rules.needs_claim(found[rk], epoch)}
+    later = still_open - running - set(agenda.claim) - set(agenda.settle)
+    assert (agenda.look is None) == (not later)
+    if later:
+        first = min(rules.due_at(found[rk]) for rk in later)
+        assert agenda.look == first - rules.CLAIM_AHEAD
+        assert agenda.rest in (None, first)
+    if agenda.rest is not None:
+        assert not running and not agenda.claim and not agenda.settle and agenda.rest > NOW + rules.CLAIM_AHEAD
+
+
+def test_owner_stays_for_what_is_due_in_20_s_and_rests_for_what_is_later() -> None:
+    for ahead, rests in ((20_000, False), (20_001, True)):
+        agenda = rules.agenda({"e000": {"state": "scheduled", "due": NOW + ahead}}, 1, NOW, lambda _: POLICY)
+        assert agenda.rest == (NOW + ahead if rests else None)
+
+
+def test_owner_rests_for_retries_that_are_not_near() -> None:
+    for ahead, rests in ((5_000, False), (5_001, True)):
+        props = {"state": "retrying", "due": NOW, "next": NOW + ahead}
+        agenda = rules.agenda({"e000": props}, 1, NOW, lambda _: POLICY)
+        assert agenda.rest == (NOW + ahead if rests else None)
+
+
+def test_running_delivery_keeps_the_shard() -> None:
+    found = {"e000": {"state": "firing", "due": NOW, "epoch": 4}, "e001": {"state": "scheduled", "due": NOW + 3_600_000}}
+    agenda = rules.agenda(found, 4, NOW, lambda _: POLICY)
+    assert (agenda.claim, agenda.rest, agenda.finished) == ([], None, False)
+
+
+def test_claim_of_a_former_owners_event_sets_the_flag_for_good() -> None:
+    fresh = rules.claim_props({"state": "scheduled", "due": NOW}, 3)
+    assert fresh == {"state": "firing", "epoch": 3, "tries": 1}
+    again = rules.claim_props({"state": "firing", "due": NOW, **fresh}, 4)
+    assert again == {"state": "firing", "epoch": 4, "tries": 2, "flag": True}
+    assert "flag" not in rules.claim_props({"state": "retrying", "flag": True, "tries": 2}, 5), "a merge keeps what is there"
+
+
+waits = st.none() | st.floats(0, 604_800)
+chances = st.floats(0, 1, exclude_max=True)
+pauses = st.integers(1, 10**8)
+
+
+@given(st.integers(1, 100), chances, waits, pauses, pauses)
+def test_back_off_is_within_its_bounds(tries: int, chance: float, after: float | None, first: int, longest: int) -> None:
+    policy = RetryPolicy(first=first, longest=longest)
+    wait = rules.back_off(policy, tries, chance, after)
+    asked = 0 if after is None else round(after * 1000)
+    assert max(1, asked) <= wait <= max(1, asked, min(longest, first * 2 ** (tries - 1)))
+
+
+def test_back_off_doubles_to_its_ceiling_and_jitters_over_all_of_it() -> None:
+    ceilings = [rules.back_off(POLICY, tries, 1.0, None) for tries in range(1, 15)]
+    assert ceilings[:4] == [5_000, 10_000, 20_000, 40_000] and ceilings[-1] == 3_600_000
+    assert rules.back_off(POLICY, 3, 0.0, None) == 1 and rules.back_off(POLICY, 3, 0.5, None) == 10_000
+    assert rules.back_off(POLICY, 1, 0.5, 60) == 60_000 and rules.back_off(POLICY, 1, 0.5, 1) == 2_500
+    assert rules.back_off(POLICY, 10_000, 1.0, None) == POLICY.longest
+
+
+@given(st.integers(1, 200), chances, st.booleans(), waits)
+def test_failure_is_tried_again_only_while_attempts_and_time_last(tries: int, chance: float, final: bool, after: float | None) -> None:
+    again = rules.after_failure(POLICY, NOW - 1_000, tries, NOW, chance, final=final, retry_after=after)
+    if again is None:
+        assert final or tries >= POLICY.attempts or (after or 0) * 1000 > POLICY.within - 2_000
+    else:
+        assert not final and tries < POLICY.attempts and NOW < again <= NOW - 1_000 + POLICY.within
+
+
+@pytest.mark.parametrize(
+    ("props", "answer"),
+    [
+        ({"state": "scheduled"}, "yes"),
+        ({"state": "retrying"}, "yes"),
+        ({"state": "scheduled", "flag": True}, "already-firing"),
+        ({"state": "retrying", "flag": True}, "already-firing"),
+        ({"state": "firing"}, "already-firing"),
+        ({"state": "firing", "flag": True}, "already-firing"),
+        ({"state": "moving"}, "moving"),
+        ({"state": "moved"}, "moved"),
+        *(({"state": state}, "already-final") for state in ("delivered", "dead", "cancelled", "lapsed")),
+        *(({"state": state, "flag": True}, "already-final") for state in ("delivered", "dead", "lapsed")),
+    ],
+)
+def test_what_may_be_changed(props: Any, answer: str) -> None:
+    assert rules.may_change(props) == answer
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "may"),
+    [("open", 0, True), ("resting", 0, True), ("done", 10**9, False), ("owned", 44_999, False), ("owned", 45_000, True)],
+)
+def test_shard_may_be_taken_when_nobody_can_still_start_a_delivery_of_it(state: GateState, age: int, may: bool) -> None:
+    assert rules.may_take(Gate(state, "someone"), age) is may
+
+
+def test_silence_that_lets_others_in_outlasts_the_validity_of_a_beat() -> None:
+    drift = 0.01
+    silent, valid, beat = rules.OWNER_SILENT / 1000, rules.OWNER_MAY_START, rules.BEAT_EVERY
+    assert silent > valid * (1 + drift) / (1 - drift) + 1
+    assert valid > 2 * beat
+
+
+@given(st.sampled_from(["pending", "resting", "sent"]), st.integers(NOW - 10**7, NOW + 10**7), st.just(0) | st.integers(NOW - 10**5, NOW))
+def test_sweep_sends_once_and_then_looks_after_the_owner_now_and_then(state: str, wake: int, resent: int) -> None:
+    todo = rules.nudge(state, wake, resent, NOW)
+    if wake > NOW + rules.DISPATCH_AHEAD:
+        assert todo.do == "nothing"
+    elif state != "sent":
+        assert (todo.do, todo.at) == ("send", wake - rules.WAKE_EARLY)
+    else:
+        quiet = min(NOW - wake, NOW - resent)
+        assert todo.do == ("inspect" if quiet >= rules.OWNER_SILENT else "nothing")
+
+
+@given(st.integers(-(10**14), NOW + 10**11))
+def test_shard_opens_at_its_minute_or_at_the_events_own_time_when_that_has_begun(due: int) -> None:
+    wake = rules.opens_at(due, NOW + 17_500)
+    assert wake <= max(due, NOW + 17_500)
+    assert wake >= NOW + 17_500 or wake == due
+    if due - due % 60_000 > NOW + 17_500:
+        assert wake == due - due % 60_000
+
+
+def test_shard_of_the_running_minute_opens_at_the_events_own_time() -> None:
+    assert rules.opens_at(NOW + 30_000, NOW + 10_000) == NOW + 30_000
+    assert rules.opens_at(NOW - 5, NOW + 10_000) == NOW + 10_000
+    assert rules.opens_at(NOW + 60_001, NOW + 10_000) == NOW + 60_000
+
+
+@given(st.lists(st.sampled_from(STATES)))
+def test_tally_is_complete(states: list[str]) -> None:
+    counts, found = rules.tally(states), Counter(states)
+    final = counts.delivered + counts.dead + counts.lapsed + counts.cancelled + counts.moved
+    assert counts.accepted == len(states) == final + counts.open
+    assert counts.open == found["scheduled"] + found["retrying"] + found["firing"]
+    assert counts.retrying == found["retrying"]
+    assert rules.tally([]) == Counts()
+
+
+@given(st.integers(NOW - 10**6, NOW), st.integers(0, 10**6))
+def test_event_lapses_after_its_time_and_not_at_it(due: int, expires: int) -> None:
+    props = {"due": due, "expires": expires}
+    assert rules.lapsed(props, NOW) == (due + expires < NOW)
+    assert not rules.lapsed(props, due + expires) and rules.lapsed(props, due + expires + 1)
+    assert not rules.lapsed({"due": due}, NOW) and not rules.lapsed({"due": due, "expires": rules.NEVER}, NOW)
+
+
+def test_wake_up_is_that_of_the_earliest_open_event() -> None:
+    found = [
+        {"state": "delivered", "due": 1},
+        {"state": "retrying", "due": 2, "next": 50},
+        {"state": "scheduled", "due": 60},
+        {"state": "firing", "due": 70},
+    ]
+    assert rules.wake_of(found) == 50
+    assert rules.wake_of(found[:1]) is None

@@ -1,0 +1,261 @@
+"""Sweeps and timers: dispatch, repair, retention, and what a tick leaves behind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from shared.channels.ports import Verdict
+from shared.clock import Millis, SettableClock
+from shared.health.service import PK_TICKS
+from shared.scheduler.keys import index_key, index_partition, shard_key
+from shared.storage.memory import MemoryTables
+from shared.storage.names import EVENTS, IDS, LEDGER, QUEUE_SHARDS, SHARDS, SWEEPS
+from shared.storage.ports import Insert, Merge
+from shared.timers import SweepFailed, Timers
+
+from .harness import START, World
+
+DAY = 86_400.0
+HOUR = 3_600_000
+
+
+async def dispatch(world: World) -> Counter[str]:
+    return await world.app.scheduler.sweeps.dispatch(world.now)
+
+
+async def retain(world: World) -> Counter[str]:
+    return await world.app.scheduler.sweeps.retain(["demo"], world.now)
+
+
+# ---- dispatch and repair
+
+
+async def test_sweep_sends_what_is_due_within_two_minutes_and_leaves_the_rest(world: World) -> None:
+    await world.demo.create(delay="PT1H")
+    assert (await dispatch(world))["sent"] == 0
+    await world.clock.advance(3600 - 119)
+    assert (await dispatch(world))["sent"] == 1
+    [sent] = world.queues._queues[QUEUE_SHARDS].messages.values()
+    assert START + HOUR - 6_000 <= sent.visible <= START + HOUR - 4_000
+    assert (await dispatch(world))["sent"] == 0, "a timer that fires twice does no harm"
+
+
+async def test_sweep_costs_the_same_whatever_waits_far_ahead(world: World) -> None:
+    async def cost() -> dict[str, int]:
+        before = Counter(world.tables.transactions)
+        await dispatch(world)
+        return dict(Counter(world.tables.transactions) - before)
+
+    few = await cost()
+    for minute in range(120):
+        await world.demo.create(due=f"2027-01-16T{minute // 60:02}:{minute % 60:02}:00Z")
+    assert await cost() == few
+
+
+async def test_shard_past_its_time_that_nobody_serves_is_sent_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    await world.demo.create(delay="PT1S")
+    await world.queues.receive(QUEUE_SHARDS)
+    await world.clock.advance(30)
+    assert (await dispatch(world))["resent"] == 0
+    await world.clock.advance(30)
+    found = await dispatch(world)
+    assert (found["resent"], found["overdue"]) == (1, 1)
+    assert "had no owner" in caplog.text
+
+
+async def test_shard_whose_owner_is_alive_is_left_alone(world: World) -> None:
+    world.receiver.takes = 100.0
+    await world.demo.create(delay="PT1S")
+    await world.run(80)
+    assert (await dispatch(world))["resent"] == 0
+    assert world.app.scheduler.counters["shards_taken"] == 1
+
+
+async def test_shard_that_was_filed_and_never_filled_is_finished_and_leaves_no_trace(world: World) -> None:
+    shard = shard_key("demo", "0123456789abcdef")
+    props = {"state": "pending", "wake": START, "bucket": "202701150800", "tenant": "demo"}
+    await world.tables.write(SHARDS, index_partition(shard), (Insert(index_key(shard, START), props),))
+    await world.run(20)
+    assert world.rows(SHARDS) == []
+    assert [row.props["accepted"] for row in world.rows(LEDGER)] == [0], "so that retention finds its gate"
+
+
+# ---- retention
+
+
+async def finished(world: World, **event: Any) -> dict[str, Any]:
+    made = await world.demo.create(**({"delay": "PT1S"} | event))
+    await world.run(5)
+    return made
+
+
+async def test_finished_shard_is_kept_for_seven_days_and_then_gone_with_its_id(world: World) -> None:
+    made = await finished(world, id="mine")
+    assert await retain(world) == {}
+    await world.clock.advance(7 * DAY - 60)
+    assert await retain(world) == {} and (await world.demo.event("mine"))["state"] == "delivered"
+    await world.clock.advance(120)
+    assert await retain(world) == {"removed": 1}
+    assert [world.rows(table) for table in (EVENTS, LEDGER, IDS, SHARDS)] == [[], [], [], []]
+    assert (await world.demo.get(f"/api/v1/events/{made['id']}")).status == 404
+    assert (await world.demo.create(id="mine", payload="another"))["state"] == "scheduled"
+
+
+async def test_dead_letters_are_kept_for_thirty_days(world: World) -> None:
+    world.receiver.otherwise = Verdict("final", 410, "answered 410")
+    await finished(world)
+    await world.clock.advance(29 * DAY)
+    assert await retain(world) == {} and len(await world.demo.all("/api/v1/dead-letters")) == 1
+    await world.clock.advance(2 * DAY)
+    assert await retain(world) == {"removed": 1} and await world.demo.all("/api/v1/dead-letters") == []
+
+
+async def test_shard_an_event_has_moved_from_is_kept_while_the_event_lives(world: World) -> None:
+    made = await world.demo.create(delay="PT1S")
+    assert (await world.demo.patch(f"/api/v1/events/{made['id']}", {"delay": "P20D"})).status == 200
+    await world.run(5)
+    for _ in range(4):
+        await world.clock.advance(3 * DAY)
+        await retain(world)
+        assert (await world.demo.event(made["id"]))["state"] == "scheduled"
+    kept = [row for row in world.rows(LEDGER)]
+    assert len(kept) == 1 and kept[0].props["keep"] > world.now
+    await world.clock.advance(9 * DAY)
+    await world.run(20)
+    assert (await world.demo.event(made["id"]))["state"] == "delivered"
+    for _ in range(12):
+        await world.clock.advance(DAY)
+        await retain(world)
+    assert world.rows(EVENTS) == [] and world.rows(LEDGER) == []
+
+
+async def test_id_that_names_another_place_by_now_is_left_alone(world: World) -> None:
+    await finished(world, id="mine")
+    [row] = world.rows(IDS)
+    await world.tables.write(IDS, row.pk, (Merge(row.rk, {"at": "00-0000000000000000-demo/e000"}, row.etag),))
+    await world.clock.advance(8 * DAY)
+    assert await retain(world) == {"removed": 1}
+    assert len(world.rows(IDS)) == 1
+
+
+async def test_removal_that_is_cut_short_is_carried_on_by_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await finished(world, id="mine")
+    await world.clock.advance(8 * DAY)
+    write, left = world.tables.write, [0]
+    for allowed in range(10):
+        left[0] = allowed
+
+        async def dies(table: str, pk: str, ops: Any) -> Any:
+            if not left[0]:
+                raise RuntimeError("the process is gone")
+            left[0] -= 1
+            return await write(table, pk, ops)
+
+        monkeypatch.setattr(world.tables, "write", dies)
+        try:
+            await retain(world)
+        except RuntimeError:
+            assert len(world.rows(LEDGER)) == 1, "what is left can still be found"
+            continue
+        break
+    assert [world.rows(table) for table in (EVENTS, LEDGER, IDS)] == [[], [], []]
+
+
+async def test_large_shard_is_removed_whole(world: World) -> None:
+    answer = await world.demo.post("/api/v1/events/batch", [{"delay": "PT1S", "payload": 1}] * 350)
+    assert answer.json()["accepted"] == 350
+    await world.run(10)
+    assert len(world.receiver.received) == 350
+    await world.clock.advance(8 * DAY)
+    await retain(world)
+    assert world.rows(EVENTS) == [] and world.rows(LEDGER) == []
+
+
+async def test_timer_of_retention_goes_through_every_tenant(world: World) -> None:
+    client = await world.tenant("acme")
+    for each in (world.demo, client):
+        await each.create(delay="PT1S")
+    await world.run(5)
+    await world.clock.advance(8 * DAY)
+    assert await world.app.timers.run_once("retention_scan") == {"retention": {"removed": 2}}
+
+
+# ---- timers
+
+
+async def timers(**jobs: Any) -> tuple[Timers, MemoryTables, SettableClock]:
+    clock = SettableClock(START)
+    tables = MemoryTables(clock)
+    await tables.ensure((SWEEPS,))
+    return Timers(tables, clock, {"scan": list(jobs.items())}), tables, clock
+
+
+async def counted(now: Millis) -> Counter[str]:
+    return Counter(seen=now)
+
+
+async def fails(now: Millis) -> Counter[str]:
+    raise RuntimeError("broken")
+
+
+async def test_failing_job_does_not_stop_the_next_and_is_named_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    ran: list[Millis] = []
+
+    async def after(now: Millis) -> Counter[str]:
+        ran.append(now)
+        return Counter()
+
+    running, tables, _ = await timers(first=counted, second=fails, third=after)
+    with pytest.raises(SweepFailed, match="scan: second failed"):
+        await running.run_once("scan")
+    assert ran == [START] and "Job second of scan failed" in caplog.text
+    row = await tables.get(SWEEPS, PK_TICKS, "scan")
+    assert row is not None and row.props == {"at": START, "failed": 1}
+
+
+async def test_tick_leaves_its_time_and_answers_the_counts_of_each_job() -> None:
+    running, tables, clock = await timers(first=counted)
+    assert await running.run_once("scan") == {"first": {"seen": START}}
+    await clock.advance(15)
+    await running.run_once("scan")
+    row = await tables.get(SWEEPS, PK_TICKS, "scan")
+    assert row is not None and row.props == {"at": START + 15_000, "failed": 0}
+
+
+async def test_readiness_tells_of_the_timers_ticks(world: World) -> None:
+    await world.app.timers.run_once("scheduler_scan")
+    await world.clock.advance(20)
+    ready = (await world.nobody.get("/api/readyz")).json()
+    assert ready["timers"]["scheduler_scan"] == {"age_s": 20.0, "late": False}
+
+
+# ---- figures
+
+
+async def test_figures_are_those_of_gates_and_of_the_last_days_ledger(world: World) -> None:
+    await finished(world)
+    await finished(world)
+    stats = world.app.scheduler.stats
+    await world.demo.create()
+    found = await stats.of("demo", world.now)
+    assert (found["open"], found["delivered"], found["overdue"], found["late_ms"]) == (1, 2, 0, {"p50": 1, "p99": 1, "max": 0})
+    assert found["channels"] == {"default": {"delivered": 2, "late_ms": {"p50": 1, "p99": 1, "max": 0}}}
+    await world.clock.advance(2 * DAY)
+    found = await stats.of("demo", world.now)
+    assert (found["open"], found["delivered"], found["overdue"], found["channels"]) == (1, 0, 1, {})
+    assert (await stats.of("nobody", world.now))["open"] == 0
+
+
+async def test_count_of_open_events_is_taken_anew_after_five_seconds(world: World) -> None:
+    stats = world.app.scheduler.stats
+    await world.demo.create()
+    assert await stats.open_events("demo") == 1
+    await world.demo.create()
+    assert await stats.open_events("demo") == 1
+    stats.admitted("demo", 5)
+    assert await stats.open_events("demo") == 6
+    await world.clock.advance(5)
+    assert await stats.open_events("demo") == 2
