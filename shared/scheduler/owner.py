@@ -95,7 +95,7 @@ class Owner:
             if not await self._step(outcomes, claims):
                 return False
             rows, epoch = self._session.rows, self._session.epoch
-            left = any(rules.needs_claim(rows[rk].props, epoch) for rk in claims)
+            left = any(rk in rows and rules.needs_claim(rows[rk].props, epoch) for rk in claims)
             if len(outcomes) + len(claims) < owning.MAX_CHANGES and not left and self._running:
                 await self._pause(todo)
             return True

@@ -43,7 +43,7 @@ def main() -> int:
             report = hunt(mutant)
             failed += report.violation is None
             caught = (report.violation or "NOT CAUGHT").partition(":")[0]
-            table.add_row(mutant.name, mutant.play, caught, str(len(report.trace)), f"{report.states:,}")
+            table.add_row(mutant.name, mutant.play, caught, str(report.steps), f"{report.states:,}")
             if asked.trace:
                 console.print(f"[b]{mutant.name}[/b]\n{report}", highlight=False)
         console.print(table)

@@ -35,6 +35,10 @@ class Model[S](Protocol):
         """Raises Violation when a property fails in this state."""
 
 
+FROM_HERE = "(from here without faults"
+"""How the label begins that parts the way to a state from what was tried from there."""
+
+
 @dataclass(slots=True)
 class Report:
     """What a run found."""
@@ -46,12 +50,17 @@ class Report:
     trace: list[str] = field(default_factory=list)
     """Labels from the initial state to the violation, the violating step last."""
 
+    @property
+    def steps(self) -> int:
+        """Steps to the violation, or to the state from which there is no way to an end; what was tried from there does not count."""
+        return next((number for number, label in enumerate(self.trace) if label.startswith(FROM_HERE)), len(self.trace))
+
     def __str__(self) -> str:
         head = f"{self.states:,} states, depth {self.depth}, {self.seconds:.1f} s"
         if self.violation is None:
             return f"{head}: holds"
         steps = "\n".join(f"  {number:3d}. {label}" for number, label in enumerate(self.trace, 1))
-        return f"{head}: VIOLATED after {len(self.trace)} steps: {self.violation}\n{steps}"
+        return f"{head}: VIOLATED after {self.steps} steps: {self.violation}\n{steps}"
 
 
 def explore[S](model: Model[S], *, limit: int = 5_000_000, progress: Callable[[Report], None] | None = None) -> Report:

@@ -17,7 +17,7 @@ from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
 from shared.scheduler.protocol.effects import LOST, Get, Write
 from shared.scheduler.protocol.gate import Held, parse_gate
 from shared.storage.names import EVENTS, LEDGER, SHARDS
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Upsert
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Upsert
 
 from .checker import Report, explore
 from .plays import PLAYS
@@ -197,23 +197,25 @@ def no_sealing() -> list[Patch]:
 
 
 def delete_then_insert() -> list[Patch]:
-    plain_load = owning.load
+    def move(address: Address, due: int, change: Any, nonce: str, match: Any = None) -> Any:
+        asked = False
+        while True:
+            row = yield Get(EVENTS, address.shard, address.row)
+            if row is None and not asked:
+                return "missing"
+            if row is None:
+                break
+            if changing.may_change(row.props) != "yes":
+                return "already-firing"
+            asked = True
+            if isinstance((yield Write(EVENTS, address.shard, (Delete(row.rk, row.etag),))), Applied):
+                break
+        copy = {"id": "x", "state": "scheduled", "due": due}
+        target = yield from changing.place(address.shard, f"move:{address.row}", {address.row: copy}, due)
+        yield from changing.file_shard(target[address.row].shard, due, sent=False)
+        return changing.Done((yield Get(EVENTS, *target[address.row])))
 
-    def finish_move(shard: str, row: Any) -> Any:
-        due = int(row.props["target_due"])
-        while not isinstance((yield Write(EVENTS, shard, (Delete(row.rk, row.etag),))), Applied | Refused):
-            pass
-        target = yield from changing.place(shard, f"move:{row.rk}", {row.rk: changing.copied(row.props, due)}, due)
-        yield from changing.file_shard(target[row.rk].shard, due, sent=False)
-        return owning.changed(row, {"state": "moved", "target": target[row.rk].text}, row.etag)
-
-    def load(session: owning.Session) -> Any:
-        mine = yield from plain_load(session)
-        # Consistently so: the row is gone, and the owner knows.
-        session.rows = {rk: row for rk, row in session.rows.items() if row.props["state"] != "moved"}
-        return mine
-
-    return [(changing, "finish_move", finish_move), (owning, "finish_move", finish_move), (owning, "load", load)]
+    return [(changing, "move", move)]
 
 
 def moving_cancelled_in_place() -> list[Patch]:

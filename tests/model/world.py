@@ -18,7 +18,7 @@ from shared.scheduler.protocol.gate import COUNTS
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Replace, Row, Upsert
 
-from .checker import Violation
+from .checker import FROM_HERE, Violation
 from .machine import Machines, freeze
 
 type Cell = tuple[str, str, str]
@@ -420,7 +420,7 @@ class World:
                     break
                 idle_rounds += 1
                 if idle_rounds > 12:
-                    raise Violation(f"P1: no way to an end: {summary(state)}", ["(from here without faults, in vain)", *labels[:16], "..."])
+                    raise Violation(f"P1: no way to an end: {summary(state)}", [f"{FROM_HERE}, in vain)", *labels[:16], "..."])
                 if asking := self._asking(state):
                     later = state._replace(now=state.now + 100_000, budget=Budget(owners=1, sweeps=0))
                     state = self._receive(later, asking[idle_rounds % len(asking)])._replace(budget=Budget(owners=0, sweeps=0))
@@ -432,7 +432,7 @@ class World:
             try:
                 state = steps[0][1]()
             except Violation as found:
-                raise Violation(str(found), ["(from here without faults)", *labels]) from found
+                raise Violation(str(found), [f"{FROM_HERE})", *labels]) from found
         self._good.update(path)
 
     def _settled(self, state: State) -> bool:

@@ -114,6 +114,8 @@ class World:
         self.oracle = Oracle(self)
         self.receiver = Receiver(self)
         self.host = Host(self)
+        self.owners: dict[str, str] = {}
+        """Names in gates, and the instances that chose them."""
         self._effects = 0
         self._crashes_left = self.profile.crashes
         self._travelling = 0
@@ -162,9 +164,8 @@ class World:
     def long_wait(self) -> float:
         """Seconds of a slow answer, or a pause."""
         chance = self.random.random()
-        if chance < 0.5:
-            return self.random.uniform(0.5, 5.0)
-        return self.random.uniform(5.0, 30.0) if chance < 0.75 else self.random.uniform(30.0, 75.0)
+        least, most = (0.5, 5.0) if chance < 0.4 else (5.0, 30.0) if chance < 0.6 else (45.0, 120.0)
+        return self.random.uniform(least, most)
 
     async def timeout(self, instance: Instance) -> None:
         """The time until a caller gives an answer up."""

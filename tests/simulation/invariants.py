@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from shared.scheduler.keys import GATE, index_shard, shard_tenant
 from shared.storage.names import EVENTS, LEDGER, SHARDS
-from shared.storage.ports import Delete, Merge, Op
+from shared.storage.ports import Delete, Insert, Merge, Op
 
 if TYPE_CHECKING:
     from .history import World
+    from .instance import Instance
 
 
 def still_filed(world: World, pk: str, ops: Sequence[Op]) -> None:
@@ -28,10 +29,27 @@ def still_filed(world: World, pk: str, ops: Sequence[Op]) -> None:
             world.fail(f"{shard} left the index before it was in the ledger")
 
 
-def taken_over(world: World, pk: str, ops: Sequence[Op]) -> bool:
-    """Whether the write would take the shard from an owner."""
+def takes_over(world: World, instance: Instance, pk: str, ops: Sequence[Op]) -> bool:
+    """Whether the write, if it is applied, takes the shard from another owner. Remembers whose the owner's name is."""
     first = ops[0]
-    if not isinstance(first, Merge) or first.rk != GATE or first.props["state"] != "owned":
+    if not isinstance(first, Insert | Merge) or first.rk != GATE or first.props["state"] != "owned":
         return False
-    gate = world.tables._tables[EVENTS][pk].rows[GATE].props
-    return gate["state"] == "owned" and gate["holder"] != first.props["holder"]
+    holder = str(first.props["holder"])
+    world.owners[holder] = instance.name
+    partition = world.tables._tables[EVENTS].get(pk)
+    gate = partition.rows[GATE].props if partition is not None and GATE in partition.rows else {}
+    return gate.get("state") == "owned" and gate["holder"] != holder
+
+
+def only_owners_start(world: World, instance: Instance, event_id: str, tenant: str) -> None:
+    """When a delivery starts, the event is claimed in the store, and its shard is this instance's: V < T, and nothing lies between
+    the look at the last beat and the start."""
+    for shard, partition in world.tables._tables[EVENTS].items():
+        if shard_tenant(shard) != tenant or GATE not in partition.rows:
+            continue
+        gate = partition.rows[GATE].props
+        if gate["state"] == "owned" and world.owners.get(str(gate["holder"])) == instance.name:
+            for row in partition.rows.values():
+                if row.props.get("id") == event_id and row.props["state"] == "firing" and row.props["epoch"] == gate["epoch"]:
+                    return
+    world.fail(f"{instance.name} starts a delivery of {event_id}, whose shard or claim it does not have")

@@ -14,6 +14,8 @@ import orjson
 from shared.channels.ports import Delivery
 from shared.clock import Millis
 
+from .invariants import only_owners_start
+
 if TYPE_CHECKING:
     from .history import World
     from .instance import Instance
@@ -202,6 +204,7 @@ class Oracle:
         world.counts["deliveries"] += 1
         if not instance.alive:
             fail(f"{story}: delivered by a dead instance")
+        only_owners_start(world, instance, delivery.id, story.tenant)
         if story.cancelled:
             fail(f"{story}: its delivery starts after its cancel was acknowledged")
         if instance.clock.now() < delivery.due or delivery.fired < delivery.due:

@@ -138,6 +138,11 @@ async def started_at_once(self: owner.Owner, row: Any) -> None:
         self._stir.set()
 
 
+async def always_valid(self: owner.Owner) -> bool:
+    """An owner that starts deliveries however long ago its last beat was."""
+    return not self.lost
+
+
 def owners_never_silent(gate: Any, age: int) -> bool:
     """A takeover that never comes: dead owners keep their shards."""
     return gate.state in ("open", "resting")
@@ -166,6 +171,7 @@ PLANTED: dict[str, list[tuple[Place, Callable[..., Any]]]] = {
     "a rest is refiled in two steps": [((owning, "refile"), refiled_in_two_steps)],
     "the index row goes before the ledger": [((owning, "close"), index_before_ledger)],
     "deliveries do not wait": [((owner.Owner, "_deliver"), started_at_once)],
+    "owners start without a beat": [((owner.Owner, "_may_start"), always_valid)],
     "dead owners keep their shards": [((rules, "may_take"), owners_never_silent), ((dispatch, "may_take"), owners_never_silent)],
     "counts are added up": [((owning, "counted"), counts_added)],
 }

@@ -9,7 +9,7 @@ from typing import Literal
 type Effect = Literal["read", "write", "send", "deliver"]
 
 FAULTS: dict[Effect, dict[str, int]] = {
-    "read": {"unavailable": 5, "slow": 3, "crash": 2, "pause": 1},
+    "read": {"unavailable": 5, "slow": 3, "crash": 2, "pause": 2},
     "write": {
         "unavailable": 4,
         "lost-never": 3,
@@ -18,8 +18,8 @@ FAULTS: dict[Effect, dict[str, int]] = {
         "crash": 3,
         "crash-applied": 4,
         "crash-delayed": 2,
-        "slow": 3,
-        "pause": 1,
+        "slow": 4,
+        "pause": 3,
     },
     "deliver": {"crash": 2, "crash-applied": 5, "pause": 2},
     "send": {"unavailable": 3, "lost-never": 3, "lost-applied": 2, "lost-delayed": 2, "doubled": 4, "crash": 3, "crash-applied": 2},

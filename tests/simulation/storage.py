@@ -10,7 +10,7 @@ from shared.errors import OutcomeUnknown, Unavailable
 from shared.storage.names import EVENTS, SHARDS
 from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Refused, Row, Where
 
-from .invariants import still_filed, taken_over
+from .invariants import still_filed, takes_over
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -72,7 +72,7 @@ class SimTables:
         return answer
 
     def _apply(self, what: str, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
-        before = taken_over(self._world, pk, ops) if table == EVENTS else False
+        before = takes_over(self._world, self._instance, pk, ops) if table == EVENTS else False
         answer = at_once(self._inner.write(table, pk, ops))
         if before and isinstance(answer, Applied):
             self._world.counts["takeovers"] += 1

@@ -140,6 +140,8 @@ def plan(session: Session, outcomes: Mapping[str, rules.Outcome], claims: Iterab
     """The row changes that are still to be made, given the rows as last confirmed."""
     changes: dict[str, Props] = {}
     for rk, outcome in outcomes.items():
+        if rk not in session.rows:
+            continue  # a row that is gone needs nothing
         props = session.rows[rk].props
         # A settlement applies to what this owner had claimed; a lapse to what nobody has.
         if (props["state"] == "firing" and props.get("epoch") == session.epoch) or (
@@ -147,6 +149,8 @@ def plan(session: Session, outcomes: Mapping[str, rules.Outcome], claims: Iterab
         ):
             changes[rk] = {"state": outcome.state, **outcome.props}
     for rk in claims:
+        if rk not in session.rows:
+            continue
         props = session.rows[rk].props
         if rk not in changes and rules.needs_claim(props, session.epoch):
             changes[rk] = rules.claim_props(props, session.epoch)

@@ -138,7 +138,9 @@ async def refused(client: Client, body: Any, status: int, headers: dict[str, str
         (b'{"delay":"PT1H","payload":1}', None, "invalid-content"),
         (b"null", None, "invalid-content"),
         (b'[{"delay":"PT1H","payload":1}', None, "malformed-json"),
-        (b'[{"delay":"PT1H","payload":NaN}]', None, "malformed-json"),
+        (b'[{"delay":"PT1H","payload":1},]', None, "malformed-json"),
+        (b'[{"delay":"PT1H","payload":1}{"delay":"PT1H","payload":1}]', None, "malformed-json"),
+        (b'[{"delay":"PT1H","payload":1}] 1', None, "malformed-json"),
         (b'[{"delay":"PT1H","payload":"\xff"}]', None, "malformed-json"),
         (b'{"delay":"PT1H","payload":1}\n{"delay":"PT1H","payload":1}', None, "malformed-json"),
         (b"", LINES, "empty-body"),
@@ -148,9 +150,19 @@ async def test_batch_that_is_none_is_422_and_stores_nothing(world: World, body: 
     assert await refused(world.demo, body, 422, headers) == (code, [""])
 
 
-async def test_batch_nested_too_deep_says_which_event(world: World) -> None:
-    raw = b'[{"delay":"PT1H","payload":1},{"delay":"PT1H","payload":' + b"[" * 70 + b"]" * 70 + b"}]"
-    assert await refused(world.demo, raw, 422) == ("invalid-content", ["/1"])
+async def test_events_of_an_array_are_judged_each_for_itself(world: World) -> None:
+    good, start = b'{"delay":"PT1H","payload":1}', b'{"delay":"PT1H","payload":'
+    raw = b"[" + b",".join([good, start + b"[" * 70 + b"]" * 70 + b"}", start + b"NaN}", b"null", good]) + b"]"
+    answer = await world.demo.post(BATCH, raw)
+    assert statuses(answer) == [201, 422, 422, 422, 201]
+    pointers = [line["problem"]["errors"][0]["pointer"] for line in answer.json()["results"][1:4]]
+    assert pointers == ["/payload", "", ""]
+
+
+async def test_array_nested_beyond_all_bounds_is_422(world: World) -> None:
+    for raw in (b"[" * 100_000, b"[" + b"[" * 100_000 + b"]" * 100_000 + b"]"):
+        code, pointers = await refused(world.demo, raw, 422)
+        assert code in ("invalid-content", "malformed-json") and pointers[0] in ("", "/0")
 
 
 async def test_batch_of_another_media_type_is_415(world: World) -> None:
