@@ -46,6 +46,7 @@ class Settings(BaseSettings):
     shard_bytes: int = Field(8 * 1024 * 1024, ge=64 * 1024, description="Most bytes in a shard.")
     fire_bytes: int = Field(64 * 1024 * 1024, ge=1024 * 1024, description="Bytes of loaded shards in flight per process.")
     deliver_concurrency: int = Field(256, ge=1, description="Deliveries in flight per process.")
+    tenant_concurrency: int = Field(128, ge=1, description="Deliveries in flight per process and tenant.")
     target_concurrency: int = Field(64, ge=1, description="Deliveries in flight per process and channel.")
 
     @property

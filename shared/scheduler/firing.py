@@ -84,7 +84,8 @@ class Firing:
         self._budget = Budget(settings.fire_bytes)
         self._all = asyncio.Semaphore(settings.deliver_concurrency)
         self._per_target = settings.target_concurrency
-        self._targets: dict[tuple[str, str], asyncio.Semaphore] = {}
+        self._per_tenant = settings.tenant_concurrency
+        self._bounds: dict[tuple[str, str], asyncio.Semaphore] = {}
         self.leaving = False
         """Set when the process is about to end: owners start nothing new and let go."""
 
@@ -136,11 +137,17 @@ class Firing:
     @asynccontextmanager
     async def _slot(self, target: Target) -> AsyncIterator[None]:
         """Bounded concurrency: first the target's own bound, so that a slow one does not hold the process's slots while it queues."""
-        semaphore = self._targets.get((target.tenant, target.name))
-        if semaphore is None:
-            semaphore = self._targets[target.tenant, target.name] = asyncio.Semaphore(self._per_target)
-        async with semaphore, self._all:
+        channel = self._bound((target.tenant, target.name), self._per_target)
+        tenant = self._bound((target.tenant, ""), self._per_tenant)
+        async with channel, tenant, self._all:
             yield
+
+    def _bound(self, key: tuple[str, str], limit: int) -> asyncio.Semaphore:
+        """The semaphore of a channel, or of a tenant (name '')."""
+        found = self._bounds.get(key)
+        if found is None:
+            found = self._bounds[key] = asyncio.Semaphore(limit)
+        return found
 
     async def _send(self, target: Target, delivery: Delivery) -> Verdict:
         verdict = await self._senders[target.spec.type].send(target, delivery)

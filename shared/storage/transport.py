@@ -83,7 +83,8 @@ class Transport:
             policy = self._policy
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=policy.connections, keepalive_timeout=policy.idle),
-                timeout=aiohttp.ClientTimeout(total=policy.request, sock_connect=policy.connect),
+                # Waiting for a pooled connection ends before the whole request does: then it is certain that nothing was sent.
+                timeout=aiohttp.ClientTimeout(total=policy.request, connect=policy.request * 0.8, sock_connect=policy.connect),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=_SKIP,
                 auto_decompress=False,

@@ -176,6 +176,9 @@ PLANTED: dict[str, list[tuple[Place, Callable[..., Any]]]] = {
     "counts are added up": [((owning, "counted"), counts_added)],
 }
 
+STYLES = {"owners start without a beat": "frozen"}
+"""Bugs that show in one kind of trouble, and hardly elsewhere."""
+
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:

@@ -34,7 +34,7 @@ crash-delayed   it dies, and the request arrives later          doubled         
 slow            request or answer travels long                  pause           the whole instance stands still
 """
 
-STYLES = {"none": 6, "single": 30, "light": 24, "mixed": 22, "crashes": 8, "lost": 6, "rough": 4}
+STYLES = {"none": 6, "single": 30, "light": 24, "mixed": 22, "crashes": 8, "lost": 6, "frozen": 8, "rough": 4}
 
 
 @dataclass(slots=True)
@@ -132,6 +132,8 @@ def draw(random: Random, style: str | None = None) -> Profile:
         case "lost":
             profile.rate = 0.1
             profile.only = ("lost-never", "lost-applied", "lost-delayed", "doubled")
+        case "frozen":
+            profile.rate, profile.only, profile.timer_silent = 0.04, ("pause", "slow"), 0.0
         case "rough":
             profile.rate = 0.08
     for effect, faults in FAULTS.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.history import simulate
-from tests.simulation.planted import PLANTED, planted
+from tests.simulation.planted import PLANTED, STYLES, planted
 from tests.simulation.test_simulation import CHUNK, play
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,9 @@ def test_promises_are_kept_whatever_goes_wrong(first: int) -> None:
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(bug: str) -> None:
     with planted(bug):
-        assert any(simulate(seed).violation is not None for seed in range(ENOUGH)), f"{ENOUGH} histories do not notice that {bug}"
+        assert any(simulate(seed, STYLES.get(bug)).violation is not None for seed in range(ENOUGH)), (
+            f"{ENOUGH} histories do not notice that {bug}"
+        )
 
 
 def test_a_history_depends_on_nothing_but_its_seed() -> None:
