@@ -55,7 +55,7 @@ async def measure(run: Run) -> list[Figure]:
     to_sdk = statistics.median(mine / other for mine, other in zip(ours, sdk, strict=True))
     note = (
         f"{rates['ours']:,.0f} against {rates['bare']:,.0f} rows/s, {WIDTH} in flight, {rounds} rounds of {count:,} in turns; batches of "
-        f"{BATCH:,} through Ingest.batch, {statistics.median(cpu):.0f} us CPU an event; bare: bodies made beforehand; table empty at each start"
+        f"{BATCH:,} through Ingest.batch, {statistics.median(cpu):.0f} us CPU an event; bare: ready-made bodies; an empty table each time"
     )
     details = {"ours": ours, "bare": bare, "sdk": sdk, "cpu_us": cpu}
     return [

@@ -219,12 +219,12 @@ def _plays() -> dict[str, Callable[[int], Play]]:
         ),
         "cancel": lambda level: play(
             "cancel",
-            Budget(lost=1, crash=level, suspect=1, fail=1, owners=2 + level),
+            Budget(lost=1, crash=level, suspect=1, fail=1, owners=2),
             {**WRITES_X, **CANCELS_X},
-            times=(DUE,) if not level else (0, DUE),
+            times=(DUE,),
         ),
         "owners": lambda level: play(
-            "owners", Budget(lost=1, crash=1, suspect=1, double=level, fail=level, owners=2 + level), WRITES_X, times=(DUE,)
+            "owners", Budget(lost=1, crash=1, suspect=1, fail=level, owners=2), WRITES_X, times=(DUE,)
         ),
         "two events": lambda level: play(
             "two events",

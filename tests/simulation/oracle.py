@@ -117,8 +117,8 @@ class Story:
     cancelled: bool = False
     redriven: list[float] = field(default_factory=list)
     """When acknowledged redrives were first asked for."""
-    redrive_asked: float | None = None
-    """Since when a redrive may be under way that nobody was told of: the next one may find its work done."""
+    redrives: list[float] = field(default_factory=list)
+    """When redrives began that are under way, or of which nobody knows: another one may find their work done."""
     seen: str | None = None
     """A final state, other than dead, that a client was shown."""
     ids: set[str] = field(default_factory=set)

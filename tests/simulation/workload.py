@@ -56,7 +56,13 @@ class Clients:
         self._world = world
 
     async def request(
-        self, name: str, act: Callable[[Instance], Awaitable[Any]], wishes: list[Wish], concerned: Sequence[Story] = ()
+        self,
+        name: str,
+        act: Callable[[Instance], Awaitable[Any]],
+        wishes: list[Wish],
+        concerned: Sequence[Story] = (),
+        *,
+        patient: bool = False,
     ) -> Answer:
         """One request to some instance, and its answer. Wishes are dropped when it was certainly refused."""
         world = self._world
@@ -80,7 +86,7 @@ class Clients:
 
         task = instance.spawn(run())
         task.add_done_callback(partial(self._ended, instance, name, wishes, answered))
-        if world.troubled and world.random.random() < world.profile.impatient:
+        if world.troubled and not patient and world.random.random() < world.profile.impatient:
             world.loop.call_later(PATIENCE, self._gave_up, answered)
         return await answered
 
@@ -266,29 +272,31 @@ class Clients:
 
     async def redrive(self, story: Story, event_id: str) -> Answer:
         """Bring a dead event back."""
-        if story.redrive_asked is None:
-            story.redrive_asked = self._world.loop.now
+        began = self._world.loop.now
+        story.redrives.append(began)
         wishes = [self.due_wish(story, None, None)]
         answer = await self.request(
             f"redrive {story.number}", lambda instance: call(instance, "events_redrive", story.tenant, event_id), wishes, [story]
         )
         if answer.kind == "ok":
-            story.redriven.append(story.redrive_asked if story.redrive_asked is not None else 0.0)
-            story.redrive_asked = None
+            story.redriven.append(min(story.redrives))
             story.told_at = self._world.loop.now
             self._world.counts["redriven"] += 1
+        if answer.kind not in UNKNOWN:
+            story.redrives.remove(began)
         return self._told(story, answer)
 
     async def redrive_all(self, tenant: str) -> Answer:
         """Bring all dead events back."""
         stories = [story for story in self._world.oracle.stories if story.tenant == tenant]
+        for story in stories:
+            story.redrives.append(self._world.loop.now)
         wishes = [self.due_wish(story, None, None) for story in stories]
         answer = await self.request(
             f"redrive all of {tenant}", lambda instance: call(instance, "dead_letters_redrive", tenant, body=b"{}"), wishes, stories
         )
         for story in stories:
             story.told_at = self._world.loop.now
-            story.redrive_asked = 0.0
         if answer.kind == "ok":
             self._world.counts["redriven in bulk"] += answer.reply.body["redriven"]
         return answer
@@ -296,7 +304,9 @@ class Clients:
     async def pause(self, tenant: str, paused: bool) -> Answer:
         """Pause or resume the tenant's channel."""
         self._world.oracle.punctual = False
-        return await self.request(f"pause {paused}", lambda instance: instance.app.directory.channels.pause(tenant, "default", paused), [])
+        return await self.request(
+            f"pause {paused}", lambda instance: instance.app.directory.channels.pause(tenant, "default", paused), [], patient=True
+        )
 
     def _told(self, story: Story, answer: Answer) -> Answer:
         if answer.kind == "problem":
