@@ -81,7 +81,8 @@ def main() -> int:
         print(report.as_json(figures, about))
     else:
         report.print_table(figures, about, Console(width=None if sys.stdout.isatty() else 200))
-    return 0 if all(figure.reached is not False for figure in figures) else 1
+    # A missed target is for people to judge, on their machine; only what could not be measured is an error.
+    return 1 if any(figure.note.startswith("failed:") for figure in figures) else 0
 
 
 if __name__ == "__main__":

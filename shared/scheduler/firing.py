@@ -14,6 +14,7 @@ from ..clock import Clock
 from ..errors import StorageError
 from ..ids import Ids
 from ..settings import Settings
+from ..storage.ports import Row
 from ..tenants.model import Retry
 from ..tenants.store import TenantDirectory
 from . import rules
@@ -94,12 +95,12 @@ class Firing:
         message = parse_message(text)
         row = await self._driver.drive(read_gate(message.shard))
         async with self._budget.hold(int(row.props["bytes"]) if row else 0):
-            await self._serve(message, retries)
+            await self._serve(message, row, retries)
 
-    async def _serve(self, message: ShardMessage, retries: bool) -> None:
+    async def _serve(self, message: ShardMessage, seen: Row | None, retries: bool) -> None:
         owner = f"o{self._ids.name()}"
         taken_at = self._clock.monotonic()
-        taken = await self._driver.drive(owning.take(message.shard, message.index, owner))
+        taken = await self._driver.drive(owning.take(message.shard, message.index, owner, seen))
         if taken == "gone":
             return
         if taken == "done":

@@ -146,7 +146,7 @@ class Owner:
         return True
 
     async def _pause(self, todo: rules.Agenda) -> None:
-        """Wait until the next tick; sooner when a full transaction has gathered, or nothing is left to wait for."""
+        """Wait until the next tick; sooner when nothing is left to wait for."""
         until = TICK
         if todo.look is not None and not self._running:
             until = min(max(0.001, (todo.look - self._clock.now()) / 1000), rules.BEAT_EVERY)
@@ -163,8 +163,8 @@ class Owner:
             timer.cancel()
 
     def _gathered(self) -> bool:
-        """Whether it is time for a transaction before the tick: it would be a full one, or nothing else is under way."""
-        return len(self._outcomes) >= owning.MAX_CHANGES or (bool(self._outcomes) and not self._running)
+        """Whether to settle before the tick: nothing else is under way. Else a herd's deliveries go first, and are settled after."""
+        return bool(self._outcomes) and not self._running
 
     async def _deliver(self, row: Row) -> None:
         """Wait for the instant, then attempt the delivery once."""

@@ -260,7 +260,7 @@ def _plays() -> dict[str, Callable[[int], Play]]:
         ),
         "retry": lambda level: play(
             "retry",
-            Budget(lost=1, crash=1, fail=1, suspect=level, owners=2 + level),
+            Budget(lost=1, crash=1, fail=1, suspect=level, owners=2),
             {**WRITES_X, "c": ("user", lambda: canceller("x", A1), after(("started", "x")))},
             times=(DUE, 80_000),
         ),

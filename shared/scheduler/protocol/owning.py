@@ -48,10 +48,14 @@ class Busy(NamedTuple):
 type Taken = Session | Busy | Literal["done", "gone"]
 
 
-def take(shard: str, named: str, owner: str) -> Steps[Taken]:
-    """Become the owner, epoch + 1. `done`: finished, its index row may remain. `gone`: no gate and no index row, nothing to do."""
+def take(shard: str, named: str, owner: str, seen: Row | None = None) -> Steps[Taken]:
+    """Become the owner, epoch + 1. `done`: finished, its index row may remain. `gone`: no gate and no index row, nothing to do.
+
+    `seen`: the gate, if it was just read; the store says so if that was too long ago.
+    """
     while True:
-        row = yield from read_gate(shard)
+        row = seen if seen is not None else (yield from read_gate(shard))
+        seen = None
         if row is None:
             index: Row | None = yield Get(SHARDS, index_partition(shard), named)
             if index is None:
