@@ -190,7 +190,7 @@ def _banner(options: Options, url: str, receiver_url: str | None, functions: lis
     lines = [
         f"Tocsin runs {len(functions)} functions ({counts}).",
         f"  API        {url}/api/v1",
-        f"  Dashboard  {url}/api/dashboard",
+        f"  Described  {url}/api/openapi.json",
         f"  Receiver   {receiver_url or 'off'}",
         f"  Storage    {storage[options.azurite]}",
         "A first event, delivered to the receiver after five seconds:",

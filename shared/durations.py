@@ -38,7 +38,7 @@ def parse_duration(text: str) -> Millis:
     """Milliseconds of an ISO 8601 duration; ValueError says what is wrong."""
     found = _DURATION.fullmatch(text, re.NOFLAG) if text.isascii() else None
     if found is None or text[-1] in "PT":
-        raise ValueError("not an ISO 8601 duration like PT30S, PT1H30M or P7D")
+        raise ValueError("not an ISO 8601 duration of weeks, days, hours, minutes and seconds, like PT30S, PT1H30M or P7D")
     part = {key: int(value) for key, value in found.groupdict(default="0").items() if key != "f"}
     millis = int((found["f"] or "0").ljust(3, "0"))
     total = (((part["w"] * 7 + part["d"]) * 24 + part["h"]) * 60 + part["m"]) * 60 + part["s"]

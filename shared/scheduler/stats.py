@@ -107,4 +107,8 @@ class Stats:
 
 
 def _late(histogram: ledger.Histogram, longest: Millis | None) -> dict[str, Millis | None]:
-    return {"p50": ledger.quantile(histogram, 0.5), "p99": ledger.quantile(histogram, 0.99), "max": longest}
+    # A bucket's bound may lie beyond the greatest lateness seen.
+    p50, p99 = (ledger.quantile(histogram, share) for share in (0.5, 0.99))
+    if longest is not None and p50 is not None and p99 is not None:
+        p50, p99 = min(p50, longest), min(p99, longest)
+    return {"p50": p50, "p99": p99, "max": longest}

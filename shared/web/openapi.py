@@ -73,8 +73,8 @@ def build(routes: Routes) -> dict[str, Any]:
         "info": {
             "title": TITLE,
             "version": VERSION,
-            "description": "Coordination for fleets of machines: timed events, leases, turns, maintenance.",
-            "license": {"name": "Proprietary", "identifier": "LicenseRef-Proprietary"},
+            "description": "Timed events: stored before they are acknowledged, delivered on time, signed, retried, never lost.",
+            "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": "/"}],
         "tags": [{"name": tag} for tag in sorted({route.tag for route in routes if route.tag})],

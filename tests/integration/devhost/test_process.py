@@ -120,7 +120,7 @@ def test_banner_names_what_runs(sample: Process) -> None:
     url = sample.ready()
     text = sample.text
     assert re.search(r"runs \d+ functions \(\d+ http, 2 queue, 1 timer\)", text)
-    assert f"{url}/api/dashboard" in text and f"curl -X POST {url}/api/v1/events" in text
+    assert f"{url}/api/openapi.json" in text and f"curl -X POST {url}/api/v1/events" in text
 
 
 @pytest.mark.parametrize(
