@@ -246,8 +246,7 @@ class Owner:
             final=verdict.outcome == "final",
             retry_after=verdict.retry_after,
         )
-        outcome = verdict.outcome if again is not None else "final"
-        history = with_attempt(props, at, outcome, verdict.status, verdict.error, took)
+        history = with_attempt(props, at, verdict.outcome, verdict.status, verdict.error, took)
         if again is None:
             error = verdict.error or f"answered {verdict.status}"
             return rules.Outcome("dead", {"ended": self._clock.now(), "history": history, "error": error[:500], "failed": failed})
