@@ -206,15 +206,13 @@ def _verbs(routes: Routes) -> None:
         "v1/dead-letters/redrive",
         name="dead_letters_redrive",
         scope="events",
-        summary="Bring back all dead events that match; without a body, all",
+        summary="Bring back all dead events that match; `{}` is all of them",
         body=RedriveIn,
-        body_optional=True,
         answers={202: RedriveOut},
         tag="dead letters",
     )
-    async def dead_letters_redrive(call: Call[App, RedriveIn | None]) -> Answer:
-        asked = call.body or RedriveIn()
-        chosen = dead_letters(asked.from_, asked.to, asked.channel)
+    async def dead_letters_redrive(call: Call[App, RedriveIn]) -> Answer:
+        chosen = dead_letters(call.body.from_, call.body.to, call.body.channel)
         return Answer(202, {"redriven": await call.app.scheduler.changes.redrive_all(call.tenant, chosen)})
 
 

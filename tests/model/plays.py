@@ -265,10 +265,10 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             times=(DUE, 80_000),
         ),
         "creators": lambda level: play(
-            "creators", Budget(lost=1, crash=level, owners=level), CREATORS, symmetry=swap(), times=(DUE,)
+            "creators", Budget(lost=1, owners=level), CREATORS, symmetry=swap(), times=(DUE,)
         ),
         "creator crashes": lambda level: play(
-            "creator crashes", Budget(lost=level, crash=1, owners=1 + level), CREATORS, symmetry=swap(), times=(DUE,)
+            "creator crashes", Budget(crash=1, owners=1 + level), CREATORS, symmetry=swap(), times=(DUE,)
         ),
         "move": lambda level: play(
             "move",

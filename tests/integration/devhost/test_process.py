@@ -144,6 +144,12 @@ def test_missing_connection_setting_is_explained(devhost: Start, tmp_path: Path)
 
 
 def _azurite_of(process: Process) -> int | None:
-    """The process id of the devhost's child."""
-    children = Path(f"/proc/{process.popen.pid}/task/{process.popen.pid}/children").read_text().split()
-    return int(children[0]) if children else None
+    """The process id of the devhost's Azurite; libraries start short-lived children of their own while they are imported."""
+    for child in Path(f"/proc/{process.popen.pid}/task/{process.popen.pid}/children").read_text().split():
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"azurite" in command:
+            return int(child)
+    return None
