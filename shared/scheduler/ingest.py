@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from json import JSONDecoder
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -17,7 +16,7 @@ from ..tenants.limits import IngestLimiter
 from ..tenants.model import Tenant
 from ..tenants.store import TenantDirectory
 from ..web import problem
-from ..web.intake import load_json, member, parse_json
+from ..web.intake import elements, load_json, member, parse_json
 from ..web.problem import invalid, not_found, too_many
 from .model import MAX_BATCH_EVENTS, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, EventIn, EventPatch
 from .rows import NewEvent, body_of, body_props, encoded_size, etag_of_row, new_event, representation
@@ -26,7 +25,6 @@ from .stats import Stats
 from .writer import Stored, Writer
 
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
-_scan = JSONDecoder(parse_float=len, parse_int=len).scan_once  # type: ignore[attr-defined]
 BREATH = 200
 """Events of a batch that are parsed before the loop may turn to other work."""
 OPEN_RETRY = 10.0
@@ -196,38 +194,9 @@ def _elements(raw: bytes, *, lines: bool) -> Iterator[bytes]:
         yield from (line for line in raw.split(b"\n") if line.strip())
         return
     try:
-        yield from _array(raw.decode())
+        yield from elements(raw.decode())
     except (ValueError, IndexError, RecursionError):
         # Something is wrong with the array as a whole: a real parser says what.
         if not isinstance(load_json(raw), list):
             raise invalid("", "the batch is not an array of events") from None
         raise invalid("", "the batch is not a plain array of events") from None
-
-
-def _array(text: str) -> Iterator[bytes]:
-    """The elements of a JSON array, found one by one, so that neither a huge nor a hostile one is built in memory whole."""
-    at = _skip(text, 0)
-    if text[at] != "[":
-        raise ValueError
-    at = _skip(text, at + 1)
-    while text[at] != "]":
-        try:
-            _, end = _scan(text, at)
-        except StopIteration:
-            raise ValueError from None
-        yield text[at:end].encode()
-        at = _skip(text, end)
-        if text[at] == ",":
-            at = _skip(text, at + 1)
-            if text[at] == "]":
-                raise ValueError
-        elif text[at] != "]":
-            raise ValueError
-    if text[at + 1 :].strip(" \t\n\r"):
-        raise ValueError
-
-
-def _skip(text: str, at: int) -> int:
-    while text[at] in " \t\n\r":
-        at += 1
-    return at

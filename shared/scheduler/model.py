@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_vali
 
 from ..durations import Duration, Time
 from ..tenants.model import Maybe, Name, Stamp, Strict
-from ..web.params import Moment, Paging, Query
+from ..web.params import Moment, Paging
 
 MAX_PAYLOAD = 256 * 1024
 """Bytes of a payload's JSON."""
@@ -207,7 +207,3 @@ class StatsOut(Strict):
     cancelled: int
     late_ms: LateOut
     channels: dict[str, ChannelStats]
-
-
-class NoQueryHere(Query):
-    """No parameters."""

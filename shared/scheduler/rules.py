@@ -38,7 +38,6 @@ REST_BEYOND: Millis = 20_000
 WAKE_EARLY: Millis = 5_000
 """A shard's message becomes visible this long before its wake-up: time to take and load."""
 DISPATCH_AHEAD: Millis = 2 * MINUTE
-SWEEP_EVERY: Millis = 15_000
 CRASH_TRIES = 10
 """Claims beyond the allowed attempts before an event whose owners keep dying is given up as dead."""
 HISTORY = 20

@@ -8,7 +8,7 @@ twice the last counts. Nothing is coerced: "1" is not a number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from json import JSONDecoder
 from typing import Any
 from urllib.parse import parse_qsl
@@ -169,6 +169,32 @@ def member(raw: bytes, name: str) -> bytes | None:
             break
         at = _after_space(text, at + 1)
     return found
+
+
+def elements(text: str) -> Iterator[bytes]:
+    """The elements of a JSON array exactly as sent, found one by one, so that neither a huge nor a hostile one is built in memory whole.
+
+    ValueError, IndexError or RecursionError where it is not a plain array: `load_json` says what is wrong.
+    """
+    at = _after_space(text, 0)
+    if text[at] != "[":
+        raise ValueError
+    at = _after_space(text, at + 1)
+    while text[at] != "]":
+        try:
+            _, end = _scan(text, at)
+        except StopIteration:
+            raise ValueError from None
+        yield text[at:end].encode()
+        at = _after_space(text, end)
+        if text[at] == ",":
+            at = _after_space(text, at + 1)
+            if text[at] == "]":
+                raise ValueError
+        elif text[at] != "]":
+            raise ValueError
+    if text[at + 1 :].strip(" \t\n\r"):
+        raise ValueError
 
 
 def _after_space(text: str, at: int) -> int:

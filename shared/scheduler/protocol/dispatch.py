@@ -70,7 +70,7 @@ def send(message: ShardMessage, at: Millis, *, retries_only: bool = False) -> St
 
 def announce(message: ShardMessage, at: Millis, *, retries_only: bool = False) -> Steps[bool]:
     """Send the message of a shard whose index row says `sent`; if the queue does not take it, hand the row back to the sweep."""
-    if (yield Send(queue_for(retries_only=retries_only), message.text(), at)):
+    if (yield from send(message, at, retries_only=retries_only)):
         return True
     partition = index_partition(message.shard)
     row: Row | None = yield Get(SHARDS, partition, message.index)
