@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 from ..channels.ports import Delivery, Sender, Target, Verdict
@@ -41,9 +41,14 @@ class Budget:
         self._limit, self._used = limit, 0
         self._room = asyncio.Condition()
 
-    def hold(self, size: int) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def hold(self, size: int) -> AsyncIterator[None]:
         """Wait for `size` bytes of room and hold them."""
-        return _Held(self, size)
+        await self.acquire(size)
+        try:
+            yield
+        finally:
+            await self.release(size)
 
     async def acquire(self, size: int) -> None:
         async with self._room:
@@ -54,17 +59,6 @@ class Budget:
         async with self._room:
             self._used -= size
             self._room.notify_all()
-
-
-class _Held(AbstractAsyncContextManager[None]):
-    def __init__(self, budget: Budget, size: int) -> None:
-        self._budget, self._size = budget, size
-
-    async def __aenter__(self) -> None:
-        await self._budget.acquire(self._size)
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._budget.release(self._size)
 
 
 class Firing:
