@@ -1,0 +1,36 @@
+"""Leases: each partition of a fleet is served by at most one of its servers. See docs/leases.md.
+
+    stamps      moments of sending and of receipt, profiles
+    rows        the stored rows of a fleet
+    rules       pure decisions of safety: who may act, who is silent, what may be claimed
+    planner     pure decision of balance: which server should have which partition
+    protocol/   generators without I/O
+    driver      carries their effects out, blocking
+    keeper      `LeaseKeeper`, what a server process runs; `scanner` is its second thread, `calls` runs the user's callbacks
+    proof       the locked file that proves that a predecessor is gone
+    fencing     `FencedBatch`: the store refuses a former owner's writes
+
+What nodes use is loaded when first asked for: the app imports the rules without an HTTP client for threads.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..storage.blocking import HttpTables
+    from .fencing import FencedBatch, StaleEpoch
+    from .keeper import FleetMissing, LeaseKeeper, NameInUse
+
+__all__ = ["FencedBatch", "FleetMissing", "HttpTables", "LeaseKeeper", "NameInUse", "StaleEpoch"]
+
+_HOMES = {"HttpTables": "..storage.blocking", "FencedBatch": ".fencing", "StaleEpoch": ".fencing"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_HOMES.get(name, ".keeper"), __name__), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,66 @@
+"""The token rows in a data partition of the user's own: whoever was given a higher epoch makes the store refuse all who have a lower one.
+
+    fence            the epoch in force: what take-overs contend for, on its ETag
+    fence-{epoch}    is there while that epoch is in force: each batch merges it, whatever its ETag
+
+A take-over swaps both in one transaction. A former owner's batch then names a row that is gone, and is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from ...errors import Unavailable
+from ...scheduler.protocol.effects import MAX_LOST
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace, Row
+from .effects import LOST, Get, Steps, Write
+
+HEAD: Final = "fence"
+MAX_OPS: Final = 99
+"""Operations in one batch beside the token's."""
+
+
+def token_key(epoch: int) -> str:
+    """Row key of an epoch's token."""
+    return f"{HEAD}-{epoch}"
+
+
+def take(table: str, pk: str, epoch: int) -> Steps[Literal["taken", "stale"]]:
+    """Put `epoch` in force. `stale`: a higher one is. Safe to repeat and to abandon.
+
+    A former take-over whose answer was lost cannot come in later: it named the ETag of the head row that this one replaces.
+    """
+    for _ in range(MAX_LOST):
+        row: Row | None = yield Get(table, pk, HEAD)
+        before = int(row.props["epoch"]) if row is not None else None
+        if before is not None and before > epoch:
+            return "stale"
+        ops: tuple[Op, ...]
+        if row is None:
+            ops = (Insert(HEAD, {"epoch": epoch}), Insert(token_key(epoch), {"epoch": epoch}))
+        elif before == epoch:
+            return "taken"
+        else:
+            assert before is not None
+            ops = (
+                Replace(HEAD, {"epoch": epoch}, row.etag),
+                Delete(token_key(before), ANY),
+                Insert(token_key(epoch), {"epoch": epoch}),
+            )
+        answer = yield Write(table, pk, ops)
+        if isinstance(answer, Applied):
+            return "taken"
+        if answer is not LOST and answer.at > 0:
+            raise ValueError(f"the token rows of {table} do not belong together: somebody else wrote them")
+    raise Unavailable("answers of table storage keep getting lost")
+
+
+def batch(table: str, pk: str, epoch: int, ops: Sequence[Op]) -> Steps[Applied | Refused | Literal["stale", "unknown"]]:
+    """Apply `ops` if `epoch` is in force. Positions and ETags of the answer are those of `ops`."""
+    answer = yield Write(table, pk, (Merge(token_key(epoch), {"epoch": epoch}, ANY), *ops))
+    if isinstance(answer, Applied):
+        return Applied(answer.etags[1:])
+    if isinstance(answer, Refused):
+        return "stale" if answer.at == 0 else Refused(answer.at - 1, answer.reason)
+    return "unknown"

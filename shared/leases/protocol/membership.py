@@ -1,0 +1,212 @@
+"""A server's own row: register, beat, leave. Claims and releases ride on a beat, in its transaction.
+
+One server writes its row from one place, one write at a time. Each try has a beat number of its own, so a row read back says which of one's
+tries was applied. A write whose answer is lost is not sent again: the next beat, conditional on the same ETag, either is applied, and then
+the lost one can never be, or is refused, and then the row tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...clock import Millis
+from ...storage.names import FLEETS
+from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Replace, Row
+from .. import rules
+from ..rows import Partition, Server, ServerState, join, parse_partition, parse_server, partition_key, server_key
+from ..rules import Claim, Holding, Session, Sight, Try
+from ..stamps import ReceivedAt, SentAt
+from .effects import LOST, RECEIVING, SENDING, Get, Steps, Write
+
+MAX_RIDERS = 99
+"""Claims and releases in one beat's transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """What a server tells about itself. capacity: partitions it can have, 0 for no bound. load: any measure that is alike on all
+    servers."""
+
+    domain: str = ""
+    capacity: int = 0
+    load: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The session's incarnation is the row's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A namesake's row is there, not yet silent for T: look again, with this sight."""
+
+    sight: Sight
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The incarnation is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """A living namesake beats."""
+
+
+def register(
+    session: Session, publish: Publish, before: Sight | None, proven: Collection[str], takeover: float
+) -> Steps[Registered | Waiting | InUse | Fenced | None]:
+    """One try to make the session's incarnation the row's. None: an answer was lost or a race too; try again with the same session.
+
+    proven: incarnations known to be gone. before: the sight of an earlier `Waiting`. takeover: T, seconds.
+    """
+    key = server_key(session.server)
+    row: Row | None = yield Get(FLEETS, session.key, key)
+    at: ReceivedAt = yield RECEIVING
+    found = parse_server(row) if row is not None else None
+    if row is not None and found is not None:
+        if found.incarnation == session.incarnation:
+            if found.state == "dead":
+                session.fenced = True
+                return Fenced()
+            return Registered() if rules.read_back(session, found, row.etag) == "mine" else None
+        if not rules.resumes(found, proven):
+            sight = rules.look(before, found, row.etag, at)
+            if before is not None and (sight.incarnation, sight.beat) != (before.incarnation, before.beat):
+                return InUse()
+            if not rules.silent(sight, at, takeover):
+                return Waiting(sight)
+    beat = session.beat + 1
+    props = Server(session.server, "live", session.incarnation, beat, publish.domain, publish.capacity, publish.load).props()
+    sent: SentAt = yield SENDING
+    session.beat, session.open[beat] = beat, Try(sent)
+    answer = yield Write(FLEETS, session.key, (Insert(key, props) if row is None else Replace(key, props, row.etag),))
+    if not isinstance(answer, Applied):
+        return None
+    rules.applied(session, beat, answer.etags[0], sent)
+    return Registered()
+
+
+@dataclass(frozen=True, slots=True)
+class Beaten:
+    """The beat was applied. claimed: of the claims, those that rode on it; refused: partitions another was faster at."""
+
+    claimed: tuple[Claim, ...] = ()
+    released: tuple[int, ...] = ()
+    refused: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Not applied, or nobody knows: beat again at once. told: the row carried new orders."""
+
+    told: bool = False
+    refused: tuple[int, ...] = ()
+
+
+def beat(
+    session: Session,
+    publish: Publish,
+    state: ServerState,
+    claims: Sequence[Claim] = (),
+    releases: Sequence[int] = (),
+    now: Millis = 0,
+) -> Steps[Beaten | Again | Fenced]:
+    """Beat once; `claims` and `releases` (partitions in `leaving`) are applied with it or not at all. now: wall time, for people to read.
+
+    At most `MAX_RIDERS` of both together.
+    """
+    number = session.beat + 1
+    take = tuple(p for p in session.take if p not in {claim.partition for claim in claims})
+    drop = tuple(p for p in session.drop if p not in releases)
+    mine: Props = {
+        "beat": number,
+        "state": state,
+        "domain": publish.domain,
+        "capacity": publish.capacity,
+        "load": float(publish.load),
+        "take": join(take),
+        "drop": join(drop),
+    }
+    ops: list[Op] = [Merge(server_key(session.server), mine, session.etag)]
+    for claim in claims:
+        ops.append(Replace(partition_key(claim.partition), _owned(session, claim, now).props(), claim.etag))
+    for partition in releases:
+        left = session.leaving[partition]
+        ops.append(Replace(partition_key(partition), Partition(partition, epoch=left.epoch, since=now).props(), left.etag))
+    sent: SentAt = yield SENDING
+    session.beat, session.open[number] = number, Try(sent, tuple(claims), tuple(releases))
+    answer = yield Write(FLEETS, session.key, tuple(ops))
+    if isinstance(answer, Applied):
+        rules.applied(session, number, answer.etags[0], sent)
+        session.take, session.drop = take, drop
+        for claim, etag in zip(claims, answer.etags[1:], strict=False):
+            session.held[claim.partition] = Holding(claim.epoch, etag)
+        for partition in releases:
+            del session.leaving[partition]
+        return Beaten(tuple(claims), tuple(releases))
+    if isinstance(answer, Refused):
+        del session.open[number]
+        if answer.at > len(claims):
+            # Nobody but this incarnation, unfenced, writes what it has; so the row is not what it was taken for.
+            partition = releases[answer.at - 1 - len(claims)]
+            yield from _recheck(session, partition)
+            return Again()
+        if answer.at > 0:
+            return Again(refused=(claims[answer.at - 1].partition,))
+    return (yield from settle(session))
+
+
+def settle(session: Session) -> Steps[Again | Fenced]:
+    """Read the own row after a refusal or a lost answer, and the rows of claims that turn out applied."""
+    row: Row | None = yield Get(FLEETS, session.key, server_key(session.server))
+    standing = rules.read_back(session, parse_server(row) if row is not None else None, row.etag if row is not None else "")
+    if standing == "fenced":
+        return Fenced()
+    yield from collect(session)
+    return Again(told=standing == "told")
+
+
+def collect(session: Session) -> Steps[None]:
+    """Take into `held` what is in `won`, with the ETags that its rows have."""
+    for partition, epoch in sorted(session.won.items()):
+        row: Row | None = yield Get(FLEETS, session.key, partition_key(partition))
+        del session.won[partition]
+        if row is not None and _is_mine(session, row, epoch):
+            session.held[partition] = Holding(epoch, row.etag)
+
+
+def _recheck(session: Session, partition: int) -> Steps[None]:
+    row: Row | None = yield Get(FLEETS, session.key, partition_key(partition))
+    left = session.leaving.pop(partition, None)
+    if row is not None and left is not None and _is_mine(session, row, left.epoch):
+        session.leaving[partition] = Holding(left.epoch, row.etag)
+
+
+def _is_mine(session: Session, row: Row, epoch: int) -> bool:
+    found = parse_partition(row)
+    return (found.owner, found.incarnation, found.epoch) == (session.server, session.incarnation, epoch)
+
+
+def _owned(session: Session, claim: Claim, now: Millis) -> Partition:
+    return Partition(claim.partition, session.server, session.incarnation, claim.epoch, now)
+
+
+def leave(session: Session) -> Steps[Literal["left", "again", "fenced"]]:
+    """End this incarnation by its own word, once it serves nothing any more: nobody has to wait for its silence.
+
+    What it still has is claimable from then on.
+    """
+    session.held, session.valid = {}, None
+    answer = yield Write(FLEETS, session.key, (Merge(server_key(session.server), {"state": "dead"}, session.etag),))
+    if isinstance(answer, Applied):
+        session.fenced = True
+        return "left"
+    if answer is LOST:
+        return "again"
+    standing = yield from settle(session)
+    session.held, session.valid = {}, None
+    return "fenced" if isinstance(standing, Fenced) else "again"

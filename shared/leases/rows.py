@@ -1,0 +1,270 @@
+"""The stored rows of a fleet: all in one partition of `TocsinFleets`, so that one transaction spans server and partition rows.
+
+    fleet            partition count, profile, generation, limits
+    i:{...}          what operators want (written by them alone)
+    p:{00042}        who has partition 42: owner, incarnation, epoch
+    s:{server}       the server's beat row: incarnation, beat, state, orders
+
+In key order partitions come before servers: a scan that reads a partition's owner reads that server's row later (docs/leases.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Literal, cast
+
+from ..clock import Millis
+from ..storage.ports import Props, Row
+from .stamps import PROFILES, Profile
+
+FLEET: Final = "fleet"
+SERVERS: Final = ("s:", "s;")
+PARTITIONS: Final = ("p:", "p;")
+INTENTS: Final = ("i:", "i;")
+"""First key, and the first key after."""
+
+MAX_PARTITIONS: Final = 10_000
+MAX_ORDERS: Final = 1000
+"""Partitions in one order to one server; what is over comes with the next plan."""
+NO_PARTITION: Final = -1
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+"""What a tenant, fleet or server may be called."""
+
+type ServerState = Literal["live", "draining", "dead"]
+type Verb = Literal["offline", "prohibit", "pin", "drain", "bump"]
+
+
+def fleet_key(tenant: str, fleet: str) -> str:
+    """The partition key of a fleet. ValueError for a name that cannot be one."""
+    for kind, name in (("tenant", tenant), ("fleet", fleet)):
+        _check_name(kind, name)
+    return f"{tenant}:{fleet}"
+
+
+def server_key(server: str) -> str:
+    """Row key of a server's beat row. ValueError for a name that cannot be one."""
+    _check_name("server", server)
+    return SERVERS[0] + server
+
+
+def partition_key(partition: int) -> str:
+    """Row key of a partition's row: five digits, so that keys sort as numbers do."""
+    return f"{PARTITIONS[0]}{partition:05d}"
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ValueError(f"a {kind}'s name is 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """max_per_server: partitions one server may have, None: as many as the minimum of servers need. drain: seconds a hand-off may take."""
+
+    max_per_server: int | None = None
+    claims_per_cycle: int = 8
+    moves_per_minute: int = 32
+    drain: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What the admin decided. minimum: servers the fleet needs at least. changes: counts the writes of operators."""
+
+    partitions: int
+    profile: Profile = PROFILES["default"]
+    limits: Limits = field(default_factory=Limits)
+    minimum: int = 1
+    generation: int = 1
+    changes: int = 0
+
+    @property
+    def most(self) -> int:
+        """How many partitions one server may have."""
+        return self.limits.max_per_server if self.limits.max_per_server is not None else -(-self.partitions // max(1, self.minimum))
+
+    def props(self) -> Props:
+        """As stored."""
+        props: Props = {
+            "partitions": self.partitions,
+            "beat": float(self.profile.beat),
+            "validity": float(self.profile.validity),
+            "takeover": float(self.profile.takeover),
+            "minimum": self.minimum,
+            "generation": self.generation,
+            "changes": self.changes,
+            "claims": self.limits.claims_per_cycle,
+            "moves": self.limits.moves_per_minute,
+            "drain": float(self.limits.drain),
+        }
+        if self.limits.max_per_server is not None:
+            props["most"] = self.limits.max_per_server
+        return props
+
+
+def parse_fleet(props: Props) -> Fleet:
+    """The inverse of `Fleet.props`."""
+    return Fleet(
+        int(props["partitions"]),
+        Profile(float(props["beat"]), float(props["validity"]), float(props["takeover"])),
+        Limits(
+            int(props["most"]) if "most" in props else None,
+            int(props["claims"]),
+            int(props["moves"]),
+            float(props["drain"]),
+        ),
+        int(props["minimum"]),
+        int(props["generation"]),
+        int(props["changes"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A beat row. (incarnation, beat) is unique for each write its server ever tried, which makes it the write's nonce.
+
+    take, drop: the planner's orders, partitions to claim and to hand off. capacity: 0 for no bound of its own.
+    """
+
+    name: str
+    state: ServerState
+    incarnation: str
+    beat: int
+    domain: str = ""
+    capacity: int = 0
+    load: float = 0.0
+    take: tuple[int, ...] = ()
+    drop: tuple[int, ...] = ()
+
+    def props(self) -> Props:
+        """As stored."""
+        return {
+            "state": self.state,
+            "incarnation": self.incarnation,
+            "beat": self.beat,
+            "domain": self.domain,
+            "capacity": self.capacity,
+            "load": float(self.load),
+            "take": join(self.take),
+            "drop": join(self.drop),
+        }
+
+
+def parse_server(row: Row) -> Server:
+    """The inverse of `Server.props`."""
+    props = row.props
+    return Server(
+        row.rk[len(SERVERS[0]) :],
+        cast(ServerState, props["state"]),
+        str(props["incarnation"]),
+        int(props["beat"]),
+        str(props["domain"]),
+        int(props["capacity"]),
+        float(props["load"]),
+        split(str(props["take"])),
+        split(str(props["drop"])),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Who has a partition. owner '' when nobody; the epoch outlives the owner and only grows. since: when it was last claimed or
+    released."""
+
+    number: int
+    owner: str = ""
+    incarnation: str = ""
+    epoch: int = 0
+    since: Millis = 0
+
+    def props(self) -> Props:
+        """As stored."""
+        return {"owner": self.owner, "incarnation": self.incarnation, "epoch": self.epoch, "since": self.since}
+
+
+def parse_partition(row: Row) -> Partition:
+    """The inverse of `Partition.props`."""
+    props = row.props
+    number = int(row.rk[len(PARTITIONS[0]) :])
+    return Partition(number, str(props["owner"]), str(props["incarnation"]), int(props["epoch"]), int(props["since"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What an operator wants. partition or server may be absent (`NO_PARTITION`, ''). expires: 0 for never. epoch: which one is bumped."""
+
+    verb: Verb
+    partition: int = NO_PARTITION
+    server: str = ""
+    note: str = ""
+    author: str = ""
+    expires: Millis = 0
+    epoch: int = 0
+
+    @property
+    def key(self) -> str:
+        """Row key: one row per verb and target."""
+        what = "" if self.partition == NO_PARTITION else f"{self.partition:05d}"
+        # A pin names its server inside the row: a partition has one.
+        return f"{INTENTS[0]}{self.verb}:{what}:{'' if self.verb in ('pin', 'bump') else self.server}"
+
+    def props(self) -> Props:
+        """As stored."""
+        return {
+            "verb": self.verb,
+            "partition": self.partition,
+            "server": self.server,
+            "note": self.note,
+            "author": self.author,
+            "expires": self.expires,
+            "epoch": self.epoch,
+        }
+
+
+def parse_intent(props: Props) -> Intent:
+    """The inverse of `Intent.props`."""
+    return Intent(
+        cast(Verb, props["verb"]),
+        int(props["partition"]),
+        str(props["server"]),
+        str(props["note"]),
+        str(props["author"]),
+        int(props["expires"]),
+        int(props["epoch"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Intents:
+    """The intents in force. prohibited: (partition, server) pairs; drained: servers that get no partitions, by drain or prohibition."""
+
+    offline: frozenset[int] = frozenset()
+    prohibited: frozenset[tuple[int, str]] = frozenset()
+    drained: frozenset[str] = frozenset()
+    pins: tuple[tuple[int, str], ...] = ()
+    bumps: tuple[tuple[int, int], ...] = ()
+
+
+def in_force(intents: Iterable[Intent], now: Millis) -> Intents:
+    """Those that have not expired at wall time `now`, by kind."""
+    live = [intent for intent in intents if not intent.expires or now < intent.expires]
+    return Intents(
+        frozenset(i.partition for i in live if i.verb == "offline"),
+        frozenset((i.partition, i.server) for i in live if i.verb == "prohibit" and i.partition != NO_PARTITION),
+        frozenset(i.server for i in live if i.verb == "drain" or (i.verb == "prohibit" and i.partition == NO_PARTITION)),
+        tuple(sorted((i.partition, i.server) for i in live if i.verb == "pin")),
+        tuple(sorted((i.partition, i.epoch) for i in live if i.verb == "bump")),
+    )
+
+
+def join(partitions: Iterable[int]) -> str:
+    """Partitions as one property: `5,9,12`. Some 5,000 fit; orders are cut to `MAX_ORDERS`."""
+    return ",".join(map(str, partitions))
+
+
+def split(text: str) -> tuple[int, ...]:
+    """The inverse of `join`."""
+    return tuple(map(int, text.split(","))) if text else ()

@@ -1,0 +1,207 @@
+"""Real server processes on Azurite, killed and stopped: every partition comes back, and no former owner's write is taken."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from devhost.azurite import ROOT, Azurite
+from shared.clock import steady
+from shared.leases.driver import Driver
+from shared.leases.protocol import takeover
+from shared.leases.rows import Fleet, Limits, Partition, fleet_key, parse_partition
+from shared.leases.stamps import Profile, unsafe
+from shared.storage.azure_tables import AzureTables
+from shared.storage.blocking import HttpTables
+from shared.storage.names import FLEETS
+from shared.storage.ports import Row
+
+PROFILE = Profile(0.4, 1.2, 2.3)
+PATIENT = Profile(0.4, 1.2, 60)
+"""Nobody takes over within the test, however long a process needs to start: what comes back at once was resumed."""
+PARTITIONS = 6
+DATA = "Data"
+KEY = fleet_key("default", "fleet")
+BUSY = 20.0
+"""Seconds allowed beyond what the protocol needs, for a machine that does much else."""
+
+
+class Process:
+    """A server process and what it said."""
+
+    def __init__(self, name: str, folder: Path, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "tests.integration.leases.server", name, str(folder)]
+        self.name = name
+        self.said: list[tuple[str, ...]] = []
+        self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.said.append(tuple(line.split()))
+
+    def said_of(self, what: str) -> list[tuple[str, ...]]:
+        return [words for words in list(self.said) if words[0] == what]
+
+    def send(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def leave(self) -> None:
+        """End as an application does that is told to."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(BUSY) == 0
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGCONT)
+        self.kill()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class Fixture:
+    """An emulator with a fleet, and the processes on it."""
+
+    def __init__(self, tables: HttpTables, connection: str, folder: Path) -> None:
+        self.tables, self.folder = tables, folder
+        self.driver = Driver(tables, steady, 5)
+        self.processes: list[Process] = []
+        self._environment = {**os.environ, "TABLES": connection, "DATA_TABLE": DATA, "PYTHONPATH": str(ROOT)}
+
+    def start(self, name: str) -> Process:
+        process = Process(name, self.folder, self._environment)
+        self.processes.append(process)
+        return process
+
+    def owners(self) -> dict[int, Partition]:
+        page = self.tables.query(FLEETS, KEY, first="p:", end="p;", cursor=None, timeout=5)
+        return {row.number: row for row in map(parse_partition, page.rows)}
+
+    def has(self, name: str) -> set[int]:
+        return {number for number, partition in self.owners().items() if partition.owner == name}
+
+    def data(self, partition: int) -> list[Row]:
+        rows: list[Row] = []
+        cursor = None
+        while True:
+            page = self.tables.query(DATA, f"d{partition}", first="w-", end="w.", cursor=cursor, timeout=5)
+            rows += page.rows
+            cursor = page.next
+            if cursor is None:
+                return rows
+
+
+def until(look: Callable[[], object], seconds: float, what: str) -> None:
+    end = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Fixture]:
+    profile = getattr(request, "param", PROFILE)
+    assert unsafe(profile, 0.8) is None
+    with Azurite(memory=True) as azurite:
+        setup = AzureTables.from_connection_string(azurite.connection_string)
+        await setup.ensure([FLEETS, DATA])
+        await setup.close()
+        tables = HttpTables.from_connection_string(azurite.connection_string)
+        fixture = Fixture(tables, azurite.connection_string, tmp_path)
+        limits = Limits(claims_per_cycle=PARTITIONS, drain=0.8)
+        assert fixture.driver.drive(takeover.create(KEY, Fleet(PARTITIONS, profile, limits)))
+        yield fixture
+        for process in fixture.processes:
+            process.close()
+        tables.close()
+
+
+def shared_out(fleet: Fixture, *names: str) -> bool:
+    return all(len(fleet.has(name)) == PARTITIONS // len(names) for name in names)
+
+
+def written_by(fleet: Fixture, partition: int, server: str) -> int:
+    return sum(row.props["server"] == server for row in fleet.data(partition))
+
+
+def test_killed_and_stopped_servers_are_replaced_and_none_of_their_writes_is_taken(fleet: Fixture) -> None:
+    a, b, c = (fleet.start(name) for name in "abc")
+    until(lambda: shared_out(fleet, "a", "b", "c"), BUSY, "equal shares")
+    until(lambda: all(fleet.data(number) for number in range(PARTITIONS)), BUSY, "writes to all partitions")
+
+    # Killed: others take over.
+    lost = {number: partition.epoch for number, partition in fleet.owners().items() if partition.owner == "a"}
+    a.kill()
+    bound = PROFILE.takeover + PROFILE.beat + 2 + BUSY
+    until(lambda: all(fleet.owners()[number].owner in ("b", "c") for number in lost), bound, "take-over of the killed")
+    assert all(fleet.owners()[number].epoch > epoch for number, epoch in lost.items())
+    until(lambda: shared_out(fleet, "b", "c"), BUSY, "equal shares of two")
+
+    # Stopped for longer than T, then woken: it goes on writing at once, and is refused.
+    until(lambda: all(written_by(fleet, number, "b") for number in fleet.has("b")), BUSY, "writes of b")
+    had = fleet.has("b")
+    b.send(signal.SIGSTOP)
+    until(lambda: fleet.has("c") == set(range(PARTITIONS)), bound, "take-over of the stopped")
+    until(lambda: all(written_by(fleet, number, "c") for number in had), BUSY, "writes of the successor")
+    b.send(signal.SIGCONT)
+    until(lambda: {int(words[1]) for words in b.said_of("refused")} >= had, BUSY, "refusals of the woken")
+    until(lambda: {int(words[1]) for words in b.said_of("lost") if words[2] in ("expired", "fenced")} >= had, BUSY, "its losses")
+
+    # It comes back, as another incarnation.
+    until(lambda: shared_out(fleet, "b", "c"), BUSY, "equal shares of two again")
+    until(
+        lambda: all(fleet.owners()[number].epoch == int(rows[-1][2]) for number in fleet.has("b") if (rows := _gains(b, number))), BUSY, "b"
+    )
+
+    c.leave()
+    until(lambda: fleet.has("b") == set(range(PARTITIONS)), BUSY, "hand-off of the one that left")
+    b.leave()
+
+    for number in range(PARTITIONS):
+        written = sorted((row.timestamp, int(row.props["epoch"])) for row in fleet.data(number))
+        epochs = [epoch for _, epoch in written]
+        assert epochs == sorted(epochs), f"partition {number} took a former owner's write"
+        for epoch in set(epochs):
+            assert len({row.props["server"] for row in fleet.data(number) if row.props["epoch"] == epoch}) == 1
+
+
+def _gains(process: Process, partition: int) -> list[tuple[str, ...]]:
+    return [words for words in process.said_of("gained") if int(words[1]) == partition]
+
+
+@pytest.mark.parametrize("fleet", [PATIENT], indirect=True, ids=["patient"])
+def test_a_server_that_was_killed_takes_up_its_own_partitions_without_waiting(fleet: Fixture) -> None:
+    a, b = fleet.start("a"), fleet.start("b")
+    until(lambda: shared_out(fleet, "a", "b"), BUSY, "equal shares")
+    before, losses = fleet.owners(), len(b.said_of("lost"))
+    a.kill()
+    again = fleet.start("a")
+    until(
+        lambda: all(fleet.owners()[number].epoch > before[number].epoch for number in before if before[number].owner == "a"), BUSY, "resume"
+    )
+    after = fleet.owners()
+    assert {number: partition.owner for number, partition in after.items()} == {number: each.owner for number, each in before.items()}
+    assert {each.epoch - before[number].epoch for number, each in after.items() if each.owner == "a"} == {1}
+
+    # Its name is taken, and so is the lock on its file.
+    twin = fleet.start("a")
+    until(lambda: twin.said_of("in-use"), BUSY, "refusal of a namesake")
+    assert again.said_of("in") and len(b.said_of("lost")) == losses

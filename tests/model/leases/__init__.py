@@ -1,0 +1,1 @@
+"""The lease protocol, explored exhaustively."""

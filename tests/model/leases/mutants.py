@@ -1,0 +1,210 @@
+"""Broken lease protocols. Each leaves out one sentence of docs/leases.md; the checker must find the two owners it leads to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from shared.leases import rules
+from shared.leases.protocol import membership, takeover
+from shared.leases.protocol.effects import LOST, RECEIVING, SENDING, Get, Write
+from shared.leases.rows import Server, parse_partition, parse_server, partition_key, server_key
+from shared.leases.stamps import Profile, SentAt
+from shared.storage.names import FLEETS
+from shared.storage.ports import ANY, Applied, Merge, Upsert
+from tests.model.checker import Report, explore
+
+from .plays import PLAYS
+from .world import Play, World
+
+type Patch = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What is left out, where it shows, the patches that leave it out, and the play when it is changed too."""
+
+    name: str
+    play: str
+    patches: Callable[[], list[Patch]]
+    change: Callable[[Play], Play] = lambda play: play
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for module, name, value in self.patches():
+                stack.enter_context(patch.object(module, name, value))
+            yield
+
+
+def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
+    """Explore the mutant's play with the hole in it."""
+    with mutant.applied():
+        return explore(World(mutant.change(PLAYS[mutant.play](0))), limit=limit)
+
+
+def claim_without_fencing() -> list[Patch]:
+    """Silence is noted elsewhere, and claims rest on the note."""
+    plain_scout = takeover.scout
+
+    def fence(key: str, server: str, sights: Any, takeover_after: float) -> Any:
+        row = yield Get(FLEETS, key, server_key(server))
+        at = yield RECEIVING
+        if row is None:
+            return "gone"
+        found = parse_server(row)
+        sight = sights[server] = rules.look(sights.get(server), found, row.etag, at)
+        if not rules.silent(sight, at, takeover_after):
+            return "lives"
+        yield Write(FLEETS, key, (Upsert("x:silent", {"incarnation": found.incarnation}),))
+        return "fenced"
+
+    def scout(session: Any, partitions: Any) -> Any:
+        note = yield Get(FLEETS, session.key, "x:silent")
+        if note is None:
+            return (yield from plain_scout(session, partitions))
+        row = yield Get(FLEETS, session.key, partition_key(0))
+        found = parse_partition(row)
+        gone = found.incarnation in ("", note.props["incarnation"])
+        return [rules.Claim(0, found.epoch + 1, row.etag)] if gone else []
+
+    return [(takeover, "fence", fence), (takeover, "scout", scout)]
+
+
+def deadline_from_ack() -> list[Patch]:
+    plain = membership.beat
+
+    def beat(session: Any, *told: Any) -> Any:
+        inner = plain(session, *told)
+        next(inner)
+        answer = yield inner.send(SentAt(0))
+        acknowledged = yield SENDING
+        if isinstance(answer, Applied):
+            try:
+                inner.send(answer)
+            except StopIteration as stop:
+                session.valid = acknowledged
+                return stop.value
+        return (yield from _rest(inner, answer))
+
+    return [(membership, "beat", beat)]
+
+
+def age_from_request() -> list[Patch]:
+    plain = takeover.fence
+
+    def fence(key: str, server: str, sights: Any, takeover_after: float) -> Any:
+        asked = yield RECEIVING
+        inner = plain(key, server, sights, takeover_after)
+        answer = yield next(inner)
+        inner.send(answer)
+        return (yield from _rest(inner, asked))
+
+    return [(takeover, "fence", fence)]
+
+
+def _rest(inner: Any, answer: Any) -> Any:
+    """`yield from` a generator that waits for `answer`."""
+    try:
+        while True:
+            answer = yield inner.send(answer)
+    except StopIteration as stop:
+        return stop.value
+
+
+def without_incarnation() -> list[Patch]:
+    plain = rules.read_back
+
+    def read_back(session: Any, server: Server | None, etag: str) -> Any:
+        same = dataclasses.replace(server, incarnation=session.incarnation) if server is not None else None
+        return plain(session, same, etag)
+
+    return [(rules, "read_back", read_back)]
+
+
+def resume_without_proof() -> list[Patch]:
+    return [(rules, "resumes", lambda server, proven: True)]
+
+
+def _beats(change: Callable[[Write], Write], answered: Callable[[Write, Any], Any]) -> list[Patch]:
+    plain = membership.beat
+
+    def beat(session: Any, *told: Any) -> Any:
+        inner = plain(session, *told)
+        sent = yield next(inner)
+        effect = inner.send(sent)
+        answer = yield change(effect)
+        return (yield from _rest(inner, answered(effect, answer)))
+
+    return [(membership, "beat", beat)]
+
+
+def unconditional_beat() -> list[Patch]:
+    def change(effect: Write) -> Write:
+        touch = effect.ops[0]
+        assert isinstance(touch, Merge)
+        return effect._replace(ops=(touch._replace(etag=ANY), *effect.ops[1:]))
+
+    return _beats(change, lambda effect, answer: answer)
+
+
+def lost_claim_granted() -> list[Patch]:
+    return _beats(lambda effect: effect, lambda effect, answer: Applied(["?"] * len(effect.ops)) if answer is LOST else answer)
+
+
+def deadline_of_the_last_send() -> list[Patch]:
+    """An own write read back is dated by the try that was refused, not by the one that was applied."""
+    plain = rules.read_back
+    plain_beat = membership.beat
+
+    def read_back(session: Any, server: Server | None, etag: str) -> Any:
+        if session.latest is not None and server is not None and server.beat in session.open:
+            tried = session.open[server.beat]
+            session.open[server.beat] = dataclasses.replace(tried, sent=session.latest)
+        return plain(session, server, etag)
+
+    @dataclasses.dataclass(slots=True)
+    class Session(rules.Session):
+        latest: SentAt | None = None
+
+    def beat(session: Any, *told: Any) -> Any:
+        inner = plain_beat(session, *told)
+        session.latest = yield next(inner)
+        return (yield from _rest(inner, session.latest))
+
+    from . import world
+
+    return [(rules, "read_back", read_back), (membership, "beat", beat), (world, "Session", Session)]
+
+
+def owner_read_first() -> list[Patch]:
+    def scout(session: Any, partitions: Any) -> Any:
+        owner = yield Get(FLEETS, session.key, server_key("a"))
+        row = yield Get(FLEETS, session.key, partition_key(0))
+        found = parse_partition(row)
+        free = rules.claimable(found, parse_server(owner) if owner is not None else None, session)
+        return [rules.Claim(0, found.epoch + 1, row.etag)] if free else []
+
+    return [(takeover, "scout", scout)]
+
+
+def _longer_validity(play: Play) -> Play:
+    return dataclasses.replace(play, profile=Profile(0, 3, 2))
+
+
+MUTANTS = [
+    Mutant("claim without fencing first", "take over", claim_without_fencing),
+    Mutant("deadline from ack", "take over", deadline_from_ack),
+    Mutant("age from request", "take over", age_from_request),
+    Mutant("ownership without incarnation", "namesake", without_incarnation),
+    Mutant("V above T", "take over", list, _longer_validity),
+    Mutant("resume without proof", "namesake", resume_without_proof),
+    Mutant("a beat without its ETag", "take over", unconditional_beat),
+    Mutant("a lost claim taken for granted", "race", lost_claim_granted),
+    Mutant("the deadline of the last send", "slow beats", deadline_of_the_last_send),
+    Mutant("the owner's row read before the partition's", "returns", owner_read_first),
+]

@@ -1,0 +1,315 @@
+"""The world of the lease protocol: one table partition, one clock, and servers that run the production generators.
+
+Every request has three moments that the model keeps apart: it is sent, the store handles it, its answer arrives; time may pass between
+any two of them. A write's answer may be lost, while the request is handled later or never. Servers crash between any two steps, and may
+stand still for as long as they like: nothing makes them take their turn.
+
+In every state: at most one server acts on the partition, and none acts under an epoch that another was given. A server acts while it
+holds the partition and its clock has not reached the end of its validity, which is what `LeaseKeeper.owns` asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from shared.leases import rules
+from shared.leases.protocol import membership, takeover
+from shared.leases.protocol.effects import LOST, Get, Receiving, Sending, Write
+from shared.leases.protocol.membership import Fenced, InUse, Publish, Registered, Waiting
+from shared.leases.rows import Partition, partition_key
+from shared.leases.rules import Session
+from shared.leases.stamps import Profile, ReceivedAt, SentAt
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Row, Upsert
+from tests.model.checker import Violation
+from tests.model.machine import Machines, freeze
+
+KEY = "t:f"
+PARTITION = 0
+ROW = partition_key(PARTITION)
+
+
+class Turn(NamedTuple):
+    """Resumed with what the server does next."""
+
+
+class Doing(NamedTuple):
+    """What a server may still be asked to do, and how often."""
+
+    beat: int = 0
+    look: int = 0
+    fence: int = 0
+    claim: int = 0
+    release: int = 0
+
+
+class Life(NamedTuple):
+    """One process. `other`: the server it watches. `succeeds`: the process of the same name whose end it can prove once that has crashed.
+
+    `before`: what it has done when the exploration begins, at time 0 and undisturbed; a process that has done nothing may start at any
+    time.
+    """
+
+    server: str
+    other: str
+    doing: Doing
+    before: tuple[str, ...] = ()
+    succeeds: str = ""
+
+
+@dataclass(frozen=True)
+class Play:
+    """Who takes part, how far the clock runs, what may go wrong."""
+
+    name: str
+    profile: Profile
+    lives: dict[str, Life]
+    until: int = 4
+    lost: int = 0
+    crashes: int = 0
+
+
+class Actor(NamedTuple):
+    name: str
+    machine: int
+    answer: Hashable
+    """None while the request is under way; else the number of the answer that is."""
+    doing: Doing
+
+
+class State(NamedTuple):
+    now: int
+    store: frozenset[tuple[str, int, Hashable]]
+    actors: frozenset[Actor]
+    late: frozenset[int]
+    """Writes nobody waits for any more, by number."""
+    crashed: frozenset[str]
+    lost: int
+    crashes: int
+
+
+def live(name: str, life: Life, proven: tuple[str, ...], profile: Profile) -> Any:
+    """What the keeper does, one step at a time and in any order."""
+    session = Session(KEY, life.server, name)
+    sights: dict[str, rules.Sight] = {}
+    before = None
+    while True:
+        got = yield from membership.register(session, Publish(), before, proven, profile.takeover)
+        if isinstance(got, Registered):
+            break
+        if isinstance(got, InUse | Fenced):
+            return
+        before = got.sight if isinstance(got, Waiting) else before
+        yield Turn()
+    while True:
+        what = yield Turn()
+        done: Any = None
+        if what == "beat":
+            done = yield from membership.beat(session, Publish(), "live")
+        elif what == "look":
+            yield from takeover.look(KEY, sights)
+        elif what == "fence":
+            yield from takeover.fence(KEY, life.other, sights, profile.takeover)
+        elif what == "claim":
+            claims = yield from takeover.scout(session, [PARTITION])
+            if claims:
+                done = yield from membership.beat(session, Publish(), "live", claims)
+        elif what == "release":
+            session.leaving[PARTITION] = session.held.pop(PARTITION)
+            done = yield from membership.beat(session, Publish(), "live", (), [PARTITION])
+        if isinstance(done, Fenced):
+            return
+
+
+def seen(generator: Any) -> tuple[Session, int | None]:
+    session: Session = generator.gi_frame.f_locals["session"]
+    held = session.held.get(PARTITION)
+    return session, held.epoch if held is not None else None
+
+
+class World:
+    """The model that the checker explores."""
+
+    def __init__(self, play: Play) -> None:
+        self.play = play
+        self.machines = Machines(lambda generator: self._acts(generator))
+        self._values: list[Any] = []
+        self._numbers: dict[Hashable, int] = {}
+
+    def _acts(self, generator: Any) -> tuple[int | None, float, bool]:
+        session, epoch = seen(generator)
+        return epoch, rules.expires(session, self.play.profile), PARTITION in session.held
+
+    def _number(self, value: Any) -> int:
+        frozen = freeze(value)
+        if frozen not in self._numbers:
+            self._numbers[frozen] = len(self._values)
+            self._values.append(value)
+        return self._numbers[frozen]
+
+    # -- states
+
+    def initial(self) -> State:
+        store = frozenset({(ROW, 1, freeze_props(Partition(PARTITION).props()))})
+        state = State(0, store, frozenset(), frozenset(), frozenset(), self.play.lost, self.play.crashes)
+        for name, life in self.play.lives.items():
+            if life.before:
+                state = self._start(state, name, life)
+                for what in (None, *life.before[1:]):
+                    state = self._undisturbed(state, name, what)
+        return state
+
+    def _undisturbed(self, state: State, name: str, what: str | None) -> State:
+        """The process does `what` (None: what it begins with) to the end, alone."""
+        while True:
+            actor = next(actor for actor in state.actors if actor.name == name)
+            if actor.answer is not None:
+                state = self._resume(state, actor, self._values[actor.answer])  # type: ignore[call-overload]
+            elif not isinstance(self.machines[actor.machine].effect, Turn):
+                handle = self._write if isinstance(self.machines[actor.machine].effect, Write) else self._read
+                state = handle(state, actor)
+            elif what is not None:
+                state, what = self._resume(state, actor, what), None
+            else:
+                return state
+
+    def key(self, state: State) -> Hashable:
+        return state
+
+    def check(self, state: State) -> None:
+        acting = []
+        for actor in state.actors:
+            view = self.machines[actor.machine].view
+            if view is not None and view[0] is not None and state.now < view[1]:
+                acting.append((actor.name, view[0]))
+        if len(acting) > 1:
+            raise Violation(f"two owners: {sorted(acting)} at {state.now}")
+        stored = next(dict(props)["epoch"] for rk, _, props in state.store if rk == ROW)  # type: ignore[call-overload]
+        for name, epoch in acting:
+            if epoch != stored:
+                raise Violation(f"stale epoch: {name} acts under {epoch}, the store says {stored}")
+
+    # -- steps
+
+    def successors(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
+        if state.now < self.play.until:
+            yield f"the clock shows {state.now + 1}", lambda: state._replace(now=state.now + 1)
+        names = {actor.name for actor in state.actors}
+        for name, life in self.play.lives.items():
+            if name not in names and name not in state.crashed:
+                yield f"{name} starts", lambda n=name, li=life: self._start(state, n, li)
+        for actor in sorted(state.actors):
+            yield from self._turns(state, actor)
+            if state.crashes and actor.name in {life.succeeds for life in self.play.lives.values()}:
+                yield f"{actor.name} crashes", lambda a=actor: self._crash(state, a)
+        for number in sorted(state.late):
+            label = f"a late request arrives: {describe(self._values[number])}"
+            yield label, lambda n=number: self._apply(state._replace(late=state.late - {n}), self._values[n])[0]
+
+    def _turns(self, state: State, actor: Actor) -> Iterator[tuple[str, Callable[[], State]]]:
+        snapshot = self.machines[actor.machine]
+        effect = snapshot.effect
+        if snapshot.ended:
+            return
+        if actor.answer is not None:
+            yield f"{actor.name}: the answer arrives", lambda: self._resume(state, actor, self._values[actor.answer])  # type: ignore[index]
+        elif isinstance(effect, Turn):
+            for what in Doing._fields:
+                left = getattr(actor.doing, what)
+                if left and (what != "release" or snapshot.view[2]):
+                    spent = actor._replace(doing=actor.doing._replace(**{what: left - 1}))
+                    label = f"{actor.name}: {what}"
+                    yield label, lambda w=what, s=spent: self._resume(state._replace(actors=state.actors - {actor} | {s}), s, w)
+        elif isinstance(effect, Write):
+            yield f"{actor.name}: {describe(effect)} is handled", lambda: self._write(state, actor)
+            if state.lost:
+                yield f"{actor.name}: {describe(effect)} -> answer lost", lambda: self._lose(state, actor)
+        else:
+            yield f"{actor.name}: {describe(effect)} is handled", lambda: self._read(state, actor)
+
+    def _start(self, state: State, name: str, life: Life) -> State:
+        proven = (life.succeeds,) if life.succeeds in state.crashed else ()
+        number = self.machines.spawn((name, proven), lambda: live(name, life, proven, self.play.profile))
+        return self._settled(state, Actor(name, number, None, life.doing))
+
+    def _crash(self, state: State, actor: Actor) -> State:
+        effect = self.machines[actor.machine].effect
+        late = {self._number(effect)} if isinstance(effect, Write) and actor.answer is None else set()
+        return state._replace(
+            actors=state.actors - {actor}, crashed=state.crashed | {actor.name}, crashes=state.crashes - 1, late=state.late | late
+        )
+
+    def _resume(self, state: State, actor: Actor, answer: Any) -> State:
+        number = self.machines.resume(actor.machine, answer)
+        return self._settled(state._replace(actors=state.actors - {actor}), actor._replace(machine=number, answer=None))
+
+    def _settled(self, state: State, actor: Actor) -> State:
+        """Moments are read at once; whoever has ended stays, so that it does not start anew."""
+        while True:
+            effect = self.machines[actor.machine].effect
+            if isinstance(effect, Sending):
+                actor = actor._replace(machine=self.machines.resume(actor.machine, SentAt(state.now)))
+            elif isinstance(effect, Receiving):
+                actor = actor._replace(machine=self.machines.resume(actor.machine, ReceivedAt(state.now)))
+            else:
+                return state._replace(actors=state.actors | {actor})
+
+    def _read(self, state: State, actor: Actor) -> State:
+        effect = self.machines[actor.machine].effect
+        rows = sorted((rk, version, props) for rk, version, props in state.store)
+        answer: Any
+        if isinstance(effect, Get):
+            answer = next((row_of(*row) for row in rows if row[0] == effect.rk), None)
+        else:
+            answer = [row_of(*row) for row in rows if effect.first <= row[0] < effect.end]
+        return self._answered(state, actor, answer)
+
+    def _answered(self, state: State, actor: Actor, answer: Any) -> State:
+        return state._replace(actors=state.actors - {actor} | {actor._replace(answer=self._number(answer))})
+
+    def _write(self, state: State, actor: Actor) -> State:
+        state, answer = self._apply(state, self.machines[actor.machine].effect)
+        return self._answered(state, actor, answer)
+
+    def _lose(self, state: State, actor: Actor) -> State:
+        number = self._number(self.machines[actor.machine].effect)
+        return self._resume(state._replace(late=state.late | {number}, lost=state.lost - 1), actor, LOST)
+
+    def _apply(self, state: State, write: Write) -> tuple[State, Applied | Refused]:
+        """What a table does with a transaction."""
+        cells = {rk: (version, props) for rk, version, props in state.store}
+        etags = []
+        for at, op in enumerate(write.ops):
+            version, props = cells.get(op.rk, (0, None))
+            if isinstance(op, Insert):
+                if props is not None:
+                    return state, Refused(at, "exists")
+            elif not isinstance(op, Upsert):
+                if props is None:
+                    return state, Refused(at, "missing")
+                if op.etag not in (ANY, str(version)):
+                    return state, Refused(at, "changed")
+            assert not isinstance(op, Delete)
+            merged = {**dict(props or ()), **op.props} if isinstance(op, Merge) else dict(op.props)  # type: ignore[call-overload]
+            cells[op.rk] = (version + 1, freeze_props(merged))
+            etags.append(str(version + 1))
+        return state._replace(store=frozenset((rk, *found) for rk, found in cells.items())), Applied(etags)
+
+
+def freeze_props(props: dict[str, Any]) -> Hashable:
+    return tuple(sorted(props.items()))
+
+
+def row_of(rk: str, version: int, props: Any) -> Row:
+    return Row(KEY, rk, dict(props), str(version), 0, 0)
+
+
+def describe(effect: Any) -> str:
+    if isinstance(effect, Get):
+        return f"get {effect.rk}"
+    if isinstance(effect, Write):
+        shown = ("state", "beat", "incarnation", "owner", "epoch")
+        named = [(type(op).__name__.lower(), op.rk, {} if isinstance(op, Delete) else op.props) for op in effect.ops]
+        return "; ".join(f"{verb} {rk} { {name: props[name] for name in shown if name in props} }" for verb, rk, props in named)
+    return "look"

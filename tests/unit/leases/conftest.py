@@ -1,0 +1,114 @@
+"""A fleet in memory, a clock that stands still until it is moved, and storage that can lose answers."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from shared.clock import SettableClock, SystemClock, steady
+from shared.errors import OutcomeUnknown, Unavailable
+from shared.leases.driver import Driver
+from shared.leases.protocol import takeover
+from shared.leases.protocol.effects import Steps
+from shared.leases.rows import Fleet, Limits, Partition, Server, fleet_key, parse_partition, parse_server, partition_key, server_key
+from shared.leases.stamps import Profile
+from shared.storage.blocking import MemoryBlockingTables, run_through
+from shared.storage.memory import MemoryTables
+from shared.storage.names import FLEETS
+from shared.storage.ports import Applied, Op, Page, Refused, Row
+
+KEY = fleet_key("default", "fleet")
+T = 18.0
+
+
+class FaultyTables(MemoryBlockingTables):
+    """`faults`: what the next writes do: `lost` applies and loses the answer, `gone` loses the request, `away` refuses to connect, ''
+    works. `down` lets nothing through."""
+
+    def __init__(self, tables: MemoryTables) -> None:
+        super().__init__(tables)
+        self.faults: deque[str] = deque()
+        self.down = False
+        self.writes = 0
+
+    def get(self, table: str, pk: str, rk: str, *, timeout: float) -> Row | None:
+        self._check()
+        return super().get(table, pk, rk, timeout=timeout)
+
+    def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None, timeout: float) -> Page:
+        self._check()
+        return super().query(table, pk, first=first, end=end, cursor=cursor, timeout=timeout)
+
+    def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | Refused:
+        self._check()
+        self.writes += 1
+        fault = self.faults.popleft() if self.faults else ""
+        if fault == "away":
+            raise Unavailable("not reached")
+        if fault == "gone":
+            raise OutcomeUnknown("the request is lost")
+        found = super().write(table, pk, ops, timeout=timeout)
+        if fault == "lost":
+            raise OutcomeUnknown("the answer is lost")
+        return found
+
+    def _check(self) -> None:
+        if self.down:
+            raise Unavailable("not reached")
+
+
+class Bench:
+    """A fleet whose steps are driven one by one, on a clock of the test's own."""
+
+    def __init__(self, partitions: int = 2) -> None:
+        self.clock = SettableClock()
+        self.memory = MemoryTables(self.clock)
+        run_through(self.memory.ensure([FLEETS, "Data"]))
+        self.tables = FaultyTables(self.memory)
+        self.moment = 0.0
+        self.driver = Driver(self.tables, lambda: self.moment, 1.0)
+        assert self.drive(takeover.create(KEY, Fleet(partitions)))
+
+    def drive[R](self, steps: Steps[R]) -> R:
+        return self.driver.drive(steps)
+
+    def server(self, name: str) -> Server:
+        row = run_through(self.memory.get(FLEETS, KEY, server_key(name)))
+        assert row is not None
+        return parse_server(row)
+
+    def partition(self, number: int) -> Partition:
+        row = run_through(self.memory.get(FLEETS, KEY, partition_key(number)))
+        assert row is not None
+        return parse_partition(row)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+QUICK = Profile(0.2, 0.6, 1.7)
+
+
+def quick_fleet(partitions: int, **limits: int) -> FaultyTables:
+    """Storage with a fleet whose durations are fractions of a second, for keepers on real threads."""
+    memory = MemoryTables(SystemClock())
+    run_through(memory.ensure([FLEETS]))
+    tables = FaultyTables(memory)
+    fleet = Fleet(partitions, QUICK, Limits(claims_per_cycle=limits.get("claims", 100), drain=0.5))
+    assert Driver(tables, steady, 1).drive(takeover.create(KEY, fleet))
+    return tables
+
+
+def until(look: Callable[[], object], what: str) -> None:
+    """Wait for a condition; 20 s are for a machine that does much else."""
+    pause = threading.Event()
+    for _ in range(2000):
+        if look():
+            return
+        pause.wait(0.01)
+    raise AssertionError(what)

@@ -1,0 +1,182 @@
+"""The planner: deterministic, balanced, moving no more than it must, and never against what operators want."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.leases.planner import Member, Plan, plan
+from shared.leases.rows import Intents
+
+NAMES = [f"s{number}" for number in range(6)]
+FREE = Intents()
+
+
+def decide(
+    partitions: int, owners: dict[int, str], members: list[Member], intents: Intents = FREE, *, most: int = 1000, budget: int = 1000
+) -> Plan:
+    return plan(partitions, owners, members, intents, most=most, budget=budget)
+
+
+def members(*names: str) -> list[Member]:
+    return [Member(name) for name in names]
+
+
+def counts(found: Plan, names: list[str]) -> list[int]:
+    had = Counter(found.target.values())
+    return [had[name] for name in names]
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> tuple[int, dict[int, str], list[Member]]:
+    partitions = draw(st.integers(0, 24))
+    present = draw(st.lists(st.sampled_from(NAMES), unique=True))
+    owners = draw(st.dictionaries(st.integers(0, max(0, partitions - 1)), st.sampled_from(NAMES)))
+    found = [Member(name, load=draw(st.sampled_from([0.0, 1.0, 5.0]))) for name in present]
+    return partitions, {p: o for p, o in owners.items() if p < partitions}, found
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> Intents:
+    number, name = st.integers(0, 23), st.sampled_from(NAMES)
+    return Intents(
+        draw(st.frozensets(number, max_size=4)),
+        draw(st.frozensets(st.tuples(number, name), max_size=30)),
+        draw(st.frozensets(name, max_size=2)),
+        tuple(sorted(draw(st.dictionaries(number, name, max_size=4)).items())),
+    )
+
+
+@given(fleets())
+def test_shares_differ_by_at_most_one_and_everything_is_placed(fleet: tuple[int, dict[int, str], list[Member]]) -> None:
+    partitions, owners, present = fleet
+    found = decide(partitions, owners, present)
+    if present:
+        shares = counts(found, [member.name for member in present])
+        assert sum(shares) == partitions
+        assert max(shares) - min(shares) <= 1
+
+
+@given(fleets())
+def test_no_more_moves_than_balance_asks_for(fleet: tuple[int, dict[int, str], list[Member]]) -> None:
+    partitions, owners, present = fleet
+    if not present:
+        return
+    cool = [Member(member.name) for member in present]
+    found = decide(partitions, owners, cool)
+    had = sorted((sum(owner == member.name for owner in owners.values()) for member in cool), reverse=True)
+    low, extra = divmod(partitions, len(cool))
+    least = sum(max(0, count - low - (place < extra)) for place, count in enumerate(had))
+    voluntary = [move for move in found.moves if move.source in {member.name for member in cool}]
+    assert len(voluntary) == least
+
+
+@given(fleets(), wishes())
+@settings(max_examples=60)
+def test_a_plan_carried_out_is_a_plan_without_moves(fleet: tuple[int, dict[int, str], list[Member]], intents: Intents) -> None:
+    partitions, owners, present = fleet
+    cool = [Member(member.name) for member in present]
+    first = decide(partitions, owners, cool, intents)
+    after = {partition: server for partition, server in first.target.items() if server}
+    assert decide(partitions, after, cool, intents).moves == ()
+
+
+@given(fleets(), wishes(), st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_the_order_of_what_is_known_does_not_matter(
+    fleet: tuple[int, dict[int, str], list[Member]], intents: Intents, random: object
+) -> None:
+    partitions, owners, present = fleet
+    shuffled = list(present)
+    random.shuffle(shuffled)
+    assert decide(partitions, dict(reversed(owners.items())), shuffled, intents) == decide(partitions, owners, present, intents)
+
+
+@given(fleets(), wishes(), st.integers(1, 8))
+@settings(max_examples=80)
+def test_every_wish_and_every_capacity_is_respected(fleet: tuple[int, dict[int, str], list[Member]], intents: Intents, most: int) -> None:
+    partitions, owners, present = fleet
+    found = decide(partitions, owners, present, intents, most=most)
+    by_name = {member.name: member for member in present}
+    pins = dict(intents.pins)
+    moved = {move.partition for move in found.moves}
+    for partition, server in found.target.items():
+        if not server:
+            continue
+        assert partition not in intents.offline
+        assert (partition, server) not in intents.prohibited
+        assert server in by_name
+        # Those who drain keep what nobody else can take, and get nothing.
+        if server in intents.drained:
+            assert owners[partition] == server and partition not in moved
+        pin = pins.get(partition)
+        if pin in by_name and pin not in intents.drained and (partition, pin) not in intents.prohibited and server != pin:
+            assert partition in found.unplaced or counts(found, [pin])[0] >= most
+    for name in by_name:
+        if name not in intents.drained:
+            assert counts(found, [name])[0] <= most
+
+
+@given(fleets(), wishes(), st.integers(1, 8))
+@settings(max_examples=80)
+def test_nothing_is_left_out_that_somebody_could_take(fleet: tuple[int, dict[int, str], list[Member]], intents: Intents, most: int) -> None:
+    partitions, owners, present = fleet
+    intents = Intents(intents.offline, intents.prohibited, intents.drained)
+    found = decide(partitions, owners, present, intents, most=most)
+    ready = [member.name for member in present if member.name not in intents.drained]
+    for partition in found.unplaced:
+        for name in ready:
+            assert (partition, name) in intents.prohibited or counts(found, [name])[0] >= most
+
+
+def test_a_lost_server_moves_its_own_partitions_only() -> None:
+    names = [f"s{number}" for number in range(8)]
+    owners = {partition: server for partition, server in decide(128, {}, members(*names)).target.items()}
+    found = decide(128, owners, members(*names[1:]))
+    assert {move.partition for move in found.moves} == {p for p, owner in owners.items() if owner == "s0"}
+    assert {move.reason for move in found.moves} == {"owner gone"}
+    assert len({move.target for move in found.moves}) > 5
+
+
+def test_the_budget_bounds_what_only_balances_and_nothing_else() -> None:
+    found = decide(20, dict.fromkeys(range(16), "s0"), members("s0", "s1"), budget=3)
+    reasons = Counter(move.reason for move in found.moves)
+    assert reasons == {"unowned": 4, "balance": 3}
+
+
+def test_a_draining_server_hands_everything_off_whatever_the_budget() -> None:
+    owners = {partition: f"s{partition % 2}" for partition in range(10)}
+    found = decide(10, owners, [Member("s0", draining=True), Member("s1")], budget=0)
+    assert {(move.source, move.target, move.reason) for move in found.moves} == {("s0", "s1", "draining")}
+    assert counts(found, ["s0", "s1"]) == [0, 10]
+
+
+def test_a_draining_server_keeps_what_nobody_can_take() -> None:
+    found = decide(2, {0: "s0", 1: "s0"}, [Member("s0", draining=True)])
+    assert (found.target, found.moves) == ({0: "s0", 1: "s0"}, ())
+
+
+def test_the_smaller_share_goes_to_the_hot_server() -> None:
+    owners = {0: "s0", 1: "s0", 2: "s1"}
+    found = decide(3, owners, [Member("s0", load=9.0), Member("s1", load=1.0)])
+    assert counts(found, ["s0", "s1"]) == [1, 2]
+    assert decide(3, owners, members("s0", "s1")).moves == ()
+
+
+def test_capacity_bounds_a_server_and_the_others_take_the_rest() -> None:
+    found = decide(12, {}, [Member("s0", capacity=2), Member("s1"), Member("s2")])
+    assert counts(found, ["s0", "s1", "s2"]) == [2, 5, 5]
+
+
+def test_a_bump_reloads_a_partition_once() -> None:
+    intents = Intents(bumps=((0, 7),))
+    again = plan(1, {0: "s0"}, members("s0"), intents, most=1, budget=1, epochs={0: 7})
+    assert [(move.partition, move.reason) for move in again.moves] == [(0, "bump")]
+    assert plan(1, {0: "s0"}, members("s0"), intents, most=1, budget=1, epochs={0: 8}).moves == ()
+
+
+def test_an_offline_partition_is_taken_from_its_owner() -> None:
+    found = decide(2, {0: "s0", 1: "s0"}, members("s0"), Intents(offline=frozenset({0})))
+    assert [tuple(move) for move in found.moves] == [(0, "s0", "", "offline")]
