@@ -1,0 +1,221 @@
+"""A broker as a process of its own, and the whole application on storage in memory, in real time.
+
+The broker is noida-db (requirements-dev.txt): one binary that speaks Kafka's protocol, keeps topics on disk, and can be stopped and started
+again. It is not Apache Kafka, and not Event Hubs; docs/kafka.md says what that leaves untried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import socket
+import subprocess
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from devhost.azurite import free_ports
+from shared.app import Application, build_routes
+from shared.channels import open_senders
+from shared.channels.kafka import KafkaSender
+from shared.clock import SystemClock
+from shared.settings import Settings
+from shared.storage import memory_storage
+from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS
+from shared.storage.ports import Message
+from shared.web.local import LocalClient, Reply
+
+DEADLINE = 120.0
+ADMIN, DEMO = "local-admin-key", "local-demo-key"
+ROUTES = build_routes()
+
+
+async def eventually(condition: Callable[[], Any], what: str) -> Any:
+    """The first true value of the condition, which may be a coroutine function."""
+    ends_at = time.monotonic() + DEADLINE
+    while True:
+        value = condition()
+        if inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        assert time.monotonic() < ends_at, f"still waiting for: {what}"
+        await asyncio.sleep(0.02)
+
+
+class Broker:
+    """A broker on a port of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        [self.port] = free_ports("127.0.0.1", 1)
+        self.servers = f"localhost:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Broker:
+        binary = Path(str(files("noida_db").joinpath("noida-db")))
+        # Wheels do not keep the bit that makes it a program.
+        if not os.access(binary, os.X_OK):
+            binary.chmod(0o755)
+        command = [str(binary), "start", "--data-dir", str(self.folder), "--only", "kafka", "--kafka-port", str(self.port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        ends_at = time.monotonic() + DEADLINE
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return self
+            except OSError:
+                assert self._process.poll() is None and time.monotonic() < ends_at, "the broker did not start"
+                time.sleep(0.02)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(DEADLINE)
+            self._process = None
+
+    def topic(self, name: str, partitions: int = 3) -> str:
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        [made] = admin.create_topics([NewTopic(name, partitions, 1)]).values()
+        made.result(DEADLINE)
+        return name
+
+    def put(self, topic: str, messages: list[tuple[bytes | None, bytes | None]]) -> None:
+        """Keys and values, in order."""
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 1})
+        for key, value in messages:
+            producer.produce(topic, value, key)
+        assert producer.flush(DEADLINE) == 0
+
+    def messages(self, topic: str, count: int, partitions: int = 3) -> list[Any]:
+        """The first `count` messages, each partition in its order."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "looks", "enable.auto.commit": False})
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        found: list[Any] = []
+        ends_at = time.monotonic() + DEADLINE
+        while len(found) < count:
+            assert time.monotonic() < ends_at, f"{len(found)} of {count} messages"
+            message = consumer.poll(0.5)
+            if message is not None:
+                assert message.error() is None
+                found.append(message)
+        consumer.close()
+        return found
+
+    def committed(self, topic: str, group: str, partitions: int = 3) -> int:
+        """Messages that the group is done with, over all partitions."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group})
+        places = consumer.committed([TopicPartition(topic, partition) for partition in range(partitions)], DEADLINE)
+        consumer.close()
+        return sum(max(0, place.offset) for place in places)
+
+    def done(self, topic: str, group: str, count: int) -> Callable[[], Any]:
+        """True, to be awaited, once the group is done with so many messages."""
+        return lambda: asyncio.to_thread(lambda: self.committed(topic, group) == count)
+
+
+@pytest.fixture(scope="package")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    running = Broker(tmp_path_factory.mktemp("broker")).start()
+    yield running
+    running.stop()
+
+
+class App:
+    """The whole application on storage in memory, with real senders, and a host that serves its queues."""
+
+    def __init__(self, patience: float = 10.0, **settings: Any) -> None:
+        """`patience`: seconds until a message out is given up."""
+        self.patience = patience
+        self.clock = SystemClock()
+        self.storage = memory_storage(self.clock)
+        given = {"storage": "UseDevelopmentStorage=true", "admin_key": ADMIN, "signing_key": "local-signing-key", "local": True}
+        self.settings = Settings(**(given | {"egress_allow": "localhost, 127.0.0.0/8"} | settings))
+        self.app: Application
+        self.ended: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> App:
+        senders = open_senders(self.settings, self.storage.queues, self.clock) | {
+            "kafka": KafkaSender(self.settings, timeout=self.patience)
+        }
+        self.app = await Application.open(self.settings, clock=self.clock, storage=self.storage, senders=senders)
+        self._start(self._host())
+        return self
+
+    async def close(self) -> None:
+        self.app.leave()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.app.close()
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _host(self) -> None:
+        while True:
+            for queue in (QUEUE_SHARDS, QUEUE_RETRIES):
+                for message in await self.storage.queues.receive(queue):
+                    self._start(self._serve(queue, message))
+            await asyncio.sleep(0.01)
+
+    async def _serve(self, queue: str, message: Message) -> None:
+        await self.app.scheduler.firing.serve(message.text)
+        await self.storage.queues.delete(queue, message)
+
+    async def get_app(self) -> Application:
+        return self.app
+
+    async def call(self, method: str, url: str, body: Any = None, *, key: str = DEMO) -> Reply:
+        return await LocalClient(ROUTES, self.get_app, key=key).call(method, f"/api/v1/{url}", body)
+
+    async def channel(self, broker: Broker, name: str = "default", **spec: Any) -> None:
+        given = {"type": "kafka", "servers": broker.servers, "tls": False} | spec
+        answer = await self.call("PUT", f"tenants/demo/channels/{name}", given, key=ADMIN)
+        assert answer.status in (200, 201), answer
+
+    async def stats(self) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.call("GET", "stats")).json()
+        return found
+
+    async def tick(self, until: Callable[[], Any] | None = None) -> dict[str, int]:
+        """One tick of the Kafka timer; its counts. With `until`, it ends early: once this is true."""
+        running = asyncio.create_task(self.app.timers.run_once("ingest_kafka"))
+        if until is not None:
+            await eventually(until, "the end of a tick")
+            self.app.kafka.leaving = True
+        counts = (await running)["kafka"]
+        self.app.kafka.leaving = False
+        return counts
+
+
+def source(broker: Broker, topic: str, **more: Any) -> str:
+    """The setting for one source."""
+    return json.dumps([{"servers": broker.servers, "topic": topic, "tenant": "demo", "tls": False} | more])
+
+
+@pytest.fixture
+async def apps() -> AsyncIterator[Callable[..., Any]]:
+    """Opens applications; all are closed at the end."""
+    opened: list[App] = []
+
+    async def open_app(**settings: Any) -> App:
+        app = await App(**settings).open()
+        opened.append(app)
+        return app
+
+    yield open_app
+    for app in opened:
+        await app.close()
