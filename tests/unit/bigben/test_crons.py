@@ -1,0 +1,138 @@
+"""BigBen's crons: their expressions in five fields, and the doors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+import pytest
+
+from shared.bigben.crons import five_fields
+from shared.bigben.model import CronType
+from shared.errors import Problem
+from tests.unit.scheduler.harness import World
+
+BASE = "/api/bigben/cron"
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    opened = await World().open()
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "fields"),
+    [
+        ("UNIX", "*/15 9-17 * * MON-FRI", "*/15 9-17 * * MON-FRI"),
+        ("UNIX", "0 0 1 * 0", "0 0 1 * 0"),
+        ("CRON4J", "30 2 * * 0,6", "30 2 * * 0,6"),
+        ("QUARTZ", "0 0/5 14 * * ?", "0-59/5 14 * * *"),
+        ("QUARTZ", "0 15 10 ? * 2-6", "15 10 * * 1-5"),
+        ("QUARTZ", "0 15 10 ? * MON-FRI *", "15 10 * * MON-FRI"),
+        ("QUARTZ", "0 0 12 ? * 1,7", "0 12 * * 0,6"),
+        ("QUARTZ", "0 0 12 1/5 * ?", "0 12 1-31/5 * *"),
+        ("SPRING", "0 0 8 * * 1-5", "0 8 * * 1-5"),
+    ],
+)
+def test_each_kind_of_expression_in_five_fields(kind: CronType, expression: str, fields: str) -> None:
+    assert five_fields(expression, kind) == fields
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "said"),
+    [
+        ("QUARTZ", "30 0 12 * * ?", "seconds must be 0"),
+        ("QUARTZ", "0 0 12 * * ? 2030", "six fields"),
+        ("QUARTZ", "0 12 * * *", "six fields"),
+        ("QUARTZ", "0 0 12 L * ?", "L, W and #"),
+        ("QUARTZ", "0 0 12 15W * ?", "L, W and #"),
+        ("QUARTZ", "0 0 12 ? * 6#3", "L, W and #"),
+        ("QUARTZ", "0 0 12 ? * 2L", "L, W and #"),
+        ("SPRING", "0 0 12 1 * MON", "both days"),
+        ("CRON4J", "0 12 1 * MON", "both days"),
+        ("UNIX", "0 0 12 * * *", "five fields"),
+    ],
+)
+def test_what_five_fields_cannot_say_is_refused(kind: CronType, expression: str, said: str) -> None:
+    with pytest.raises(Problem) as refused:
+        five_fields(expression, kind)
+    assert (refused.value.status, refused.value.errors[0]["pointer"]) == (422, "/expression")
+    assert said in refused.value.detail
+
+
+async def test_a_cron_fires_each_time_as_a_full_event(world: World) -> None:
+    made = await world.demo.post(BASE, {"id": "tick", "expression": "0 * * * * ?", "type": "QUARTZ", "tenant": "demo"})
+    assert (made.status, made.json()) == (200, {"status": "OK"})
+    await world.run(185)
+    bodies = [orjson.loads(got.delivery.body) for got in world.receiver.received]
+    assert len(bodies) == 3
+    assert bodies[0] == {
+        "id": "tick",
+        "tenant": "demo",
+        "mode": "UPSERT",
+        "deliveryOption": "FULL_EVENT",
+        "eventStatus": "TRIGGERED",
+        "payload": "0 * * * * ?",
+        "cronType": "QUARTZ",
+    }
+    [found] = (await world.demo.get(f"{BASE}/demo/tick?describe=true")).json()
+    cron = found["cron"]
+    assert (cron["expression"], cron["type"], found["description"]) == ("0 * * * * ?", "QUARTZ", "Every minute")
+    assert cron["lastExecutionTime"].endswith("08:03:00.000Z")
+
+
+async def test_an_id_may_have_a_cron_of_each_type_and_they_go_one_by_one_or_all(world: World) -> None:
+    for kind, expression in (("UNIX", "0 1 * * *"), ("SPRING", "0 0 2 * * *")):
+        await world.demo.post(BASE, {"id": "a/b", "expression": expression, "type": kind, "tenant": "demo"})
+
+    async def types() -> list[str]:
+        return [each["cron"]["type"] for each in (await world.demo.get(f"{BASE}/demo/a%2Fb")).json()]
+
+    assert await types() == ["UNIX", "SPRING"]
+    assert (await world.demo.delete(f"{BASE}/demo/a%2Fb/UNIX")).json() == {"status": "OK"}
+    assert await types() == ["SPRING"]
+    assert (await world.demo.delete(f"{BASE}/demo/a%2Fb/*")).status == 200
+    assert await types() == []
+    assert (await world.demo.delete(f"{BASE}/demo/a%2Fb")).status == 200
+    assert (await world.demo.delete(f"{BASE}/demo/a%2Fb/WEEKLY")).status == 422
+
+
+GOOD: dict[str, Any] = {"id": "x", "expression": "0 1 * * *", "type": "UNIX", "tenant": "demo"}
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "pointer"),
+    [
+        ({"expression": "0 1 30 2 *"}, 422, "/expression"),
+        ({"expression": "nonsense"}, 422, "/expression"),
+        ({"type": "DAILY"}, 422, "/type"),
+        ({"tenant": "nobody"}, 404, None),
+    ],
+)
+async def test_a_cron_that_cannot_be_is_refused(world: World, change: dict[str, Any], status: int, pointer: str | None) -> None:
+    answer = await world.demo.post(BASE, GOOD | change)
+    assert answer.status == status
+    if pointer is not None:
+        assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+@pytest.mark.parametrize("payload", [5, {"payload": "0 1 * * *"}, {"id": "x", "cronType": "UNIX"}])
+@pytest.mark.parametrize("rule", [{"every": "PT1H"}, {"cron": "0 1 * * *"}])
+async def test_schedules_made_elsewhere_are_not_touched_by_this_door(world: World, rule: dict[str, Any], payload: Any) -> None:
+    assert (await world.demo.put("/api/v1/schedules/x~unix", rule | {"payload": payload})).status == 201
+    answer = await world.demo.get(f"{BASE}/demo/x?describe=true")
+    assert (answer.status, answer.json()) == (200, [])
+    assert (await world.demo.delete(f"{BASE}/demo/x/*")).status == 200
+    assert (await world.demo.get("/api/v1/schedules/x~unix")).status == 200
+
+
+async def test_crons_of_another_tenant_are_out_of_reach(world: World) -> None:
+    await world.demo.post(BASE, GOOD)
+    acme = await world.tenant("acme")
+    assert (await acme.get(f"{BASE}/demo/x")).status == 404
+    assert (await acme.delete(f"{BASE}/demo/x/*")).status == 404
+    assert (await acme.post(BASE, GOOD)).status == 404
+    assert len((await world.demo.get(f"{BASE}/demo/x")).json()) == 1

@@ -1,0 +1,315 @@
+"""BigBen's events by its own words: what its clients send, what they are answered, what is delivered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+import pytest
+
+from shared.bigben.service import IN_FLIGHT
+from shared.clock import to_text
+from shared.storage.names import IDS
+from shared.tenants.model import Limits, Tenant
+from shared.tenants.store import TenantDirectory
+from shared.web.local import LocalClient
+from tests.unit.scheduler.harness import DEMO, ROUTES, World
+
+BASE = "/api/bigben/events"
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    opened = await World().open()
+    yield opened
+    await opened.close()
+
+
+def at(world: World, seconds: float) -> str:
+    return to_text(world.now + int(seconds * 1000))
+
+
+def request(world: World, seconds: float = 3600.0, **more: Any) -> dict[str, Any]:
+    return {"id": "id123", "eventTime": at(world, seconds), "tenant": "demo", "payload": "P1"} | more
+
+
+async def schedule(world: World, *requests: dict[str, Any], status: int = 200) -> list[dict[str, Any]]:
+    answer = await world.demo.post(f"{BASE}/schedule", list(requests))
+    assert answer.status == status, answer
+    found: list[dict[str, Any]] = answer.json()
+    assert len(found) == len(requests)
+    return found
+
+
+async def find(world: World, event: str = "id123") -> dict[str, Any]:
+    answer = await world.demo.get(f"{BASE}/find?id={event}&tenant=demo")
+    assert answer.status == 200, answer
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def bodies(world: World) -> list[bytes]:
+    return [got.delivery.body for got in world.receiver.received]
+
+
+async def test_a_new_event_is_accepted_found_as_it_was_sent_and_delivered_whole(world: World) -> None:
+    sent = request(world, 60)
+    [reply] = await schedule(world, sent)
+    assert reply == sent | {"mode": "UPSERT", "deliveryOption": "FULL_EVENT", "eventId": "id123", "eventStatus": "ACCEPTED"}
+    assert await find(world) == reply
+    await world.run(70)
+    [body] = bodies(world)
+    assert orjson.loads(body) == reply | {"eventStatus": "TRIGGERED", "triggeredAt": sent["eventTime"]}
+    assert (await find(world))["eventStatus"] == "PROCESSED"
+    # The same event by the scheduler's own door.
+    assert (await world.demo.event("id123"))["state"] == "delivered"
+
+
+@pytest.mark.parametrize(
+    ("payload", "delivered"), [("testP", b'"testP"'), ('{"order": 1.50}', b'{"order": 1.50}'), ({"n": 1}, b'{"n":1}'), ("17", b"17")]
+)
+async def test_payload_only_delivers_the_payload_and_json_in_a_string_as_that_json(world: World, payload: Any, delivered: bytes) -> None:
+    [reply] = await schedule(world, request(world, 30, payload=payload, deliveryOption="PAYLOAD_ONLY"))
+    assert reply["eventStatus"] == "ACCEPTED"
+    found = await find(world)
+    assert (found["payload"], found["deliveryOption"]) == (payload, "PAYLOAD_ONLY")
+    await world.run(40)
+    assert bodies(world) == [delivered]
+
+
+REJECTED = [
+    ({"tenant": None}, "tenant not present"),
+    ({"eventTime": None}, "event time not present"),
+    ({"tenant": "nobody"}, "tenant not registered / unknown tenant: nobody"),
+    ({"tenant": "ABC/../demo"}, "tenant not registered / unknown tenant: ABC/../demo"),
+    ({"eventTime": "time"}, "event time can not be parsed. Must be in ISO 8601 format."),
+    ({"eventTime": "2030-01-01T00:00:00"}, "event time can not be parsed. Must be in ISO 8601 format."),
+    ({"payload": None, "deliveryOption": "PAYLOAD_ONLY"}, "payload must not be null for deliveryOption PAYLOAD_ONLY"),
+    ({"id": None}, "id not present"),
+    ({"mode": "DROP"}, "can not be read: mode"),
+    ({"id": 5}, "can not be read: id"),
+    ({"payload": "x" * 262_200}, "the payload is over 262,144 bytes"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REJECTED)
+async def test_what_cannot_be_taken_is_rejected_in_the_words_its_clients_know_and_changes_nothing(
+    world: World, change: dict[str, Any], message: str
+) -> None:
+    before = world.without_caches(world.dump())
+    [reply] = await schedule(world, request(world) | change, status=400)
+    assert (reply["eventStatus"], reply["error"]) == ("REJECTED", {"code": 400, "message": message})
+    assert {key: value for key, value in world.without_caches(world.dump()).items() if key not in before} == {}
+
+
+async def test_good_events_go_in_beside_rejected_ones_with_206(world: World) -> None:
+    good, bad, better = request(world, id="a"), request(world, id="b", tenant=None), request(world, id="c")
+    replies = await schedule(world, good, bad, better, status=206)
+    assert [reply["eventStatus"] for reply in replies] == ["ACCEPTED", "REJECTED", "ACCEPTED"]
+
+
+async def test_an_event_of_another_tenant_is_rejected_like_one_of_none(world: World) -> None:
+    acme = await world.tenant("acme")
+    answer = await acme.post(f"{BASE}/schedule", [request(world)])
+    assert answer.status == 400
+    assert answer.json()[0]["error"]["message"] == "tenant not registered / unknown tenant: demo"
+    assert (await acme.get(f"{BASE}/find?id=id123&tenant=demo")).status == 404
+    assert (await world.nobody.post(f"{BASE}/schedule", [request(world)])).status == 401
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[1,]", b"[]", b"", b"null", b'[{"id": NaN}]'])
+async def test_a_body_that_is_no_array_of_events_is_refused_whole(world: World, body: bytes) -> None:
+    assert (await world.demo.post(f"{BASE}/schedule", body)).status == 422
+
+
+async def test_upsert_again_changes_payload_and_time(world: World) -> None:
+    await schedule(world, request(world, 600))
+    first = await schedule(world, request(world, 600, payload="P2"))
+    second = await schedule(world, request(world, 60, payload="P3", deliveryOption="PAYLOAD_ONLY"))
+    assert [first[0]["eventStatus"], second[0]["eventStatus"]] == ["UPDATED", "UPDATED"]
+    found = await find(world)
+    assert (found["payload"], found["eventTime"], found["deliveryOption"]) == ("P3", second[0]["eventTime"], "PAYLOAD_ONLY")
+    await world.run(700)
+    assert bodies(world) == [b'"P3"']
+
+
+async def test_the_same_request_again_fires_once(world: World) -> None:
+    sent = request(world, 30)
+    await schedule(world, sent)
+    assert (await schedule(world, sent))[0]["eventStatus"] == "UPDATED"
+    await world.run(40)
+    assert (await schedule(world, sent))[0]["eventStatus"] == "PROCESSED"
+    await world.run(40)
+    assert len(bodies(world)) == 1
+
+
+async def test_several_requests_for_one_id_in_a_call_count_in_their_order(world: World) -> None:
+    gone = {"id": "id123", "tenant": "demo", "mode": "REMOVE"}
+    replies = await schedule(world, request(world, 600), request(world, 60, payload="P2"), gone, request(world, 30))
+    assert [reply["eventStatus"] for reply in replies] == ["ACCEPTED", "UPDATED", "DELETED", "ACCEPTED"]
+    await world.run(700)
+    assert len(bodies(world)) == 1
+
+
+async def test_of_two_upserts_at_once_one_wins_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await schedule(world, request(world, 600, payload="P0"))
+    same = (await find(world))["eventTime"]
+    patch = world.app.scheduler.ingest.patch
+
+    async def overtaken(*given: Any) -> Any:
+        monkeypatch.setattr(world.app.scheduler.ingest, "patch", patch)
+        change = await patch(*given)
+        # The other one, with another time, between this one's look and its change.
+        replies.append((await other.call("POST", f"{BASE}/schedule", [request(world, 60, payload="P2")])).json()[0])
+        return change
+
+    replies: list[dict[str, Any]] = []
+    other = LocalClient(ROUTES, world.get_app, key=DEMO)
+    monkeypatch.setattr(world.app.scheduler.ingest, "patch", overtaken)
+    [reply] = await schedule(world, request(world, payload="P1") | {"eventTime": same})
+    assert [each["eventStatus"] for each in (*replies, reply)] == ["UPDATED", "UPDATED"]
+    assert ((await find(world))["eventTime"], (await world.demo.event("id123"))["due"]) == (same, same)
+    await world.run(700)
+    assert [orjson.loads(body)["payload"] for body in bodies(world)] == ["P1"]
+
+
+async def test_registering_a_tenant_that_another_instance_has_just_made_keeps_its_settings(world: World) -> None:
+    elsewhere = TenantDirectory(world.tables, world.clock, world.settings)
+    assert await world.app.directory.tenant("shop") is None
+    await elsewhere.put("shop", Tenant(limits=Limits(open_events=7)))
+    wanted = {"tenant": "shop", "type": "HTTP", "props": {"url": "http://localhost:7072/shop"}}
+    assert (await world.admin.post(f"{BASE}/tenant/register", wanted)).status == 200
+    assert (await world.admin.get("/api/v1/tenants/shop")).json()["limits"]["open_events"] == 7
+
+
+async def test_a_call_of_many_requests_keeps_few_reads_under_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, most = 0, 0
+    get = world.tables.get
+
+    async def counted(*place: Any) -> Any:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        try:
+            return await get(*place)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(world.tables, "get", counted)
+    await schedule(world, *({"id": str(number), "tenant": "demo", "mode": "REMOVE"} for number in range(1_000)))
+    assert most == IN_FLIGHT
+
+
+async def test_an_id_may_be_used_again_when_its_event_is_over(world: World) -> None:
+    for number in range(3):
+        [reply] = await schedule(world, request(world, 30, payload=f"P{number}"))
+        assert (reply["eventStatus"], reply["eventId"]) == ("ACCEPTED", "id123" + (f"~{number}" if number else ""))
+        await world.run(40)
+    assert [orjson.loads(body)["payload"] for body in bodies(world)] == ["P0", "P1", "P2"]
+    assert (await find(world))["payload"] == "P2"
+
+
+async def test_an_event_of_the_past_is_triggered_at_once(world: World) -> None:
+    [reply] = await schedule(world, request(world, -60))
+    assert reply["eventStatus"] == "TRIGGERED"
+    assert reply["triggeredAt"]
+    await world.run(20)
+    assert len(bodies(world)) == 1
+
+
+async def test_removed_events_are_not_delivered_and_unknown_ones_are_said_to_be(world: World) -> None:
+    await schedule(world, request(world, 30))
+    gone = {"id": "id123", "tenant": "demo", "mode": "REMOVE"}
+    [reply] = await schedule(world, gone)
+    assert (reply["eventStatus"], reply["eventId"]) == ("DELETED", "id123")
+    assert (await schedule(world, gone))[0]["eventStatus"] == "DELETED"
+    [unknown] = await schedule(world, gone | {"id": "other"})
+    assert "eventStatus" not in unknown
+    assert unknown["error"] == {"code": 404, "message": "event not found"}
+    await world.run(40)
+    assert bodies(world) == []
+
+
+async def test_a_dry_run_delivers_a_copy_and_leaves_the_event(world: World) -> None:
+    await schedule(world, request(world, 600))
+    answer = await world.demo.post(f"{BASE}/dryrun?id=id123&tenant=demo")
+    assert (answer.status, answer.json()["eventStatus"]) == (200, "ACCEPTED")
+    await world.run(20)
+    assert orjson.loads(bodies(world)[0])["id"] == "id123"
+    assert (await find(world))["eventStatus"] == "ACCEPTED"
+    await world.run(620)
+    assert len(bodies(world)) == 2
+    assert (await world.demo.post(f"{BASE}/dryrun?id=other&tenant=demo")).status == 404
+
+
+async def test_any_text_can_be_an_id(world: World) -> None:
+    odd = "bestellung 17/ä ~ % 日本"
+    [reply] = await schedule(world, request(world, 30, id=odd))
+    assert (reply["id"], reply["eventStatus"]) == (odd, "ACCEPTED")
+    await world.run(40)
+    assert orjson.loads(bodies(world)[0])["id"] == odd
+
+
+async def test_events_made_elsewhere_are_not_touched_by_this_door(world: World) -> None:
+    await world.demo.create(id="id123")
+    [reply] = await schedule(world, request(world))
+    assert (reply["eventStatus"], reply["error"]["code"]) == ("ERROR", 409)
+    assert (await world.demo.get(f"{BASE}/find?id=id123&tenant=demo")).status == 404
+
+
+async def test_without_a_key_only_on_loopback_and_only_if_the_setting_says_so() -> None:
+    world = await World(bigben_open=True).open()
+    try:
+        answer = await world.nobody.post(f"{BASE}/schedule", [request(world)])
+        assert answer.status == 200
+        assert (await world.nobody.get("/api/v1/events")).status == 401
+        wrong = await world.client("local-demo-kex").post(f"{BASE}/schedule", [request(world)])
+        assert wrong.status == 401
+    finally:
+        await world.close()
+
+
+async def test_tenants_are_registered_with_their_processor(world: World) -> None:
+    wanted = {"tenant": "shop", "type": "HTTP", "props": {"url": "http://localhost:7072/shop", "headers": {"header1": "value1"}}}
+    assert (await world.demo.post(f"{BASE}/tenant/register", wanted)).status == 403
+    answer = await world.admin.post(f"{BASE}/tenant/register", wanted)
+    assert answer.status == 200
+    assert answer.json()["shop"] == wanted | {"props": {"url": "http://localhost:7072/shop", "headers": {"header1": "***"}}}
+    assert set((await world.admin.get(f"{BASE}/tenants")).json()) == {"demo", "shop"}
+    assert set((await world.demo.get(f"{BASE}/tenants")).json()) == {"demo"}
+    [reply] = (await world.admin.post(f"{BASE}/schedule", [request(world, 30, tenant="shop")])).json()
+    assert reply["eventStatus"] == "ACCEPTED"
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"tenant": "No Name"}, "/tenant"),
+        ({"tenant": None}, "/tenant"),
+        ({"type": "CUSTOM_CLASS"}, "/type"),
+        ({"type": None}, "/type"),
+        ({"props": {}}, "/props/url"),
+        ({"props": {"url": "http://10.0.0.1/"}}, "/url"),
+    ],
+)
+async def test_a_processor_that_cannot_be_is_refused(world: World, change: dict[str, Any], pointer: str) -> None:
+    wanted = {"tenant": "shop", "type": "HTTP", "props": {"url": "https://example.com/"}} | change
+    answer = await world.admin.post(f"{BASE}/tenant/register", wanted)
+    assert answer.status == 422
+    assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+async def test_the_row_that_counts_an_ids_uses_goes_with_its_last_event(world: World) -> None:
+    for _ in range(3):
+        await schedule(world, request(world, 30))
+        await world.run(40)
+    counting = [row for row in world.rows(IDS) if row.rk.startswith("!")]
+    assert [row.props for row in counting] == [{"generation": 2}]
+    await world.clock.advance(9 * 86_400, settle=1)
+    await world.do(world.app.timers.run_once("retention_scan"))
+    assert world.rows(IDS) == []
+    [reply] = await schedule(world, request(world, 30))
+    assert reply["eventId"] == "id123"
