@@ -1,0 +1,31 @@
+"""Receives reminders with FastAPI: checks the signature, does the work once however often an event is delivered."""
+
+import os
+import sqlite3
+
+import tocsin
+from fastapi import FastAPI, Request, Response
+
+# The channel's secret; two of them, with a space between, while it is being rotated.
+SECRETS = os.environ["TOCSIN_SECRET"].split()
+
+app = FastAPI()
+store = sqlite3.connect(os.environ.get("REMINDERS", "reminders.db"), autocommit=True, check_same_thread=False)
+store.execute("CREATE TABLE IF NOT EXISTS reminders (event TEXT PRIMARY KEY, text TEXT)")
+
+
+@app.post("/hooks/reminders")
+async def remind(request: Request) -> Response:
+    try:
+        delivery = tocsin.verify(request.headers, await request.body(), SECRETS)
+    except tocsin.BadDelivery as why:
+        print(f"refused: {why}")
+        return Response(status_code=401)
+    # The effect itself is keyed by the event's id, so a second delivery changes nothing.
+    store.execute("INSERT OR IGNORE INTO reminders VALUES (?, ?)", (delivery.id, delivery.payload["text"]))
+    return Response(status_code=204)
+
+
+@app.get("/reminders")
+async def reminders() -> list[str]:
+    return [text for (text,) in store.execute("SELECT text FROM reminders")]

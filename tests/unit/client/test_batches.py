@@ -1,0 +1,176 @@
+"""Many events: chunks, lines that are refused, answers that are lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+import shared as tocsin
+from shared.client import batches
+from shared.client.exchange import Failure, Patience, Reply, Send, Sleep
+
+HOUR = timedelta(hours=1)
+LOST = Failure(True, "no answer")
+
+
+def answer(lines: list[Any], status: Callable[[Any], int] = lambda event: 201) -> Reply:
+    results = []
+    for index, event in enumerate(lines):
+        code = status(event)
+        more = {"id": event.get("id", f"s{index}")} if code < 300 else {"problem": {"status": code, "detail": "no"}}
+        results.append({"index": index, "status": code, **more})
+    return Reply(200, {}, orjson.dumps({"accepted": 0, "rejected": 0, "results": results}))
+
+
+class Service:
+    """Answers batches as `respond` says; remembers them."""
+
+    def __init__(self, *responses: Callable[[list[Any]], Reply | Failure]) -> None:
+        self.batches: list[list[Any]] = []
+        self.slept: list[float] = []
+        self._responses = list(responses)
+
+    def send(self, events: Any, *, make_ids: bool = True, retries: int = 2) -> tocsin.Batch:
+        steps = batches.send(events, make_ids=make_ids, patience=Patience(retries), chance=lambda: 1.0)
+        try:
+            effect = next(steps)
+            while True:
+                if isinstance(effect, Send):
+                    assert (effect.call.path, effect.call.media) == ("events/batch", "application/x-ndjson")
+                    lines = [json.loads(line) for line in effect.call.body.split(b"\n")]
+                    self.batches.append(lines)
+                    respond = self._responses.pop(0) if self._responses else answer
+                    effect = steps.send(respond(lines))
+                else:
+                    assert isinstance(effect, Sleep)
+                    self.slept.append(effect.seconds)
+                    effect = steps.send(None)
+        except StopIteration as stop:
+            result: tocsin.Batch = stop.value
+            return result
+
+
+def events(count: int, **more: Any) -> Any:
+    return ({"payload": number, "delay": HOUR, **more} for number in range(count))
+
+
+def test_any_number_of_events_goes_in_chunks_and_keeps_its_order() -> None:
+    service = Service()
+    batch = service.send(events(25_001))
+    assert [len(lines) for lines in service.batches] == [10_000, 10_000, 5_001]
+    assert [line.index for line in batch.results] == list(range(25_001))
+    assert batch.accepted == 25_001 and batch.rejected == ()
+    assert [event["payload"] for lines in service.batches for event in lines] == list(range(25_001))
+
+
+def test_chunks_stay_under_what_the_api_takes_in_bytes() -> None:
+    service = Service()
+    service.send([{"payload": "x" * 250_000, "delay": HOUR}] * 140)
+    sizes = [sum(len(json.dumps(event, separators=(",", ":"))) + 1 for event in lines) for lines in service.batches]
+    assert len(sizes) == 3 and all(size <= batches.MAX_BYTES for size in sizes) and sizes[0] > batches.MAX_BYTES - 251_000
+
+
+def test_nothing_is_sent_for_no_events() -> None:
+    service = Service()
+    assert service.send([]).results == () and service.batches == []
+
+
+def test_ids_are_made_where_they_are_asked_for() -> None:
+    service = Service()
+    service.send([{"payload": 1, "delay": HOUR}, {"payload": 2, "delay": HOUR, "id": "mine"}], make_ids=True)
+    service.send(events(1), make_ids=False)
+    [[made, own], [bare]] = service.batches
+    assert made["id"].startswith("~") and own["id"] == "mine" and "id" not in bare
+
+
+def test_refused_lines_are_told_and_do_not_stop_the_others() -> None:
+    service = Service(lambda lines: answer(lines, lambda event: 422 if event["payload"] == 1 else 201))
+    batch = service.send(events(3))
+    assert [(line.index, line.status, line.ok) for line in batch.results] == [(0, 201, True), (1, 422, False), (2, 201, True)]
+    [line] = batch.rejected
+    assert line.problem is not None and line.problem["detail"] == "no" and len(service.batches) == 1
+
+
+def test_lines_over_a_limit_are_sent_again_as_long_as_some_get_through() -> None:
+    left = [3, 3, 3]
+
+    def limited(lines: list[Any]) -> Reply:
+        room = iter(range(left.pop()))
+        return answer(lines, lambda event: 201 if next(room, None) is not None else 429)
+
+    service = Service(limited, limited, limited)
+    batch = service.send(events(8))
+    assert [len(lines) for lines in service.batches] == [8, 5, 2]
+    assert batch.accepted == 8 and [line.index for line in batch.results] == list(range(8))
+
+
+def test_lines_over_a_limit_that_lets_none_in_are_told() -> None:
+    def half(lines: list[Any]) -> Reply:
+        return answer(lines, lambda event: 201 if event["payload"] == 0 else 429)
+
+    none = Reply(429, {"retry-after": "60"}, orjson.dumps({"type": "x/too-many-requests", "status": 429, "detail": "over"}))
+    service = Service(half, lambda lines: none)
+    batch = service.send(events(3))
+    assert [line.status for line in batch.results] == [201, 429, 429]
+
+
+def test_lines_whose_fate_storage_did_not_confirm_are_sent_again_only_with_an_id() -> None:
+    def unsure(lines: list[Any]) -> Reply:
+        return answer(lines, lambda event: 503)
+
+    service = Service(unsure)
+    assert service.send(events(2)).accepted == 2 and len(service.batches) == 2
+    service = Service(unsure)
+    assert service.send(events(2), make_ids=False).accepted == 0 and len(service.batches) == 1
+
+
+def test_lost_answer_is_asked_for_again_with_the_same_ids() -> None:
+    service = Service(lambda lines: LOST)
+    assert service.send(events(2)).accepted == 2
+    assert service.batches[0] == service.batches[1]
+
+
+def test_lost_answer_without_ids_stops_the_batch_and_says_what_nobody_knows() -> None:
+    service = Service(answer, lambda lines: LOST)
+    with pytest.raises(tocsin.BatchStopped) as stopped:
+        service.send(events(10_002), make_ids=False)
+    assert len(stopped.value.done) == 10_000 and stopped.value.unknown == (10_000, 10_001)
+    assert isinstance(stopped.value.__cause__, tocsin.Unreachable)
+
+
+def test_refusal_of_a_whole_chunk_stops_the_batch_with_nothing_unknown() -> None:
+    forbidden = Reply(403, {}, orjson.dumps({"type": "x/missing-scope", "status": 403, "detail": "no"}))
+    with pytest.raises(tocsin.BatchStopped) as stopped:
+        Service(lambda lines: forbidden).send(events(2))
+    assert (stopped.value.done, stopped.value.unknown) == ((), ()) and isinstance(stopped.value.__cause__, tocsin.Forbidden)
+
+
+def test_answer_that_tells_of_fewer_events_than_were_sent_is_not_believed() -> None:
+    with pytest.raises(tocsin.BatchStopped) as stopped:
+        Service(lambda lines: answer(lines[:1])).send(events(2))
+    assert stopped.value.unknown == (0, 1) and isinstance(stopped.value.__cause__, tocsin.Unreadable)
+
+
+@pytest.mark.parametrize("wrong", [{"delay": HOUR}, "text", {"payload": 1}, {"payload": {1}, "delay": HOUR}, {"payload": 1, "dealy": HOUR}])
+def test_what_is_no_event_stops_the_batch_and_is_named(wrong: Any) -> None:
+    service = Service()
+    with pytest.raises(tocsin.BatchStopped) as stopped:
+        service.send([*events(10_001), wrong])
+    cause = stopped.value.__cause__
+    assert isinstance(cause, TypeError | ValueError) and cause.__notes__ == ["event 10001 of the batch"]
+    assert len(stopped.value.done) == 10_000 and stopped.value.unknown == ()
+
+
+def test_events_that_cannot_be_had_stop_the_batch_with_what_is_done() -> None:
+    def breaking() -> Any:
+        yield from events(10_001)
+        raise OSError("the file ends here")
+
+    with pytest.raises(tocsin.BatchStopped, match="the file ends here") as stopped:
+        Service().send(breaking())
+    assert len(stopped.value.done) == 10_000 and isinstance(stopped.value.__cause__, OSError)

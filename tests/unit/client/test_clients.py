@@ -1,0 +1,294 @@
+"""Both shells: what they send, that they send the same, and that nobody sees the key."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import pickle
+import socket
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+import shared as tocsin
+from shared.client.blocking import Schedules
+from shared.client.concurrent import AsyncSchedules
+from shared.client.http import failure
+from shared.clock import SettableClock
+
+KEY = "a-very-secret-key"
+URL = "https://app.example"
+TIME = "2030-01-01T00:00:00.000Z"
+DUE = datetime(2030, 1, 1, tzinfo=UTC)
+EVENT = {"id": "e1", "tenant": "demo", "state": "scheduled", "due": TIME, "created": TIME}
+LATE = {"p50": None, "p99": None, "max": None}
+STATS = {"open": 1, "overdue": 0, "delivered": 0, "dead": 0, "late_ms": LATE, "channels": {"c": {"delivered": 0, "late_ms": LATE}}}
+
+
+def respond(request: httpx.Request) -> httpx.Response:
+    """Something that fits every operation."""
+    path = request.url.path.removeprefix("/api/v1/")
+    if request.method == "DELETE":
+        return httpx.Response(204)
+    if path == "events/batch":
+        results = [{"index": n, "status": 201, "id": f"s{n}"} for n, _ in enumerate(request.content.split(b"\n"))]
+        return httpx.Response(200, json={"results": results})
+    if request.method == "GET" and path in ("events", "dead-letters", "schedules"):
+        last = "cursor" in request.url.params
+        item = {"id": "daily", "cron": "0 9 * * *"} if path == "schedules" else EVENT
+        return httpx.Response(200, json={"items": [item], "next": None if last else "more"})
+    if path == "load":
+        return httpx.Response(200, json={"items": [{"minute": TIME, "scheduled": 3}]})
+    if path.endswith("preview"):
+        return httpx.Response(200, json={"items": [{"at": TIME}, {"at": TIME, "reason": "gap"}]})
+    if path == "stats":
+        return httpx.Response(200, json=STATS)
+    if path == "dead-letters/redrive":
+        return httpx.Response(202, json={"redriven": 4})
+    if path.startswith("schedules/") and not path.endswith("trigger"):
+        return httpx.Response(200, json={"id": "daily", "cron": "0 9 * * *", "every": "PT1H", "paused": True})
+    return httpx.Response(200, json=EVENT, headers={"etag": '"v1"'})
+
+
+type Verb = Callable[[Any], Any]
+VERBS: dict[str, Verb] = {
+    "schedule": lambda c: c.schedule({"n": 1}, due=DUE, id="e1"),
+    "batch": lambda c: c.batch([{"payload": 1, "delay": timedelta(1), "id": "a"}]),
+    "get": lambda c: c.get("e1"),
+    "list": lambda c: c.list(since=DUE, state="dead", channel="orders"),
+    "change": lambda c: c.change("e1", delay=timedelta(1), if_match='"v1"'),
+    "cancel": lambda c: c.cancel("e1", if_match='"v1"'),
+    "fire": lambda c: c.fire("e1"),
+    "redrive": lambda c: c.redrive("e1"),
+    "dead_letters": lambda c: c.dead_letters(until=DUE),
+    "redrive_all": lambda c: c.redrive_all(channel="orders"),
+    "stats": lambda c: c.stats(),
+    "load": lambda c: c.load(DUE, DUE + timedelta(hours=1)),
+    "call": lambda c: c.call("PUT", "tenants/shop", {}),
+    "schedules.put": lambda c: c.schedules.put("daily", 1, cron="0 9 * * *", timezone="Europe/Berlin"),
+    "schedules.get": lambda c: c.schedules.get("daily"),
+    "schedules.list": lambda c: c.schedules.list(),
+    "schedules.delete": lambda c: c.schedules.delete("daily", if_match='"v1"'),
+    "schedules.pause": lambda c: c.schedules.pause("daily"),
+    "schedules.resume": lambda c: c.schedules.resume("daily"),
+    "schedules.trigger": lambda c: c.schedules.trigger("daily"),
+    "schedules.preview": lambda c: c.schedules.preview("daily", 2),
+}
+SENT = {
+    "schedule": "POST /api/v1/events",
+    "batch": "POST /api/v1/events/batch",
+    "get": "GET /api/v1/events/e1",
+    "list": "GET /api/v1/events?limit=1000&from=2030-01-01T00%3A00%3A00.000Z&state=dead&channel=orders",
+    "change": "PATCH /api/v1/events/e1",
+    "cancel": "DELETE /api/v1/events/e1",
+    "fire": "POST /api/v1/events/e1/fire",
+    "redrive": "POST /api/v1/events/e1/redrive",
+    "dead_letters": "GET /api/v1/dead-letters?limit=1000&to=2030-01-01T00%3A00%3A00.000Z",
+    "redrive_all": "POST /api/v1/dead-letters/redrive",
+    "stats": "GET /api/v1/stats",
+    "load": "GET /api/v1/load?from=2030-01-01T00%3A00%3A00.000Z&to=2030-01-01T01%3A00%3A00.000Z",
+    "call": "PUT /api/v1/tenants/shop",
+    "schedules.put": "PUT /api/v1/schedules/daily",
+    "schedules.get": "GET /api/v1/schedules/daily",
+    "schedules.list": "GET /api/v1/schedules?limit=1000",
+    "schedules.delete": "DELETE /api/v1/schedules/daily",
+    "schedules.pause": "POST /api/v1/schedules/daily/pause",
+    "schedules.resume": "POST /api/v1/schedules/daily/resume",
+    "schedules.trigger": "POST /api/v1/schedules/daily/trigger",
+    "schedules.preview": "GET /api/v1/schedules/daily/preview?n=2",
+}
+
+
+class Wire:
+    """Records what is sent; answers as `answers` say, and then as it fits."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        self.requests: list[httpx.Request] = []
+        self.slept: list[float] = []
+        self._answers = list(answers)
+
+    def _respond(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        if not self._answers:
+            return respond(request)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def blocking(self, **options: Any) -> tocsin.Client:
+        return tocsin.Client(URL, KEY, transport=httpx.MockTransport(self._respond), sleep=self.slept.append, **options)
+
+    def concurrent(self, **options: Any) -> tocsin.AsyncClient:
+        wire = self
+
+        class Noted(SettableClock):
+            async def sleep(self, seconds: float) -> None:
+                wire.slept.append(seconds)
+
+        return tocsin.AsyncClient(URL, KEY, transport=httpx.MockTransport(self._respond), clock=Noted(), **options)
+
+
+async def awaited(found: Any) -> Any:
+    if inspect.isasyncgen(found):
+        return [each async for each in found]
+    return await found
+
+
+@pytest.mark.parametrize("name", VERBS)
+async def test_both_send_and_read_the_same(name: str) -> None:
+    one, other = Wire(), Wire()
+    found = VERBS[name](one.blocking())
+    if inspect.isgenerator(found):
+        found = list(found)
+    assert await awaited(VERBS[name](other.concurrent())) == found
+    for wire in (one, other):
+        request = wire.requests[0]
+        assert f"{request.method} {request.url.raw_path.decode()}" == SENT[name]
+        assert request.headers["authorization"] == f"Bearer {KEY}" and request.headers["user-agent"].startswith("tocsin-python/")
+        assert ("content-type" in request.headers) == bool(request.content)
+        assert "transfer-encoding" not in request.headers
+    first, second = one.requests[0], other.requests[0]
+    assert (first.content, first.headers.get("if-match")) == (second.content, second.headers.get("if-match"))
+
+
+@pytest.mark.parametrize(("one", "other"), [(tocsin.Client, tocsin.AsyncClient), (Schedules, AsyncSchedules)])
+def test_both_have_the_same_operations_with_the_same_arguments(one: type, other: type) -> None:
+    def operations(kind: type) -> dict[str, list[str]]:
+        found = inspect.getmembers(kind, inspect.isfunction)
+        return {name: list(inspect.signature(function).parameters) for name, function in found if not name.startswith("_")}
+
+    assert operations(one) == operations(other)
+    prefix = "schedules." if one is Schedules else ""
+    assert {prefix + name for name in operations(one)} - {"close"} <= VERBS.keys()
+
+
+def test_lists_go_through_all_pages_and_only_as_far_as_asked() -> None:
+    wire = Wire()
+    found = wire.blocking().list()
+    assert next(found).id == "e1" and len(wire.requests) == 1
+    assert [event.id for event in found] == ["e1"]
+    assert [request.url.params.get("cursor") for request in wire.requests] == [None, "more"]
+
+
+def test_results_are_of_pythons_own_types() -> None:
+    client = Wire().blocking()
+    assert client.load()[0].minute == DUE and client.load()[0].scheduled == 3
+    assert [(each.at, each.reason) for each in client.schedules.preview("daily")] == [(DUE, None), (DUE, "gap")]
+    assert client.schedules.get("daily").every == timedelta(hours=1) and client.redrive_all() == 4
+    assert client.stats().channels["c"].delivered == 0
+
+
+async def test_admin_names_the_tenant_on_every_call() -> None:
+    wire = Wire()
+    client = wire.blocking(tenant="shop")
+    client.get("e1")
+    list(client.list())
+    client.call("GET", "stats?x=1")
+    await wire.concurrent(tenant="shop").cancel("e1")
+    assert [request.url.params["tenant"] for request in wire.requests] == ["shop"] * 5
+    assert wire.requests[3].url.params["x"] == "1"
+
+
+def busy() -> httpx.Response:
+    return httpx.Response(429, headers={"Retry-After": "3"}, json={"type": "x/too-many-requests", "status": 429, "detail": "over"})
+
+
+async def test_both_wait_between_tries_and_use_the_same_id_again() -> None:
+    for concurrent in (False, True):
+        wire = Wire(busy(), httpx.ReadTimeout("slow"))
+        found = await wire.concurrent().schedule(1, due=DUE) if concurrent else wire.blocking().schedule(1, due=DUE)
+        assert found.id == "e1" and len(wire.requests) == 3
+        assert len({orjson.loads(request.content)["id"] for request in wire.requests}) == 1
+        assert 3.0 <= wire.slept[0] <= 3.2 and 0.0 <= wire.slept[1] <= 0.4
+
+
+def test_answers_of_batches_are_waited_for_longer() -> None:
+    wire = Wire()
+    with wire.blocking(timeout=5.0) as client:
+        client.stats()
+        client.batch([{"payload": 1, "delay": timedelta(1)}])
+    assert [request.extensions["timeout"]["read"] for request in wire.requests] == [5.0, 180.0]
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError])
+def test_connections_that_were_never_made_sent_nothing(error: type[httpx.TransportError]) -> None:
+    assert not failure(error("no")).sent
+
+
+@pytest.mark.parametrize("error", [httpx.ReadTimeout, httpx.WriteTimeout, httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError])
+def test_everything_else_may_have_been_taken(error: type[httpx.TransportError]) -> None:
+    assert failure(error("no")).sent
+
+
+async def test_nobody_listening_is_unreachable_and_certainly_nothing_was_sent() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with tocsin.Client(url, KEY, retries=0) as client, pytest.raises(tocsin.Unreachable) as refused:
+            client.stats()
+        assert not refused.value.sent and isinstance(refused.value.__cause__, httpx.ConnectError)
+        async with tocsin.AsyncClient(url, KEY, retries=0) as other:
+            with pytest.raises(tocsin.Unreachable):
+                await other.stats()
+
+
+async def test_key_is_seen_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    denied = {"type": "x/unauthenticated", "status": 401, "detail": "not a valid key"}
+    with Wire(httpx.Response(401, json=denied), httpx.ReadError("broken")).blocking(retries=0) as client:
+        shown = [repr(client), str(client), repr(client.schedules)]
+        for _ in range(2):
+            with pytest.raises(tocsin.TocsinError) as caught:
+                client.stats()
+            error: BaseException | None = caught.value
+            while error is not None:
+                shown += [repr(error), str(error), repr(vars(error))]
+                error = error.__cause__
+    concurrent = Wire().concurrent()
+    await concurrent.stats()
+    shown += [repr(concurrent), caplog.text]
+    assert not [text for text in shown if KEY in text]
+    assert "app.example" in repr(client) and "app.example" in repr(concurrent)
+
+
+@pytest.mark.parametrize("key", ["", "short", "has space in it", "line\nbreak-in-it", "ümlauts-in-it", KEY + "\r\nx: y"])
+def test_what_is_no_key_is_refused_without_being_repeated(key: str) -> None:
+    with pytest.raises(ValueError, match="not a key") as caught:
+        tocsin.Client(URL, key)
+    assert not key or key not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["app.example", "ftp://app.example", "https://", "https://user:pw@app.example", "https://a.example/?x=1"])
+def test_what_is_no_address_of_an_app_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="the url must"):
+        tocsin.Client(url, KEY)
+
+
+@pytest.mark.parametrize("url", ["https://app.example", "https://app.example/", "https://app.example//"])
+def test_address_may_end_in_a_slash(url: str) -> None:
+    assert repr(tocsin.Client(url, KEY)) == "Client('https://app.example/api/v1/')"
+
+
+def test_redirects_are_not_followed_since_they_would_take_the_key_along() -> None:
+    wire = Wire(httpx.Response(307, headers={"location": "https://elsewhere.example/"}))
+    with pytest.raises(tocsin.Refused) as refused:
+        wire.blocking().stats()
+    assert refused.value.status == 307 and len(wire.requests) == 1
+
+
+def test_own_certificates_come_with_a_transport() -> None:
+    with tocsin.Client(URL, KEY, transport=httpx.HTTPTransport(verify=ssl.create_default_context())) as client:
+        assert repr(client) == "Client('https://app.example/api/v1/')"
+
+
+def test_results_may_be_kept() -> None:
+    event = Wire().blocking().get("e1")
+    assert pickle.loads(pickle.dumps(event)) == event
+    with pytest.raises(ValueError, match="frozen"):
+        event.state = "dead"
