@@ -1,0 +1,10 @@
+"""Flow control per channel: how fast, how many at once, and whether at all.
+
+    breaker   the circuit breaker's states: pure
+    rules     what a channel can take now, and who may use a shared limit: pure
+    limits    rates and concurrency, shared by all instances through table `TocsinLimits`
+    lanes     the deliveries of one process: a window per channel, slots per tenant and process
+    service   what owners ask before they claim, and tell after they have delivered
+
+docs/flow-control.md tells the whole.
+"""

@@ -1,0 +1,134 @@
+"""The whole application over a mirrored pair of accounts in memory; either can be taken away at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shared.app import Application
+from shared.errors import StorageError, Unavailable
+from shared.storage import spread_storage
+from shared.storage.memory import MemoryQueues, MemoryTables
+from shared.storage.names import EVENTS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
+from shared.storage.ports import Applied, Op, Refused, Row
+from tests.unit.scheduler.harness import SCAN, World
+
+QUEUES = (QUEUE_SHARDS, QUEUE_RETRIES, QUEUE_INGEST)
+
+
+class MortalTables(MemoryTables):
+    """Tables of an account that can go away, for good or for a while. `fails(table, ops)`: a single call that does not get through."""
+
+    away = False
+    fails: Any = None
+
+    def _ask(self, table: str, ops: Sequence[Op] = ()) -> None:
+        if self.away or (self.fails is not None and self.fails(table, ops)):
+            raise Unavailable("the account is away")
+
+    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+        self._ask(table)
+        return await super().get(table, pk, rk)
+
+    async def query(self, table: str, pk: str, **options: Any) -> Any:
+        self._ask(table)
+        return await super().query(table, pk, **options)
+
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+        self._ask(table, ops)
+        return await super().write(table, pk, ops)
+
+    def states(self) -> dict[str, str]:
+        """Event id -> state, of all rows that are not pointers."""
+        return {
+            str(row.props["id"]): str(row.props["state"])
+            for partition in self._tables[EVENTS].values()
+            for row in partition.rows.values()
+            if row.rk.startswith("e") and row.props["state"] != "moved"
+        }
+
+
+class MortalQueues(MemoryQueues):
+    """Queues that go with their account."""
+
+    away = False
+
+    async def send(self, queue: str, text: str, *, visible_in: float = 0.0) -> None:
+        if self.away:
+            raise Unavailable("the account is away")
+        await super().send(queue, text, visible_in=visible_in)
+
+
+class PairWorld(World):
+    """A world over two accounts."""
+
+    def __init__(self, **settings: Any) -> None:
+        mirror = "AccountName=devstoreaccount1;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:1/b;QueueEndpoint=http://127.0.0.1:2/b"
+        super().__init__(mirror=mirror, **settings)
+        self.first, self.second = MortalTables(self.clock), MortalTables(self.clock)
+        self.first_queues, self.second_queues = MortalQueues(self.clock), MortalQueues(self.clock)
+        self.storage = spread_storage([self.first], self.first_queues, self.clock, second=(self.second, self.second_queues))
+
+    async def get_app(self) -> Application:
+        return await self.app.serving()
+
+    def lose_first(self) -> None:
+        """The first account is gone."""
+        self.first.away = self.first_queues.away = True
+
+    def find_first(self) -> None:
+        """It is back, with its data."""
+        self.first.away = self.first_queues.away = False
+
+    async def run(self, seconds: float, step: float = 0.25) -> None:
+        """Be the host of both accounts for so long. What an invocation raised while an account was away is forgotten, as hosts do."""
+        end = self.clock.monotonic() + seconds
+        while True:
+            if self.clock.monotonic() - self._scanned >= SCAN:
+                self._scanned = self.clock.monotonic()
+                app = await self.do(self.app.serving())
+                self._start(app.timers.run_once("scheduler_scan"))
+                if int(self._scanned / SCAN) % 4 == 0:
+                    self._start(app.timers.run_once("stale_scan"))
+            for app, queues in ((self.app, self.first_queues), (self.app.other, self.second_queues)):
+                assert app is not None
+                for queue in QUEUES if not queues.away else ():
+                    for message in await queues.receive(queue):
+                        self._start(self._hand(app, queues, queue, message))
+            left = end - self.clock.monotonic()
+            if left <= 1e-9:
+                break
+            await self.clock.advance(min(step, left), settle=15)
+        others = [problem for problem in self.problems if not isinstance(problem, StorageError) and "failed" not in str(problem)]
+        if others:
+            raise others[0]
+        self.problems.clear()
+
+    async def _hand(self, app: Application, queues: MortalQueues, queue: str, message: Any) -> None:
+        if queue == QUEUE_INGEST:
+            await app.scheduler.intake.serve(message)
+        else:
+            await app.scheduler.firing.serve(message.text)
+        await queues.delete(queue, message)
+
+    async def told(self) -> dict[str, Any]:
+        """What `GET /storage` says."""
+        answer = await self.admin.get("/api/v1/storage")
+        assert answer.status == 200, answer
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def fail_over(self) -> None:
+        """Lose the first and let the second take over."""
+        self.lose_first()
+        answer = await self.admin.post("/api/v1/storage/failover", {})
+        assert answer.status == 202, answer
+        await self.run(47)
+        assert (await self.told())["mirror"]["state"] == "serving"
+
+    def deliveries(self) -> dict[str, int]:
+        """Event id -> how often it was delivered."""
+        counts: dict[str, int] = {}
+        for received in self.receiver.received:
+            counts[received.delivery.id] = counts.get(received.delivery.id, 0) + 1
+        return counts

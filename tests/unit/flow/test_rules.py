@@ -1,0 +1,111 @@
+"""What a channel can take, and how a shared concurrency is parted."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.flow import rules
+from shared.flow.rules import AHEAD, LEASE, PATIENCE, Load, Part
+
+NOW = 1_800_000_000_000
+
+
+def test_channel_that_nothing_is_known_of_or_that_is_prompt_may_claim_at_will() -> None:
+    assert rules.room(Load(4, 0, 0, 0.0)) >= 100_000
+    assert rules.room(Load(64, 64, 900, 0.005)) >= 30_000
+
+
+def test_slow_channel_claims_what_it_can_start_soon() -> None:
+    assert rules.room(Load(64, 10, 0, 15.0)) == 54 + 12, "54 free, and 12 of 64 will be within three seconds"
+    assert rules.room(Load(1, 1, 0, 15.0)) == 0
+    assert rules.room(Load(1, 1, 40, 15.0)) == -40
+
+
+def test_idle_channel_may_always_claim_one() -> None:
+    assert rules.room(Load(1, 0, 0, 1e9, 0.001)) == 1
+
+
+def test_rate_bounds_what_is_claimed_to_the_next_seconds() -> None:
+    assert rules.room(Load(64, 0, 0, 0.0, 10.0)) == 30
+    assert rules.room(Load(64, 0, 25, 0.0, 10.0)) == 5
+    assert rules.room(Load(64, 0, 25, 0.0, 10.0, shut=AHEAD + 0.1)) == -25, "the next is too far away"
+
+
+def test_patience_gives_back_less_than_is_refused() -> None:
+    load = Load(4, 4, 8, 2.0)
+    assert rules.room(load) == -2 and rules.room(load, PATIENCE) == 12
+
+
+def test_turn_is_waited_for_as_long_as_those_before_take() -> None:
+    assert rules.turn(Load(4, 4, 8, 2.0), 8) == 4.0
+    assert rules.turn(Load(64, 0, 0, 0.0, 10.0), 50) == 5.0
+    assert rules.turn(Load(64, 0, 0, 0.0, 10.0, shut=9.0), 0) == 9.0
+
+
+def test_window_doubles_with_each_round_and_halves_without_answers() -> None:
+    window = rules.FIRST_WINDOW
+    for _ in range(window):
+        window = rules.widened(window, 64)
+    assert window == 2 * rules.FIRST_WINDOW
+    assert rules.widened(64, 64) == 64 and rules.narrowed(64) == 32 and rules.narrowed(1) == 1
+
+
+def test_paused_channel_is_looked_at_the_less_the_longer_it_is_paused() -> None:
+    waits = [rules.look_again(NOW - paused, NOW) - NOW for paused in (0, 60_000, 400_000, 86_400_000)]
+    assert waits == [30_000, 30_000, 100_000, 300_000]
+
+
+# -- parts of a shared concurrency
+
+
+def test_alone_it_gets_all_it_wants_and_gives_back_what_it_does_not_need() -> None:
+    parts = rules.share({}, "a", 10, 0, 7, NOW)
+    assert parts == {"a": Part(7, 7, NOW + LEASE)}
+    assert rules.share(parts, "a", 10, 2, 2, NOW)["a"].held == 2
+    assert rules.share(parts, "a", 10, 0, 0, NOW) == {}
+
+
+def test_part_of_a_dead_instance_comes_back_when_its_lease_ends() -> None:
+    parts = rules.share({}, "a", 10, 0, 10, NOW)
+    assert rules.share(parts, "b", 10, 0, 4, NOW + LEASE - 1)["b"].held == 0
+    assert rules.share(parts, "b", 10, 0, 4, NOW + LEASE)["b"].held == 4
+
+
+def test_who_asks_again_comes_down_to_an_even_part_for_those_who_wait() -> None:
+    parts = rules.share({}, "a", 10, 0, 10, NOW)
+    parts = rules.share(parts, "b", 10, 0, 10, NOW)
+    assert (parts["a"].held, parts["b"].held) == (10, 0)
+    parts = rules.share(parts, "a", 10, 8, 10, NOW)
+    assert parts["a"].held == 8, "not below what it uses"
+    parts = rules.share(parts, "a", 10, 3, 10, NOW)
+    parts = rules.share(parts, "b", 10, 0, 10, NOW)
+    assert (parts["a"].held, parts["b"].held) == (5, 5)
+
+
+_ASKS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 30), st.integers(0, 20_000)), max_size=60)
+
+
+@given(st.integers(1, 20), _ASKS)
+def test_no_more_is_held_than_there_is_whoever_asks(limit: int, asks: list[tuple[str, int, int]]) -> None:
+    parts: dict[str, Part] = {}
+    now = NOW
+    for who, wanted, later in asks:
+        now += later
+        held = parts[who].held if who in parts and parts[who].until > now else 0
+        busy = min(held, wanted)
+        parts = rules.share(parts, who, limit, busy, wanted, now)
+        assert sum(part.held for part in parts.values() if part.until > now) <= limit
+        assert (parts[who].held if who in parts else 0) <= max(wanted, busy)
+
+
+@given(st.integers(1, 20), st.integers(1, 6))
+def test_after_two_rounds_everybody_who_wants_all_has_an_even_part(limit: int, instances: int) -> None:
+    names = [f"i{number}" for number in range(instances)]
+    parts: dict[str, Part] = {}
+    for _ in range(3):
+        for name in names:
+            parts = rules.share(parts, name, limit, 0, limit, NOW)
+    held = [parts[name].held for name in names]
+    assert sum(held) == limit if limit >= instances else sum(held) <= limit
+    assert max(held) - min(held) <= 1
