@@ -1,0 +1,254 @@
+"""The chain of a schedule: occurrences that come near become events, once each, whatever is cut off or done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from itertools import batched
+from typing import Literal
+
+from ...clock import Clock, Millis
+from ...errors import Problem, StorageError
+from ...storage.ports import Row
+from ...tenants.model import Durability
+from ...tenants.store import TenantDirectory
+from ..changes import Changes
+from ..keys import digest
+from ..lookup import Lookup
+from ..model import EventIn
+from ..rows import NewEvent, new_event, withdrawn
+from ..rules import durability_of
+from ..writer import Writer
+from . import rules
+from .definition import PARTITIONS, Definition, event_ids, offset, pointed
+from .store import Definitions
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT = 64
+"""Schedules that one process carries on side by side: their events share transactions."""
+CANCELS = 32
+"""Events of one schedule that are taken back side by side."""
+FIRE_BYTES = 1024 * 1024
+"""Bytes of payload that are stored at a time for one schedule: what all of them together hold in memory is bounded."""
+PAGE = 200
+RUN_FOR = 60.0
+"""Seconds after which a sweep starts no further page; what is left is due at the next one."""
+
+type Outcome = Literal["stored", "nothing", "undone", "removed", "lost", "failed"]
+
+
+class Chain:
+    """What the timer runs, and what the verbs need of it. One per process."""
+
+    def __init__(
+        self, store: Definitions, writer: Writer, changes: Changes, lookup: Lookup, directory: TenantDirectory, clock: Clock
+    ) -> None:
+        self._store, self._writer, self._changes, self._lookup = store, writer, changes, lookup
+        self._directory, self._clock = directory, clock
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+
+    async def sweep(self, now: Millis) -> Counter[str]:
+        """Carry on every chain whose next occurrence is near. Counts by outcome. Harmless twice at once, late, or cut off."""
+        until = self._clock.monotonic() + RUN_FOR
+        counts: Counter[str] = Counter()
+        for found in await asyncio.gather(*(self._partition(partition, now, until) for partition in PARTITIONS)):
+            counts.update(found)
+        return counts
+
+    async def _partition(self, partition: str, now: Millis, until: float) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        async for rows in self._store.due(partition, now + rules.AHEAD, PAGE):
+            counts.update(await asyncio.gather(*(self._one(row, now) for row in rows)))
+            if self._clock.monotonic() > until:
+                break
+        return counts
+
+    async def _one(self, pointer: Row, now: Millis) -> Outcome:
+        async with self._in_flight:
+            try:
+                definition = await self._store.get(*pointed(pointer.rk))
+                if definition is None or definition.pointer != pointer.rk:
+                    # The schedule went on since the pointers were listed; if the row is still there it is nobody's.
+                    await self._store.forget(pointer)
+                    return "lost"
+                return await self.carry_on(definition, now)
+            except StorageError as error:
+                log.warning("A schedule waits for the next sweep: %s", error, extra={"action": "schedule_failed", "row": pointer.rk})
+            except Exception:
+                # One schedule must not keep the others waiting; the pointer stays, so this is met and told again.
+                log.exception("A schedule could not be carried on", extra={"action": "schedule_failed", "row": pointer.rk})
+            return "failed"
+
+    async def carry_on(self, definition: Definition, now: Millis) -> Outcome:
+        """Do what is due for this schedule. Raises `StorageError`; whatever was done by then is found by the next who tries."""
+        if await self._orphaned(definition):
+            return "removed" if await self._store.remove(definition) else "lost"
+        if definition.undo is not None:
+            return "undone" if await self.take_back(definition, now) is not None else "lost"
+        if definition.deleted:
+            if definition.pointer > definition.pointer_at(now):
+                return "nothing"
+            return "removed" if await self._store.remove(definition) else "lost"
+        return await self._materialize(definition, now)
+
+    async def _materialize(self, definition: Definition, now: Millis) -> Outcome:
+        planned = rules.plan(definition, now)
+        if planned.fire and not set(planned.fire) <= set(definition.ahead):
+            # Named before it is stored: a pause or a deletion must know what it has to take back.
+            claimed = await self._store.write(definition, rules.claimed(definition, planned, now))
+            if claimed is None:
+                return self._lost(definition)
+            definition = claimed
+        if planned.fire:
+            await self._fire(definition, planned.fire, now)
+        new = rules.advanced(definition, planned, now)
+        if not planned.fire and new.pointer == definition.pointer:
+            return "nothing"
+        if await self._store.write(definition, new) is None:
+            # Its events are named in what the other one wrote over: whoever that was answers for them.
+            return self._lost(definition)
+        return "stored" if planned.fire else "nothing"
+
+    async def _fire(self, definition: Definition, instants: Sequence[Millis], now: Millis) -> None:
+        """Store the events; those that are there already stay as they are."""
+        durability = await self._durability(definition.tenant)
+        for some in batched(instants, max(1, FIRE_BYTES // max(1, len(definition.body))), strict=False):
+            await self._fire_some(definition, some, now, durability)
+
+    async def _fire_some(self, definition: Definition, instants: Sequence[Millis], now: Millis, durability: Durability) -> None:
+        waiting = {at: event_ids(definition.id, at, definition.revision, definition.burnt) for at in instants}
+        while waiting:
+            events = [occurrence(definition, at, names[0], now, durability) for at, names in waiting.items()]
+            stored = await self._writer.store(definition.tenant, events)
+            strange = {}
+            for (at, names), answer in zip(waiting.items(), stored, strict=True):
+                if isinstance(answer, StorageError):
+                    raise answer
+                if answer.existing is not None and not answer.same:
+                    strange[at] = names[1:]
+            for at in [at for at, names in strange.items() if not names]:
+                del strange[at]
+                extra = {"action": "occurrence_dropped", "tenant": definition.tenant, "schedule": definition.id, "at": at}
+                log.error("An occurrence of %s is lost: events of other makers have its ids", definition.id, extra=extra)
+            waiting = strange
+
+    async def take_back(self, definition: Definition, now: Millis) -> Definition | None:
+        """Cancel what the former revision made, so that the present one can go on; None when somebody else did meanwhile.
+
+        An event that is not stored yet has its id taken by one that is cancelled: whoever still means to store it finds it so.
+        """
+        undo = definition.undo
+        assert undo is not None
+        cancelled: list[Millis] = []
+        taken: list[Millis] = []
+        nonce = f"schedule~{undo.revision}"
+        durability = await self._durability(definition.tenant)
+        waiting = {at: event_ids(definition.id, at, undo.revision, undo.burnt) for at in undo.instants}
+        while waiting:
+            empty = [void(definition, at, names[0], now, nonce, durability) for at, names in waiting.items()]
+            stored = await self._writer.store(definition.tenant, empty)
+            strange, there = {}, []
+            for (at, names), answer in zip(waiting.items(), stored, strict=True):
+                if isinstance(answer, StorageError):
+                    raise answer
+                if answer.existing is None:
+                    cancelled.append(at)
+                elif answer.same:
+                    there.append(at)
+                else:
+                    strange[at] = names[1:]
+            for some in batched(there, CANCELS, strict=False):
+                outcomes = await asyncio.gather(*(self._cancel(definition.tenant, waiting[at][0], nonce) for at in some))
+                for at, ours in zip(some, outcomes, strict=True):
+                    (cancelled if ours else taken).append(at)
+            # With no id left it was dropped, and will be again.
+            waiting = {at: names for at, names in strange.items() if names}
+        return await self._store.write(definition, rules.undone(definition, cancelled, taken, now))
+
+    async def _cancel(self, tenant: str, event_id: str, nonce: str) -> bool:
+        """Whether the event is cancelled by this very change, now or by another who carries it out too."""
+        try:
+            await self._changes.cancel(tenant, event_id, {}, nonce=nonce)
+        except Problem:
+            # Being delivered, at its end, or removed since.
+            row = await self._lookup.event(tenant, event_id)
+            return row is not None and row.props["state"] == "cancelled" and row.props.get("by") == nonce
+        return True
+
+    async def retain(self, now: Millis) -> Counter[str]:
+        """Remove the schedules of tenants that are gone: those that are paused, or not due for long, no sweep meets."""
+        counts: Counter[str] = Counter()
+        uids: dict[str, str | None] = {}
+        for partition in PARTITIONS:
+            async for page in self._store.heads(partition):
+                for row in page.rows:
+                    _, tenant, schedule = row.rk.split(":", 2)
+                    if tenant not in uids:
+                        uids[tenant] = await self._uid(tenant)
+                    if uids[tenant] == row.props["uid"]:
+                        continue
+                    definition = await self._store.get(tenant, schedule)
+                    if definition is not None and await self._orphaned(definition):
+                        counts["removed" if await self._store.remove(definition) else "lost"] += 1
+        return counts
+
+    async def _orphaned(self, definition: Definition) -> bool:
+        """Whether the tenant that made the schedule is gone. Sure of it: a cached answer may be older than the tenant."""
+        if await self._directory.uid(definition.tenant) == definition.uid:
+            return False
+        return await self._uid(definition.tenant) != definition.uid
+
+    async def _uid(self, tenant: str) -> str | None:
+        """The tenant's incarnation as stored now."""
+        try:
+            return (await self._directory.home(tenant)).uid
+        except Problem as gone:
+            if gone.status != 404:
+                raise
+            return None
+
+    async def _durability(self, tenant: str) -> Durability:
+        settings = await self._directory.tenant(tenant)
+        return durability(settings.durability if settings is not None else None)
+
+    def _lost(self, definition: Definition) -> Outcome:
+        extra = {"action": "schedule_race_lost", "tenant": definition.tenant, "schedule": definition.id}
+        log.debug("Schedule %s was carried on, or changed, by another", definition.id, extra=extra)
+        return "lost"
+
+
+def durability(floor: Durability | None) -> Durability:
+    """That of a schedule's events: they have ids of their own, and what is `fast` cannot."""
+    return durability_of(floor, "standard")
+
+
+def mark(schedule: str) -> str:
+    """The content hash of all events of a schedule, which no client's event has: by it a schedule knows its own."""
+    return digest("schedule", schedule).hex()
+
+
+def occurrence(definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability) -> NewEvent:
+    """The event of one occurrence."""
+    due = at + offset(definition.tenant, definition.id, at, definition.spec.jitter)
+    event = EventIn.model_construct(due=due, channel=definition.spec.channel, payload=None)
+    return own(new_event(event, definition.body, now, safe), definition, event_id)
+
+
+def void(definition: Definition, at: Millis, event_id: str, now: Millis, nonce: str, safe: Durability) -> NewEvent:
+    """A cancelled event that takes the id of one that must not be stored any more."""
+    event = withdrawn(event_id, now, at, now, nonce)
+    del event.props["asked"], event.props["durability"]
+    event.durability = safe
+    if safe != "standard":
+        event.props["durability"] = safe
+    return own(event, definition, event_id)
+
+
+def own(event: NewEvent, definition: Definition, event_id: str) -> NewEvent:
+    """The event under this id, as one of the schedule's."""
+    event.id, event.hash = event_id, mark(definition.id)
+    event.props["id"] = event_id
+    return event

@@ -1,0 +1,99 @@
+"""Cron expressions of five fields, as local times: no zone, no clock.
+
+The grammar is that of crontab(5): `*`, numbers, three-letter names of months and days, ranges, lists, and steps after `*` or a range. What
+cron implementations read differently (`5/10`, ranges that run backwards, `L`, `W`, `#`, `?`, nicknames) is refused. The days follow
+Vixie's rule: when neither day field starts with `*`, a day that fits either of them fits; otherwise it must fit both. Iteration is left
+to cronsim.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from cronsim import CronSim, CronSimError
+
+MAX_LENGTH = 256
+LAST_YEAR = 9998
+"""Every local time of this year has an instant that a datetime can name."""
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_ITEM = re.compile(r"(?:(?P<all>\*)|(?P<low>\d{1,2}|[A-Z]{3})(?:-(?P<high>\d{1,2}|[A-Z]{3}))?)(?:/(?P<step>\d{1,2}))?", re.ASCII)
+_EPOCH = datetime(1970, 1, 1)
+
+
+class _Field(NamedTuple):
+    name: str
+    low: int
+    high: int
+    names: dict[str, int]
+    span: int
+    """The longest step that comes to a second value."""
+
+
+_FIELDS = (
+    _Field("minute", 0, 59, {}, 59),
+    _Field("hour", 0, 23, {}, 23),
+    _Field("day of month", 1, 31, {}, 30),
+    _Field("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)}, 11),
+    _Field("day of week", 0, 7, {name: number for number, name in enumerate(_DAYS)}, 6),
+)
+
+
+def check(expression: str) -> str:
+    """The expression; ValueError says which field is wrong, and how, or that no day ever fits."""
+    if len(expression) > MAX_LENGTH:
+        raise ValueError(f"longer than {MAX_LENGTH} characters")
+    parts = expression.upper().split()
+    if len(parts) != len(_FIELDS):
+        raise ValueError("not five fields: minute, hour, day of month, month, day of week")
+    for field, part in zip(_FIELDS, parts, strict=True):
+        for item in part.split(","):
+            _check_item(field, item)
+    try:
+        found = next(CronSim(expression, _EPOCH), None)
+    except CronSimError:
+        found = None
+    if found is None:
+        raise ValueError("never fires: no such day in these months")
+    return expression
+
+
+def local_times(expression: str, after: datetime) -> Iterator[datetime]:
+    """The local times that fit, later than `after` (naive), in order, up to `LAST_YEAR`. At most 50 years are searched for each."""
+    try:
+        for local in CronSim(expression, after):
+            if local.year > LAST_YEAR:
+                return
+            yield local
+    except (OverflowError, ValueError):
+        # Beyond the last day that a datetime can name.
+        return
+
+
+def _check_item(field: _Field, item: str) -> None:
+    found = _ITEM.fullmatch(item)
+    if found is None:
+        raise ValueError(f"{field.name}: not *, a value, a range or a step of one of them")
+    low, high, span = field.low, field.high, field.span
+    if not found["all"]:
+        low = high = _value(field, found["low"])
+        if found["high"]:
+            high = _value(field, found["high"])
+            if high < low:
+                raise ValueError(f"{field.name}: the range runs backwards; write it as two")
+        span = high - low
+    if found["step"]:
+        if not (found["all"] or found["high"]):
+            raise ValueError(f"{field.name}: a step follows * or a range; write {low}-{field.high}/{int(found['step'])}")
+        if not 1 <= int(found["step"]) <= span:
+            raise ValueError(f"{field.name}: the step must be within 1 to {span}, or it fits no second value")
+
+
+def _value(field: _Field, text: str) -> int:
+    value = int(text) if text.isdigit() else field.names.get(text, -1)
+    if not field.low <= value <= field.high:
+        raise ValueError(f"{field.name}: values are {field.low} to {field.high}" + (" or three-letter names" if field.names else ""))
+    return value

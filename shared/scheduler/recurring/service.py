@@ -1,0 +1,254 @@
+"""The verbs of recurring schedules."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import orjson
+from pydantic import TypeAdapter
+
+from ...clock import Clock, Millis, to_text
+from ...errors import OutcomeUnknown, StorageError, Unavailable
+from ...ids import Ids
+from ...storage.ports import Tables
+from ...tenants.store import TenantDirectory, contended
+from ...web.etag import check_if_match, etag_of
+from ...web.intake import member, parse_json
+from ...web.problem import invalid, not_found
+from ..changes import Changes
+from ..ingest import Admitted, Ingest
+from ..lookup import Lookup
+from ..rows import canonical_json
+from ..writer import Writer
+from . import rules
+from .chain import Chain, durability, occurrence
+from .definition import Definition
+from .model import Recurrence, ScheduleIn
+from .store import Definitions, Place
+from .timing import Occurrence, occurrences
+
+log = logging.getLogger(__name__)
+
+TRIES = 20
+"""Times a change is tried when sweeps or others come in between."""
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_SCHEDULE: TypeAdapter[ScheduleIn] = TypeAdapter(ScheduleIn)
+
+
+class Schedule(NamedTuple):
+    """A schedule and the time it is looked at."""
+
+    definition: Definition
+    now: Millis
+
+    @property
+    def etag(self) -> str:
+        """Changes with content and pause, not with every occurrence: `If-Match` is about what a user last saw and changed."""
+        return etag_of_definition(self.definition)
+
+    @property
+    def next(self) -> Millis | None:
+        """The next occurrence; None when paused, or when there is none."""
+        return None if self.definition.paused else rules.next_of(self.definition, self.now)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The representation, ready for orjson; the payload goes through untouched."""
+        definition, following = self.definition, self.next
+        last = rules.last_of(definition, self.now)
+        shown = {name: value for name, value in definition.spec.model_dump(mode="json").items() if value is not None}
+        if "cron" in shown:
+            shown.setdefault("timezone", "UTC")
+        return {
+            "id": definition.id,
+            "tenant": definition.tenant,
+            **shown,
+            "payload": orjson.Fragment(definition.body),
+            "paused": definition.paused,
+            "created": to_text(definition.created),
+            "revision": definition.revision,
+            "next": None if following is None else to_text(following),
+            "last": None if last is None else to_text(last),
+        }
+
+
+class Recurring:
+    """Recurring schedules. One per process."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        clock: Clock,
+        ids: Ids,
+        directory: TenantDirectory,
+        ingest: Ingest,
+        writer: Writer,
+        changes: Changes,
+        lookup: Lookup,
+    ) -> None:
+        self._clock, self._ids, self._directory, self._ingest, self._writer = clock, ids, directory, ingest, writer
+        self._store = Definitions(tables)
+        self.chain = Chain(self._store, writer, changes, lookup, directory, clock)
+        """What the timers run."""
+
+    async def put(self, tenant: str, schedule: str, raw: bytes, headers: Mapping[str, str] = NO_HEADERS) -> tuple[Schedule, bool]:
+        """Create the schedule, or replace its content; True when it is new. The same content again changes nothing.
+
+        `raw`: the JSON of a `ScheduleIn`, kept as sent as far as the payload goes. Raises 404, 409, 412, 413, 422.
+        """
+        given = parse_json(_SCHEDULE, raw)
+        body = member(raw, "payload")
+        assert body is not None  # the model has it
+        # Every field set, as it comes back from the store: then equal contents are equal.
+        spec = Recurrence.model_validate_json(given.model_dump_json(exclude={"payload"}))
+        uid = (await self._directory.home(tenant)).uid
+        await self._ingest.accepts(tenant, spec.channel, body)
+        new = False
+
+        def change(old: Definition | None, now: Millis) -> Definition | None:
+            nonlocal new
+            here = old if old is not None and _lives(old, uid) else None
+            new = here is None
+            check_if_match(headers, etag_of_definition(here) if here is not None else None)
+            by = self._ids.name()
+            if here is None:
+                _occurs(spec, now)
+                fresh = Definition(tenant, schedule, uid, spec, body, created=now, by=by, done=now)
+                return rules.created(old, fresh, now)
+            if here.spec == spec and canonical_json(here.body) == canonical_json(body):
+                return None
+            if spec.end != here.spec.end:
+                _occurs(spec, now)
+            return rules.redefined(here, spec, body, now, by)
+
+        return await self._change(tenant, schedule, change), new
+
+    async def get(self, tenant: str, schedule: str) -> Schedule:
+        """The schedule. Raises 404."""
+        definition = await self._store.get(tenant, schedule)
+        if definition is None or not _lives(definition, await self._directory.uid(tenant)):
+            raise not_found("schedule")
+        return Schedule(definition, self._clock.now())
+
+    async def list(self, tenant: str, limit: int, start: Place) -> tuple[list[Schedule], Place | None]:
+        """A page of the tenant's schedules, in no order, and where the next one starts; a page may be short."""
+        found, following = await self._store.page(tenant, limit, start)
+        uid, now = await self._directory.uid(tenant), self._clock.now()
+        return [Schedule(each, now) for each in found if _lives(each, uid)], following
+
+    async def delete(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> None:
+        """Remove the schedule. Once this returns, no occurrence that is still to come is delivered, except one already claimed; what is
+        due already and has become an event stays. Raises 404, 412."""
+        await self._switch(tenant, schedule, headers, lambda found, now: rules.deleted(found, now, self._ids.name()))
+
+    async def pause(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> Schedule:
+        """Stop the schedule; what `delete` promises holds here too. Raises 404, 412."""
+        return await self._switch(
+            tenant, schedule, headers, lambda found, now: None if found.paused else rules.paused(found, now, self._ids.name())
+        )
+
+    async def resume(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> Schedule:
+        """Go on, from the first occurrence that is still to come. Raises 404, 412."""
+        return await self._switch(
+            tenant, schedule, headers, lambda found, now: rules.resumed(found, now, self._ids.name()) if found.paused else None
+        )
+
+    async def trigger(self, tenant: str, schedule: str) -> Admitted:
+        """One event of the schedule now, beside its occurrences; paused or not. Raises 404, 429."""
+        found = await self.get(tenant, schedule)
+        settings = await self._ingest.tenant(tenant)
+        granted, refusal = await self._ingest.admit(tenant, settings, 1)
+        if not granted:
+            raise refusal
+        # The time is that of the call: no jitter, and no id that an occurrence could have.
+        plain = replace(found.definition, spec=found.definition.spec.model_copy(update={"jitter": None}))
+        event = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, durability(settings.durability))
+        return Ingest.admitted(event, (await self._writer.store(tenant, [event]))[0])
+
+    async def preview(self, tenant: str, schedule: str, n: int) -> tuple[Occurrence, ...]:
+        """The next `n` occurrences, without jitter; of a paused schedule those it would have if it went on now. Raises 404."""
+        found = await self.get(tenant, schedule)
+        return tuple(islice(occurrences(found.definition.timing, found.now), n))
+
+    async def _switch(
+        self,
+        tenant: str,
+        schedule: str,
+        headers: Mapping[str, str],
+        change: Callable[[Definition, Millis], Definition | None],
+    ) -> Schedule:
+        uid = await self._directory.uid(tenant)
+
+        def checked(old: Definition | None, now: Millis) -> Definition | None:
+            if old is None or not _lives(old, uid):
+                raise not_found("schedule")
+            check_if_match(headers, etag_of_definition(old))
+            return change(old, now)
+
+        return await self._change(tenant, schedule, checked)
+
+    async def _change(self, tenant: str, schedule: str, change: Callable[[Definition | None, Millis], Definition | None]) -> Schedule:
+        """Write what `change` makes of the stored definition (None: leave it), and see it through. Raises 409 when others never stop."""
+        for _ in range(TRIES):
+            old = await self._store.get(tenant, schedule)
+            now = self._clock.now()
+            if old is not None and old.undo is not None:
+                # A change that was cut short, or is under way: first things first.
+                await self.chain.take_back(old, now)
+                continue
+            new = change(old, now)
+            if new is None:
+                assert old is not None
+                return Schedule(old, now)
+            written = await self._write(old, new)
+            if written is not None:
+                return Schedule(await self._settled(written, now), now)
+        raise contended()
+
+    async def _write(self, old: Definition | None, new: Definition) -> Definition | None:
+        """Write, or None when somebody else was quicker. A lost answer is a success if the write is found."""
+        try:
+            return await self._store.write(old, new)
+        except OutcomeUnknown:
+            found = await self._store.get(new.tenant, new.id)
+            if found is not None and found.by == new.by:
+                return found
+            raise
+
+    async def _settled(self, written: Definition, now: Millis) -> Definition:
+        """See a change through: take back what the former revision made, and start what is due soon. Raises `StorageError`."""
+        try:
+            current: Definition | None = written
+            while current is not None and current.undo is not None and current.revision == written.revision:
+                current = await self.chain.take_back(current, now) or await self._store.get(written.tenant, written.id)
+        except Unavailable as error:
+            # The definition is changed: nobody may be told that nothing was.
+            raise OutcomeUnknown(f"half-way: {error}") from error
+        if current is None or current.revision != written.revision:
+            return replace(written, undo=None)
+        if current.pointer and not current.deleted and current.pointer <= current.pointer_at(now + rules.AHEAD):
+            try:
+                await self.chain.carry_on(current, now)
+            except StorageError as error:
+                log.info("The schedule's first events wait for the sweep: %s", error, extra={"action": "schedule_waits"})
+        return current
+
+
+def _occurs(spec: Recurrence, now: Millis) -> None:
+    """Raise 422 for a schedule that ends before anything would occur: nobody means that."""
+    if spec.end is not None and next(occurrences(spec.timing(now), now), None) is None:
+        raise invalid("/end", "nothing occurs between now and then")
+
+
+def _lives(definition: Definition, uid: str | None) -> bool:
+    return not definition.deleted and definition.uid == uid
+
+
+def etag_of_definition(definition: Definition) -> str:
+    """The entity tag of a schedule's representation."""
+    return etag_of(definition.uid, definition.id, str(definition.created), str(definition.revision))

@@ -1,0 +1,112 @@
+"""Definitions in table `TocsinSchedules`: reads, and conditional writes that carry the pointer along."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...clock import Millis
+from ...storage.names import SCHEDULES
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Tables, Upsert
+from ..keys import MINUTE, minute_text
+from .definition import DEFINITION, PARTITIONS, POINTER, Definition, definition_key, definition_of, partition_of
+
+PAGE_BYTES = 4 * 1024 * 1024
+"""Bytes of payload after which a page of a list ends."""
+
+
+class Place(NamedTuple):
+    """Where a list goes on: the partition's number, and the id it stands behind."""
+
+    number: int
+    after: str
+
+
+class Definitions:
+    """Schedules as stored. One per process."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    async def get(self, tenant: str, schedule: str) -> Definition | None:
+        """The definition, deleted ones too."""
+        row = await self._tables.get(SCHEDULES, partition_of(tenant, schedule), definition_key(tenant, schedule))
+        return definition_of(row) if row is not None else None
+
+    async def write(self, old: Definition | None, new: Definition) -> Definition | None:
+        """Put `new` in the place of `old` (None: of nothing), pointer and all, in one transaction. None: somebody else was quicker."""
+        ops: list[Op] = []
+        if old is None:
+            ops.append(Insert(new.key, new.props()))
+        elif (old.spec, old.body, old.uid, old.created) == (new.spec, new.body, new.uid, new.created):
+            ops.append(Merge(new.key, new.chain_props(), old.etag))
+        else:
+            ops.append(Replace(new.key, new.props(), old.etag))
+        before = old.pointer if old is not None else ""
+        if new.pointer != before:
+            if before:
+                ops.append(Delete(before, ANY))
+            if new.pointer:
+                ops.append(Upsert(new.pointer, {"revision": new.revision}))
+        answer = await self._tables.write(SCHEDULES, new.partition, ops)
+        return replace(new, etag=answer.etags[0]) if isinstance(answer, Applied) else None
+
+    async def remove(self, definition: Definition) -> bool:
+        """Remove definition and pointer; False when somebody else was quicker."""
+        ops: list[Op] = [Delete(definition.key, definition.etag)]
+        if definition.pointer:
+            ops.append(Delete(definition.pointer, ANY))
+        return isinstance(await self._tables.write(SCHEDULES, definition.partition, ops), Applied)
+
+    async def forget(self, pointer: Row) -> None:
+        """Remove a pointer that no definition names."""
+        await self._tables.write(SCHEDULES, pointer.pk, (Delete(pointer.rk, pointer.etag),))
+
+    async def due(self, partition: str, until: Millis, limit: int) -> AsyncIterator[list[Row]]:
+        """Pages of pointers up to the minute of `until`, the earliest first."""
+        cursor: str | None = None
+        end = POINTER + minute_text(until + MINUTE)
+        while True:
+            page = await self._tables.query(SCHEDULES, partition, first=POINTER, end=end, limit=limit, cursor=cursor)
+            yield page.rows
+            cursor = page.next
+            if cursor is None:
+                return
+
+    async def page(self, tenant: str, limit: int, start: Place) -> tuple[list[Definition], Place | None]:
+        """A tenant's definitions, deleted ones left out, and where the next page starts."""
+        found: list[Definition] = []
+        size = 0
+        for number in range(start.number, len(PARTITIONS)):
+            after = start.after if number == start.number else ""
+            prefix = definition_key(tenant, "")
+            # `!` sorts before everything an id may hold, so this is the first key beyond `after`; `;` follows on the prefix's colon.
+            first, end = prefix + after + ("!" if after else ""), prefix[:-1] + ";"
+            cursor: str | None = None
+            while True:
+                page = await self._tables.query(SCHEDULES, PARTITIONS[number], first=first, end=end, limit=min(100, limit), cursor=cursor)
+                for row in page.rows:
+                    if len(found) == limit or size > PAGE_BYTES:
+                        return found, Place(number, after)
+                    each = definition_of(row)
+                    after = each.id
+                    if not each.deleted:
+                        found.append(each)
+                        size += len(each.body)
+                cursor = page.next
+                if cursor is None:
+                    break
+        return found, None
+
+    async def heads(self, partition: str) -> AsyncIterator[Page]:
+        """Pages of all definitions, with nothing but the tenant's uid."""
+        cursor: str | None = None
+        while True:
+            page = await self._tables.query(
+                SCHEDULES, partition, first=DEFINITION, end=DEFINITION[:-1] + ";", select=("uid",), cursor=cursor
+            )
+            yield page
+            cursor = page.next
+            if cursor is None:
+                return

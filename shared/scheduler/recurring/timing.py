@@ -1,0 +1,94 @@
+"""When a schedule occurs: pure functions of the rule and a time. Instants are whole seconds, in milliseconds since 1970 UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from ...clock import Millis, to_millis
+from . import cron
+from .zones import Reason, instant_of, local_at, zone
+
+FIRST_WINDOW: Millis = 60_000
+END: Millis = to_millis(datetime(cron.LAST_YEAR, 12, 31, tzinfo=UTC))
+"""Nothing occurs from here on."""
+
+
+class Occurrence(NamedTuple):
+    """An instant at which a schedule occurs. `reason`: why it is not simply the local time that the expression names."""
+
+    at: Millis
+    reason: Reason | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Timing:
+    """A rule: a cron expression in a zone, or an interval counted from `start`. Occurrences lie in [`start`, `end`)."""
+
+    cron: str = ""
+    zone: str = "UTC"
+    every: Millis = 0
+    start: Millis | None = None
+    end: Millis | None = None
+
+
+def occurrences(timing: Timing, after: Millis) -> Iterator[Occurrence]:
+    """What occurs later than `after`, in order, each instant once, before `END`."""
+    if timing.start is not None:
+        after = max(after, timing.start - 1)
+    end = END if timing.end is None else min(timing.end, END)
+    if after >= end:
+        return
+    for found in _elapsed(timing, after) if timing.every else _by_cron(timing, after):
+        if found.at >= end:
+            return
+        yield found
+
+
+def previous(timing: Timing, until: Millis, after: Millis) -> Occurrence | None:
+    """The latest occurrence in (`after`, `until`], or None. The work is that of the last stretch without one, doubled."""
+    window = FIRST_WINDOW
+    while after < until:
+        begin = max(after, until - window)
+        latest = None
+        for found in occurrences(timing, begin):
+            if found.at > until:
+                break
+            latest = found
+        if latest is not None or begin == after:
+            return latest
+        window *= 2
+    return None
+
+
+def _elapsed(timing: Timing, after: Millis) -> Iterator[Occurrence]:
+    assert timing.start is not None
+    at = timing.start + max(0, (after - timing.start) // timing.every + 1) * timing.every
+    while True:
+        yield Occurrence(at)
+        at += timing.every
+
+
+def _by_cron(timing: Timing, after: Millis) -> Iterator[Occurrence]:
+    """Local times in order map to instants in order, several to one where the clock jumps ahead: such a group fires once."""
+    where = zone(timing.zone)
+    waiting: Occurrence | None = None
+    for local in cron.local_times(timing.cron, local_at(after, where)):
+        at, reason = instant_of(local, where)
+        if waiting is not None:
+            if at == waiting.at:
+                # The instant has a local time of its own: then nothing is out of the ordinary.
+                waiting = waiting if reason == "gap" else Occurrence(at)
+                continue
+            yield waiting
+            waiting = None
+        if at <= after:
+            continue
+        if reason == "gap":
+            waiting = Occurrence(at, reason)
+        else:
+            yield Occurrence(at, reason)
+    if waiting is not None:
+        yield waiting

@@ -1,0 +1,63 @@
+"""Time zones, and which instant a local time means.
+
+The one rule, for every zone and every kind of change: a local time means the first instant at which the zone's clock has reached it. So a
+time in a gap means the first instant after the gap, and a repeated one the first of both.
+
+The data is that of the pinned package `tzdata`, never the machine's own: all instances must agree.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib import resources
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from ...clock import Millis, to_datetime, to_millis
+
+type Reason = Literal["gap", "fold"]
+"""Why an occurrence is not simply at its local time: the clock skipped it, or shows it twice."""
+
+_SECOND = timedelta(seconds=1)
+
+
+@cache
+def names() -> frozenset[str]:
+    """The zones there are, as the tz database spells them."""
+    return frozenset(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())
+
+
+@cache
+def zone(name: str) -> ZoneInfo:
+    """The zone called `name`, exactly; ValueError if there is none."""
+    if name not in names():
+        raise ValueError("not a zone of the tz database, like Europe/Berlin (upper and lower case matter)")
+    with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+        return ZoneInfo.from_file(file, key=name)
+
+
+def local_at(instant: Millis, where: ZoneInfo) -> datetime:
+    """What the zone's clock shows at `instant`."""
+    return to_datetime(instant).astimezone(where).replace(tzinfo=None)
+
+
+def instant_of(local: datetime, where: ZoneInfo) -> tuple[Millis, Reason | None]:
+    """The first instant at which the zone's clock has reached `local` (naive, whole seconds), and why that is not plain."""
+    before = local.replace(tzinfo=where, fold=0)
+    after = local.replace(tzinfo=where, fold=1)
+    early, late = before.astimezone(UTC), after.astimezone(UTC)
+    if early == late:
+        return to_millis(early), None
+    if early < late:
+        return to_millis(early), "fold"
+    # In a gap the offset of before leads beyond the change, and the offset of after leads to before it: the change lies between.
+    low, high = late, early
+    while high - low > _SECOND:
+        middle = low + (high - low) // 2
+        middle = middle.replace(microsecond=0)
+        if middle.astimezone(where).replace(tzinfo=None) >= local:
+            high = middle
+        else:
+            low = middle
+    return to_millis(high), "gap"

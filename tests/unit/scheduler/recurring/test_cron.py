@@ -1,0 +1,89 @@
+"""The grammar of cron expressions, and what is said of those that are wrong."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import islice
+
+import pytest
+
+from shared.scheduler.recurring.cron import check, local_times
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "* * * * *",
+        "*/5 0-23/2 1,15 JAN-mar Mon-FRI",
+        "59 23 31 12 7",
+        "0 0 29 2 *",
+        "0 0 30 2 MON",
+        "  0   9-17 * *\t1-5 ",
+        "0 0 * * 0,6,7",
+    ],
+)
+def test_five_plain_fields_are_taken(expression: str) -> None:
+    assert check(expression) == expression
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("", "not five fields"),
+        ("* * * *", "not five fields"),
+        ("0 * * * * *", "not five fields"),
+        ("@daily", "not five fields"),
+        ("60 * * * *", "minute: values are 0 to 59"),
+        ("* 24 * * *", "hour: values are 0 to 23"),
+        ("* * 0 * *", "day of month: values are 1 to 31"),
+        ("* * * 13 *", "month: values are 1 to 12 or three-letter names"),
+        ("* * * * 8", "day of week: values are 0 to 7 or three-letter names"),
+        ("* * * FOO *", "month: values are"),
+        ("MON * * * *", "minute: values are"),
+        ("5/10 * * * *", "minute: a step follows * or a range; write 5-59/10"),
+        ("*/60 * * * *", "minute: the step must be within 1 to 59"),
+        ("*/0 * * * *", "minute: the step must be within 1 to 59"),
+        ("10-20/11 * * * *", "minute: the step must be within 1 to 10"),
+        ("* 22-2 * * *", "hour: the range runs backwards"),
+        ("* * * * FRI-SUN", "day of week: the range runs backwards"),
+        ("* * L * *", "day of month: not *,"),
+        ("* * 15W * *", "day of month: not *,"),
+        ("* * ? * *", "day of month: not *,"),
+        ("* * * * 5#2", "day of week: not *,"),
+        ("1,,2 * * * *", "minute: not *,"),
+        ("1-2-3 * * * *", "minute: not *,"),
+        ("-1 * * * *", "minute: not *,"),
+        ("\u0661 * * * *", "minute: not *,"),
+        ("*/1/2 * * * *", "minute: not *,"),
+        ("* * 30 2 *", "never fires"),
+        ("0 0 31 4,6,9,11 *", "never fires"),
+        ("0 0 30-31 FEB */2", "never fires"),
+        ("0," * 200 + "0 * * * *", "longer than 256"),
+    ],
+)
+def test_what_is_wrong_is_told_by_field(expression: str, told: str) -> None:
+    with pytest.raises(ValueError) as wrong:
+        check(expression)
+    assert str(wrong.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("expression", "days"),
+    [
+        # Neither starts with *: either one.
+        ("0 0 13 * FRI", [1, 8, 13, 15, 22, 29]),
+        # One of them starts with *: both.
+        ("0 0 */2 * FRI", [1, 15, 29]),
+        ("0 0 13 * *", [13]),
+        ("0 0 * * FRI", [1, 8, 15, 22, 29]),
+    ],
+)
+def test_days_follow_vixies_rule(expression: str, days: list[int]) -> None:
+    found = islice(local_times(expression, datetime(2026, 12, 31, 12)), 9)
+    assert [each.day for each in found if each < datetime(2027, 2, 1)] == days
+
+
+def test_rare_days_are_found_across_decades() -> None:
+    # 29 February on a weekend; 2100 is no leap year.
+    found = islice(local_times("0 0 29 2 */6", datetime(2026, 1, 1)), 6)
+    assert [each.year for each in found] == [2032, 2048, 2060, 2076, 2088, 2116]

@@ -1,0 +1,374 @@
+"""The routes of recurring schedules, and what becomes of their events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.clock import to_text
+from shared.scheduler.recurring.rules import KEEP_DELETED
+from shared.storage.names import SCHEDULES
+from tests.unit.scheduler.harness import START, Client, World, drive
+
+from .faults import MINUTE, URL, live, sweep, sweeps
+
+SCHEDULES_URL = "/api/v1/schedules"
+MINUTELY = {"cron": "* * * * *", "payload": {"n": 1}}
+
+
+async def put(client: Client, schedule: str = "tick", **spec: Any) -> dict[str, Any]:
+    given = {"payload": {"n": 1}} | ({} if "every" in spec else {"cron": "* * * * *"}) | spec
+    answer = await client.put(f"{SCHEDULES_URL}/{schedule}", given)
+    assert answer.status in (200, 201), answer.body
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def ids(client: Client, state: str) -> list[str]:
+    return sorted(event["id"] for event in await client.all(f"/api/v1/events?state={state}"))
+
+
+# ---- put, get, list
+
+
+async def test_schedule_is_shown_as_put_with_what_is_to_come(world: World) -> None:
+    given = {
+        "cron": "30 9 * * MON-FRI",
+        "timezone": "Europe/Berlin",
+        "start": "2027-01-01T00:00:00+01:00",
+        "end": "2028-01-01T00:00:00Z",
+        "jitter": "PT90S",
+        "catch_up": {"policy": "all", "within": "PT1H"},
+        "channel": "default",
+        "payload": {"text": "Gr\u00fc\u00dfe", "exact": 1.10},
+    }
+    answer = await world.demo.put(URL, given)
+    assert answer.status == 201 and answer.headers["location"] == URL and answer.headers["etag"]
+    shown = answer.json()
+    assert shown == given | {
+        "id": "tick",
+        "tenant": "demo",
+        "start": "2026-12-31T23:00:00.000Z",
+        "end": "2028-01-01T00:00:00.000Z",
+        "jitter": "PT1M30S",
+        "paused": False,
+        "created": "2027-01-15T08:00:00.000Z",
+        "revision": 1,
+        "next": "2027-01-15T08:30:00.000Z",
+        "last": None,
+    }
+    again = await world.demo.get(URL)
+    assert (again.json(), again.headers["etag"]) == (shown, answer.headers["etag"])
+    assert [(each["id"], each["next"]) for each in await world.demo.all(SCHEDULES_URL)] == [("tick", shown["next"])]
+
+
+async def test_defaults_are_shown(world: World) -> None:
+    shown = await put(world.demo)
+    assert (shown["timezone"], shown["channel"], shown["catch_up"]) == ("UTC", "default", {"policy": "last", "within": "P1D"})
+    assert {"every", "start", "end", "jitter"} & shown.keys() == set()
+
+
+async def test_same_content_again_changes_nothing_and_other_content_makes_a_revision(world: World) -> None:
+    first = await world.demo.put(URL, MINUTELY)
+    before = world.dump()
+    same = await world.demo.put(URL, b'{ "payload": {"n":1}, "timezone": "UTC", "cron": "* * * * *"}')
+    assert same.status == 200 and same.json()["revision"] == 2, "a zone that was not given before"
+    before = world.dump()
+    same = await world.demo.put(URL, b'{"cron": "* * * * *", "timezone": "UTC", "payload": {"n": 1 }, "channel": "default"}')
+    assert (same.status, same.json()["revision"], world.dump()) == (200, 2, before)
+    other = await world.demo.put(URL, MINUTELY | {"payload": {"n": 2}})
+    assert (other.status, other.json()["revision"]) == (200, 3)
+    assert other.headers["etag"] != first.headers["etag"]
+
+
+async def test_if_match_guards_what_was_seen_and_occurrences_do_not_disturb_it(world: World) -> None:
+    etag = (await world.demo.put(URL, MINUTELY)).headers["etag"]
+    await sweeps(world, 120)
+    assert (await world.demo.get(URL)).headers["etag"] == etag
+    changed = await world.demo.put(URL, MINUTELY | {"payload": 2}, {"if-match": etag})
+    assert changed.status == 200
+    for method, url in (("PUT", URL), ("DELETE", URL), ("POST", f"{URL}/pause"), ("POST", f"{URL}/resume")):
+        body = MINUTELY if method == "PUT" else None
+        assert (await world.demo.call(method, url, body, {"if-match": etag})).status == 412
+    assert (await world.demo.put(f"{SCHEDULES_URL}/new", MINUTELY, {"if-match": "*"})).status == 412
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer", "told"),
+    [
+        ({"cron": "0 0 30 2 *"}, "/cron", "never fires"),
+        ({"cron": "61 * * * *"}, "/cron", "minute: values are 0 to 59"),
+        ({"every": "PT1M"}, "", "exactly one of cron and every"),
+        ({"cron": None}, "", "exactly one of cron and every"),
+        ({"cron": None, "every": "PT0.5S"}, "/every", "whole seconds"),
+        ({"cron": None, "every": "PT1.5S"}, "/every", "whole seconds"),
+        ({"cron": None, "every": "PT1M", "timezone": "UTC"}, "/timezone", "no zone changes"),
+        ({"cron": None, "every": "PT1M", "start": "2027-01-01T00:00:00.5Z"}, "/start", "a whole second"),
+        ({"cron": None, "every": "PT1M", "jitter": "PT2M"}, "/jitter", "longer than every"),
+        ({"timezone": "europe/berlin"}, "/timezone", "not a zone of the tz database"),
+        ({"timezone": "../../etc/passwd"}, "/timezone", "not a zone of the tz database"),
+        ({"timezone": "Mars/Olympus"}, "/timezone", "not a zone of the tz database"),
+        ({"start": "1960-01-01T00:00:00Z"}, "/start", "before 1970"),
+        ({"start": "2028-01-01T00:00:00Z", "end": "2028-01-01T00:00:00Z"}, "/end", "not later than start"),
+        ({"cron": "0 0 1 1 *", "start": "2028-01-02T00:00:00Z", "end": "2028-12-01T00:00:00Z"}, "/end", "nothing occurs"),
+        ({"end": "2027-01-01T00:00:00Z"}, "/end", "nothing occurs"),
+        ({"jitter": "PT25H"}, "/jitter", "less than or equal to"),
+        ({"catch_up": {"policy": "some"}}, "/catch_up/policy", "Input should be"),
+        ({"catch_up": {"within": "PT59S"}}, "/catch_up/within", "greater than or equal to"),
+        ({"channel": "nowhere"}, "/channel", "no channel of that name"),
+        ({"delay": "PT1S"}, "/delay", "unknown"),
+    ],
+)
+async def test_wrong_content_is_told_and_changes_nothing(world: World, change: dict[str, Any], pointer: str, told: str) -> None:
+    before = world.dump()
+    answer = await world.demo.put(URL, {key: value for key, value in (MINUTELY | change).items() if value is not None})
+    assert answer.status == 422
+    [error] = answer.json()["errors"]
+    assert error["pointer"] == pointer and told in error["detail"]
+    assert world.dump() == before
+
+
+async def test_payload_is_measured_by_channel_and_tenant(world: World) -> None:
+    small = await world.tenant("small", limits={"payload_bytes": 100})
+    answer = await small.put(URL, MINUTELY | {"payload": "x" * 100})
+    assert (answer.status, answer.json()["errors"][0]["pointer"]) == (413, "/payload")
+
+
+async def test_bad_ids_are_refused_on_put_and_name_nothing_else(world: World) -> None:
+    assert (await world.demo.put(f"{SCHEDULES_URL}/{'x' * 161}", MINUTELY)).status == 422
+    assert (await world.demo.put(f"{SCHEDULES_URL}/a.b", MINUTELY)).status == 422
+    assert (await world.demo.get(f"{SCHEDULES_URL}/a.b")).status == 404
+    assert (await world.demo.put(f"{SCHEDULES_URL}/{'x' * 160}", MINUTELY)).status == 201
+
+
+async def test_list_shows_each_schedule_of_the_tenant_once_over_pages(world: World) -> None:
+    other = await world.tenant("acme")
+    await put(other, "theirs")
+    names = {f"s:{number}" for number in range(23)}
+    for name in names:
+        await put(world.demo, name, cron="0 0 1 1 *")
+    pages = await world.demo.pages(f"{SCHEDULES_URL}?limit=5")
+    assert all(len(page) <= 5 for page in pages)
+    found = [each["id"] for page in pages for each in page]
+    assert len(found) == 23 and set(found) == names
+    assert (await world.demo.get(f"{SCHEDULES_URL}?cursor=abc")).status == 422
+
+
+async def test_schedules_of_other_tenants_are_not_to_be_found(world: World) -> None:
+    other = await world.tenant("acme")
+    await put(world.demo)
+    for method, url in (
+        ("GET", URL),
+        ("DELETE", URL),
+        ("POST", f"{URL}/pause"),
+        ("POST", f"{URL}/resume"),
+        ("POST", f"{URL}/trigger"),
+        ("GET", f"{URL}/preview"),
+    ):
+        assert (await other.call(method, url)).status == 404
+        assert (await world.nobody.call(method, url)).status == 401
+    assert await other.all(SCHEDULES_URL) == []
+
+
+# ---- firing
+
+
+async def test_occurrences_are_delivered_on_time_under_their_ids_with_the_payload_as_sent(world: World) -> None:
+    await world.demo.put(URL, b'{"cron": "* * * * *", "payload": {"exact": 1.10}}')
+    await world.run(190)
+    hits = [world.receiver.of(f"tick:20270115T080{minute}00Z") for minute in (1, 2, 3)]
+    assert [len(each) for each in hits] == [1, 1, 1]
+    event = await world.demo.event("tick:20270115T080200Z")
+    assert (event["state"], event["due"], event["late_ms"]) == ("delivered", "2027-01-15T08:02:00.000Z", 0)
+    assert b'{"exact": 1.10}' in (await world.demo.get("/api/v1/events/tick:20270115T080200Z")).body
+    shown = (await world.demo.get(URL)).json()
+    assert (shown["last"], shown["next"]) == ("2027-01-15T08:03:00.000Z", "2027-01-15T08:04:00.000Z")
+
+
+async def test_interval_starts_one_interval_after_its_creation_and_at_once_if_that_is_soon(world: World) -> None:
+    await world.clock.advance(0.5)
+    shown = await put(world.demo, every="PT1S")
+    assert shown["next"] == "2027-01-15T08:00:02.000Z"
+    await world.run(5)
+    assert len(await ids(world.demo, "delivered")) == 4
+
+
+async def test_start_and_end_bound_it_and_afterwards_nothing_is_next(world: World) -> None:
+    await put(world.demo, start="2027-01-15T08:02:00Z", end="2027-01-15T08:04:00Z")
+    await sweeps(world, 600)
+    assert sorted(live(world)) == [START + 2 * MINUTE, START + 3 * MINUTE]
+    shown = (await world.demo.get(URL)).json()
+    assert (shown["next"], shown["last"]) == (None, "2027-01-15T08:03:00.000Z")
+    assert [row.rk for row in world.rows(SCHEDULES)] == ["d:demo:tick"], "no sweep looks at it any more"
+
+
+async def test_jitter_moves_the_due_time_and_not_the_id(world: World) -> None:
+    await put(world.demo, jitter="PT59S")
+    event = await world.demo.event("tick:20270115T080100Z")
+    assert "2027-01-15T08:01:00.000Z" < event["due"] < "2027-01-15T08:01:59.000Z"
+
+
+async def test_sweep_costs_nothing_for_schedules_that_are_far(world: World) -> None:
+    for number in range(20):
+        await put(world.demo, f"far{number}", cron="0 0 1 6 *")
+    before = world.tables.transactions.copy()
+    await drive(world.clock, sweep(world))
+    spent = world.tables.transactions - before
+    assert (spent["query"], spent["get"], spent["write"]) == (16, 0, 0)
+
+
+async def test_timer_runs_it(world: World) -> None:
+    await put(world.demo, cron="*/10 * * * *")
+    await world.clock.advance(540, settle=3)
+    counts = await world.do(world.app.timers.run_once("scheduler_scan"))
+    assert counts["recurring"] == {"stored": 1}
+
+
+async def test_limits_of_the_tenant_do_not_drop_occurrences_but_do_hold_for_trigger(world: World) -> None:
+    client = await world.tenant("slow", limits={"open_events": 1})
+    await put(client, every="PT1S")
+    assert len(live(world)) > 100
+    answer = await client.post(f"{URL}/trigger")
+    assert answer.status == 429 and int(answer.headers["retry-after"]) >= 1
+
+
+async def test_event_of_a_client_under_an_occurrences_id_neither_stops_nor_loses_it(world: World) -> None:
+    await world.demo.create(id="tick:20270115T080100Z", payload="mine")
+    await put(world.demo)
+    assert (await world.demo.event("tick:20270115T080100Z"))["payload"] == "mine"
+    assert (await world.demo.event("tick:20270115T080100Z~1"))["payload"] == {"n": 1}
+    await world.demo.post(f"{URL}/pause")
+    assert (await world.demo.event("tick:20270115T080100Z"))["state"] == "scheduled"
+    assert (await world.demo.event("tick:20270115T080100Z~1"))["state"] == "cancelled"
+
+
+# ---- pause, resume, change, delete
+
+
+async def test_pause_takes_back_what_is_about_to_fire_and_nothing_missed_fires_later(world: World) -> None:
+    await put(world.demo, catch_up={"policy": "all"})
+    paused = await world.demo.post(f"{URL}/pause")
+    assert (paused.status, paused.json()["paused"], paused.json()["next"]) == (200, True, None)
+    assert await ids(world.demo, "cancelled") == ["tick:20270115T080100Z", "tick:20270115T080200Z"]
+    await sweeps(world, 300)
+    assert (await world.demo.post(f"{URL}/pause")).json()["revision"] == paused.json()["revision"], "again changes nothing"
+    resumed = await world.demo.post(f"{URL}/resume")
+    assert resumed.json()["next"] == "2027-01-15T08:06:00.000Z"
+    assert sorted(live(world)) == [START + 6 * MINUTE, START + 7 * MINUTE]
+
+
+async def test_resumed_occurrence_fires_under_an_id_of_its_revision(world: World) -> None:
+    await put(world.demo)
+    await world.demo.post(f"{URL}/pause")
+    await world.demo.post(f"{URL}/resume")
+    await world.run(130)
+    assert await ids(world.demo, "delivered") == ["tick:20270115T080100Z~3", "tick:20270115T080200Z~3"]
+
+
+async def test_change_just_before_the_time_reaches_the_event(world: World) -> None:
+    await put(world.demo)
+    await world.run(50)
+    await put(world.demo, payload={"n": 2})
+    await world.run(75)
+    assert [hit.payload for hit in world.receiver.received] == [{"n": 2}, {"n": 2}]
+
+
+async def test_occurrence_that_is_already_firing_is_not_fired_again_by_a_change_or_a_resume(world: World) -> None:
+    await put(world.demo)
+    await world.run(57.5)
+    assert await ids(world.demo, "firing") == ["tick:20270115T080100Z"]
+    await put(world.demo, payload={"n": 2})
+    await world.demo.post(f"{URL}/pause")
+    await world.demo.post(f"{URL}/resume")
+    await world.run(65)
+    assert [hit.id for hit in world.receiver.received] == ["tick:20270115T080100Z", "tick:20270115T080200Z~4"]
+
+
+async def test_occurrence_that_a_user_cancelled_stays_cancelled_through_a_change(world: World) -> None:
+    await put(world.demo)
+    assert (await world.demo.delete("/api/v1/events/tick:20270115T080100Z")).status == 204
+    await sweeps(world, 15)
+    await put(world.demo, payload={"n": 2})
+    assert sorted(live(world)) == [START + 2 * MINUTE]
+
+
+async def test_change_makes_events_anew_that_wait_in_their_jitter_window_and_leaves_those_that_are_due(world: World) -> None:
+    await put(world.demo, jitter="PT1H", catch_up={"policy": "none"})
+    await sweeps(world, 600)
+    before, changed = live(world), to_text(world.now)
+    await put(world.demo, jitter="PT1H", catch_up={"policy": "none"}, payload={"n": 2})
+    after = live(world)
+    assert before.keys() == after.keys() and len(before) == 12
+    assert all(len(found) == 1 for found in after.values())
+    payloads = [0, 0, 0]
+    for [event_id] in after.values():
+        event = await world.demo.event(event_id)
+        assert event["payload"] == {"n": 2 if event["due"] > changed else 1}
+        payloads[event["payload"]["n"]] += 1
+    assert min(payloads[1:]) > 0
+
+
+async def test_deleted_schedule_is_gone_with_its_events_and_its_rows_follow(world: World) -> None:
+    await put(world.demo)
+    assert (await world.demo.delete(URL)).status == 204
+    assert (await world.demo.get(URL)).status == 404
+    assert (await world.demo.delete(URL)).status == 404
+    assert await world.demo.all(SCHEDULES_URL) == []
+    assert live(world) == {}
+    await sweeps(world, KEEP_DELETED // 1000 + 180)
+    assert world.rows(SCHEDULES) == []
+
+
+async def test_schedule_made_anew_after_its_deletion_fires_what_the_former_one_did_not(world: World) -> None:
+    first = await put(world.demo)
+    await world.clock.advance(1)
+    await world.demo.delete(URL)
+    answer = await world.demo.put(URL, MINUTELY)
+    assert answer.status == 201 and answer.json()["created"] > first["created"]
+    await world.run(130)
+    assert await ids(world.demo, "delivered") == ["tick:20270115T080100Z~3", "tick:20270115T080200Z~3"]
+
+
+async def test_schedules_of_a_deleted_tenant_stop_and_go(world: World) -> None:
+    client = await world.tenant("gone")
+    await put(client, "near", cron="*/10 * * * *")
+    await put(client, "far", cron="0 0 1 6 *")
+    await put(client, "still")
+    await client.post(f"{SCHEDULES_URL}/still/pause")
+    await put(world.demo, "stays", cron="0 0 1 6 *")
+    assert (await world.admin.delete("/api/v1/tenants/gone")).status == 204
+    anew = await world.tenant("gone")
+    assert await anew.all(SCHEDULES_URL) == [] and (await anew.get(f"{SCHEDULES_URL}/far")).status == 404
+    events = len(world.events())
+    await world.clock.advance(540, settle=3)
+    assert (await drive(world.clock, sweep(world)))["removed"] == 1
+    assert len(world.events()) == events
+    counts = await world.do(world.app.timers.run_once("retention_scan"))
+    assert counts["recurring"] == {"removed": 2}
+    assert {row.rk.split(":")[1] for row in world.rows(SCHEDULES) if row.rk.startswith("d:")} == {"demo"}
+
+
+# ---- trigger, preview
+
+
+async def test_trigger_fires_once_now_even_while_paused_and_leaves_the_chain_alone(world: World) -> None:
+    await put(world.demo, cron="0 0 1 6 *", jitter="PT1H")
+    await world.demo.post(f"{URL}/pause")
+    answer = await world.demo.post(f"{URL}/trigger")
+    event = answer.json()
+    assert answer.status == 202 and answer.headers["location"] == f"/api/v1/events/{event['id']}"
+    assert event["id"].startswith("tick@") and event["payload"] == {"n": 1}
+    await world.run(10)
+    assert [hit.id for hit in world.receiver.received] == [event["id"]]
+    assert (await world.demo.get(URL)).json()["last"] is None
+
+
+async def test_preview_tells_times_and_why_they_are_odd(world: World) -> None:
+    await put(world.demo, cron="30 2 28 3 *", timezone="Europe/Berlin", start="2027-01-15T00:00:00Z", jitter="PT1H")
+    answer = await world.demo.get(f"{URL}/preview?n=2")
+    assert answer.json() == {"items": [{"at": "2027-03-28T01:00:00.000Z", "reason": "gap"}, {"at": "2028-03-28T00:30:00.000Z"}]}
+    await world.demo.post(f"{URL}/pause")
+    assert len((await world.demo.get(f"{URL}/preview")).json()["items"]) == 10
+    for wrong in ("0", "101", "x"):
+        assert (await world.demo.get(f"{URL}/preview?n={wrong}")).status == 422

@@ -1,0 +1,180 @@
+"""What a chain does next: late occurrences, ids, jitter, rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+
+from shared.clock import Millis, to_text
+from shared.scheduler.recurring.definition import Definition, Undo, definition_of, event_ids, offset, pointed
+from shared.scheduler.recurring.model import MAX_ID, Recurrence
+from shared.scheduler.recurring.rules import AHEAD, BATCH, changed, claimed, plan, pointed_at, redefined, undone
+from shared.scheduler.recurring.timing import occurrences
+from shared.storage.ports import Row
+
+NOW: Millis = 1_800_000_000_000
+"""2027-01-15T08:00:00Z."""
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+
+
+def schedule(done: Millis, **spec: Any) -> Definition:
+    spec = spec or {"cron": "* * * * *"}
+    return Definition("demo", "tick", "u1", Recurrence(**spec), b"{}", created=done, by="n", done=done)
+
+
+def fired(definition: Definition, now: Millis = NOW) -> list[str]:
+    return [to_text(at)[11:16] for at in plan(definition, now).fire]
+
+
+# ---- catch-up
+
+
+@pytest.mark.parametrize(
+    ("policy", "within", "expected"),
+    [
+        ("none", "PT1H", ["07:59", "08:00", "08:01", "08:02"]),
+        ("last", "PT1H", ["07:58", "07:59", "08:00", "08:01", "08:02"]),
+        ("all", "PT4M", ["07:56", "07:57", "07:58", "07:59", "08:00", "08:01", "08:02"]),
+        ("all", "PT1M", ["07:59", "08:00", "08:01", "08:02"]),
+        ("last", "PT1M", ["07:59", "08:00", "08:01", "08:02"]),
+    ],
+)
+def test_catch_up_is_as_the_policy_says_within_its_window(policy: str, within: str, expected: list[str]) -> None:
+    given = schedule(NOW - 10 * MINUTE, cron="* * * * *", catch_up={"policy": policy, "within": within})
+    assert fired(given) == expected
+    assert plan(given, NOW).done == NOW + AHEAD
+
+
+def test_last_fires_one_of_a_rare_rule_and_nothing_beyond_its_window() -> None:
+    daily = {"cron": "0 6 * * *", "catch_up": {"policy": "last", "within": "PT24H"}}
+    assert fired(schedule(NOW - 9 * DAY, **daily)) == ["06:00"]
+    assert fired(schedule(NOW - 9 * DAY, **(daily | {"catch_up": {"policy": "last", "within": "PT1H"}}))) == []
+    assert fired(schedule(NOW - HOUR, **daily)) == []
+
+
+def test_all_goes_on_where_a_sweep_stopped() -> None:
+    dense = schedule(NOW - HOUR, every="PT1S", start="2027-01-15T07:00:00Z", catch_up={"policy": "all"})
+    seen: list[Millis] = []
+    while (planned := plan(dense, NOW)).fire:
+        assert len(planned.fire) <= BATCH
+        seen += planned.fire
+        dense = replace(dense, done=planned.done)
+    assert seen == list(range(NOW - HOUR + 1000, NOW + AHEAD + 1, 1000))
+
+
+def test_jitter_is_no_lateness() -> None:
+    held_back = schedule(NOW - 5 * MINUTE, cron="* * * * *", jitter="PT4M", catch_up={"policy": "none"})
+    assert fired(held_back)[:2] == ["07:56", "07:57"]
+
+
+def test_what_was_taken_is_not_fired_again() -> None:
+    given = replace(schedule(NOW), taken=(NOW + MINUTE,))
+    assert fired(given) == ["08:02"]
+    assert pointed_at(given, NOW).pointer == "n:202701150802:demo:tick"
+
+
+@seed(11)
+@settings(max_examples=200, deadline=None, database=None)
+@given(
+    ticks=st.lists(st.integers(1, 170), min_size=1, max_size=12),
+    spec=st.sampled_from(["PT1S", "PT7S", "PT1M", "PT11M"]),
+    jitter=st.sampled_from([None, "PT1S"]),
+)
+def test_sweeps_at_any_times_fire_each_occurrence_once_in_order(ticks: list[int], spec: str, jitter: str | None) -> None:
+    definition = schedule(NOW, every=spec, start="2027-01-15T08:00:01Z", jitter=jitter)
+    now, seen = NOW, list[Millis]()
+    for seconds in (0, *ticks):
+        now += seconds * 1000
+        for _ in range(2):
+            planned = plan(definition, now)
+            definition = replace(claimed(definition, planned, now), done=planned.done)
+            seen += planned.fire
+    assert seen == [each.at for each in _until(definition, NOW, now + AHEAD)]
+
+
+def _until(definition: Definition, after: Millis, until: Millis) -> list[Any]:
+    found = []
+    for each in occurrences(definition.timing, after):
+        if each.at > until:
+            break
+        found.append(each)
+    return found
+
+
+# ---- changes
+
+
+def test_change_names_what_the_former_revision_may_have_stored_and_uses_none_of_its_ids() -> None:
+    before = replace(schedule(NOW + MINUTE), ahead=(NOW - MINUTE, NOW + MINUTE, NOW + 2 * MINUTE))
+    after = changed(before, NOW, "n2", paused=True)
+    assert after.undo == Undo(1, 0, (NOW + MINUTE, NOW + 2 * MINUTE), False)
+    assert (after.revision, after.burnt, after.ahead, after.last) == (2, NOW + 2 * MINUTE, (), NOW - MINUTE)
+    assert after.pointer == "n:202701150800:demo:tick"
+
+
+def test_new_revision_takes_over_what_was_taken_back_and_leaves_what_has_fired() -> None:
+    before = replace(schedule(NOW + 2 * MINUTE), ahead=(NOW + MINUTE, NOW + 2 * MINUTE))
+    after = redefined(before, before.spec, b"[]", NOW, "n2")
+    done = undone(after, [NOW + 2 * MINUTE], [NOW + MINUTE], NOW)
+    assert done.undo is None and fired(done) == ["08:02"]
+    done = undone(after, [NOW + MINUTE], [NOW + 2 * MINUTE], NOW)
+    assert fired(done) == ["08:01"]
+
+
+def test_other_rule_holds_from_now_on() -> None:
+    before = replace(schedule(NOW - HOUR), ahead=())
+    after = redefined(before, Recurrence(cron="*/30 * * * *"), b"{}", NOW, "n2")
+    assert (after.done, after.undo, after.pointer) == (NOW, None, "n:202701150830:demo:tick")
+
+
+# ---- ids, jitter, rows
+
+
+def test_ids_name_the_occurrence_and_marked_ones_the_revision() -> None:
+    assert event_ids("tick", NOW, 3, NOW - 1000) == ("tick:20270115T080000Z", "tick:20270115T080000Z~3")
+    assert event_ids("tick", NOW, 3, NOW) == ("tick:20270115T080000Z~3",)
+    assert len(event_ids("x" * MAX_ID, NOW, 10**12, NOW)[0]) <= 200
+
+
+@seed(3)
+@settings(max_examples=100, database=None)
+@given(at=st.integers(0, 4_000_000_000), jitter=st.integers(1, DAY))
+def test_jitter_stays_within_its_window_and_is_always_the_same(at: int, jitter: int) -> None:
+    found = offset("demo", "tick", at * 1000, jitter)
+    assert 0 <= found < jitter and found == offset("demo", "tick", at * 1000, jitter)
+
+
+def test_jitter_spreads_schedules_over_the_window() -> None:
+    found = [offset("demo", f"s{number}", NOW, 1000) for number in range(1000)]
+    assert len(set(found)) > 500 and 450 < sum(found) / 1000 < 550
+    assert offset("demo", "tick", NOW, None) == 0
+
+
+def test_definition_survives_its_row() -> None:
+    body = ('{"text":"' + "\u00e9" * 40_000 + '"}').encode()
+    whole = replace(
+        schedule(NOW, cron="5 4 * * SUN", timezone="Europe/Berlin", start="2027-01-01T00:00:00Z", jitter="PT1M"),
+        id="a:b~c@d",
+        body=body,
+        revision=7,
+        paused=True,
+        burnt=NOW,
+        ahead=(NOW, NOW + MINUTE),
+        taken=(NOW + MINUTE,),
+        last=NOW - MINUTE,
+        undo=Undo(6, NOW, (NOW,), True),
+        pointer="n:202701150800:demo:a:b~c@d",
+    )
+    assert definition_of(Row(whole.partition, whole.key, whole.props(), "e", 0, 0)) == whole
+    assert pointed(whole.pointer) == ("demo", "a:b~c@d")
+
+
+def test_longest_list_of_occurrences_fits_a_property() -> None:
+    # A day of jitter on every minute, a sweep's batch of late ones on top, and the way ahead.
+    longest = DAY // MINUTE + BATCH + AHEAD // MINUTE + 2
+    props = replace(schedule(NOW), ahead=tuple(range(NOW, NOW + longest * MINUTE, MINUTE))).chain_props()
+    assert len(str(props["ahead"])) < 32_000
