@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import batch, firing, machine, report, singles, transactions, twin
+from . import batch, conditions, firing, machine, report, singles, transactions, twin
 from .report import Figure
 from .stage import Run
 
@@ -29,6 +29,7 @@ FIGURES: dict[str, Measure] = {
     "cancels": singles.cancels,
     "lateness": firing.lateness,
     "herd": firing.herd,
+    "conditions": conditions.measure,
     "cpu": twin.cpu,
     "memory": twin.memory,
     "backlog": twin.backlog,

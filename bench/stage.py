@@ -68,14 +68,15 @@ def payload(number: int, size: int = 500) -> str:
     return f'"{number:08d}{"x" * (size - 10)}"'
 
 
-def event_text(number: int, due: Millis) -> str:
+def event_text(number: int, due: Millis, channel: str = "") -> str:
     """One event as a client sends it: 500 bytes of payload, server id."""
-    return f'{{"due":"{to_text(due)}","payload":{payload(number)}}}'
+    named = f'"channel":"{channel}",' if channel else ""
+    return f'{{"due":"{to_text(due)}",{named}"payload":{payload(number)}}}'
 
 
-def batch_text(dues: Sequence[Millis]) -> bytes:
+def batch_text(dues: Sequence[Millis], channel: str = "") -> bytes:
     """A batch of events as JSON lines."""
-    return "\n".join([event_text(number, due) for number, due in enumerate(dues)]).encode()
+    return "\n".join([event_text(number, due, channel) for number, due in enumerate(dues)]).encode()
 
 
 def spread(count: int, first: Millis, width: Millis, seed: int = 1) -> list[Millis]:
@@ -101,8 +102,8 @@ async def flight(jobs: Sequence[Callable[[], Awaitable[object]]], width: int) ->
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def local_settings(connection: str, receiver: str = "http://127.0.0.1:9/") -> Settings:
-    """The settings of a local app, whatever the environment says."""
+def local_settings(connection: str, receiver: str = "http://127.0.0.1:9/", accounts: Sequence[str] = ()) -> Settings:
+    """The settings of a local app, whatever the environment says. accounts: connection strings of further ones."""
     given: dict[str, Any] = {
         "storage": connection,
         "local": True,
@@ -110,17 +111,18 @@ def local_settings(connection: str, receiver: str = "http://127.0.0.1:9/") -> Se
         "signing_key": "local-signing-key",
         "egress_allow": "localhost,127.0.0.0/8",
         "receiver": receiver,
+        "accounts": json.dumps(list(accounts)),
     }
     return Settings(**given)
 
 
 @asynccontextmanager
 async def application(
-    connection: str, *, clock: Clock | None = None, storage: Storage | None = None
+    connection: str, *, clock: Clock | None = None, storage: Storage | None = None, accounts: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Application, FakeReceiver]]:
     """The app in this process, its deliveries taken by a receiver in memory."""
     receiver = FakeReceiver(clock)
-    app = await Application.open(local_settings(connection), clock=clock, storage=storage, senders={"http": receiver})
+    app = await Application.open(local_settings(connection, accounts=accounts), clock=clock, storage=storage, senders={"http": receiver})
     try:
         yield app, receiver
     finally:
@@ -287,13 +289,25 @@ class Host:
     pid: int
     session: aiohttp.ClientSession
 
-    async def batch(self, dues: Sequence[Millis]) -> list[str]:
+    async def batch(self, dues: Sequence[Millis], channel: str = "") -> list[str]:
         """Post a batch; the ids."""
-        headers = {"authorization": f"Bearer {KEY}", "content-type": "application/x-ndjson"}
-        async with self.session.post(f"{self.url}/api/v1/events/batch", data=batch_text(dues), headers=headers) as answer:
-            document = await answer.json()
+        document = await self._batch(dues, channel)
         assert document.get("accepted") == len(dues), str(document)[:500]
         return [line["id"] for line in document["results"]]
+
+    async def accepted(self, dues: Sequence[Millis]) -> list[Millis]:
+        """Post a batch to a storage that may refuse; what was certainly not stored."""
+        document = await self._batch(dues, "")
+        if "results" not in document:
+            assert document.get("status") == 503, str(document)[:500]
+            return list(dues)
+        return [due for due, line in zip(dues, document["results"], strict=True) if line["status"] == 503]
+
+    async def _batch(self, dues: Sequence[Millis], channel: str) -> dict[str, Any]:
+        headers = {"authorization": f"Bearer {KEY}", "content-type": "application/x-ndjson"}
+        async with self.session.post(f"{self.url}/api/v1/events/batch", data=batch_text(dues, channel), headers=headers) as answer:
+            found: dict[str, Any] = await answer.json()
+            return found
 
 
 @asynccontextmanager

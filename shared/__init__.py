@@ -1,0 +1,85 @@
+"""Tocsin: timed events, leases, checkpoint turns and maintenance for fleets on Azure, over Table and Queue storage.
+
+    Client, AsyncClient   schedule events, look them up, cancel them
+    verify, Delivery      receive them
+    TocsinError ...       what can go wrong (`tocsin.client.errors`)
+    tocsin.testing        the whole service in memory, with a clock that tests move
+
+Loaded when first used, so that `import tocsin` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .client.blocking import Client
+    from .client.concurrent import AsyncClient
+    from .client.errors import (
+        BadDelivery,
+        BatchStopped,
+        Changed,
+        Conflict,
+        Fault,
+        Forbidden,
+        Invalid,
+        NotFound,
+        Refused,
+        ServerFailed,
+        TooMany,
+        Unauthenticated,
+        Unreachable,
+        Unreadable,
+    )
+    from .client.model import Batch, BatchLine, Event, NewEvent, Schedule, Stats
+    from .client.receiving import Delivery, verify
+    from .errors import TocsinError
+
+__all__ = [
+    "AsyncClient",
+    "BadDelivery",
+    "Batch",
+    "BatchLine",
+    "BatchStopped",
+    "Changed",
+    "Client",
+    "Conflict",
+    "Delivery",
+    "Event",
+    "Fault",
+    "Forbidden",
+    "Invalid",
+    "NewEvent",
+    "NotFound",
+    "Refused",
+    "Schedule",
+    "ServerFailed",
+    "Stats",
+    "TocsinError",
+    "TooMany",
+    "Unauthenticated",
+    "Unreachable",
+    "Unreadable",
+    "verify",
+]
+
+_HOMES = {
+    "Client": "client.blocking",
+    "AsyncClient": "client.concurrent",
+    "TocsinError": "errors",
+    **dict.fromkeys(("Batch", "BatchLine", "Event", "NewEvent", "Schedule", "Stats"), "client.model"),
+    **dict.fromkeys(("Delivery", "verify"), "client.receiving"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f".{_HOMES.get(name, 'client.errors')}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | set(__all__))

@@ -8,12 +8,25 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Self
 
+from .bigben import functions as bigben_functions
+from .bigben.crons import Crons
+from .bigben.processors import Processors
+from .bigben.service import BigBen
 from .channels import Sender, close_senders, open_senders
 from .clock import Clock, Millis, SystemClock
+from .errors import StorageError, UnsafeSettings
+from .failover import functions as failover_functions
+from .failover.service import Failover
 from .health import functions as health_functions
 from .health.service import Health
 from .ids import Ids, SystemIds
+from .kafka.ingest import KafkaIngest, opener
+from .kafka.sources import read_sources
+from .metrics import functions as metric_functions
+from .metrics.service import Metrics
 from .scheduler import functions as scheduler_functions
+from .scheduler.mirror import Pair, Waits
+from .scheduler.protocol.mirroring import Side
 from .scheduler.service import Scheduler
 from .settings import Settings
 from .storage import Storage, open_storage
@@ -21,7 +34,7 @@ from .storage.names import TENANTS
 from .tenants import functions as tenant_functions
 from .tenants.rows import PK_TENANTS
 from .tenants.store import TenantDirectory, seed_local
-from .timers import PERIODS, Timers
+from .timers import KAFKA_PERIODS, PERIODS, Job, Timers
 from .web import openapi
 from .web.routes import Routes
 
@@ -31,18 +44,45 @@ log = logging.getLogger(__name__)
 class Application:
     """Everything a process runs. Belongs to one event loop; made by `open`, ended by `close`."""
 
-    def __init__(self, settings: Settings, storage: Storage, clock: Clock, ids: Ids, senders: Mapping[str, Sender]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        storage: Storage,
+        clock: Clock,
+        ids: Ids,
+        senders: Mapping[str, Sender],
+        pair: Pair | None = None,
+        side: Side = "first",
+    ) -> None:
+        """pair: of mirrored accounts, if there is one; `side` is then the one that this application works on."""
+        self.pair, self.side = pair, side
+        self.other: Application | None = None
+        """The application on the second account."""
         self.settings, self.storage, self.clock, self.senders = settings, storage, clock, senders
         self.directory = TenantDirectory(storage.tables, clock, settings)
-        self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders)
-        self.health = Health(storage.tables, clock, PERIODS)
+        self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side)
+        self.failover = Failover(pair, storage.tables, self.scheduler.driver, clock, storage.places)
+        """Changing sides, and what is known of the accounts."""
+        self.bigben = BigBen(self.scheduler, storage.tables)
+        self.crons = Crons(self.scheduler.recurring)
+        self.processors = Processors(self.directory)
+        self.metrics = Metrics(storage, clock, ids, self.scheduler.counters)
+        sources = read_sources(settings.kafka_sources.get_secret_value())
+        self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, opener(settings.client_id))
+        kafka: dict[str, list[tuple[str, Job]]] = {"ingest_kafka": [("kafka", self.kafka.run_once)]} if sources else {}
+        self.health = Health(storage.tables, clock, {**PERIODS, **KAFKA_PERIODS} if sources else PERIODS, storage.places)
         self.timers = Timers(
             storage.tables,
             clock,
             {
-                "scheduler_scan": [("dispatch", self.scheduler.sweeps.dispatch)],
-                "stale_scan": [("dispatch", self.scheduler.sweeps.dispatch)],
-                "retention_scan": [("retention", self._retain)],
+                "scheduler_scan": [("dispatch", self.scheduler.sweeps.dispatch), ("recurring", self.scheduler.recurring.chain.sweep)],
+                "stale_scan": [("dispatch", self.scheduler.sweeps.dispatch), ("failover", self.failover.sweep)],
+                "retention_scan": [
+                    ("retention", self._retain),
+                    ("rejects", self._retain_rejects),
+                    ("recurring", self.scheduler.recurring.chain.retain),
+                ],
+                **kafka,
             },
         )
 
@@ -60,17 +100,48 @@ class Application:
         settings = settings or Settings()
         clock = clock or SystemClock()
         storage = storage or open_storage(settings, clock)
-        app = cls(settings, storage, clock, ids or SystemIds(), senders or open_senders(settings, storage.queues, clock))
+        ids = ids or SystemIds()
+        waits = Waits(settings.mirror_stop_seconds, round(settings.mirror_take_seconds * 1000))
+        pair = Pair(storage.tables, clock, waits) if storage.second is not None else None
+        app = cls(settings, storage, clock, ids, senders or open_senders(settings, storage.queues, clock), pair)
+        if storage.second is not None:
+            there = storage.second
+            app.other = cls(settings, there, clock, ids, senders or open_senders(settings, there.queues, clock), pair, "second")
         if settings.local:
             try:
-                await storage.ensure()
-                await seed_local(app.directory, settings)
+                await app._prepare()
             except BaseException:
                 await app.close()
                 raise
         return app
 
+    async def _prepare(self) -> None:
+        """The local default: tables and queues, the tenant `demo`. Of a pair one account may be away."""
+        there = self.storage.second
+        if there is not None:
+            # First of all: what is written to the other is written to this one too.
+            try:
+                await there.ensure()
+            except StorageError as error:
+                log.warning("The second account could not be prepared: %s", error, extra={"action": "prepare_failed", "side": "second"})
+        try:
+            await self.storage.ensure()
+            await seed_local(self.directory, self.settings)
+        except StorageError as error:
+            if there is None:
+                raise
+            log.warning("The first account could not be prepared: %s", error, extra={"action": "prepare_failed", "side": "first"})
+
     async def _retain(self, now: Millis) -> Counter[str]:
+        tenants = await self._tenants()
+        counts = await self.scheduler.sweeps.retain(tenants, now)
+        await self.metrics.totals.forget(tenants)
+        return counts
+
+    async def _retain_rejects(self, now: Millis) -> Counter[str]:
+        return await self.scheduler.rejects.retain(await self._tenants(), now)
+
+    async def _tenants(self) -> list[str]:
         tenants: list[str] = []
         cursor: str | None = None
         while True:
@@ -78,17 +149,48 @@ class Application:
             tenants += [row.rk for row in page.rows]
             cursor = page.next
             if cursor is None:
-                return await self.scheduler.sweeps.retain(tenants, now)
+                return tenants
+
+    async def resumed(self, tenant: str) -> None:
+        """A channel of the tenant may be delivered to again: its shards need not wait for their wake-ups."""
+        try:
+            told = await self.scheduler.sweeps.recall(tenant)
+        except StorageError as error:
+            # The channel is resumed all the same, and every shard looks again by itself.
+            log.warning("The shards of %s could not be called back: %s", tenant, error, extra={"action": "recall_failed", "tenant": tenant})
+            return
+        log.info("%d shards of %s were called back", told, tenant, extra={"action": "shards_recalled", "tenant": tenant})
 
     def leave(self) -> None:
         """The process is about to end: owners start nothing new, finish what they have begun, and let go of their shards."""
         self.scheduler.firing.leaving = True
+        self.kafka.leaving = True
+        if self.other is not None:
+            self.other.leave()
+
+    async def serving(self) -> Application:
+        """The application of the side that serves now."""
+        if self.other is None or self.pair is None:
+            return self
+        return self.other if await self.pair.side() == "second" else self
 
     async def close(self) -> None:
         """Let go of shards and connections."""
         self.leave()
-        await close_senders(self.senders)
-        await self.storage.close()
+        try:
+            await self.failover.close()
+            await self.kafka.close()
+            if self.other is not None:
+                await self.other.failover.close()
+                await self.other.kafka.close()
+        finally:
+            await self.scheduler.flow.close()
+            if self.other is not None:
+                await self.other.scheduler.flow.close()
+            await close_senders(self.senders)
+            if self.other is not None and self.other.senders is not self.senders:
+                await close_senders(self.other.senders)
+            await self.storage.close()
 
 
 def build_routes() -> Routes:
@@ -97,6 +199,9 @@ def build_routes() -> Routes:
     scheduler_functions.register(routes)
     tenant_functions.register(routes)
     health_functions.register(routes)
+    failover_functions.register(routes)
+    metric_functions.register(routes)
+    bigben_functions.register(routes)
     openapi.register(routes)
     return routes
 
@@ -112,6 +217,18 @@ class Lazy:
         self._start: asyncio.Task[Application] | None = None
 
     async def __call__(self) -> Application:
+        """The application of the side that serves: what calls and timers go to."""
+        return await (await self.first()).serving()
+
+    async def second(self) -> Application:
+        """The application on the second account of a mirrored pair: what its queues go to."""
+        other = (await self.first()).other
+        if other is None:
+            raise UnsafeSettings("no second storage account is configured")
+        return other
+
+    async def first(self) -> Application:
+        """The application on the home account: what its queues go to."""
         if self._app is not None:
             return self._app
         if self._start is None or self._start.done():

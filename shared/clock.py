@@ -36,6 +36,17 @@ def to_text(millis: Millis) -> str:
     return to_datetime(millis).isoformat(timespec="milliseconds")[:23] + "Z"
 
 
+def steady() -> float:
+    """Seconds that never step back and go on while the machine sleeps, where it has such a clock; only differences within one boot count.
+
+    For those who must know how long they were away.
+    """
+    return time.clock_gettime(_STEADY) if _STEADY is not None else time.monotonic()
+
+
+_STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
 class Clock(Protocol):
     """What the code may know of time."""
 

@@ -3,6 +3,7 @@
     TocsinError
     +-- UnsafeSettings        a combination of settings the app refuses to start with
     +-- Problem               an answer to a caller: status, code, detail, pointers (RFC 9457)
+    +-- Refused, Unreachable, ...   what calls of the client raise: client/errors.py
     +-- StorageError          storage could not do what was asked
         +-- Unavailable       certainly not applied: throttled or never reached, retries used up
         +-- Rejected          certainly not applied: the request itself is wrong (size, name, rights)

@@ -9,7 +9,8 @@ from typing import Protocol
 _ALPHABET = "0123456789abcdefghijklmnopqrstuv"
 
 
-def _spell(number: int, length: int) -> str:
+def spell(number: int, length: int) -> str:
+    """`number` in `length` digits of base 32 (0-9, a-v); `int(text, 32)` reads it back."""
     return "".join(_ALPHABET[(number >> (5 * place)) & 31] for place in reversed(range(length)))
 
 
@@ -27,7 +28,7 @@ class SystemIds:
     """Names from the operating system's entropy."""
 
     def name(self) -> str:
-        return _spell(secrets.randbits(80), 16)
+        return spell(secrets.randbits(80), 16)
 
     def chance(self) -> float:
         return random.random()
@@ -40,7 +41,7 @@ class SeededIds:
         self._random = random.Random(seed)
 
     def name(self) -> str:
-        return _spell(self._random.getrandbits(80), 16)
+        return spell(self._random.getrandbits(80), 16)
 
     def chance(self) -> float:
         return self._random.random()

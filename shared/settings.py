@@ -8,6 +8,8 @@ share it: `TocsinStorage` (a connection string) or `TocsinStorage__tableServiceU
 
 from __future__ import annotations
 
+import json
+import re
 from functools import cached_property
 from typing import Self
 
@@ -18,6 +20,11 @@ from .errors import UnsafeSettings
 
 CONNECTION = "TocsinStorage"
 """The name triggers use as their `connection`, and the prefix of the identity settings."""
+MIRROR = "TocsinMirror"
+"""The same of the second account."""
+
+MAX_ACCOUNTS = 15
+"""Further accounts: with the home account one hexadecimal digit names them all."""
 
 LOCAL_ADMIN_KEY = "local-admin-key"
 LOCAL_SIGNING_KEY = "local-signing-key"
@@ -34,6 +41,28 @@ class Settings(BaseSettings):
     client_id: str | None = Field(
         None, validation_alias=f"{CONNECTION}__clientId", description="Client id of the user-assigned identity."
     )
+    accounts: SecretStr = Field(
+        SecretStr("[]"),
+        description="Further storage accounts for shards, numbered from 1: a JSON array of connection strings, or of account names "
+        "(identity). Append only: shards name their account by its number.",
+    )
+    new_shards: str = Field(
+        "", description="Comma-separated numbers of the accounts that take new shards, 0 being `TocsinStorage`; all when empty."
+    )
+    mirror: SecretStr | None = Field(
+        None, validation_alias=MIRROR, description="Connection string of the second storage account, for durability `mirrored`."
+    )
+    mirror_table_uri: str | None = Field(None, validation_alias=f"{MIRROR}__tableServiceUri", description="Its table endpoint (identity).")
+    mirror_queue_uri: str | None = Field(None, validation_alias=f"{MIRROR}__queueServiceUri", description="Its queue endpoint (identity).")
+    mirror_client_id: str | None = Field(
+        None, validation_alias=f"{MIRROR}__clientId", description="Client id for it; that of `TocsinStorage` when empty."
+    )
+    mirror_stop_seconds: float = Field(
+        30.0, gt=0, le=30, description="An owner of mirrored events starts nothing later than this after its last look at who serves."
+    )
+    mirror_take_seconds: float = Field(
+        45.0, ge=0.5, description="The account that takes over serves this long after the fence was raised. Less than 45: emulator only."
+    )
     admin_key: SecretStr | None = Field(None, description="The bootstrap admin key. Without it no admin call is accepted.")
     signing_key: SecretStr | None = Field(None, description="Master key that webhook secrets are derived from.")
     local: bool = Field(False, description="Local default: creates tables and queues on start, and the tenant `demo`.")
@@ -41,6 +70,13 @@ class Settings(BaseSettings):
     egress_allow: str = Field(
         "", description="Comma-separated hosts or networks that http channels may reach beside public https: `localhost, 10.1.0.0/16`."
     )
+    bigben_open: bool = Field(
+        False, description="Serve `/api/bigben` on loopback without a key, as BigBen did. For the emulator only: refused otherwise."
+    )
+    kafka_sources: SecretStr = Field(
+        SecretStr(""), description="Kafka topics whose messages are events, and of which tenant: a JSON array, see docs/kafka.md."
+    )
+    kafka_poll_seconds: float = Field(25.0, ge=0.5, le=50, description="How long a tick of `ingest_kafka` (every 30 s) takes messages in.")
     bucket_seconds: int = Field(60, ge=60, le=60, description="Bucket width. One minute; kept as a named figure.")
     shard_events: int = Field(990, ge=1, le=1000, description="Most events in a shard. 990 = ten full batches, and one page to load.")
     shard_bytes: int = Field(8 * 1024 * 1024, ge=64 * 1024, description="Most bytes in a shard.")
@@ -48,13 +84,57 @@ class Settings(BaseSettings):
     deliver_concurrency: int = Field(256, ge=1, description="Deliveries in flight per process.")
     tenant_concurrency: int = Field(128, ge=1, description="Deliveries in flight per process and tenant.")
     target_concurrency: int = Field(64, ge=1, description="Deliveries in flight per process and channel.")
+    owners: int = Field(24, ge=1, description="Shards served side by side per process and queue: what host.json lets in.")
+    backlog_per_second: int = Field(
+        2000, ge=50, description="Events a second, over all instances, at which what is more than two minutes late drains after an outage."
+    )
 
     @property
     def emulated(self) -> bool:
         """True when the storage is an emulator on this machine."""
-        text = self.storage.get_secret_value() if self.storage else ""
-        parts = {part.strip() for part in text.split(";")}
-        return not parts.isdisjoint({"UseDevelopmentStorage=true", "AccountName=devstoreaccount1"})
+        return _emulated(self.storage.get_secret_value() if self.storage else "")
+
+    @property
+    def _others(self) -> int:
+        """How many accounts there are besides the home account."""
+        return len(self.account_list) + self.mirrored
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether there is a second account, so that durability `mirrored` can be kept."""
+        return self.mirror is not None or self.mirror_table_uri is not None
+
+    @cached_property
+    def account_list(self) -> tuple[str, ...]:
+        """The further accounts, in order. Raises `UnsafeSettings`, without what was given."""
+        try:
+            found = json.loads(self.accounts.get_secret_value() or "[]")
+        except ValueError:
+            found = None
+        if not isinstance(found, list) or not all(isinstance(each, str) and each.strip() for each in found):
+            raise UnsafeSettings("TOCSIN_ACCOUNTS is not a JSON array of connection strings or account names")
+        if len(found) > MAX_ACCOUNTS:
+            raise UnsafeSettings(f"TOCSIN_ACCOUNTS names more than {MAX_ACCOUNTS} accounts")
+        for number, each in enumerate(found, 1):
+            if "=" not in each and not re.fullmatch("[a-z0-9]{3,24}", each):
+                raise UnsafeSettings(f"TOCSIN_ACCOUNTS: entry {number} is neither a connection string nor an account name")
+        if len(set(found)) != len(found) or (self.storage is not None and self.storage.get_secret_value() in found):
+            raise UnsafeSettings("TOCSIN_ACCOUNTS names an account twice")
+        return tuple(found)
+
+    @cached_property
+    def fresh_accounts(self) -> tuple[int, ...]:
+        """Numbers of the accounts that take new shards. Raises `UnsafeSettings`."""
+        known = range(len(self.account_list) + 1)
+        given = [part.strip() for part in self.new_shards.split(",") if part.strip()]
+        if not all(part.isdecimal() and int(part) in known for part in given):
+            raise UnsafeSettings(f"TOCSIN_NEW_SHARDS holds something else than numbers of accounts, 0 to {known[-1]}")
+        return tuple(sorted({int(part) for part in given})) or tuple(known)
+
+    @property
+    def master_key(self) -> str:
+        """What webhook secrets and the service's own signatures are derived from."""
+        return self.signing_key.get_secret_value() if self.signing_key else LOCAL_SIGNING_KEY
 
     @cached_property
     def egress_names(self) -> tuple[str, ...]:
@@ -68,11 +148,29 @@ class Settings(BaseSettings):
                 f"no storage: set {CONNECTION} to a connection string, or {CONNECTION}__tableServiceUri and "
                 f"{CONNECTION}__queueServiceUri for an identity"
             )
+        others = [text for text in (*self.account_list, self.mirror.get_secret_value() if self.mirror else "") if "=" in text]
+        if any(_emulated(text) != self.emulated for text in others) or (self.emulated and len(others) < self._others):
+            raise UnsafeSettings("emulated and real storage accounts do not mix: the emulator's public keys would open the real one")
+        if self.mirror is not None and self.mirror == self.storage:
+            raise UnsafeSettings(f"{MIRROR} is the same account as {CONNECTION}: nothing would be mirrored")
+        _ = self.fresh_accounts
+        # Two clocks that run up to 1 % apart, and a store that tells its time in whole seconds.
+        if self.mirror_take_seconds + 1.0 < self.mirror_stop_seconds * 1.01 / 0.99 + 1.0:
+            raise UnsafeSettings("TOCSIN_MIRROR_TAKE_SECONDS must be more than TOCSIN_MIRROR_STOP_SECONDS: both accounts would serve")
+        if self.mirror_take_seconds < 45 and not self.emulated:
+            raise UnsafeSettings("TOCSIN_MIRROR_TAKE_SECONDS under 45 is for the emulator only")
         if not self.emulated:
             if self.admin_key is not None and self.admin_key.get_secret_value() == LOCAL_ADMIN_KEY:
                 raise UnsafeSettings("TOCSIN_ADMIN_KEY is the public sample value; choose a secret one, this storage is not the emulator")
             if self.signing_key is None or self.signing_key.get_secret_value() == LOCAL_SIGNING_KEY:
                 raise UnsafeSettings("TOCSIN_SIGNING_KEY is missing or the public sample value; this storage is not the emulator")
+            if self.bigben_open:
+                raise UnsafeSettings("TOCSIN_BIGBEN_OPEN lets anybody in who reaches the app; it is for the emulator only")
             if self.local:
                 raise UnsafeSettings("TOCSIN_LOCAL makes a tenant with a public key; it is for the emulator only")
         return self
+
+
+def _emulated(text: str) -> bool:
+    parts = {part.strip() for part in text.split(";")}
+    return not parts.isdisjoint({"UseDevelopmentStorage=true", "AccountName=devstoreaccount1"})

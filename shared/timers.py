@@ -25,6 +25,10 @@ SCHEDULES: Mapping[str, str] = {"scheduler_scan": "*/15 * * * * *", "stale_scan"
 """NCRONTAB, seconds first, UTC."""
 PERIODS: Mapping[str, float] = {"scheduler_scan": 15.0, "stale_scan": 60.0, "retention_scan": 3600.0}
 
+KAFKA_SCHEDULES: Mapping[str, str] = {"ingest_kafka": "0,30 * * * * *"}
+"""Only where there are Kafka sources: it works most of the time, and is paid for."""
+KAFKA_PERIODS: Mapping[str, float] = {"ingest_kafka": 30.0}
+
 
 class SweepFailed(TocsinError):
     """At least one job of a timer failed; the others ran. The message names them."""
@@ -60,7 +64,7 @@ class App(Protocol):
         """The timers."""
 
 
-def triggers(get_app: Callable[[], Awaitable[App]]) -> func.Blueprint:
+def triggers(get_app: Callable[[], Awaitable[App]], schedules: Mapping[str, str] = SCHEDULES) -> func.Blueprint:
     """One timer function per schedule."""
     blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
 
@@ -73,6 +77,6 @@ def triggers(get_app: Callable[[], Awaitable[App]]) -> func.Blueprint:
         trigger = blueprint.timer_trigger(arg_name="timer", schedule=schedule, run_on_startup=False, use_monitor=False)
         blueprint.function_name(name)(trigger(handler))
 
-    for name, schedule in SCHEDULES.items():
+    for name, schedule in schedules.items():
         on_tick(name, schedule)
     return blueprint

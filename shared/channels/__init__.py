@@ -6,20 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ..clock import Clock
-from ..settings import Settings
-from ..storage.ports import Queues
-from .eventgrid import EventGridSender
-from .http import HttpSender
 from .ports import Delivery, Sender, Target, Verdict
-from .queue import AccountQueues, QueueSender, identity_accounts
 from .signing import verify
 
-type Kind = Literal["http", "queue", "eventgrid"]
+if TYPE_CHECKING:
+    from ..clock import Clock
+    from ..settings import Settings
+    from ..storage.ports import Queues
+    from .queue import AccountQueues
 
-__all__ = ["AccountQueues", "Delivery", "Kind", "Sender", "Target", "Verdict", "close_senders", "open_senders", "verify"]
+type Kind = Literal["http", "queue", "eventgrid", "kafka"]
+
+__all__ = ["Delivery", "Kind", "Sender", "Target", "Verdict", "close_senders", "open_senders", "verify"]
 
 
 def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: AccountQueues | None = None) -> dict[str, Sender]:
@@ -28,10 +28,17 @@ def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: 
     `accounts` opens the queues of other storage accounts, by default with the app's identity.
     UnsafeSettings for an entry of the egress allow-list that is neither a host nor a network.
     """
+    # Here, so that receivers, who want `verify` alone, need not load what sends.
+    from .eventgrid import EventGridSender
+    from .http import HttpSender
+    from .kafka import KafkaSender
+    from .queue import QueueSender, identity_accounts
+
     return {
         "http": HttpSender(settings, clock),
         "queue": QueueSender(queues, accounts or identity_accounts(settings, clock)),
         "eventgrid": EventGridSender(settings, clock),
+        "kafka": KafkaSender(settings),
     }
 
 

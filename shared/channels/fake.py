@@ -9,15 +9,17 @@ assert [got.delivery.attempt for got in receiver.of("order-17")] == [1, 2]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import orjson
 
 from ..clock import Clock, Millis, SystemClock
 from .ports import Delivery, Target, Verdict
 
-type Answer = Verdict | Callable[[Target, Delivery], Verdict]
-"""A verdict, or what works one out. A callable may raise: the exception leaves `send`, as a bug in a sender would."""
+type Answer = Verdict | Callable[[Target, Delivery], Verdict | Awaitable[Verdict]]
+"""A verdict, or what works one out, at once or awaited. A callable may raise: the exception leaves `send`, as a bug in a sender would."""
 
 DELIVERED = Verdict("delivered", 200)
 
@@ -30,6 +32,16 @@ class Received(NamedTuple):
     began: Millis
     ended: Millis
     verdict: Verdict
+
+    @property
+    def id(self) -> str:
+        """The event's id."""
+        return self.delivery.id
+
+    @property
+    def payload(self) -> Any:
+        """The payload's JSON, read."""
+        return orjson.loads(self.delivery.body)
 
 
 class FakeReceiver:
@@ -53,6 +65,13 @@ class FakeReceiver:
         if not answers:
             raise ValueError("a script needs at least one answer")
         self._scripts[event_id] = list(answers)
+
+    def first(self, event_id: str, *answers: Answer) -> None:
+        """Answer the first attempts at this event so, and the others as usual."""
+        self.script(event_id, *answers, self._usual)
+
+    def _usual(self, target: Target, delivery: Delivery) -> Verdict | Awaitable[Verdict]:
+        return self.otherwise if isinstance(self.otherwise, Verdict) else self.otherwise(target, delivery)
 
     def of(self, event_id: str) -> list[Received]:
         """The attempts at one event so far."""
@@ -79,6 +98,8 @@ class FakeReceiver:
                 await self._clock.sleep(self.takes)
             answer = self._answer(taken.id)
             verdict = answer if isinstance(answer, Verdict) else answer(target, taken)
+            if not isinstance(verdict, Verdict):
+                verdict = await verdict
         finally:
             self.in_flight -= 1
         self.received.append(Received(target, taken, began, self._clock.now(), verdict))

@@ -13,9 +13,10 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import aiohttp
 from aiohttp.connector import AddrInfoType
@@ -118,6 +119,37 @@ def _make_plan(spec: HttpChannel, egress: Egress) -> _Plan:
     return _Plan(spec, url.with_fragment(None), shown, headers, timeout)
 
 
+def _headers(plan: _Plan, target: Target, delivery: Delivery) -> CIMultiDict[str]:
+    headers = plan.headers.copy()
+    headers.update(cloudevents.binary_headers(target, delivery))
+    seconds = delivery.fired // 1000
+    id = headers["ce-id"]
+    headers[signing.HEADER_ID] = id
+    headers[signing.HEADER_TIMESTAMP] = str(seconds)
+    if target.secrets:
+        headers[signing.HEADER_SIGNATURE] = signing.sign(id, seconds, delivery.body, target.secrets)
+    return headers
+
+
+class Post(NamedTuple):
+    """A delivery as it goes out: POST to `url` with these headers and `body`, within `timeout` seconds."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    timeout: float
+
+
+def post_of(target: Target, delivery: Delivery, egress: Egress) -> Post:
+    """The request of a delivery, for those who carry it out by other means. ValueError when its channel can never deliver."""
+    if not isinstance(target.spec, HttpChannel):
+        raise ValueError(f"not an http channel: {target.spec.type}")
+    plan = _make_plan(target.spec, egress)
+    if plan.problem is not None:
+        raise ValueError(plan.problem)
+    return Post(str(plan.url), _headers(plan, target, delivery), delivery.body, target.spec.timeout / 1000)
+
+
 class HttpSender:
     """Sends http deliveries. Never raises for what a target does; ValueError for a malformed secret of our own.
 
@@ -145,16 +177,8 @@ class HttpSender:
         plan = self._plan(target)
         if plan.problem is not None:
             return Verdict("final", None, plan.problem)
-        headers = plan.headers.copy()
-        headers.update(cloudevents.binary_headers(target, delivery))
-        seconds = delivery.fired // 1000
-        id = headers["ce-id"]
-        headers[signing.HEADER_ID] = id
-        headers[signing.HEADER_TIMESTAMP] = str(seconds)
-        if target.secrets:
-            headers[signing.HEADER_SIGNATURE] = signing.sign(id, seconds, delivery.body, target.secrets)
         try:
-            return await self._post(plan, headers, delivery.body)
+            return await self._post(plan, _headers(plan, target, delivery), delivery.body)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return _verdict_of(error, plan)
 

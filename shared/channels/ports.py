@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from ..clock import Millis
-from ..tenants.model import EventGridChannel, HttpChannel, QueueChannel
+from ..flow.breaker import CLOSED, Breaker
+from ..tenants.model import EventGridChannel, HttpChannel, KafkaChannel, QueueChannel
 
 
 @dataclass(slots=True, frozen=True)
@@ -15,13 +16,15 @@ class Target:
 
     tenant: str
     name: str
-    spec: HttpChannel | QueueChannel | EventGridChannel
+    spec: HttpChannel | QueueChannel | EventGridChannel | KafkaChannel
     secrets: tuple[str, ...] = ()
     """`whsec_...` each: one, or two while a rotation is under way."""
     paused: bool = False
     """No delivery is to be started."""
     reason: str = ""
     """Why it is paused, as a person wrote it."""
+    paused_at: Millis = 0
+    breaker: Breaker = CLOSED
 
 
 @dataclass(slots=True)

@@ -35,9 +35,10 @@ class TimerState(BaseModel):
 
 
 class StorageState(BaseModel):
-    """Whether storage answers."""
+    """Whether storage answers; where there are several accounts, each by the place of its shards."""
 
     reachable: bool
+    accounts: dict[str, bool] | None = None
 
 
 class Ready(BaseModel):
@@ -52,7 +53,7 @@ class Ready(BaseModel):
 def view(verdict: Verdict) -> dict[str, Any]:
     """The findings as told, without the status."""
     return {
-        "storage": {"reachable": verdict.skew_ms is not None},
+        "storage": {"reachable": verdict.skew_ms is not None, **({"accounts": dict(verdict.accounts)} if verdict.accounts else {})},
         "clock_skew_ms": verdict.skew_ms,
         "timers": {name: timer._asdict() for name, timer in verdict.timers.items()},
     }

@@ -22,6 +22,8 @@ class Observed(NamedTuple):
     ticks: Mapping[str, Millis]
     up_ms: int
     """How long this process has run."""
+    accounts: Mapping[str, bool] = {}
+    """Where there are several: whether each place's account answers."""
 
 
 class Timer(NamedTuple):
@@ -37,6 +39,7 @@ class Verdict(NamedTuple):
     skew_ms: int | None
     timers: dict[str, Timer]
     wrong: list[str]
+    accounts: Mapping[str, bool] = {}
 
 
 def judge(seen: Observed, periods: Mapping[str, float]) -> Verdict:
@@ -60,4 +63,5 @@ def judge(seen: Observed, periods: Mapping[str, float]) -> Verdict:
             timers[name] = Timer(None if age is None else max(0, age) / 1000, late)
             if late:
                 wrong.append(f"timer {name} is silent")
-    return Verdict(skew, timers, wrong)
+    # One account of several that is away is told, and no reason to take the others' calls away from this instance.
+    return Verdict(skew, timers, wrong, seen.accounts)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..clock import Clock, Millis
 from ..errors import StorageError
-from ..storage.names import SWEEPS
+from ..storage.names import SHARDS, SWEEPS
 from ..storage.ports import Tables
 from ..tenants.cache import Cached
 from . import rules
@@ -23,8 +23,10 @@ PATIENCE = 5.0
 class Health:
     """The probe. Anonymous callers use it, so it asks storage once a second at most. `periods`: the timers that are deployed."""
 
-    def __init__(self, tables: Tables, clock: Clock, periods: Mapping[str, float] = PERIODS) -> None:
+    def __init__(self, tables: Tables, clock: Clock, periods: Mapping[str, float] = PERIODS, places: Iterable[str] = ()) -> None:
+        """places: of shards; each has an account that is probed."""
         self._tables, self._clock, self._periods = tables, clock, periods
+        self._places = tuple(places) if len(tuple(places)) > 1 else ()
         self._started = clock.monotonic()
         self._cache: Cached[str, rules.Verdict] = Cached(self._look, clock, ttl=1.0, missing_ttl=1.0, size=1)
 
@@ -44,5 +46,15 @@ class Health:
             ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props}
         except (StorageError, TimeoutError):
             pass
+        accounts = dict(zip(self._places, await asyncio.gather(*map(self._answers, self._places)), strict=True))
         up = int((self._clock.monotonic() - self._started) * 1000)
-        return rules.judge(rules.Observed(self._clock.now(), at, ticks, up), self._periods)
+        return rules.judge(rules.Observed(self._clock.now(), at, ticks, up, accounts), self._periods)
+
+    async def _answers(self, place: str) -> bool:
+        """Whether the account that holds a place's shards answers."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._tables.query(SHARDS, f"{place}0", limit=1)
+        except (StorageError, TimeoutError):
+            return False
+        return True

@@ -5,22 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..clock import Clock, Millis
-from ..errors import StorageError
+from ..errors import OutcomeUnknown, Problem, StorageError
 from ..ids import Ids
 from ..storage.names import IDS
 from ..storage.ports import Merge, Props, Row, Tables
 from ..web.etag import check_if_match
 from ..web.problem import conflict, not_found
-from .keys import Address, id_partition, id_row_key, index_key
+from .intake.queued import Queued
+from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, place_of
 from .lookup import START, Filter, Lookup, Place
-from .protocol.changing import Changed, Done, Match, cancel, edit, move, moved_wake, redrive
+from .mirror import Mirror
+from .protocol.changing import WINDOW, Changed, Done, Match, cancel, edit, move, moved_wake, redrive
 from .protocol.dispatch import ShardMessage, send
-from .protocol.effects import Driver
-from .rows import etag_of_row
+from .protocol.effects import Driver, Steps
+from .protocol.mirroring import mirror, mirror_event
+from .rows import etag_of_row, withdrawn
 from .rules import DISPATCH_AHEAD, WAKE_EARLY
+from .writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +39,42 @@ REDRIVE_FOR = 60.0
 class Changes:
     """Verbs on one event, or on many dead ones. One per process."""
 
-    def __init__(self, driver: Driver, tables: Tables, lookup: Lookup, clock: Clock, ids: Ids) -> None:
-        self._driver, self._tables, self._lookup, self._clock, self._ids = driver, tables, lookup, clock, ids
+    def __init__(
+        self, driver: Driver, tables: Tables, lookup: Lookup, writer: Writer, clock: Clock, ids: Ids, mirror: Mirror | None = None
+    ) -> None:
+        self._mirror = mirror
+        self._driver, self._tables, self._lookup, self._writer, self._clock, self._ids = driver, tables, lookup, writer, clock, ids
 
-    async def cancel(self, tenant: str, event_id: str, headers: Mapping[str, str]) -> None:
-        """Cancel; once this returns, no delivery of the event starts. Raises 404, 409, 412."""
-        address = await self._address(tenant, event_id)
-        answer = await self._driver.drive(cancel(address, self._clock.now(), self._ids.name(), _match(event_id, headers)))
-        self._done(answer)
+    async def cancel(self, tenant: str, event_id: str, headers: Mapping[str, str], *, nonce: str = "") -> None:
+        """Cancel; once this returns, no delivery of the event starts. Raises 404, 409, 412.
+
+        `nonce`: stays in the row as `by`, so that a caller can tell its own cancel later.
+        """
+        by = nonce or self._ids.name()
+        while True:
+            address = await self._lookup.address(tenant, event_id)
+            if address is not None:
+                answer = await self._carry(address, cancel(address, self._clock.now(), by, _match(event_id, headers)))
+                if answer != "missing":
+                    self._done(tenant, event_id, answer)
+                    return
+            waiting = self._lookup.queued(tenant, event_id)
+            if waiting is None:
+                raise not_found("event")
+            if await self._withdraw(waiting, headers):
+                return
+
+    async def _withdraw(self, waiting: Queued, headers: Mapping[str, str]) -> bool:
+        """Take the place of an event that is still in the ingest queue, as cancelled; False when the event got there first.
+
+        Whoever takes it out of the queue later finds its id in use.
+        """
+        check_if_match(headers, waiting.etag)
+        gone = withdrawn(waiting.id, waiting.created, waiting.due, self._clock.now(), self._ids.name())
+        [stored] = await self._writer.store(waiting.tenant, [gone])
+        if isinstance(stored, StorageError):
+            raise stored
+        return stored.existing is None
 
     async def edit(self, tenant: str, event_id: str, change: Props, headers: Mapping[str, str]) -> Row:
         """Change what does not reschedule the event. Raises 404, 409, 412."""
@@ -51,13 +84,17 @@ class Changes:
             if int(change["size"]) > int(found.props["size"]):
                 # A shard's bytes were counted when it was filled, and memory is held by them: what grows goes into one of its own.
                 return await self.move(tenant, event_id, int(found.props["due"]), change, headers)
-        return self._done(await self._driver.drive(edit(address, change, _match(event_id, headers))))
+        return self._done(tenant, event_id, await self._carry(address, edit(address, change, _match(event_id, headers))))
 
     async def move(self, tenant: str, event_id: str, due: Millis | None, change: Props, headers: Mapping[str, str]) -> Row:
         """Give the event another due time (None: now). Raises 404, 409, 412."""
         address = await self._address(tenant, event_id)
         when = self._clock.now() if due is None else due
-        row = self._done(await self._driver.drive(move(address, when, change, self._ids.name(), _match(event_id, headers))))
+        if due is None:
+            # Now is now: what window it had is left behind.
+            change = {**change, **dict.fromkeys(WINDOW, 0)}
+        moved = await self._carry(address, move(address, when, change, self._ids.name(), _match(event_id, headers)))
+        row = self._done(tenant, event_id, moved)
         await self._announce(row.pk, moved_wake(row.props, int(row.props["due"])))
         await self._shorten(tenant, event_id, Address(row.pk, row.rk))
         return row
@@ -85,30 +122,60 @@ class Changes:
 
     async def _redrive(self, tenant: str, shard: str, rows: Mapping[str, Row]) -> None:
         now = self._clock.now()
-        placed = await self._driver.drive(redrive(shard, rows, now))
+        placed = await self._redriven(shard, rows, now)
         for target in sorted({address.shard for address in placed.values()}):
             await self._announce(target, now)
         for rk, row in rows.items():
             await self._shorten(tenant, str(row.props["id"]), placed[rk])
 
+    async def _carry(self, address: Address, steps: Steps[Changed]) -> Changed:
+        """Carry out a change of an event; of a mirrored one the copy has it too before anybody is told, of its end as well."""
+        if self._mirror is None or place_of(address.shard) != MIRRORED:
+            return await self._driver.drive(steps)
+        async with self._mirror.serving() as way:
+            answer = await self._driver.drive(steps)
+            if way is not None and answer != "missing":
+                await self._mirror.copied(mirror_event(address, way))
+        return answer
+
+    async def _redriven(self, shard: str, rows: Mapping[str, Row], now: Millis) -> dict[str, Address]:
+        if self._mirror is None or place_of(shard) != MIRRORED:
+            placed = await self._driver.drive(redrive(shard, rows, now))
+        else:
+            async with self._mirror.serving() as way:
+                shut = partial(mirror, way=way) if way is not None else None
+                placed = await self._driver.drive(redrive(shard, rows, now, shut))
+                if way is not None and placed is not None:
+                    await self._mirror.copied(mirror(shard, way, frozenset(rows)))
+        if placed is None:
+            raise OutcomeUnknown("the other account has taken over meanwhile")
+        return placed
+
     async def _event(self, tenant: str, event_id: str) -> Row:
         row = await self._lookup.event(tenant, event_id)
         if row is None:
-            raise not_found("event")
+            raise self.absent(tenant, event_id)
         return row
 
     async def _address(self, tenant: str, event_id: str) -> Address:
         address = await self._lookup.address(tenant, event_id)
         if address is None:
-            raise not_found("event")
+            raise self.absent(tenant, event_id)
         return address
 
-    def _done(self, answer: Changed) -> Row:
+    def absent(self, tenant: str, event_id: str) -> Problem:
+        """What to say of an event that no table has: 409 while it is in the ingest queue, else 404."""
+        if self._lookup.queued(tenant, event_id) is None:
+            return not_found("event")
+        detail = "the event is still in the ingest queue; until it is stored it can only be cancelled"
+        return Problem(409, "still-queued", detail, headers={"retry-after": "1"})
+
+    def _done(self, tenant: str, event_id: str, answer: Changed) -> Row:
         match answer:
             case Done(row):
                 return row
             case "missing":
-                raise not_found("event")
+                raise self.absent(tenant, event_id)
             case "already-firing":
                 raise conflict("already-firing", "the event is being delivered, or may be; it can no longer be changed")
             case "already-final":

@@ -9,20 +9,23 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from .. import telemetry
 from ..channels.ports import Delivery, Sender, Target, Verdict
 from ..clock import Clock
 from ..errors import StorageError
+from ..flow.service import Flow
 from ..ids import Ids
 from ..settings import Settings
 from ..storage.ports import Row
 from ..tenants.model import Retry
 from ..tenants.store import TenantDirectory
 from . import rules
-from .keys import shard_tenant
+from .keys import MIRRORED, place_of, shard_tenant
 from .ledger import entry_for
+from .mirror import Guard, Mirror
 from .owner import Owner
 from .protocol import owning
-from .protocol.dispatch import ShardMessage, parse_message, send
+from .protocol.dispatch import ShardMessage, parse_message, postpone, send
 from .protocol.effects import Driver
 from .protocol.gate import read_gate
 from .rows import policy_of
@@ -30,8 +33,8 @@ from .rows import policy_of
 log = logging.getLogger(__name__)
 
 _DEFAULT_RETRY = Retry()
-POISON_DELAY = 60_000
-"""Milliseconds before a shard whose message went to the poison queue is tried again."""
+UNSURE = 10.0
+"""Seconds after which a mirrored shard is looked at again when the second account could not be asked who serves it."""
 
 
 class Budget:
@@ -73,14 +76,14 @@ class Firing:
         directory: TenantDirectory,
         senders: Mapping[str, Sender],
         counters: Counter[str],
+        flow: Flow,
+        mirror: Mirror | None = None,
     ) -> None:
         self._driver, self._clock, self._ids, self._directory = driver, clock, ids, directory
-        self._senders, self._counters = senders, counters
+        self._senders, self._counters, self._flow, self._mirror = senders, counters, flow, mirror
         self._budget = Budget(settings.fire_bytes)
-        self._all = asyncio.Semaphore(settings.deliver_concurrency)
-        self._per_target = settings.target_concurrency
-        self._per_tenant = settings.tenant_concurrency
-        self._bounds: dict[tuple[str, str], asyncio.Semaphore] = {}
+        self._tracing = False
+        """Whether spans are made of deliveries."""
         self.leaving = False
         """Set when the process is about to end: owners start nothing new and let go."""
 
@@ -92,13 +95,32 @@ class Firing:
             await self._serve(message, row, retries)
 
     async def _serve(self, message: ShardMessage, seen: Row | None, retries: bool) -> None:
+        guard: Guard | None = None
+        if self._mirror is not None and place_of(message.shard) == MIRRORED:
+            try:
+                leave = await self._mirror.guard(message.shard)
+            except StorageError as error:
+                # Not a failure of the shard's: it must not be asked for ever more seldom.
+                log.debug("Who serves shard %s is not known: %s", message.shard, error, extra={"action": "side_unknown"})
+                self._counters["shards_unsure"] += 1
+                leave = UNSURE
+            if leave is None:
+                # The other side's own sweep has messages of its own.
+                self._counters["shards_elsewhere"] += 1
+                return
+            if not isinstance(leave, Guard):
+                await self._driver.drive(send(message, self._clock.now() + round(leave * 1000), retries_only=retries))
+                return
+            guard = leave
         owner = f"o{self._ids.name()}"
         taken_at = self._clock.monotonic()
-        taken = await self._driver.drive(owning.take(message.shard, message.index, owner, seen))
+        stopped = guard.stopped if guard is not None else 0
+        taken = await self._driver.drive(owning.take(message.shard, message.index, owner, seen, stopped))
         if taken == "gone":
             return
         if taken == "done":
-            await self._driver.drive(owning.tidy(message.shard, message.index, lambda rows: entry_for(rows, self._clock.now())))
+            before = guard.before_end if guard is not None else None
+            await self._driver.drive(owning.tidy(message.shard, message.index, lambda rows: entry_for(rows, self._clock.now()), before))
             return
         if isinstance(taken, owning.Busy):
             # Served by another owner that was alive a moment ago. Looked at again when it would be overdue; not dropped.
@@ -106,6 +128,8 @@ class Firing:
             await self._driver.drive(send(message, self._clock.now() + taken.wait + 1_000, retries_only=retries))
             return
         self._counters["shards_taken"] += 1
+        # Asked once per shard: it costs more than a delivery should pay.
+        self._tracing = telemetry.on()
         tenant = shard_tenant(message.shard)
         policy = await self._policies(tenant)
         owner_at_work = Owner(
@@ -116,9 +140,10 @@ class Firing:
             policy=policy,
             target=lambda channel: self._directory.target(tenant, channel),
             send=self._send,
-            slot=self._slot,
+            flow=self._flow,
             taken_at=taken_at,
             leaving=lambda: self.leaving,
+            guard=guard,
         )
         await owner_at_work.run()
         if owner_at_work.lost_shard:
@@ -129,35 +154,32 @@ class Firing:
         retry = settings.retry if settings is not None else _DEFAULT_RETRY
         return lambda props: policy_of(retry, props.get("retry"))
 
-    @asynccontextmanager
-    async def _slot(self, target: Target) -> AsyncIterator[None]:
-        """Bounded concurrency: first the target's own bound, so that a slow one does not hold the process's slots while it queues."""
-        channel = self._bound((target.tenant, target.name), self._per_target)
-        tenant = self._bound((target.tenant, ""), self._per_tenant)
-        async with channel, tenant, self._all:
-            yield
-
-    def _bound(self, key: tuple[str, str], limit: int) -> asyncio.Semaphore:
-        """The semaphore of a channel, or of a tenant (name '')."""
-        found = self._bounds.get(key)
-        if found is None:
-            found = self._bounds[key] = asyncio.Semaphore(limit)
-        return found
-
     async def _send(self, target: Target, delivery: Delivery) -> Verdict:
-        verdict = await self._senders[target.spec.type].send(target, delivery)
+        send = self._senders[target.spec.type].send
+        if self._tracing:
+            with telemetry.delivering(target, delivery) as span:
+                verdict = await send(target, delivery)
+                telemetry.delivered(span, verdict)
+        else:
+            # A traceparent that the event brought goes on as it is.
+            verdict = await send(target, delivery)
         self._counters[f"deliveries_{verdict.outcome}"] += 1
         return verdict
 
-    async def poisoned(self, text: str, *, retries: bool) -> None:
-        """A shard's message failed five times: say so, and have the shard tried again after a while. The index still holds it."""
+    async def poisoned(self, text: str) -> None:
+        """A shard's message failed five times: say so, and leave the shard to the index, which asks for it again, later each time."""
         try:
             message = parse_message(text)
         except ValueError:
             log.error("A message that names no shard was dropped", extra={"action": "poison_dropped", "text": text[:200]})
             return
-        log.error("Serving shard %s failed again and again", message.shard, extra={"action": "poison_redispatched", "shard": message.shard})
+        rounds = await self._driver.drive(postpone(message, self._clock.now()))
+        if rounds is None:
+            # Served through another message since, or filed for another minute: that index row will ask for it.
+            log.info("Shard %s is no longer filed under a message that failed", message.shard, extra={"action": "poison_outlived"})
+            return
         self._counters["poisoned"] += 1
-        if not await self._driver.drive(send(message, self._clock.now() + POISON_DELAY, retries_only=retries)):
-            raise StorageError("the message could not be sent again")
+        again = rules.pause_after(rounds) // 1000
+        extra = {"action": "poison_redispatched", "shard": message.shard, "rounds": rounds}
+        log.error("Serving shard %s failed again and again (%d); tried again in %d s", message.shard, rounds, again, extra=extra)
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import UTC
 from typing import Any, Protocol
 
 import azure.functions as func
 
+from ..clock import Millis, to_millis
+from ..durations import MAX_TIME
 from ..errors import Problem
 from ..settings import CONNECTION
-from ..storage.names import QUEUE_RETRIES, QUEUE_SHARDS
+from ..storage.names import QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
+from ..storage.ports import Message
 from ..web.cursor import decode_cursor, encode_cursor
 from ..web.problem import invalid, not_found
 from ..web.routes import Answer, Call, Routes
 from .changes import dead_letters
 from .ingest import Admitted
+from .intake import functions as intake
+from .intake.queued import Queued
+from .keys import MINUTE, PLACES, minute_start
 from .lookup import START, Filter, Place
 from .model import (
     MAX_BATCH_BYTES,
@@ -28,14 +35,20 @@ from .model import (
     EventOut,
     EventPatch,
     EventQuery,
+    LoadOut,
+    LoadQuery,
     RedriveIn,
     RedriveOut,
     StatsOut,
 )
+from .recurring import functions as recurring
 from .rows import etag_of_row, representation, shown_state
 from .service import Scheduler
 
 MAX_EVENT_BYTES = 512 * 1024
+HOUR = 60 * MINUTE
+MOST_MINUTES = 1_440
+"""Minutes in one answer of `GET /load`."""
 _NDJSON = "application/x-ndjson"
 _ID = {"id": EventId}
 _EXAMPLES = {
@@ -58,6 +71,8 @@ def register(routes: Routes) -> None:
     _single(routes)
     _verbs(routes)
     _lists(routes)
+    intake.register(routes)
+    recurring.register(routes)
 
 
 def _create(routes: Routes) -> None:
@@ -70,14 +85,21 @@ def _create(routes: Routes) -> None:
         summary="Schedule an event",
         body=EventIn,
         max_body=MAX_EVENT_BYTES,
-        answers={201: EventOut, 200: EventOut, 409: "id-conflict", 413: "payload-too-large", 429: "too-many-requests"},
+        answers={
+            201: EventOut,
+            200: EventOut,
+            202: EventOut,
+            409: "id-conflict",
+            413: "payload-too-large",
+            429: "too-many-requests",
+        },
         examples=_EXAMPLES,
         tag="events",
     )
     async def events_create(call: Call[App, EventIn]) -> Answer:
         made = await call.app.scheduler.ingest.one(call.tenant, call.body, call.raw)
         location = {"location": f"/api/v1/events/{made.id}"}
-        return Answer(201 if made.new else 200, made.shown, location, etag=made.etag)
+        return Answer(_status(made), made.shown, location, etag=made.etag)
 
     @routes.route(
         "POST",
@@ -94,15 +116,21 @@ def _create(routes: Routes) -> None:
     )
     async def events_batch(call: Call[App, bytes]) -> Answer:
         results = await call.app.scheduler.ingest.batch(call.tenant, call.body, lines=call.media == _NDJSON)
-        accepted = sum(isinstance(result, Admitted) for result in results)
+        accepted = sum(not isinstance(result, Problem) for result in results)
         lines = [_line(index, result) for index, result in enumerate(results)]
         return Answer(200, {"accepted": accepted, "rejected": len(lines) - accepted, "results": lines})
 
 
-def _line(index: int, result: Admitted | Problem) -> dict[str, Any]:
-    if isinstance(result, Admitted):
-        return {"index": index, "status": 201 if result.new else 200, "id": result.id}
-    return {"index": index, "status": result.status, "problem": result.body()}
+def _status(made: Admitted | Queued) -> int:
+    if isinstance(made, Queued):
+        return 202
+    return 201 if made.new else 200
+
+
+def _line(index: int, result: Admitted | Queued | Problem) -> dict[str, Any]:
+    if isinstance(result, Problem):
+        return {"index": index, "status": result.status, "problem": result.body()}
+    return {"index": index, "status": _status(result), "id": result.id}
 
 
 def _single(routes: Routes) -> None:
@@ -118,10 +146,14 @@ def _single(routes: Routes) -> None:
         tag="events",
     )
     async def events_get(call: Call[App]) -> Answer:
-        row = await call.app.scheduler.lookup.event(call.tenant, call.params["id"])
-        if row is None:
+        lookup, event_id = call.app.scheduler.lookup, call.params["id"]
+        row = await lookup.event(call.tenant, event_id)
+        if row is not None:
+            return Answer(200, representation(row), etag=etag_of_row(row))
+        waiting = lookup.queued(call.tenant, event_id)
+        if waiting is None:
             raise not_found("event")
-        return Answer(200, representation(row), etag=etag_of_row(row))
+        return Answer(200, waiting.shown, etag=waiting.etag)
 
     @routes.route(
         "PATCH",
@@ -133,7 +165,7 @@ def _single(routes: Routes) -> None:
         summary="Change or reschedule an event that is not being delivered",
         body=EventPatch,
         max_body=MAX_EVENT_BYTES,
-        answers={200: EventOut, 409: ("already-firing", "already-final"), 413: "payload-too-large"},
+        answers={200: EventOut, 409: ("already-firing", "already-final", "still-queued"), 413: "payload-too-large"},
         if_match=True,
         tag="events",
     )
@@ -141,7 +173,7 @@ def _single(routes: Routes) -> None:
         scheduler, event_id = call.app.scheduler, call.params["id"]
         found = await scheduler.lookup.event(call.tenant, event_id)
         if found is None:
-            raise not_found("event")
+            raise scheduler.changes.absent(call.tenant, event_id)
         due, change = await scheduler.ingest.patch(call.tenant, call.body, call.raw, found.props)
         if due is None:
             row = await scheduler.changes.edit(call.tenant, event_id, change, call.headers)
@@ -175,7 +207,7 @@ def _verbs(routes: Routes) -> None:
         scope="events",
         params=_ID,
         summary="Deliver now",
-        answers={202: EventOut, 409: ("already-firing", "already-final")},
+        answers={202: EventOut, 409: ("already-firing", "already-final", "still-queued")},
         tag="events",
     )
     async def events_fire(call: Call[App]) -> Answer:
@@ -190,7 +222,7 @@ def _verbs(routes: Routes) -> None:
         scope="events",
         params=_ID,
         summary="Bring a dead event back",
-        answers={202: EventOut, 409: "not-dead"},
+        answers={202: EventOut, 409: ("not-dead", "still-queued")},
         tag="events",
     )
     async def events_redrive(call: Call[App]) -> Answer:
@@ -257,6 +289,30 @@ def _lists(routes: Routes) -> None:
         return Answer(200, await scheduler.stats.of(call.tenant, scheduler.clock.now()))
 
 
+    @routes.route(
+        "GET",
+        "v1/load",
+        name="load",
+        scope="events",
+        query=LoadQuery,
+        summary="How many open events are planned for each minute",
+        description="At most 1,440 minutes. Cancelled events count until their owner meets them; events to be tried again count for the "
+        "minute of the earliest next attempt of their shard.",
+        answers={200: LoadOut},
+        tag="events",
+    )
+    async def load(call: Call[App, None, LoadQuery]) -> Answer:
+        scheduler = call.app.scheduler
+        first = minute_start(call.query.from_ if call.query.from_ is not None else scheduler.clock.now())
+        # The year 9999 has no minute after its last.
+        end = min(MAX_TIME + 1, first + HOUR if call.query.to is None else minute_start(call.query.to + MINUTE - 1))
+        if end <= first:
+            raise invalid("?to", "not after from")
+        if end - first > MOST_MINUTES * MINUTE:
+            raise invalid("?to", f"more than {MOST_MINUTES:,} minutes after from")
+        return Answer(200, {"items": await scheduler.stats.load(call.tenant, first, end)})
+
+
 async def _page(call: Call[App, Any, Any], kind: str, chosen: Filter, limit: int, cursor: str | None) -> Answer:
     start = _place(decode_cursor(kind, cursor, list)) if cursor is not None else START
     rows, following = await call.app.scheduler.lookup.events(call.tenant, chosen, limit, start)
@@ -266,31 +322,49 @@ async def _page(call: Call[App, Any, Any], kind: str, chosen: Filter, limit: int
 
 def _place(found: list[Any]) -> Place:
     match found:
-        case [str(phase), int(number), str(key), str(row)] if 0 <= number < 16:
+        case [str(phase), int(number), str(key), str(row)] if 0 <= number < 16 * len(PLACES):
             return Place(phase, number, key, row)
         case _:
             raise invalid("?cursor", "not a cursor of this list")
 
 
-def triggers(get_app: Callable[[], Awaitable[App]]) -> func.Blueprint:
-    """The queue functions: shards, retries, and a poison handler for each."""
+type Act = Callable[[Scheduler, Message], Awaitable[None]]
+
+QUEUE_FUNCTIONS: tuple[tuple[str, str, Act], ...] = (
+    ("fire_shard", QUEUE_SHARDS, lambda scheduler, message: scheduler.firing.serve(message.text)),
+    ("fire_retry", QUEUE_RETRIES, lambda scheduler, message: scheduler.firing.serve(message.text, retries=True)),
+    ("fire_shard_poison", f"{QUEUE_SHARDS}-poison", lambda scheduler, message: scheduler.firing.poisoned(message.text)),
+    ("fire_retry_poison", f"{QUEUE_RETRIES}-poison", lambda scheduler, message: scheduler.firing.poisoned(message.text)),
+    ("ingest_events", QUEUE_INGEST, lambda scheduler, message: scheduler.intake.serve(message)),
+    ("ingest_events_poison", f"{QUEUE_INGEST}-poison", lambda scheduler, message: scheduler.intake.poisoned(message)),
+)
+"""The queue functions: name, queue, and what is done with a message. The test kit plays the host from the same table."""
+
+
+def triggers(get_app: Callable[[], Awaitable[App]], connection: str = CONNECTION, suffix: str = "") -> func.Blueprint:
+    """The queue functions, bound to the queues of one account. suffix: of their names."""
     blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
 
-    def on_message(name: str, queue: str, act: Callable[[Scheduler, str], Awaitable[None]]) -> None:
+    def on_message(name: str, queue: str, act: Act) -> None:
         async def handler(msg: func.QueueMessage) -> None:
-            text = msg.get_body().decode(errors="replace")
             try:
-                await act((await get_app()).scheduler, text)
+                scheduler = (await get_app()).scheduler
+                await act(scheduler, _message(msg, scheduler.clock.now()))
             except Exception:
                 # The host logs it again and counts the failure; here it gets its name.
                 logging.getLogger(__name__).exception("%s failed", name, extra={"action": "queue_function_failed", "function": name})
                 raise
 
         handler.__name__ = handler.__qualname__ = name
-        blueprint.function_name(name)(blueprint.queue_trigger(arg_name="msg", queue_name=queue, connection=CONNECTION)(handler))
+        blueprint.function_name(name)(blueprint.queue_trigger(arg_name="msg", queue_name=queue, connection=connection)(handler))
 
-    on_message("fire_shard", QUEUE_SHARDS, lambda scheduler, text: scheduler.firing.serve(text))
-    on_message("fire_retry", QUEUE_RETRIES, lambda scheduler, text: scheduler.firing.serve(text, retries=True))
-    on_message("fire_shard_poison", f"{QUEUE_SHARDS}-poison", lambda scheduler, text: scheduler.firing.poisoned(text, retries=False))
-    on_message("fire_retry_poison", f"{QUEUE_RETRIES}-poison", lambda scheduler, text: scheduler.firing.poisoned(text, retries=True))
+    for name, queue, act in QUEUE_FUNCTIONS:
+        on_message(name + suffix, queue, act)
     return blueprint
+
+
+def _message(msg: func.QueueMessage, now: Millis) -> Message:
+    """A message as the host hands it over. What is not UTF-8 stays tellable."""
+    sent = msg.insertion_time
+    inserted = now if sent is None else to_millis(sent if sent.tzinfo is not None else sent.replace(tzinfo=UTC))
+    return Message(msg.id or "", msg.pop_receipt or "", msg.get_body().decode(errors="surrogateescape"), msg.dequeue_count or 0, inserted)

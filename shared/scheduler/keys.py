@@ -1,21 +1,35 @@
 """How shards, index rows and events are named and found.
 
 A shard's partition is `{2 hex}-{name}-{tenant}`: the hash first, so that neighbours in time do not share a server; the tenant inside,
-so that an id of one tenant never resolves in another's rows. The index row is `{wake-up minute}:{tenant}:{name}` in one of 16 partitions.
+so that an id of one tenant never resolves in another's rows. The index row is `{wake-up minute}:{tenant}:{name}` in one of 16 partitions
+of the shard's place.
+
+A name's first letter is the shard's **place**: `0` to `f` is the number of a storage account, `m` the mirrored pair. Ids made by the
+service hold the name, and pointers hold the shard: whatever names an event says where it is, so a longer list of accounts moves nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple
 
-from ..clock import Millis, to_datetime
+from ..clock import Millis, to_datetime, to_millis
 
 MINUTE: Millis = 60_000
 GATE = "gate"
 FIRST_EVENT, END_EVENTS = "e", "f"
 """Event rows sort between these; the gate does not."""
 INDEX_PARTITIONS = tuple(f"{digit:02x}" for digit in range(16))
+"""Those of the home account; `index_partitions` tells those of several places."""
+HOME = "0"
+"""The place of the home account, which keeps everything that is not a shard."""
+MIRRORED = "m"
+"""The place of shards that two accounts keep."""
+PLACES = "0123456789abcdef" + MIRRORED
+NEWS = "~"
+"""Begins the row keys of ledger rows that are not in the totals yet: copies, sorted after every minute. They end the ledger proper."""
 _LETTERS = "0123456789abcdefghijklmnopqrstuv"
 
 
@@ -55,6 +69,16 @@ def shard_tenant(shard: str) -> str:
     return shard.split("-", 2)[2]
 
 
+def placed(name: str, place: str) -> str:
+    """The shard name `name` at `place`."""
+    return place + name[1:]
+
+
+def place_of(shard: str) -> str:
+    """Where a shard is: the first letter of its name."""
+    return shard[3]
+
+
 def derived_name(*parts: str) -> str:
     """A shard name that follows from `parts` alone, so that all who finish a move meet at one place."""
     number = int.from_bytes(digest(*parts)[:10])
@@ -84,13 +108,28 @@ def minute_text(at: Millis) -> str:
     return to_datetime(max(at, 0)).strftime("%Y%m%d%H%M")
 
 
+def minute_of(text: str) -> Millis:
+    """The inverse of `minute_text`, for the key of an index row too."""
+    return to_millis(datetime.strptime(text[:12], "%Y%m%d%H%M").replace(tzinfo=UTC))
+
+
 def minute_start(at: Millis) -> Millis:
     return at - at % MINUTE
 
 
 def index_partition(shard: str) -> str:
-    """One of 16, by the shard's hash."""
-    return f"0{shard[0]}"
+    """One of 16 of the shard's place, by the shard's hash."""
+    return f"{shard[3]}{shard[0]}"
+
+
+def index_partitions(places: Iterable[str]) -> list[str]:
+    """All index partitions of some places, in an order that a longer list of accounts does not change."""
+    return [f"{place}{digit:x}" for place in sorted(places, key=PLACES.index) for digit in range(16)]
+
+
+def index_number(partition: str) -> int:
+    """The number of an index partition in the order of `index_partitions` of all places."""
+    return 16 * PLACES.index(partition[0]) + int(partition[1], 16)
 
 
 def index_key(shard: str, wake: Millis) -> str:
@@ -112,3 +151,8 @@ def id_partition(tenant: str, event_id: str) -> str:
 def id_row_key(event_id: str) -> str:
     """Client ids hold no character that a row key may not."""
     return event_id
+
+
+def use_row_key(base: str) -> str:
+    """The row, in the partition of id `base`, that counts how often the id has been used. No event id begins with its mark."""
+    return f"!{base}"

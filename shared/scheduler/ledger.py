@@ -1,10 +1,10 @@
-"""The ledger: one row per finished shard, with final counts and a lateness histogram per channel."""
+"""The ledger: one row per finished shard, with final counts, and lateness and dead events per channel."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -19,7 +19,9 @@ KEEP: Millis = 7 * DAY
 KEEP_DEAD: Millis = 30 * DAY
 
 MOST_CHANNELS = 60
-"""Channels told apart in one ledger row: 60 full histograms fit a string property."""
+"""Channels told apart in one row: 60 full histograms fit a string property."""
+REST = "*"
+"""What the others are called together."""
 
 type Histogram = dict[int, int]
 """Bucket number -> deliveries."""
@@ -49,54 +51,81 @@ def add(into: Histogram, other: Mapping[int, int]) -> None:
         into[number] = into.get(number, 0) + count
 
 
-def lateness(rows: Iterable[Row]) -> tuple[dict[str, Histogram], dict[str, Millis]]:
-    """Histogram and greatest lateness of the delivered rows, per channel."""
-    channels: dict[str, Histogram] = {}
-    longest: dict[str, Millis] = {}
+@dataclass(slots=True)
+class Figures:
+    """What became of one channel's events. Lateness in milliseconds, of those delivered."""
+
+    histogram: Histogram = field(default_factory=dict)
+    longest: Millis = 0
+    total: Millis = 0
+    """Lateness of all deliveries together."""
+    dead: int = 0
+
+    @property
+    def delivered(self) -> int:
+        """Events delivered."""
+        return sum(self.histogram.values())
+
+    def late(self, late: Millis) -> None:
+        """Count one delivery."""
+        number = bucket_of(late)
+        self.histogram[number] = self.histogram.get(number, 0) + 1
+        self.longest = max(self.longest, late)
+        self.total += late
+
+    def add(self, other: Figures) -> None:
+        """Add another channel's, or another shard's."""
+        add(self.histogram, other.histogram)
+        self.longest = max(self.longest, other.longest)
+        self.total += other.total
+        self.dead += other.dead
+
+
+def figures(rows: Iterable[Row]) -> dict[str, Figures]:
+    """What became of the delivered and dead rows, per channel."""
+    channels: dict[str, Figures] = {}
     for row in rows:
-        if row.props["state"] == "delivered":
-            channel, late = str(row.props["channel"]), int(row.props.get("late", 0))
-            histogram = channels.setdefault(channel, {})
-            number = bucket_of(late)
-            histogram[number] = histogram.get(number, 0) + 1
-            longest[channel] = max(longest.get(channel, 0), late)
-    return channels, longest
+        state = row.props["state"]
+        if state == "delivered":
+            channels.setdefault(str(row.props["channel"]), Figures()).late(int(row.props.get("late", 0)))
+        elif state == "dead":
+            channels.setdefault(str(row.props["channel"]), Figures()).dead += 1
+    return channels
 
 
 def entry_for(rows: Iterable[Row], now: Millis) -> Props:
     """The ledger row's content besides the counts. `keep`: retention may remove the shard from then on."""
-    rows = list(rows)
-    channels, longest = lateness(rows)
-    dead = any(row.props["state"] == "dead" for row in rows)
-    return {"ended": now, "keep": now + (KEEP_DEAD if dead else KEEP), "late": pack(channels, longest)}
+    channels = figures(rows)
+    dead = any(channel.dead for channel in channels.values())
+    return {"ended": now, "keep": now + (KEEP_DEAD if dead else KEEP), "late": pack(cut(channels))}
 
 
-def pack(channels: Mapping[str, Histogram], longest: Mapping[str, Millis]) -> str:
-    """Histograms as one string property. Beyond `MOST_CHANNELS` the least used are told together as `*`."""
-    kept = sorted(channels, key=lambda channel: -sum(channels[channel].values()))
-    packed: dict[str, list[int]] = {}
-    rest: Histogram = {}
-    most = 0
-    for number, channel in enumerate(kept):
-        if number < MOST_CHANNELS:
-            packed[channel] = [longest[channel], *_flat(channels[channel])]
-        else:
-            add(rest, channels[channel])
-            most = max(most, longest[channel])
-    if rest:
-        packed["*"] = [most, *_flat(rest)]
-    return orjson.dumps(packed).decode()
+def cut(channels: Mapping[str, Figures]) -> dict[str, Figures]:
+    """Beyond `MOST_CHANNELS` the least used are told together as `*`."""
+    kept: dict[str, Figures] = {}
+    for channel in sorted(channels, key=lambda channel: -channels[channel].delivered):
+        gather(kept, channel, channels[channel])
+    return kept
+
+
+def gather(into: dict[str, Figures], channel: str, found: Figures) -> None:
+    """Add a channel's figures; under its own name if it has one there, or if there is room for one more."""
+    named = channel in into or len(into) - (REST in into) < MOST_CHANNELS
+    into.setdefault(channel if named else REST, Figures()).add(found)
+
+
+def pack(channels: Mapping[str, Figures]) -> str:
+    """Figures of at most `MOST_CHANNELS` channels, and the rest, as one string property."""
+    return orjson.dumps({name: [each.longest, each.total, each.dead, *_flat(each.histogram)] for name, each in channels.items()}).decode()
 
 
 def _flat(histogram: Histogram) -> list[int]:
     return [part for pair in sorted(histogram.items()) for part in pair]
 
 
-def late_of(props: Mapping[str, Any]) -> tuple[dict[str, Histogram], dict[str, Millis]]:
-    """The inverse, for a ledger row."""
-    channels: dict[str, Histogram] = {}
-    longest: dict[str, Millis] = {}
-    for channel, (most, *flat) in orjson.loads(str(props["late"])).items():
-        channels[channel] = dict(zip(flat[::2], flat[1::2], strict=True))
-        longest[channel] = most
-    return channels, longest
+def unpack(text: str) -> dict[str, Figures]:
+    """The inverse of `pack`."""
+    return {
+        channel: Figures(dict(zip(flat[::2], flat[1::2], strict=True)), longest, total, dead)
+        for channel, (longest, total, dead, *flat) in orjson.loads(text).items()
+    }

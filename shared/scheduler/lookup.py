@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..clock import Millis
+from ..clock import Clock, Millis
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
 from ..storage.ports import Row, Tables, Where
+from .intake.queued import Queued, QueuedIds
 from .keys import (
     END_EVENTS,
     FIRST_EVENT,
-    INDEX_PARTITIONS,
+    HOME,
+    NEWS,
     Address,
     id_partition,
     id_row_key,
+    index_number,
+    index_partitions,
     index_shard,
     minute_text,
     parse_address,
     parse_server_id,
+    place_of,
 )
 from .protocol.changing import find
 from .protocol.effects import Driver, load
@@ -69,15 +74,24 @@ class Filter:
 class Lookup:
     """Reads of events. One per process."""
 
-    def __init__(self, driver: Driver, tables: Tables) -> None:
-        self._driver, self._tables = driver, tables
+    def __init__(
+        self, driver: Driver, tables: Tables, clock: Clock, queued_ids: QueuedIds, places: Iterable[str] = (HOME,), former: str = ""
+    ) -> None:
+        """former: prefix of the tables of the account that served before this one, which alone knows the ids of its standard events."""
+        self._former = former
+        self._driver, self._tables, self._clock, self._queued_ids = driver, tables, clock, queued_ids
+        self._places = frozenset(places)
+        self._partitions = index_partitions(self._places)
 
     async def address(self, tenant: str, event_id: str) -> Address | None:
         """Where the event was first stored, as far as its id tells."""
         server_made = parse_server_id(tenant, event_id)
         if server_made is not None:
-            return server_made
+            # An id that somebody made up may name a place that does not exist.
+            return server_made if place_of(server_made.shard) in self._places else None
         named = await self._tables.get(IDS, id_partition(tenant, event_id), id_row_key(event_id))
+        if named is None and self._former:
+            named = await self._tables.get(self._former + IDS, id_partition(tenant, event_id), id_row_key(event_id))
         return parse_address(str(named.props["at"])) if named is not None else None
 
     async def event(self, tenant: str, event_id: str) -> Row | None:
@@ -87,6 +101,11 @@ class Lookup:
             return None
         row = await self._driver.drive(find(address))
         return row if row is not None and row.props["id"] == event_id else None
+
+    def queued(self, tenant: str, event_id: str) -> Queued | None:
+        """What an id tells of an event that no table has: that it waits in the ingest queue, if it was given to this tenant."""
+        found = self._queued_ids.read(tenant, event_id)
+        return found if found is not None and found.may_wait(self._clock.now()) else None
 
     async def events(self, tenant: str, chosen: Filter, limit: int, start: Place) -> tuple[list[Row], Place | None]:
         """A page of events and where the next one starts; short pages are possible."""
@@ -121,12 +140,14 @@ class Lookup:
                 where.append(Where("bucket", "ge", first))
             if last:
                 where.append(Where("bucket", "le", last))
-            for number in range(start.number, len(INDEX_PARTITIONS)):
+            for partition in self._partitions:
+                if (number := index_number(partition)) < start.number:
+                    continue
                 begin = start.key if number == start.number else ""
-                async for row in self._range(SHARDS, INDEX_PARTITIONS[number], begin, None, where):
+                async for row in self._range(SHARDS, partition, begin, None, where):
                     yield Place(INDEX, number, row.rk, ""), index_shard(row.rk)
         begin = max(first, start.key if start.phase == LEDGER_PHASE else "")
-        async for row in self._range(LEDGER, tenant, begin, last + ";" if last else None, ()):
+        async for row in self._range(LEDGER, tenant, begin, last + ";" if last else NEWS, ()):
             yield Place(LEDGER_PHASE, 0, row.rk, ""), str(row.props["shard"])
 
     async def _range(self, table: str, partition: str, first: str, end: str | None, where: Sequence[Where]) -> AsyncIterator[Row]:

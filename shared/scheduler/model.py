@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from ..durations import Duration, Time
-from ..tenants.model import Maybe, Name, Stamp, Strict
-from ..web.params import Moment, Paging
+from ..clock import Millis
+from ..durations import MAX_TIME, Duration, Time
+from ..tenants.model import Durability, Maybe, Name, Stamp, Strict
+from ..web.params import Moment, Paging, Query
+from .intake.queued import SHAPE
 
 MAX_PAYLOAD = 256 * 1024
 """Bytes of a payload's JSON."""
@@ -17,13 +19,23 @@ MAX_SMALL_PAYLOAD = 40 * 1024
 MAX_BATCH_EVENTS = 10_000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 
-ClientId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$")]
+
+def _not_ours(event_id: str) -> str:
+    # Only a look: whether a check is right is nobody's business here.
+    if SHAPE.fullmatch(event_id):
+        raise ValueError("ids of this shape are given by the service")
+    return event_id
+
+
+ClientId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$"), AfterValidator(_not_ours)]
 EventId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$|^[0-9a-v]{16}\.[0-9]{3}$")]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 LabelText = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 type EventState = Literal["queued", "scheduled", "firing", "retrying", "delivered", "dead", "cancelled", "lapsed"]
 Expires = Annotated[Duration, Field(ge=0)]
+Flex = Annotated[Duration, Field(ge=0)]
+OUTLIVED = "the flexible window must not last longer than expires, or the event could lapse before its place in it"
 
 
 class RetryIn(Strict):
@@ -50,7 +62,8 @@ class EventIn(Strict):
     payload: Any = Field(description="Any JSON, delivered byte for byte as sent.")
     channel: Name = "default"
     expires: Expires | None = Field(None, description="Not delivered later than this after `due`: it lapses.")
-    durability: Literal["standard"] | None = None
+    flex: Flex | None = Field(None, description="Deliver anywhere in [due, due + flex), at a place that follows from the id.")
+    durability: Durability | None = Field(None, description="How safe before it is acknowledged; never less than the tenant's own.")
     retry: RetryIn | None = None
     labels: dict[LabelKey, LabelText] | None = Field(None, max_length=32)
 
@@ -59,6 +72,16 @@ class EventIn(Strict):
         if (self.due is None) == (self.delay is None):
             raise ValueError("give exactly one of due and delay")
         return self
+
+    @field_validator("flex")
+    @classmethod
+    def _window(cls, flex: Millis | None, info: ValidationInfo) -> Millis | None:
+        due, expires = info.data.get("due"), info.data.get("expires")
+        if flex is not None and expires is not None and flex > expires:
+            raise ValueError(OUTLIVED)
+        if flex is not None and due is not None and due + flex > MAX_TIME:
+            raise ValueError("the window ends after the year 9999")
+        return flex
 
 
 BatchIn = Annotated[list[EventIn], Field(min_length=1, max_length=MAX_BATCH_EVENTS)]
@@ -104,12 +127,17 @@ class EventOut(Strict):
     state: EventState
     due: Stamp
     created: Stamp
-    channel: str
-    payload: Any
+    channel: Maybe[str] = Field(
+        None, description="This, payload and attempts are missing while queued; the first two also if it was cancelled then."
+    )
+    payload: Any = None
+    durability: Maybe[Durability] = Field(None, description="If other than standard.")
     expires: Maybe[Duration] = None
+    flex: Maybe[Duration] = None
+    planned: Maybe[Stamp] = Field(None, description="With flex: its place in the window. Lateness counts from here.")
     retry: Maybe[RetryIn] = None
     labels: Maybe[dict[str, str]] = None
-    attempts: list[AttemptOut]
+    attempts: Maybe[list[AttemptOut]] = None
     next_attempt: Maybe[Stamp] = None
     delivered_at: Maybe[Stamp] = None
     late_ms: Maybe[int] = None
@@ -190,9 +218,10 @@ class LateOut(Strict):
 
 
 class ChannelStats(Strict):
-    """One channel's share."""
+    """One channel's share of finished shards."""
 
     delivered: int
+    dead: int
     late_ms: LateOut
 
 
@@ -201,9 +230,32 @@ class StatsOut(Strict):
 
     open: int
     overdue: int
+    stuck: int
     delivered: int
     dead: int
     lapsed: int
     cancelled: int
+    retrying: int
+    mirror_lag_ms: int | None = Field(None, description="By how much the copies of unfinished mirrored shards are behind, at most.")
     late_ms: LateOut
     channels: dict[str, ChannelStats]
+
+
+class LoadQuery(Query):
+    """Which minutes: from the one that holds `from`, now unless given, to the one before `to`, an hour later unless given."""
+
+    from_: Moment | None = Field(None, alias="from")
+    to: Moment | None = None
+
+
+class LoadMinute(Strict):
+    """One minute, and how many open events are filed for it."""
+
+    minute: Stamp
+    scheduled: int
+
+
+class LoadOut(Strict):
+    """Every minute of the range, in order, those without events included."""
+
+    items: list[LoadMinute]

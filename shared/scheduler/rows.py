@@ -16,17 +16,17 @@ import orjson
 from ..clock import Millis, to_text
 from ..durations import format_duration
 from ..storage.ports import Props, Row
-from ..tenants.model import Retry
+from ..tenants.model import Durability, Retry
 from ..web.etag import etag_of
+from . import attempts
 from .keys import shard_tenant
 from .model import EventIn
-from .rules import HISTORY, NEVER, RetryPolicy
+from .rules import NEVER, RetryPolicy, asked_due
 
 CHUNK = 16_000
 """Characters of payload text per property: at most 32,000 UTF-16 units, under the store's 32K."""
 OVERHEAD = 500
 """Bytes of an encoded row besides the payload, rounded up."""
-ERROR_LENGTH = 500
 _ESCAPED = (b'"', b"\\", b"\n", b"\r", b"\t")
 _SEPARATORS = (b"\xe2\x80\xa8", b"\xe2\x80\xa9")
 """Line and paragraph separator, which go as six characters."""
@@ -43,6 +43,7 @@ class NewEvent:
     size: int
     id: str | None = None
     hash: str = ""
+    durability: Durability = "standard"
 
 
 def body_props(body: bytes) -> Props:
@@ -99,22 +100,49 @@ def _number(text: str) -> int | str:
     return f"\0{'-' if sign else ''}{figures}e{power}"
 
 
-def new_event(event: EventIn, body: bytes, now: Millis) -> NewEvent:
-    """The row of an accepted event, all but its id when the client chose none."""
-    due = event.due if event.due is not None else now + (event.delay or 0)
+def new_event(
+    event: EventIn, body: bytes, now: Millis, durability: Durability = "standard", since: Millis | None = None, shift: Millis = 0
+) -> NewEvent:
+    """The row of an accepted event, all but its id when the client chose none.
+
+    `since`: what its delay counts from, if not from `now`. `shift`: its place in its flexible window (`rules.spread`).
+    """
+    due = (event.due if event.due is not None else (now if since is None else since) + (event.delay or 0)) + shift
     labels = orjson.dumps(event.labels) if event.labels else b""
     size = encoded_size(body, labels)
     props: Props = {"state": "scheduled", "due": due, "created": now, "channel": event.channel, "size": size, **body_props(body)}
     if event.expires is not None:
         props["expires"] = event.expires
+    if event.flex:
+        props["flex"], props["shift"] = event.flex, shift
     if event.retry is not None:
         props["retry"] = orjson.dumps({name: value for name, value in event.retry if value is not None}).decode()
     if event.labels:
         props["labels"] = labels.decode()
+    if durability != "standard":
+        props["durability"] = durability
     if event.id is None:
-        return NewEvent(props, due, size)
+        return NewEvent(props, due, size, durability=durability)
     props["id"] = event.id
-    return NewEvent(props, due, size, event.id, content_hash(event, body))
+    return NewEvent(props, due, size, event.id, content_hash(event, body), durability)
+
+
+def withdrawn(event_id: str, created: Millis, due: Millis, now: Millis, nonce: str) -> NewEvent:
+    """The row of an event that is cancelled before it came out of the ingest queue: nothing of it is known but what its id tells."""
+    props: Props = {
+        "id": event_id,
+        "state": "cancelled",
+        "due": due,
+        "created": now,
+        "asked": created,
+        "channel": "",
+        "size": OVERHEAD,
+        "body": "",
+        "durability": "fast",
+        "ended": now,
+        "by": nonce,
+    }
+    return NewEvent(props, due, OVERHEAD, event_id, durability="fast")
 
 
 def policy_of(tenant: Retry, override: str | None) -> RetryPolicy:
@@ -128,18 +156,6 @@ def _policy(attempts: int, first: Millis, longest: Millis, within: Millis, overr
     return RetryPolicy(
         changed.get("attempts", attempts), changed.get("first", first), changed.get("max", longest), changed.get("within", within)
     )
-
-
-def history_of(props: Mapping[str, Any]) -> list[list[Any]]:
-    """The attempts so far: [at, outcome, status, error, took_ms] each."""
-    found: list[list[Any]] = orjson.loads(str(props["history"])) if "history" in props else []
-    return found
-
-
-def with_attempt(props: Mapping[str, Any], at: Millis, outcome: str, status: int | None, error: str | None, took: int) -> str:
-    """The history with one attempt more: the last 20, errors cut at 500 characters."""
-    entry = [at, outcome, status, error[:ERROR_LENGTH] if error else None, took]
-    return orjson.dumps([*history_of(props), entry][-HISTORY:]).decode()
 
 
 def etag_of_row(row: Row) -> str:
@@ -157,19 +173,27 @@ def representation(row: Row) -> dict[str, Any]:
     """The event as it stands, ready for orjson; the payload goes through untouched."""
     props = row.props
     state = shown_state(props)
-    due = props["target_due"] if props["state"] == "moving" else props["due"]
+    due = int(props["target_due"] if props["state"] == "moving" else props["due"])
     shown: dict[str, Any] = {
         "id": props["id"],
         "tenant": shard_tenant(row.pk),
         "state": state,
-        "due": to_text(int(due)),
-        "created": to_text(int(props["created"])),
-        "channel": props["channel"],
-        "payload": orjson.Fragment(body_of(props)),
-        "attempts": [_attempt(entry) for entry in history_of(props)],
+        "due": to_text(asked_due(props, due)),
+        # An event that waited in the ingest queue is filed under the time it was stored, and was taken in before.
+        "created": to_text(int(props.get("asked", props["created"]))),
     }
+    if props["channel"]:
+        # Neither is known of an event that was cancelled before it was stored.
+        shown["channel"] = props["channel"]
+        shown["payload"] = orjson.Fragment(body_of(props))
+    shown["attempts"] = attempts.shown(props)
+    if "durability" in props:
+        shown["durability"] = props["durability"]
     if int(props.get("expires", NEVER)) != NEVER:
         shown["expires"] = format_duration(int(props["expires"]))
+    if props.get("flex"):
+        shown["flex"] = format_duration(int(props["flex"]))
+        shown["planned"] = to_text(due)
     if "retry" in props:
         given = orjson.loads(str(props["retry"]))
         shown["retry"] = {name: value if name == "attempts" else format_duration(value) for name, value in given.items()}
@@ -180,16 +204,6 @@ def representation(row: Row) -> dict[str, Any]:
     if state == "delivered":
         shown["delivered_at"] = to_text(int(props["ended"]))
         shown["late_ms"] = props["late"]
-    if state == "dead" and "error" in props:
+    if state in ("dead", "lapsed") and "error" in props:
         shown["error"] = props["error"]
-    return shown
-
-
-def _attempt(entry: list[Any]) -> dict[str, Any]:
-    at, outcome, status, error, took = entry
-    shown: dict[str, Any] = {"at": to_text(at), "outcome": outcome, "took_ms": took}
-    if status is not None:
-        shown["status"] = status
-    if error is not None:
-        shown["error"] = error
     return shown

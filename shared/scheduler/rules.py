@@ -4,6 +4,7 @@ An event row's states and who may move it:
 
     scheduled --claim--> firing --settle--> delivered | dead | retrying       (owner, with the gate)
     retrying  --claim--> firing                                               (owner, with the gate)
+    firing    --give back--> scheduled | retrying                             (owner, with the gate: not started, its channel takes no more)
     scheduled | retrying --> lapsed                                           (owner, with the gate)
     scheduled | retrying --> cancelled | moving                               (anyone, on the row's ETag; not when flagged)
     moving --> moved                                                          (anyone, on the row's ETag, after the copy is placed)
@@ -21,7 +22,9 @@ from typing import Any, Literal, NamedTuple
 
 from ..clock import Millis
 from ..storage.ports import Props
-from .keys import MINUTE
+from ..tenants.model import Durability
+from .attempts import with_unknown
+from .keys import MINUTE, digest
 from .protocol.gate import Counts, Gate
 
 FINAL = frozenset({"delivered", "dead", "lapsed", "cancelled", "moved"})
@@ -38,9 +41,17 @@ REST_BEYOND: Millis = 20_000
 WAKE_EARLY: Millis = 5_000
 """A shard's message becomes visible this long before its wake-up: time to take and load."""
 DISPATCH_AHEAD: Millis = 2 * MINUTE
+BACKLOG_AFTER: Millis = DISPATCH_AHEAD
+"""What is late by more is backlog, and lets punctual events go first. A timer may be silent for that long without an outage."""
+STEADY_ROUNDS = 4
+"""Messages that a shard nobody serves is sent again with an even pause; from then on each pause is twice the one before."""
+STUCK_ROUNDS = 8
+"""Messages after which a shard that nobody serves is called stuck: a person should look."""
+LONGEST_PAUSE: Millis = 60 * MINUTE
+PACED_PAUSE: Millis = 5 * MINUTE
+"""The shortest pause in a backlog: its messages may wait in their queue for minutes, and asking again would only make that longer."""
 CRASH_TRIES = 10
 """Claims beyond the allowed attempts before an event whose owners keep dying is given up as dead."""
-HISTORY = 20
 NEVER = -1
 """`expires` of an event that no longer has one: a merge cannot take a property away."""
 
@@ -88,17 +99,36 @@ def needs_claim(props: Props, epoch: int) -> bool:
 
 
 def claim_props(props: Props, epoch: int) -> Props:
-    """The row's change when it is claimed. Claiming what a former owner had claimed sets the flag, for good."""
+    """The row's change when it is claimed. Claiming what a former owner had claimed sets the flag, for good, and leaves an attempt
+    `unknown`."""
     change: Props = {"state": "firing", "epoch": epoch, "tries": int(props.get("tries", 0)) + 1}
     if props["state"] == "firing":
         change["flag"] = True
+        change["history"] = with_unknown(props)
     return change
+
+
+def spread(tenant: str, name: str, flex: Millis) -> Millis:
+    """Where in a window of `flex` milliseconds (more than 0) the event of this name is planned: a hash, so that thousands due at one
+    instant come evenly, and one event always at the same place."""
+    return int.from_bytes(digest("flex", tenant, name)[:8]) % flex
+
+
+def asked_due(props: Mapping[str, Any], due: Millis) -> Millis:
+    """The due time that was asked for, of an event that is planned for `due`: its window starts there."""
+    return due - int(props.get("shift", 0))
+
+
+def last_call(props: Mapping[str, Any]) -> Millis | None:
+    """The last instant at which the event may be delivered, or None: `expires` counts from the due time that was asked for."""
+    expires = int(props.get("expires", NEVER))
+    return None if expires == NEVER else asked_due(props, int(props["due"])) + expires
 
 
 def lapsed(props: Mapping[str, Any], now: Millis) -> bool:
     """Whether the event has outlived its `expires`."""
-    expires = int(props.get("expires", NEVER))
-    return expires != NEVER and now > int(props["due"]) + expires
+    until = last_call(props)
+    return until is not None and now > until
 
 
 def back_off(policy: RetryPolicy, tries: int, chance: float, retry_after: float | None) -> Millis:
@@ -124,6 +154,21 @@ def after_failure(
 def given_up(props: Props, policy: RetryPolicy) -> bool:
     """Whether owners have died over this event so often that it must not be tried again."""
     return props["state"] == "firing" and int(props.get("tries", 0)) >= policy.attempts + CRASH_TRIES
+
+
+_SAFER: tuple[Durability, ...] = ("fast", "standard", "mirrored")
+
+
+def durability_of(floor: Durability | None, wish: Durability | None) -> Durability:
+    """What an event asks for, but never less than its tenant's; the tenant's if it asks for nothing, or else `standard`."""
+    if floor is None or wish is None:
+        return wish or floor or "standard"
+    return max(wish, floor, key=_SAFER.index)
+
+
+def _interrupted(props: Props) -> Props:
+    """What ends without another claim: the attempt of the owner that had claimed it must not go untold."""
+    return {"history": with_unknown(props)} if props["state"] == "firing" else {}
 
 
 type ChangeAnswer = Literal["yes", "already-firing", "already-final", "moving", "moved"]
@@ -165,16 +210,28 @@ class Nudge(NamedTuple):
     """When the message is to become visible."""
 
 
-def nudge(state: str, wake: Millis, resent: Millis, now: Millis) -> Nudge:
+def nudge(state: str, wake: Millis, resent: Millis, now: Millis, rounds: int = 0, *, paced: bool = False) -> Nudge:
     """The sweep's decision for one index row: dispatch it, look whether its owner is alive, or leave it.
 
-    `resent`: when its message was last sent again, 0 for never. At most once per `OWNER_SILENT`.
+    `resent`: when its message was last sent again, or is to become visible; 0 for never. `rounds`: how often it was. `paced`: it was handed
+    out as part of a backlog.
     """
     if wake > now + DISPATCH_AHEAD:
         return Nudge("nothing")
     if state != "sent":
         return Nudge("send", wake - WAKE_EARLY)
-    return Nudge("inspect") if now >= max(wake, resent) + OWNER_SILENT else Nudge("nothing")
+    return Nudge("inspect") if now >= max(wake, resent) + pause_after(rounds, paced=paced) else Nudge("nothing")
+
+
+def pause_after(rounds: int, *, paced: bool = False) -> Millis:
+    """How long a shard that nobody serves is left alone after its message was sent again `rounds` times."""
+    pause = min(OWNER_SILENT << min(max(0, rounds - STEADY_ROUNDS), 20), LONGEST_PAUSE)
+    return max(pause, PACED_PAUSE) if paced else pause
+
+
+def in_backlog(due: Millis, now: Millis) -> bool:
+    """Whether what was due at `due` is so late that it lets punctual events go first."""
+    return due + BACKLOG_AFTER <= now
 
 
 def opens_at(due: Millis, now: Millis) -> Millis:
@@ -182,6 +239,23 @@ def opens_at(due: Millis, now: Millis) -> Millis:
     own time."""
     start = due - due % MINUTE
     return start if start > now else max(due, now)
+
+
+class Hold(NamedTuple):
+    """What keeps an owner from claiming events of one channel: a pause, a breaker, a limit, a slow receiver (docs/flow-control.md)."""
+
+    until: Millis
+    """When to look again."""
+    room: int = 0
+    """Of those that are due, so many may be claimed all the same, the earliest first."""
+    fresh_first: bool = False
+    """Not the earliest, but those that have not failed yet: a probe is to say how the channel is, not how one bad event is."""
+    paused: bool = False
+    """It ends when somebody says so, not by itself."""
+
+
+FREE: Mapping[str, Hold] = {}
+"""Nothing is held."""
 
 
 class Agenda(NamedTuple):
@@ -194,17 +268,25 @@ class Agenda(NamedTuple):
     look: Millis | None
     """When there is something to claim next, if the owner stays."""
     rest: Millis | None
-    """Let go until then: nothing is due soon, or only retries are left."""
+    """Let go until then: nothing is due soon, or only retries and held events are left."""
     finished: bool
     """Nothing is open any more."""
+    retries: bool = False
+    """Of what is open nothing waits for its own due time: the wake-up is for retries and for held events."""
 
 
-def agenda(rows: Mapping[str, Props], epoch: int, now: Millis, policy: Callable[[Props], RetryPolicy]) -> Agenda:
-    """Decide from the rows alone. Rows already claimed under `epoch` are being delivered: they keep the shard, and are left alone."""
+def agenda(
+    rows: Mapping[str, Props], epoch: int, now: Millis, policy: Callable[[Props], RetryPolicy], holds: Mapping[str, Hold] = FREE
+) -> Agenda:
+    """Decide from the rows alone. Rows already claimed under `epoch` are being delivered: they keep the shard, and are left alone.
+
+    `holds`, by channel: what is held stays as it is, claimable by a later look and cancellable until then, and does not keep the shard.
+    """
     claim: list[tuple[Millis, str]] = []
     settle: dict[str, Outcome] = {}
     fresh: Millis | None = None
     retry: Millis | None = None
+    held: Millis | None = None
     running = opened = False
     for rk, props in rows.items():
         state = props["state"]
@@ -215,29 +297,68 @@ def agenda(rows: Mapping[str, Props], epoch: int, now: Millis, policy: Callable[
             running = True
             continue
         if lapsed(props, now):
-            settle[rk] = Outcome("lapsed", {"ended": now})
+            settle[rk] = Outcome("lapsed", {"ended": now, **_interrupted(props)})
             continue
         if state == "firing":
             if given_up(props, policy(props)):
-                settle[rk] = Outcome("dead", {"ended": now, "error": "its owners kept dying while they delivered it"})
+                error = "its owners kept dying while they delivered it"
+                settle[rk] = Outcome("dead", {"ended": now, "error": error, **_interrupted(props)})
             else:
                 claim.append((due_at(props), rk))
             continue
         due = due_at(props)
         if due <= now + CLAIM_AHEAD:
             claim.append((due, rk))
+        elif holds and (hold := holds.get(str(props["channel"]))) is not None and not hold.room and due < hold.until:
+            held = _sooner(held, _again(props, hold))
         elif state == "retrying":
             retry = due if retry is None else min(retry, due)
         else:
             fresh = due if fresh is None else min(fresh, due)
     claim.sort()
-    following = min((due for due in (fresh, retry) if due is not None), default=None)
+    if holds:
+        claim, until = _admitted(rows, claim, holds)
+        held = _sooner(held, until)
+    following = _sooner(fresh, retry)
     idle = opened and not (claim or settle or running)
     stay = (fresh is not None and fresh <= now + REST_BEYOND) or (retry is not None and retry <= now + WAKE_EARLY)
     return Agenda(
         claim=[rk for _, rk in claim],
         settle=settle,
-        look=None if following is None else following - CLAIM_AHEAD,
-        rest=following if idle and not stay else None,
+        look=_sooner(None if following is None else following - CLAIM_AHEAD, held),
+        # A wake-up's message comes early, for there is work to do before the instant; what is held needs none of that.
+        rest=_sooner(following, None if held is None else held + WAKE_EARLY) if idle and not stay else None,
         finished=not opened,
+        retries=fresh is None,
     )
+
+
+def _sooner(one: Millis | None, other: Millis | None) -> Millis | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _again(props: Props, hold: Hold) -> Millis:
+    """When a held event is to be looked at: with its channel, or to let it lapse."""
+    until = last_call(props)
+    return hold.until if until is None else min(hold.until, until + 1)
+
+
+def _admitted(
+    rows: Mapping[str, Props], claim: list[tuple[Millis, str]], holds: Mapping[str, Hold]
+) -> tuple[list[tuple[Millis, str]], Millis | None]:
+    """What of `claim` may be claimed, and when to look at the rest again."""
+    ahead: dict[str, list[tuple[Millis, str]]] = {channel: [] for channel in holds}
+    for each in claim:
+        channel = str(rows[each[1]]["channel"])
+        if channel in ahead:
+            ahead[channel].append(each)
+    left: set[str] = set()
+    held: Millis | None = None
+    for channel, waiting in ahead.items():
+        hold = holds[channel]
+        if hold.fresh_first:
+            waiting.sort(key=lambda each: (rows[each[1]]["state"] != "scheduled", each))
+        for _, rk in waiting[hold.room :]:
+            left.add(rk)
+            held = _sooner(held, _again(rows[rk], hold))
+    return [each for each in claim if each[1] not in left], held

@@ -7,16 +7,25 @@ from collections.abc import Mapping
 
 from ..channels.ports import Sender
 from ..clock import Clock
+from ..flow.service import Flow
 from ..ids import Ids
 from ..settings import Settings
 from ..storage import Storage
-from ..tenants.limits import IngestLimiter
+from ..tenants.limits import RateLimiter
 from ..tenants.store import TenantDirectory
 from .changes import Changes
 from .firing import Firing
 from .ingest import Ingest
+from .intake.consumer import Intake
+from .intake.messages import parcel_key
+from .intake.outbox import Outbox
+from .intake.queued import QueuedIds
+from .intake.rejects import Rejects
 from .lookup import Lookup
+from .mirror import Mirror, Pair
 from .protocol.effects import Driver
+from .protocol.mirroring import FIRST, SECOND, Side
+from .recurring.service import Recurring
 from .stats import Stats
 from .sweeps import Sweeps
 from .writer import Writer
@@ -26,17 +35,34 @@ class Scheduler:
     """Everything the doors call. One per process; belongs to one event loop."""
 
     def __init__(
-        self, settings: Settings, storage: Storage, clock: Clock, ids: Ids, directory: TenantDirectory, senders: Mapping[str, Sender]
+        self,
+        settings: Settings,
+        storage: Storage,
+        clock: Clock,
+        ids: Ids,
+        directory: TenantDirectory,
+        senders: Mapping[str, Sender],
+        pair: Pair | None = None,
+        side: Side = "first",
     ) -> None:
+        """pair: of mirrored accounts, if there is one; `side` is then the one that this scheduler works on."""
         self.clock = clock
         self.counters: Counter[str] = Counter()
         self.directory = directory
         tables = storage.tables
         self.driver = Driver(tables, storage.queues, clock)
-        self.lookup = Lookup(self.driver, tables)
-        self.stats = Stats(tables, clock)
-        self.writer = Writer(self.driver, clock, ids, settings)
-        self.ingest = Ingest(directory, self.writer, self.stats, IngestLimiter(tables, clock), clock)
-        self.changes = Changes(self.driver, tables, self.lookup, clock, ids)
-        self.firing = Firing(self.driver, clock, ids, settings, directory, senders, self.counters)
-        self.sweeps = Sweeps(self.driver, tables, clock)
+        queued_ids, parcels = QueuedIds(settings.master_key), parcel_key(settings.master_key)
+        self.lookup = Lookup(self.driver, tables, clock, queued_ids, storage.places, FIRST if side == "second" else "")
+        self.stats = Stats(tables, clock, storage.places, SECOND if pair is not None and side == "first" else "")
+        mirror = Mirror(side, pair, self.driver, clock) if pair is not None else None
+        self.writer = Writer(self.driver, clock, ids, settings, storage.fresh, mirror)
+        outbox = Outbox(storage.queues, clock, parcels)
+        limiter = RateLimiter(tables, clock)
+        self.ingest = Ingest(directory, self.writer, self.stats, limiter, clock, ids, queued_ids, outbox, settings)
+        self.rejects = Rejects(tables, clock)
+        self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
+        self.changes = Changes(self.driver, tables, self.lookup, self.writer, clock, ids, mirror)
+        self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup)
+        self.flow = Flow(settings, tables, clock, ids, directory, self.counters)
+        self.firing = Firing(self.driver, clock, ids, settings, directory, senders, self.counters, self.flow, mirror)
+        self.sweeps = Sweeps(self.driver, tables, clock, settings.backlog_per_second, storage.places, mirror)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
-from ..clock import Clock, Millis
+from ..clock import Clock, Millis, to_text
+from ..durations import MAX_TIME
 from ..storage.names import EVENTS, LEDGER, SHARDS
 from ..storage.ports import Row, Tables, Where
 from . import ledger
-from .keys import GATE, INDEX_PARTITIONS, index_shard, minute_text
+from .keys import GATE, HOME, MINUTE, MIRRORED, NEWS, index_partitions, index_shard, minute_start, minute_text, place_of
+from .protocol.changing import ORIGIN
+from .protocol.dispatch import rounds_of
 from .protocol.effects import load
 from .protocol.gate import COUNTS, Counts, parse_gate
-from .rules import OWNER_SILENT, may_take
+from .rules import OWNER_SILENT, STUCK_ROUNDS, may_take
 
 IN_FLIGHT = 32
 OPEN_TTL = 5.0
@@ -23,25 +27,28 @@ OPEN_TTL = 5.0
 class Stats:
     """Figures per tenant. One per process."""
 
-    def __init__(self, tables: Tables, clock: Clock) -> None:
-        self._tables, self._clock = tables, clock
+    def __init__(self, tables: Tables, clock: Clock, places: Iterable[str] = (HOME,), copy: str = "") -> None:
+        """copy: prefix of the tables that mirrored shards are copied to."""
+        self._tables, self._clock, self._copy = tables, clock, copy
+        self._partitions = index_partitions(places)
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
         self._open: dict[str, tuple[float, int]] = {}
 
-    async def _unfinished(self, tenant: str) -> list[Row]:
+    async def _unfinished(self, tenant: str, first: str = "", end: str | None = None) -> list[Row]:
+        """Index rows of the tenant's unfinished shards; of those filed for the minutes `first` up to, not including, `end`."""
         where = (Where("tenant", "eq", tenant),)
 
         async def partition(name: str) -> list[Row]:
             rows: list[Row] = []
             cursor: str | None = None
             while True:
-                page = await self._tables.query(SHARDS, name, where=where, cursor=cursor)
+                page = await self._tables.query(SHARDS, name, first=first, end=end, where=where, cursor=cursor)
                 rows += page.rows
                 cursor = page.next
                 if cursor is None:
                     return rows
 
-        return [row for rows in await asyncio.gather(*map(partition, INDEX_PARTITIONS)) for row in rows]
+        return [row for rows in await asyncio.gather(*map(partition, self._partitions)) for row in rows]
 
     async def _gate(self, shard: str) -> tuple[Counts, bool]:
         """The shard's counts, and whether an owner serves it."""
@@ -51,6 +58,15 @@ class Stats:
             return Counts(), False
         gate = parse_gate(row.props)
         return gate.counts, gate.state == "owned" and not may_take(gate, row.read_at - row.timestamp)
+
+    async def _lag(self, shards: Iterable[str]) -> Millis:
+        """By how much the copies of these shards are behind, at most."""
+
+        async def one(shard: str) -> Millis:
+            async with self._in_flight:
+                return await copy_lag(self._tables, "", self._copy, shard)
+
+        return max(await asyncio.gather(*map(one, shards)), default=0)
 
     async def open_events(self, tenant: str) -> int:
         """About how many events of the tenant are open: at most 5 s old."""
@@ -72,7 +88,7 @@ class Stats:
         unfinished = {index_shard(row.rk): row for row in await self._unfinished(tenant)}
         gates = dict(zip(unfinished, await asyncio.gather(*map(self._gate, unfinished)), strict=True))
         # Read last, so that nothing is missed; what finishes meanwhile is in the index and in the ledger, and counts once.
-        entries = await load(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), "~")
+        entries = await load(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), NEWS)
         for row in entries:
             gates.pop(str(row.props["shard"]), None)
         # An owner that stays through its minute does not refile: what it serves is not overdue.
@@ -81,34 +97,60 @@ class Stats:
             for shard, (counts, served) in gates.items()
             if not served and int(unfinished[shard].props["wake"]) + OWNER_SILENT <= now
         )
+        stuck = sum(
+            counts.open for shard, (counts, served) in gates.items() if not served and rounds_of(unfinished[shard]) >= STUCK_ROUNDS
+        )
         totals: Counter[str] = Counter()
-        channels: dict[str, ledger.Histogram] = {}
-        longest: dict[str, Millis] = {}
+        channels: dict[str, ledger.Figures] = {}
         for counts, _ in gates.values():
             totals.update(counts._asdict())
+        every = ledger.Figures()
         for row in entries:
             totals.update({name: int(row.props[name]) for name in COUNTS})
-            for channel, histogram in (found := ledger.late_of(row.props))[0].items():
-                ledger.add(channels.setdefault(channel, {}), histogram)
-                longest[channel] = max(longest.get(channel, 0), found[1][channel])
-        every: ledger.Histogram = {}
-        for histogram in channels.values():
-            ledger.add(every, histogram)
+            for channel, found in ledger.unpack(str(row.props["late"])).items():
+                channels.setdefault(channel, ledger.Figures()).add(found)
+                every.add(found)
+        lag = await self._lag(shard for shard in gates if place_of(shard) == MIRRORED) if self._copy else None
         return {
+            "mirror_lag_ms": lag,
             "open": sum(counts.open for counts, _ in gates.values()),
             "overdue": overdue,
-            **{name: totals[name] for name in ("delivered", "dead", "lapsed", "cancelled")},
-            "late_ms": _late(every, max(longest.values(), default=None)),
+            "stuck": stuck,
+            **{name: totals[name] for name in ("delivered", "dead", "lapsed", "cancelled", "retrying")},
+            "late_ms": _late(every),
             "channels": {
-                name: {"delivered": sum(histogram.values()), "late_ms": _late(histogram, longest[name])}
-                for name, histogram in sorted(channels.items())
+                name: {"delivered": found.delivered, "dead": found.dead, "late_ms": _late(found)}
+                for name, found in sorted(channels.items())
             },
         }
 
+    async def load(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
+        """The answer of `GET /load`: for each minute from `first` up to, not including, `end`, both a minute's start, the open events of
+        the shards that are filed for it."""
+        minutes = dict.fromkeys(range(first, end, MINUTE), 0)
+        # The year 9999 has no minute after its last.
+        found = await self._unfinished(tenant, minute_text(first), minute_text(end) if end <= MAX_TIME else None)
+        filed = {index_shard(row.rk): row for row in found}
+        for row, (counts, _) in zip(filed.values(), await asyncio.gather(*map(self._gate, filed)), strict=True):
+            minutes[minute_start(int(row.props["wake"]))] += counts.open
+        return [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
 
-def _late(histogram: ledger.Histogram, longest: Millis | None) -> dict[str, Millis | None]:
+
+async def copy_lag(tables: Tables, source: str, copy: str, shard: str) -> Millis:
+    """By how many milliseconds the copy of a shard is behind, at most: 0 when it tells what the gate does."""
+    gate = await tables.get(source + EVENTS, shard, GATE)
+    have = await tables.get(copy + EVENTS, shard, GATE)
+    if gate is None or (have is not None and have.props.get(ORIGIN) == gate.etag):
+        return 0
+    # The copy was up to date when it was last written, or nobody had anything to tell since.
+    oldest = have if have is not None else gate
+    return max(1, oldest.read_at - oldest.timestamp)
+
+
+def _late(found: ledger.Figures) -> dict[str, Millis | None]:
     # A bucket's bound may lie beyond the greatest lateness seen.
-    p50, p99 = (ledger.quantile(histogram, share) for share in (0.5, 0.99))
+    longest = found.longest if found.delivered else None
+    p50, p99 = (ledger.quantile(found.histogram, share) for share in (0.5, 0.99))
     if longest is not None and p50 is not None and p99 is not None:
         p50, p99 = min(p50, longest), min(p99, longest)
     return {"p50": p50, "p99": p99, "max": longest}

@@ -8,17 +8,35 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import batched
 
 from ..clock import Clock, Millis
 from ..errors import StorageError
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
 from ..storage.ports import ANY, Applied, Delete, Merge, Refused, Row, Tables, Where
-from . import rules
-from .keys import END_EVENTS, FIRST_EVENT, GATE, INDEX_PARTITIONS, id_partition, id_row_key, minute_text, parse_address
+from . import pacing, rules
+from .keys import (
+    END_EVENTS,
+    FIRST_EVENT,
+    GATE,
+    HOME,
+    MIRRORED,
+    NEWS,
+    id_partition,
+    id_row_key,
+    index_partitions,
+    index_shard,
+    minute_text,
+    parse_address,
+    place_of,
+    use_row_key,
+)
 from .ledger import KEEP
-from .protocol.dispatch import dispatch
-from .protocol.effects import Driver, load
+from .mirror import Mirror
+from .protocol.dispatch import ShardMessage, asks, dispatch, hand_out, rounds_of, send, survey
+from .protocol.effects import Driver, Steps, load
+from .totals import Totals
 
 log = logging.getLogger(__name__)
 
@@ -32,53 +50,143 @@ RETAIN_FOR = 120.0
 RETAIN_PAGE = 8
 """Shards removed side by side."""
 
-
-def _asks(row: Row, now: Millis) -> bool:
-    props = row.props
-    return rules.nudge(str(props["state"]), int(props["wake"]), int(props.get("resent", 0)), now).do != "nothing"
+RECALL = 5_000
+"""Most shards that are woken at once when a channel is resumed."""
+BACKLOG_ROWS = 5_000
+"""Most overdue index rows of one partition that a sweep keeps in mind: far more than it can hand out."""
 
 
 class Sweeps:
     """What the timers run. One per process."""
 
-    def __init__(self, driver: Driver, tables: Tables, clock: Clock) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        tables: Tables,
+        clock: Clock,
+        backlog_per_second: int,
+        places: Iterable[str] = (HOME,),
+        mirror: Mirror | None = None,
+    ) -> None:
+        self._mirror = mirror
         self._driver, self._tables, self._clock = driver, tables, clock
+        self._partitions = index_partitions(places)
+        self._alone = len(self._partitions) == len(index_partitions(HOME))
+        self._rate = backlog_per_second
+        self._totals = Totals(tables)
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def dispatch(self, now: Millis) -> Counter[str]:
-        """Send the messages of all shards whose wake-up is near, and of those past it that nobody serves. Counts by what was done."""
+        """Send the messages of all shards whose wake-up is near, and of those past it that nobody serves. Counts by what was done.
+
+        What is late by more than `BACKLOG_AFTER` comes after all others, and at the set rate only.
+        """
         counts: Counter[str] = Counter()
+        late: list[Row] = []
         # Minutes sort as text does; the next minute's start bounds what is near.
         end = minute_text(now + rules.DISPATCH_AHEAD + 60_000)
-        found = await asyncio.gather(*(self._partition(partition, end, now) for partition in INDEX_PARTITIONS))
+        found = await asyncio.gather(*(self._partition_of(partition, end, now, late) for partition in self._partitions))
         for each in found:
             counts.update(each)
+        if counts["failed"] and not self._alone:
+            self._tell_unread(found)
+        counts.update(await self._drain(late, now))
         if counts["resent"]:
             extra = {"action": "shards_resent", "count": counts["resent"]}
             log.warning("%d shards past their time had no owner", counts["resent"], extra=extra)
         return counts
 
-    async def _partition(self, partition: str, end: str, now: Millis) -> Counter[str]:
+    async def _partition_of(self, partition: str, end: str, now: Millis, late: list[Row]) -> Counter[str]:
+        """Dispatch a partition; an account that is away must not keep the shards of the others waiting."""
+        try:
+            return await self._partition(partition, end, now, late)
+        except StorageError as error:
+            if self._alone:
+                raise
+            log.debug("The index partition %s could not be read: %s", partition, error, extra={"action": "partition_unread"})
+            return Counter({"failed": 1, "unread": 1})
+
+    def _tell_unread(self, found: Sequence[Counter[str]]) -> None:
+        """One line for each place whose index could not be read."""
+        unread = sorted({partition[0] for partition, counts in zip(self._partitions, found, strict=True) if counts["unread"]})
+        for place in unread:
+            extra = {"action": "place_unread", "place": place}
+            log.warning("The index of place %s could not be read: its shards wait for the next sweep", place, extra=extra)
+
+    async def _partition(self, partition: str, end: str, now: Millis, late: list[Row]) -> Counter[str]:
+        """Dispatch what is punctual, page by page; add the rest to `late`."""
         counts: Counter[str] = Counter()
+        kept = 0
         cursor: str | None = None
         while True:
             page = await self._tables.query(SHARDS, partition, end=end, cursor=cursor)
             counts["seen"] += len(page.rows)
-            due = [row for row in page.rows if _asks(row, now)]
-            counts.update(await asyncio.gather(*(self._one(row, now) for row in due)))
+            backlog = [row for row in page.rows if pacing.is_late(row, now)][: BACKLOG_ROWS - kept]
+            late += backlog
+            kept += len(backlog)
+            due = [row for row in page.rows if not pacing.is_late(row, now) and asks(row, now).do != "nothing"]
+            counts.update(await asyncio.gather(*(self._one(row, dispatch(row, now)) for row in due)))
             counts["overdue"] += sum(int(row.props["wake"]) + rules.OWNER_SILENT <= now for row in page.rows)
             cursor = page.next
             if cursor is None:
                 return counts
 
-    async def _one(self, row: Row, now: Millis) -> str:
+    async def _drain(self, late: list[Row], now: Millis) -> Counter[str]:
+        """Hand out shards of the backlog, as many as the set rate has places for. Counts by what was done."""
+        counts: Counter[str] = Counter()
+        pace = pacing.Pace((row.props for row in late), now, self._rate)
+        waiting = pacing.in_turn(row for row in late if asks(row, now).do != "nothing")
+        for some in batched(waiting, IN_FLIGHT, strict=False):
+            if pace.full or counts["unsent"]:
+                break
+            rows = [row for row in some if pace.admits(str(row.props["tenant"]))]
+            sizes = await asyncio.gather(*(self._one(row, survey(row)) for row in rows))
+            steps = []
+            for row, size in zip(rows, sizes, strict=True):
+                tenant = str(row.props["tenant"])
+                counts["failed"] += size == "failed"
+                if isinstance(size, int) and pace.admits(tenant):
+                    steps.append(self._one(row, hand_out(row, pace.place(tenant, size), pacing.weight(size))))
+            counts.update(await asyncio.gather(*steps))
+        if waiting:
+            left = len(waiting) - counts["backlog"]
+            extra = {"action": "backlog_draining", "count": counts["backlog"], "left": left}
+            log.info("%d shards of the backlog were handed out, %d wait", counts["backlog"], left, extra=extra)
+        return counts
+
+    async def _one[T](self, row: Row, steps: Steps[T]) -> T | str:
         async with self._in_flight:
             try:
-                return await self._driver.drive(dispatch(row, now))
+                done = await self._driver.drive(steps)
             except StorageError as error:
                 # One row must not keep the others waiting; the next sweep looks at it again.
                 log.warning("An index row could not be dispatched: %s", error, extra={"action": "dispatch_failed", "row": row.rk})
                 return "failed"
+        rounds = rounds_of(row) + (row.props["state"] == "sent")
+        if done in ("resent", "backlog") and rounds >= rules.STUCK_ROUNDS:
+            extra = {"action": "shard_stuck", "shard": index_shard(row.rk), "rounds": rounds}
+            log.error("Shard %s is stuck: nobody has managed to serve it, asked %d times", index_shard(row.rk), rounds, extra=extra)
+        return done
+
+    async def recall(self, tenant: str) -> int:
+        """Wake the tenant's shards that rest for held events or retries, without waiting for their wake-ups; how many were told.
+
+        A shard that has nothing to do yet rests again. What is beyond `RECALL` comes at its wake-up.
+        """
+        where = (Where("tenant", "eq", tenant), Where("retries", "eq", True))
+        told = 0
+        for partition in self._partitions:
+            cursor: str | None = None
+            while told < RECALL:
+                page = await self._tables.query(SHARDS, partition, where=where, limit=min(1000, RECALL - told), cursor=cursor)
+                now = self._clock.now()
+                steps = [send(ShardMessage(index_shard(row.rk), row.rk), now, retries_only=True) for row in page.rows]
+                await asyncio.gather(*(self._one(row, each) for row, each in zip(page.rows, steps, strict=True)))
+                told += len(page.rows)
+                cursor = page.next
+                if cursor is None:
+                    break
+        return told
 
     async def retain(self, tenants: Iterable[str], now: Millis) -> Counter[str]:
         """Remove finished shards whose time is over, for at most `RETAIN_FOR` seconds; the next run goes on. Counts by what was done."""
@@ -87,6 +195,10 @@ class Sweeps:
         # Kept at least this long after its bucket: what is younger need not be read.
         end = minute_text(now - KEEP)
         for tenant in tenants:
+            try:
+                await self._totals.fold(tenant)
+            except StorageError as error:
+                log.warning("News of %s could not be added up; the next run will: %s", tenant, error, extra={"action": "fold_failed"})
             cursor: str | None = None
             while self._clock.monotonic() < until:
                 over = (Where("keep", "le", now),)
@@ -119,9 +231,28 @@ class Sweeps:
             deletes = tuple(Delete(row.rk, row.etag) for row in rows[at : at + DELETES])
             if not isinstance(await self._tables.write(EVENTS, shard, deletes), Applied):
                 return "kept"
+        if self._mirror is not None and place_of(shard) == MIRRORED:
+            async with self._mirror.serving() as way:
+                if way is not None:
+                    await self._remove_copy(tenant, entry.rk, shard, way.copy)
         await self._tables.write(EVENTS, shard, (Delete(GATE, ANY),))
         await self._tables.write(LEDGER, tenant, (Delete(entry.rk, ANY),))
         return "removed"
+
+    async def _remove_copy(self, tenant: str, key: str, shard: str, side: str) -> None:
+        """The other account's copy of a shard that is being removed."""
+        rows = await load(self._tables, side + EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        for row in rows:
+            if "." not in (event_id := str(row.props["id"])):
+                partition = id_partition(tenant, event_id)
+                named = await self._tables.get(side + IDS, partition, id_row_key(event_id))
+                if named is not None and named.props["at"] == f"{shard}/{row.rk}":
+                    await self._tables.write(side + IDS, partition, (Delete(named.rk, named.etag),))
+        for some in batched(rows, DELETES, strict=False):
+            await self._tables.write(side + EVENTS, shard, tuple(Delete(row.rk, ANY) for row in some))
+        await self._tables.write(side + EVENTS, shard, (Delete(GATE, ANY),))
+        for found in (NEWS + key, key):
+            await self._tables.write(side + LEDGER, tenant, (Delete(found, ANY),))
 
     async def _linked(self, rows: Iterable[Row]) -> bool:
         """Whether an event of these has moved on to a place that is still there."""
@@ -142,3 +273,14 @@ class Sweeps:
             answer = await self._tables.write(IDS, partition, (Delete(named.rk, named.etag),))
             if isinstance(answer, Refused):
                 log.debug("An id was taken again while it was freed", extra={"action": "id_kept"})
+        await self._free_use(tenant, event_id)
+
+    async def _free_use(self, tenant: str, event_id: str) -> None:
+        """An id of BigBen's API that was used again has a row that counts its uses: it goes with the event of the last one."""
+        base, mark, use = event_id.rpartition("~")
+        if not mark or not base or not (use.isascii() and use.isdigit()):
+            return
+        partition = id_partition(tenant, base)
+        counted = await self._tables.get(IDS, partition, use_row_key(base))
+        if counted is not None and str(counted.props["generation"]) == use:
+            await self._tables.write(IDS, partition, (Delete(counted.rk, counted.etag),))

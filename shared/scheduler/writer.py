@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,11 +19,14 @@ from ..errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ..ids import Ids
 from ..settings import Settings
 from ..storage.ports import Row
-from .keys import Address, event_row, minute_start, server_id, shard_key
+from .keys import HOME, MIRRORED, Address, event_row, minute_start, place_of, placed, server_id, shard_key
+from .mirror import Mirror
 from .protocol.changing import find
 from .protocol.dispatch import ShardMessage, announce
 from .protocol.effects import Driver, Steps
 from .protocol.ingest import Entry, Fresh, Known, OpenShard, append, file_shard, known_id, register_id
+from .protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on
+from .rota import Rota
 from .rows import NewEvent
 from .rules import DISPATCH_AHEAD, WAKE_EARLY, opens_at
 
@@ -86,14 +90,22 @@ class Filling:
     filed: asyncio.Task[None] | None = None
     announced: bool = False
     closed: bool = False
+    mirrored: bool = False
+    copy: str | None = None
+    """Of a mirrored shard: the ETag of the copy's gate, as this writer left it."""
 
 
 class Writer:
     """Stores events. One per process; belongs to one event loop."""
 
-    def __init__(self, driver: Driver, clock: Clock, ids: Ids, settings: Settings) -> None:
+    def __init__(
+        self, driver: Driver, clock: Clock, ids: Ids, settings: Settings, fresh: Sequence[str] = (HOME,), mirror: Mirror | None = None
+    ) -> None:
+        """fresh: the places that take new shards. mirror: for mirrored events, if there is a second account."""
+        self._mirror = mirror
         self._driver, self._clock, self._ids, self._settings = driver, clock, ids, settings
-        self._open: dict[tuple[str, Millis], list[Filling]] = {}
+        self._rota = Rota(fresh, clock)
+        self._open: dict[tuple[str, Millis, bool], list[Filling]] = {}
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
@@ -186,21 +198,42 @@ class Writer:
                 known = await self._driver.drive(known_id(tenant, event.id))
             if known is None:
                 await self._filed(filling)
-                async with self._in_flight:
+                async with self._in_flight, self._serving(filling.opened.shard) as way:
                     here = Address(filling.opened.shard, row)
                     known = await self._driver.drive(register_id(tenant, event.id, event.hash, here))
+                    if way is not None and self._mirror is not None:
+                        # Before the event is anywhere: or a second one of the same id could be made after a failover.
+                        await self._mirror.copied(mirror_id(tenant, event.id, way))
             if isinstance(known, Known):
+                await self._settled(tenant, event.id, known)
                 # It may have moved on since: it is answered as it stands now.
                 stands = await self._driver.drive(find(Address(known.row.pk, known.row.rk))) or known.row
                 results[number] = Stored(Address(stands.pk, stands.rk), event.id, existing=stands, same=known.hash == event.hash)
         except StorageError as error:
             results[number] = error
 
+    @asynccontextmanager
+    async def _serving(self, shard: str) -> AsyncIterator[Way | None]:
+        """Leave to write to the shard and to acknowledge it; of a mirrored one, the way to copy it."""
+        if self._mirror is None or place_of(shard) != MIRRORED:
+            yield None
+            return
+        async with self._mirror.serving() as way:
+            yield way
+
+    async def _settled(self, tenant: str, event_id: str, known: Known) -> None:
+        """An event that has the id already is in the copy too before anybody is told of it."""
+        async with self._serving(known.row.pk) as way:
+            if way is not None and self._mirror is not None:
+                await self._mirror.copied(mirror_id(tenant, event_id, way))
+                await self._mirror.copied(mirror_event(Address(known.row.pk, known.row.rk), way))
+
     def _place(self, tenant: str, event: NewEvent) -> tuple[Filling, str]:
         """A place in an open shard of the event's bucket, or in a new one."""
         now = self._clock.now()
         due = max(event.due, now)
-        key = (tenant, minute_start(due))
+        mirrored = self._mirror is not None and (self._mirror.whole or event.durability == "mirrored")
+        key = (tenant, minute_start(due), mirrored)
         fillings = self._open.setdefault(key, [])
         for filling in fillings:
             if self._fits(filling, event, due, now):
@@ -209,7 +242,8 @@ class Writer:
             fillings[:] = [each for each in fillings if not (each.closed or each.opened.lost)]
             # Never before its time: what is due earlier than the wake-up opens another shard.
             wake = opens_at(event.due, now)
-            filling = Filling(OpenShard(shard_key(tenant, self._ids.name()), self._ids.name(), wake))
+            name = placed(self._ids.name(), MIRRORED if mirrored else self._rota.next())
+            filling = Filling(OpenShard(shard_key(tenant, name), self._ids.name(), wake), mirrored=mirrored)
             fillings.append(filling)
             self._open[key] = self._open.pop(key)
             self._forget(now)
@@ -243,15 +277,19 @@ class Writer:
             filling.filed = asyncio.create_task(self._driver.drive(self._file(filling)))
         try:
             await asyncio.shield(filling.filed)
-        except StorageError:
+        except StorageError as error:
             # Or whatever else is due in this minute would be told of this failure, long after storage has come back.
             filling.closed = True
+            if isinstance(error, Unavailable):
+                self._rota.avoid(place_of(filling.opened.shard))
             raise
 
     def _file(self, filling: Filling) -> Steps[None]:
         opened = filling.opened
         near = opened.wake <= self._clock.now() + DISPATCH_AHEAD
         yield from file_shard(opened.shard, opened.wake, sent=near)
+        if filling.mirrored and self._mirror is not None and not self._mirror.whole:
+            yield from on(SECOND, file_shard(opened.shard, opened.wake, sent=False))
 
     async def _fill(self, tenant: str, filling: Filling) -> None:
         """Write what is pending, group by group, until nothing is."""
@@ -271,8 +309,8 @@ class Writer:
                 await self._announce(filling)
         except Exception as error:
             filling.closed = True
-            told = error if isinstance(error, StorageError) else OutcomeUnknown(f"the writer failed: {type(error).__name__}")
-            if told is not error:
+            told = self._told(filling, error)
+            if told is not None and told is not error:
                 log.exception("A writer failed in a way it should not", extra={"action": "writer_failed"})
             while filling.pending:
                 pending = filling.pending.popleft()
@@ -297,7 +335,7 @@ class Writer:
                 stored: dict[str, str] = {}
             else:
                 async with self._in_flight:
-                    stored = (await self._driver.drive(append(filling.opened, [each.entry for each in group]))).stored
+                    stored = await self._append(filling, [each.entry for each in group])
         except Rejected as error:
             # One event that storage will not have must not take its neighbours with it.
             log.warning("Storage refused a group of %d: %s", len(group), error, extra={"action": "group_refused"})
@@ -305,12 +343,39 @@ class Writer:
                 each.sink.settle(each.number, await self._alone(filling, each) if len(group) > 1 else error)
             return
         except Exception as error:
-            told = error if isinstance(error, StorageError) else OutcomeUnknown(f"the writer failed: {type(error).__name__}")
+            told = self._told(filling, error)
             for each in group:
                 each.sink.settle(each.number, told)
             raise
         for each in group:
             each.sink.settle(each.number, stored.get(each.entry.row))
+
+    async def _append(self, filling: Filling, entries: Sequence[Entry]) -> dict[str, str]:
+        """Store a group, and its copy; the ETags of what is stored for good."""
+        opened = filling.opened
+        async with self._serving(opened.shard) as way:
+            stored = (await self._driver.drive(append(opened, entries))).stored
+            if way is not None and stored and self._mirror is not None:
+                await self._mirror.copied(self._copy(filling, way, entries, stored))
+        return stored
+
+    @staticmethod
+    def _copy(filling: Filling, way: Way, entries: Sequence[Entry], stored: Mapping[str, str]) -> Steps[bool]:
+        opened = filling.opened
+        if opened.held is not None and not filling.closed and len(stored) == len(entries):
+            filling.copy = yield from append_copy(opened.shard, way, opened.held, filling.copy, entries, stored)
+            if filling.copy is not None:
+                return True
+        # An owner, or somebody's copy of the whole, came between: this writer no longer knows the copy's gate.
+        filling.closed = True
+        return (yield from mirror(opened.shard, way, frozenset(stored)))
+
+    def _told(self, filling: Filling, error: Exception) -> StorageError | None:
+        """What those who wait are told of a failure; None sends them to another shard: nothing was written, and another account is left."""
+        if isinstance(error, Unavailable) and self._rota.avoid(place_of(filling.opened.shard)):
+            log.warning("An account takes no shards for a while: %s", error, extra={"action": "account_avoided"})
+            return None
+        return error if isinstance(error, StorageError) else OutcomeUnknown(f"the writer failed: {type(error).__name__}")
 
     async def _alone(self, filling: Filling, pending: Pending) -> str | StorageError | None:
         """The outcome of one entry in a transaction of its own."""
@@ -318,7 +383,7 @@ class Writer:
             return None
         try:
             async with self._in_flight:
-                return (await self._driver.drive(append(filling.opened, [pending.entry]))).stored.get(pending.entry.row)
+                return (await self._append(filling, [pending.entry])).get(pending.entry.row)
         except StorageError as error:
             return error
 
@@ -334,4 +399,3 @@ class Writer:
     def open_shards(self) -> int:
         """How many shards are kept open, for metrics and tests."""
         return sum(len(fillings) for fillings in self._open.values())
-

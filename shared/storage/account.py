@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import urlsplit
 
 from ..errors import Unavailable, UnsafeSettings
-from ..settings import CONNECTION, Settings
+from ..settings import CONNECTION, MIRROR, Settings
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -40,7 +40,8 @@ _DEV_PORT: Mapping[Service, int] = {"table": 10002, "queue": 10001}
 
 
 @lru_cache(4)
-def _date(second: int) -> str:
+def http_date(second: int) -> str:
+    """An HTTP date. second: seconds since 1970."""
     return formatdate(second, usegmt=True)
 
 
@@ -65,15 +66,15 @@ class SharedKey:
 
     suffix = ""
 
-    def __init__(self, service: Service, account: str, key: str) -> None:
+    def __init__(self, service: Service, account: str, key: str, setting: str = CONNECTION) -> None:
         self._service, self._account = service, account
         try:
             self._key = base64.b64decode(key, validate=True)
         except binascii.Error:
-            raise UnsafeSettings(f"{CONNECTION}: AccountKey is not base64") from None
+            raise UnsafeSettings(f"{setting}: AccountKey is not base64") from None
 
     async def authorize(self, method: str, path: str, query: Mapping[str, str], headers: dict[str, str], size: int) -> None:
-        date = headers["x-ms-date"] = _date(int(time.time()))
+        date = headers["x-ms-date"] = http_date(int(time.time()))
         resource = f"/{self._account}{path}"
         if self._service == "table":
             # Of the query only `comp` counts, which no request of ours has.
@@ -100,7 +101,7 @@ class Signature:
         self.suffix = text.lstrip("?")
 
     async def authorize(self, method: str, path: str, query: Mapping[str, str], headers: dict[str, str], size: int) -> None:
-        headers["x-ms-date"] = _date(int(time.time()))
+        headers["x-ms-date"] = http_date(int(time.time()))
 
     def refused(self) -> bool:
         return False
@@ -126,7 +127,7 @@ class Identity:
             async with self._lock:
                 if now >= self._until:
                     await self._renew()
-        headers["x-ms-date"] = _date(now)
+        headers["x-ms-date"] = http_date(now)
         headers["Authorization"] = self._token
 
     async def _renew(self) -> None:
@@ -161,8 +162,8 @@ class Account:
         self.credential = credential
 
 
-def from_connection_string(service: Service, text: str) -> Account:
-    """The account a connection string names.
+def from_connection_string(service: Service, text: str, setting: str = CONNECTION) -> Account:
+    """The account a connection string names; `setting` is where it comes from.
 
     Raises `UnsafeSettings`, without the string, when it lacks an address or a key, or would send a signature unencrypted.
     """
@@ -177,13 +178,13 @@ def from_connection_string(service: Service, text: str) -> Account:
         scheme = parts.get("defaultendpointsprotocol", "https")
         base = f"{scheme}://{name}.{service}.{parts.get('endpointsuffix', 'core.windows.net')}"
     if base is None or urlsplit(base).scheme not in ("http", "https"):
-        raise UnsafeSettings(f"{CONNECTION}: the connection string has neither AccountName nor a usable {service.capitalize()}Endpoint")
+        raise UnsafeSettings(f"{setting}: the connection string has neither AccountName nor a usable {service.capitalize()}Endpoint")
     if key is not None and name is not None:
-        return Account(base, SharedKey(service, name, key))
+        return Account(base, SharedKey(service, name, key, setting))
     if signature is not None:
-        _encrypted(base)
+        _encrypted(base, setting)
         return Account(base, Signature(signature))
-    raise UnsafeSettings(f"{CONNECTION}: the connection string has neither AccountName and AccountKey nor SharedAccessSignature")
+    raise UnsafeSettings(f"{setting}: the connection string has neither AccountName and AccountKey nor SharedAccessSignature")
 
 
 def from_settings(service: Service, settings: Settings) -> Account:
@@ -193,14 +194,38 @@ def from_settings(service: Service, settings: Settings) -> Account:
     base = settings.table_uri if service == "table" else settings.queue_uri
     if base is None:
         raise UnsafeSettings(f"no storage: set {CONNECTION} or {CONNECTION}__{service}ServiceUri")
-    _encrypted(base)
+    return _with_identity(base, settings.client_id, CONNECTION)
+
+
+def second_from_settings(service: Service, settings: Settings) -> Account:
+    """The second account of the mirrored pair. Raises `UnsafeSettings`."""
+    if settings.mirror is not None:
+        return from_connection_string(service, settings.mirror.get_secret_value(), MIRROR)
+    base = settings.mirror_table_uri if service == "table" else settings.mirror_queue_uri
+    if base is None:
+        raise UnsafeSettings(f"no second account: set {MIRROR} or {MIRROR}__{service}ServiceUri")
+    return _with_identity(base, settings.mirror_client_id or settings.client_id, MIRROR)
+
+
+def further(service: Service, text: str, settings: Settings, setting: str) -> Account:
+    """One of a list of accounts: a connection string, or an account's name, which goes with the app's identity."""
+    if "=" in text:
+        return from_connection_string(service, text, setting)
+    # The same cloud as the home account's.
+    home = urlsplit(settings.table_uri or "").hostname or ""
+    suffix = home.partition(".table.")[2] or "core.windows.net"
+    return _with_identity(f"https://{text}.{service}.{suffix}", settings.client_id, setting)
+
+
+def _with_identity(base: str, client_id: str | None, setting: str) -> Account:
+    _encrypted(base, setting)
     from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
 
-    if settings.client_id is not None:
-        return Account(base, Identity(ManagedIdentityCredential(client_id=settings.client_id)))
+    if client_id is not None:
+        return Account(base, Identity(ManagedIdentityCredential(client_id=client_id)))
     return Account(base, Identity(DefaultAzureCredential()))
 
 
-def _encrypted(base: str) -> None:
+def _encrypted(base: str, setting: str = CONNECTION) -> None:
     if urlsplit(base).scheme != "https":
-        raise UnsafeSettings(f"{CONNECTION}: tokens and signatures travel over https only")
+        raise UnsafeSettings(f"{setting}: tokens and signatures travel over https only")

@@ -11,7 +11,7 @@ import heapq
 import itertools
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import ge, gt, le, lt, ne
 from typing import Any, NamedTuple, assert_never
 
@@ -248,6 +248,18 @@ class MemoryTables:
         self.transactions["rows_written"] += len(ops)
         return Applied([row.etag if row is not None else "" for _, row in planned])
 
+    def peek(self, table: str, first: str = "") -> list[Iterator[Row]]:
+        """The rows of each partition in order, from row key `first` on: for those who play the host. Not to be changed; counted nowhere."""
+        read_at = self._read_at()
+
+        def rows(pk: str, partition: _Partition) -> Iterator[Row]:
+            keys = partition.ordered()
+            for at in range(bisect_left(keys, _order(first)), len(keys)):
+                found = partition.rows[keys[at]]
+                yield Row(pk, found.rk, found.props, found.etag, found.timestamp, read_at)
+
+        return [rows(pk, partition) for pk, partition in self._table(table).items()]
+
     async def ensure(self, tables: Sequence[str]) -> None:
         """Create the tables that are missing. Raises `Rejected` for a bad name."""
         for table in tables:
@@ -335,6 +347,17 @@ class MemoryQueues:
             return False
         del found.messages[message.id]
         return True
+
+    def next_visible(self, queue: str) -> Millis | None:
+        """When the next message can be taken, or None when there is none: for those who play the host."""
+        found = self._queue(queue)
+        while found.due:
+            visible, _, key = found.due[0]
+            sent = found.messages.get(key)
+            if sent is not None and sent.visible == visible:
+                return visible
+            heapq.heappop(found.due)
+        return None
 
     async def length(self, queue: str) -> int:
         """How many messages there are, hidden ones included. Raises `Rejected`."""

@@ -10,6 +10,8 @@ from pydantic import TypeAdapter
 from ..channels.egress import Egress
 from ..channels.ports import Target
 from ..clock import Clock, Millis
+from ..flow import breaker
+from ..flow.breaker import CLOSED, Breaker
 from ..storage.names import TENANTS
 from ..storage.ports import ANY, Applied, Delete, Insert, Props, Replace, Row, Tables
 from ..web.etag import check_if_match, etag_of
@@ -33,6 +35,8 @@ class Stored(NamedTuple):
     generations: Generations
     paused: bool
     reason: str
+    paused_at: Millis = 0
+    breaker: Breaker = CLOSED
     etag: str = ""
 
     def props(self) -> Props:
@@ -44,6 +48,8 @@ class Stored(NamedTuple):
             "generation": self.generations.current,
             "paused": self.paused,
             "reason": self.reason,
+            "paused_at": self.paused_at,
+            "breaker": self.breaker.text(),
         }
         for name in ("rotated_at", "previous", "previous_until"):
             if (value := getattr(self.generations, name)) is not None:
@@ -73,7 +79,7 @@ class Channels:
             return None
         valid = rules.in_use(stored.generations, self._clock.now())
         secrets = tuple(rules.secret_of(self._signing_key, home.name, name, generation) for generation in valid)
-        return Target(home.name, name, stored.spec, secrets, stored.paused, stored.reason)
+        return Target(home.name, name, stored.spec, secrets, stored.paused, stored.reason, stored.paused_at, stored.breaker)
 
     async def get(self, tenant: str, name: str) -> tuple[Any, str]:
         """The channel's representation and entity tag; raises 404."""
@@ -105,7 +111,9 @@ class Channels:
             generations = old.generations
             if isinstance(spec, HttpChannel) and not generations.current:
                 generations = rules.first_generation(now)
-            return old._replace(spec=wanted, generations=generations)
+            # Another address, or other settings, may be what was wanting: what was learnt of the old ones counts no more.
+            learnt = old.breaker if wanted == old.spec else CLOSED
+            return old._replace(spec=wanted, generations=generations, breaker=learnt)
 
         old, new = await self._change(home, name, change)
         secret = None
@@ -148,15 +156,45 @@ class Channels:
         return SecretOut(secret=secret, previous_until=new.generations.previous_until)
 
     async def pause(self, tenant: str, name: str, paused: bool, reason: str = "") -> tuple[Any, str]:
-        """Start or end a pause; the representation and entity tag. Raises 404. Deliveries stop everywhere within a second."""
+        """Start or end a pause; the representation and entity tag. Raises 404. Deliveries stop everywhere within a second.
+
+        Ending one also closes the breaker: a person says that deliveries are to go on.
+        """
 
         def change(old: Stored | None) -> Stored:
             if old is None:
                 raise not_found("channel")
-            return old._replace(paused=paused, reason=reason if paused else "")
+            if not paused:
+                return old._replace(paused=False, reason="", paused_at=0, breaker=CLOSED)
+            return old._replace(paused=True, reason=reason, paused_at=old.paused_at if old.paused else self._clock.now())
 
         _, new = await self._change(await self._home(tenant), name, change)
         return self._shown(new), etag_of(new.etag)
+
+    async def hold(self, target: Target, reason: str) -> bool:
+        """Pause the channel for its receiver, which wants no more deliveries there; False if it is paused, gone, or has changed since."""
+
+        def change(old: Stored | None) -> Stored:
+            if old is None:
+                raise not_found("channel")
+            if old.paused or old.spec != target.spec:
+                return old
+            return old._replace(paused=True, reason=reason, paused_at=self._clock.now())
+
+        old, new = await self._change(await self._home(target.tenant), target.name, change)
+        return new is not old
+
+    async def turn(self, target: Target, change: breaker.Change) -> Breaker | None:
+        """Change the breaker; as it is then, or None when there was nothing to change. Raises 404, 409 `changed-meanwhile`."""
+
+        def turned(old: Stored | None) -> Stored:
+            if old is None:
+                raise not_found("channel")
+            new = change(old.breaker) if old.spec == target.spec else None
+            return old if new is None else old._replace(breaker=new)
+
+        old, new = await self._change(await self._home(target.tenant), target.name, turned)
+        return None if new is old else new.breaker
 
     async def delete_all(self, home: Home) -> None:
         """Remove every channel of a tenant that is being deleted."""
@@ -169,7 +207,10 @@ class Channels:
                 return
 
     async def _change(self, home: Home, name: str, change: Callable[[Stored | None], Stored]) -> tuple[Stored | None, Stored]:
-        """Write what `change` makes of the stored channel, anew whenever somebody else was quicker; before and after."""
+        """Write what `change` makes of the stored channel, anew whenever somebody else was quicker; before and after.
+
+        Nothing is written when `change` answers what it was given.
+        """
         pk, rk = rows.of_tenant(home.name), rows.PREFIX_CHANNEL + name
         for _ in range(rows.ATTEMPTS):
             row = await self._tables.get(TENANTS, pk, rk)
@@ -178,6 +219,10 @@ class Channels:
                 # Left over from a deleted tenant of this name.
                 old = None
             new = change(old)
+            if new is old:
+                # What is cached is older than what was just read.
+                self._drop(home.name, name)
+                return old, new
             op = Insert(rk, new.props()) if row is None else Replace(rk, new.props(), row.etag)
             written = await rows.write_one(self._tables, pk, op)
             self._drop(home.name, name)
@@ -203,11 +248,19 @@ class Channels:
             "created": stored.created,
             "paused": stored.paused,
             "reason": stored.reason or None,
+            "paused_at": stored.paused_at or None,
+            "flow": _flow(stored.breaker),
             "rotated_at": generations.rotated_at,
             "previous_until": generations.previous_until if len(rules.in_use(generations, self._clock.now())) > 1 else None,
             "secret": secret,
         }
         return _OUT.validate_python({**rules.masked(stored.spec).model_dump(mode="json"), **state})
+
+
+def _flow(found: Breaker) -> dict[str, Any]:
+    if found.state == "closed":
+        return {"breaker": "closed"}
+    return {"breaker": found.state, "since": found.since, "until": found.until, "failures": found.failures, "error": found.error or None}
 
 
 def _stored(row: Row) -> Stored:
@@ -222,5 +275,7 @@ def _stored(row: Row) -> Stored:
         generations,
         bool(row.props["paused"]),
         str(row.props["reason"]),
+        int(row.props.get("paused_at", 0)),
+        breaker.parse(str(row.props.get("breaker", ""))),
         row.etag,
     )

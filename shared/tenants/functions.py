@@ -40,6 +40,9 @@ class App(Protocol):
     def directory(self) -> TenantDirectory:
         """Tenants, keys and channels."""
 
+    async def resumed(self, tenant: str) -> None:
+        """Called when a channel of the tenant may be delivered to again."""
+
 
 def _after(call: Call[Any, Any, Paging], kind: str) -> str:
     return decode_cursor(kind, call.query.cursor, str) if call.query.cursor is not None else ""
@@ -263,6 +266,7 @@ def _channel_verbs(routes: Routes) -> None:
         body_optional=True,
         answers={200: ChannelOut, 409: "changed-meanwhile"},
         summary="Hold all deliveries to a channel",
+        description="Within a second everywhere. Its events stay as they are, and can be cancelled; they go out when it is resumed.",
         tag="channels",
         examples={"why": {"reason": "the receiver is being moved"}},
     )
@@ -280,8 +284,10 @@ def _channel_verbs(routes: Routes) -> None:
         params=_CHANNEL,
         answers={200: ChannelOut, 409: "changed-meanwhile"},
         summary="Let deliveries to a channel go on",
+        description="Ends a pause, a person's or one for 410, and closes the breaker. Its events that are due go out at once.",
         tag="channels",
     )
     async def resume(call: Call[App]) -> Answer:
         out, etag = await call.app.directory.channels.pause(call.params["tenant"], call.params["name"], False)
+        await call.app.resumed(call.params["tenant"])
         return Answer(200, out, etag=etag)

@@ -1,8 +1,9 @@
-"""The ingest limit of a tenant, `events_per_second`, shared by all instances through table `TocsinLimits`.
+"""Rates of a tenant, shared by all instances through table `TocsinLimits`: events in, deliveries out.
 
-One row per tenant (partition {tenant}, row `rate:events`) holds `tat`, the theoretical arrival time of the generic cell rate
-algorithm (ITU-T I.371), in microseconds of wall time: events taken push it on by 1/rate each, and it may run at most one second ahead
-of now. So a tenant that rests may use one second's worth at once, and no window's edge lets through twice as much.
+One row per rate (partition {tenant}; `rate:events` for `events_per_second`, others for deliveries: docs/flow-control.md) holds `tat`, the
+theoretical arrival time of the generic cell rate algorithm (ITU-T I.371), in microseconds of wall time: events taken push it on by 1/rate
+each, and it may run at most one second ahead of now. So a tenant that rests may use one second's worth at once, and no window's edge lets
+through twice as much.
 
 An instance takes a block of events with one conditional write, about what it needed in the second before, and spends it from memory
 for at most a second. The rate over all instances is exceeded at most by the blocks in their hands: one each.
@@ -27,7 +28,7 @@ TOLERANCE = 5.0
 rate, and is ignored; else one such write could close a tenant's door for hours."""
 TRIES = 6
 """Conditional writes tried when other instances take their blocks at the same time."""
-_MAX_TENANTS = 10_000
+_MAX_SHARES = 10_000
 
 
 class Grant(NamedTuple):
@@ -63,7 +64,7 @@ def reserve(tat: int, now: int, rate: float, need: int, want: int) -> Reservatio
 
 @dataclass(slots=True)
 class _Share:
-    """What this instance holds of one tenant's rate."""
+    """What this instance holds of one rate."""
 
     left: int = 0
     until: float = 0.0
@@ -80,25 +81,29 @@ class _Share:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class IngestLimiter:
-    """Grants events to tenants. One per process; belongs to one event loop."""
+class RateLimiter:
+    """Grants events of tenants. One per process; belongs to one event loop. `row` names the rate within the tenant."""
 
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._tables, self._clock = tables, clock
-        self._shares: dict[str, _Share] = {}
+        self._shares: dict[tuple[str, str], _Share] = {}
 
-    async def take(self, tenant: str, rate: float | None, count: int = 1) -> Grant:
+    def _share(self, tenant: str, row: str) -> _Share:
+        share = self._shares.get((tenant, row))
+        if share is None:
+            while len(self._shares) >= _MAX_SHARES:
+                del self._shares[next(iter(self._shares))]
+            share = self._shares[tenant, row] = _Share(since=self._clock.monotonic())
+        return share
+
+    async def take(self, tenant: str, rate: float | None, count: int = 1, row: str = ROW) -> Grant:
         """Grant up to `count` events at `rate` a second (None: no limit). Raises `StorageError`.
 
         A request of one event that gets `granted` 0 is a 429 with `Retry-After`; a batch takes its first `granted` events.
         """
         if rate is None or count <= 0:
             return Grant(max(0, count), 0.0)
-        share = self._shares.get(tenant)
-        if share is None:
-            while len(self._shares) >= _MAX_TENANTS:
-                del self._shares[next(iter(self._shares))]
-            share = self._shares[tenant] = _Share(since=self._clock.monotonic())
+        share = self._share(tenant, row)
         got = self._spend(share, count)
         if got == count:
             return Grant(count, 0.0)
@@ -106,30 +111,64 @@ class IngestLimiter:
             # Who waited for the lock may find a fresh block in it.
             got += self._spend(share, count - got, asking=False)
             if got < count and self._clock.monotonic() >= share.full_until:
-                await self._reserve(tenant, rate, share, count - got)
+                await self._reserve(tenant, row, rate, share, count - got)
                 got += self._spend(share, count - got, asking=False)
             wait = max(share.full_until - self._clock.monotonic(), 0.001)
         return Grant(got, 0.0 if got == count else wait)
 
+    async def fill(self, tenant: str, rate: float, need: int, row: str) -> float:
+        """See that at least one of `need` events is in hand; seconds after which to ask again, 0 if one is. Raises `StorageError`."""
+        share = self._share(tenant, row)
+        async with share.lock:
+            if self.in_hand(tenant, row):
+                return 0.0
+            if self._clock.monotonic() >= share.full_until:
+                await self._reserve(tenant, row, rate, share, need)
+                if self.in_hand(tenant, row):
+                    return 0.0
+            return max(share.full_until - self._clock.monotonic(), 0.001)
+
+    def in_hand(self, tenant: str, row: str) -> int:
+        """Events that may go at once, without asking the store."""
+        share = self._shares.get((tenant, row))
+        return share.left if share is not None and self._clock.monotonic() < share.until else 0
+
+    def spend(self, tenant: str, row: str) -> None:
+        """One of those in hand goes."""
+        share = self._shares[tenant, row]
+        self._ask(share, 1)
+        share.left -= 1
+
+    def shut_for(self, tenant: str, row: str) -> float:
+        """Seconds until the next event may go, as far as this instance knows."""
+        share = self._shares.get((tenant, row))
+        if share is None or self.in_hand(tenant, row):
+            return 0.0
+        return max(0.0, share.full_until - self._clock.monotonic())
+
     def _spend(self, share: _Share, count: int, *, asking: bool = True) -> int:
-        now = self._clock.monotonic()
         if asking:
-            if (elapsed := now - share.since) >= 1.0:
-                share.pace = share.asked / elapsed
-                share.asked, share.since = 0, now
-            share.asked += count
-        if now >= share.until:
+            self._ask(share, count)
+        if self._clock.monotonic() >= share.until:
             return 0
         got = min(count, share.left)
         share.left -= got
         return got
 
-    async def _reserve(self, tenant: str, rate: float, share: _Share, need: int) -> None:
+    def _ask(self, share: _Share, count: int) -> None:
+        """Note what is asked for: next time, about a second of it is reserved."""
+        now = self._clock.monotonic()
+        if (elapsed := now - share.since) >= 1.0:
+            share.pace = share.asked / elapsed
+            share.asked, share.since = 0, now
+        share.asked += count
+
+    async def _reserve(self, tenant: str, key: str, rate: float, share: _Share, need: int) -> None:
         # No more than a second's need: what is reserved and not spent is lost to all.
         want = math.ceil(max(share.pace, share.asked))
         for _ in range(TRIES):
             if share.etag is None:
-                row = await self._tables.get(LIMITS, tenant, ROW)
+                row = await self._tables.get(LIMITS, tenant, key)
                 share.tat, share.etag = (int(row.props["tat"]), row.etag) if row is not None else (0, "")
             block = reserve(share.tat, self._clock.now() * 1000, rate, need, want)
             if block.size == 0:
@@ -138,7 +177,7 @@ class IngestLimiter:
                 share.left = 0
                 return
             etag, share.etag = share.etag, None
-            op = Merge(ROW, {"tat": block.tat}, etag) if etag else Insert(ROW, {"tat": block.tat})
+            op = Merge(key, {"tat": block.tat}, etag) if etag else Insert(key, {"tat": block.tat})
             # A lost answer is raised; then nothing was taken into hand, and at worst a block is wasted.
             written = await self._tables.write(LIMITS, tenant, [op])
             if isinstance(written, Applied):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, StringConstr
 
 from ..clock import to_text
 from ..durations import Duration
+from ..kafka.names import SERVERS, TOPIC
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?$")]
 """Tenant and channel names: 1 to 40 of a-z, 0-9 and inner hyphens, so that they fit keys, paths and header values."""
@@ -22,6 +23,9 @@ NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9.
 
 Note = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """A line a person wrote."""
+
+Durability = Literal["fast", "standard", "mirrored"]
+"""How safe an event is before it is acknowledged: in the ingest queue, in the table, in the tables of two accounts."""
 
 Scope = Literal["events", "fleets", "agent", "admin"]
 
@@ -71,12 +75,23 @@ class Limits(Strict):
 class Tenant(Strict):
     """A tenant's settings, as PUT."""
 
-    durability: Literal["standard"] = "standard"
+    durability: Durability | None = Field(None, description="That of events that ask for none, and the least; null: standard.")
     retry: Retry = Field(default_factory=Retry)
     limits: Limits = Field(default_factory=Limits)
 
 
-class HttpChannel(Strict):
+class ChannelLimits(Strict):
+    """What a channel's receiver can take, over all instances. Null means no limit of its own: its tenant's count anyway."""
+
+    deliveries_per_second: float | None = Field(None, gt=0, le=1_000_000)
+    concurrency: int | None = Field(None, ge=1, le=10_000, description="Deliveries in flight.")
+
+
+class _Limited(Strict):
+    limits: Maybe[ChannelLimits] = None
+
+
+class HttpChannel(_Limited):
     """Signed CloudEvents by POST."""
 
     type: Literal["http"]
@@ -85,7 +100,7 @@ class HttpChannel(Strict):
     timeout: Annotated[Duration, Field(ge=100, le=60_000)] = 15_000
 
 
-class QueueChannel(Strict):
+class QueueChannel(_Limited):
     """CloudEvents as JSON messages into an Azure Storage queue: of the app's account, or of the one named."""
 
     type: Literal["queue"]
@@ -99,14 +114,34 @@ class QueueChannel(Strict):
         return self
 
 
-class EventGridChannel(Strict):
+class EventGridChannel(_Limited):
     """CloudEvents into an Event Grid topic, by the app's identity."""
 
     type: Literal["eventgrid"]
     endpoint: Annotated[str, StringConstraints(min_length=8, max_length=2048)]
 
 
-Channel = Annotated[HttpChannel | QueueChannel | EventGridChannel, Field(discriminator="type")]
+class KafkaChannel(_Limited):
+    """CloudEvents into a Kafka topic: of an Event Hubs namespace, by the app's identity, or of brokers on the egress allow-list."""
+
+    type: Literal["kafka"]
+    servers: Annotated[str, StringConstraints(pattern=SERVERS, max_length=1024)] = Field(examples=["name.servicebus.windows.net:9093"])
+    topic: Annotated[str, StringConstraints(pattern=TOPIC)]
+    key: Annotated[str, StringConstraints(pattern=r"^(?:/[^\x00-\x1f\x7f]*)+$", max_length=200)] | None = Field(
+        None, description="JSON pointer to what in the payload is the message's key (same key, same partition); null: the event's id."
+    )
+    tls: bool = True
+    username: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
+    password: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("username and password come together")
+        return self
+
+
+Channel = Annotated[HttpChannel | QueueChannel | EventGridChannel | KafkaChannel, Field(discriminator="type")]
 
 
 @dataclass(slots=True, frozen=True)
@@ -187,12 +222,24 @@ class TenantList(Strict):
     next: str | None
 
 
+class FlowOut(Strict):
+    """How deliveries to a channel flow, as all instances see it. The fields but the first are there while the breaker is not closed."""
+
+    breaker: Literal["closed", "open", "half-open"]
+    since: Maybe[Stamp] = Field(default=None, description="When the breaker opened.")
+    until: Maybe[Stamp] = Field(default=None, description="Open: when a probe may start. Half-open: when the probe is given up.")
+    failures: Maybe[int] = Field(default=None, description="Failures that opened it, and failed probes since.")
+    error: Maybe[str] = Field(default=None, description="The last failure.")
+
+
 class _ChannelState(Strict):
     name: str
     created: Stamp
     paused: bool
     reason: Maybe[str] = None
     """Why it is paused."""
+    paused_at: Maybe[Stamp] = None
+    flow: FlowOut
     rotated_at: Maybe[Stamp] = None
     previous_until: Maybe[Stamp] = None
     """Until when deliveries are signed with the secret before this one too."""
@@ -211,7 +258,11 @@ class EventGridChannelOut(EventGridChannel, _ChannelState):
     """An Event Grid channel as stored."""
 
 
-ChannelOut = Annotated[HttpChannelOut | QueueChannelOut | EventGridChannelOut, Field(discriminator="type")]
+class KafkaChannelOut(KafkaChannel, _ChannelState):
+    """A kafka channel as stored. Its password comes out as `***`."""
+
+
+ChannelOut = Annotated[HttpChannelOut | QueueChannelOut | EventGridChannelOut | KafkaChannelOut, Field(discriminator="type")]
 
 
 class ChannelList(Strict):

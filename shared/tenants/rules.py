@@ -14,7 +14,8 @@ from yarl import URL
 from ..channels.egress import Egress, grid_problem
 from ..channels.http import is_ours
 from ..clock import Millis
-from .model import EventGridChannel, HttpChannel, QueueChannel
+from ..kafka.connect import Login, problem_of
+from .model import EventGridChannel, HttpChannel, KafkaChannel, QueueChannel
 
 KEY_MARK = "tsn_"
 PREFIX_LENGTH = 12
@@ -27,7 +28,7 @@ MAX_HEADER_VALUE = 4096
 MAX_HEADERS_TOTAL = 16 * 1024
 """Characters of all names and values together, so that a channel fits one property of a row."""
 
-type Spec = HttpChannel | QueueChannel | EventGridChannel
+type Spec = HttpChannel | QueueChannel | EventGridChannel | KafkaChannel
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -90,11 +91,19 @@ def masked(spec: Spec) -> Spec:
     """The channel as it may be shown."""
     if isinstance(spec, HttpChannel) and spec.headers:
         return spec.model_copy(update={"headers": dict.fromkeys(spec.headers, MASK)})
+    if isinstance(spec, KafkaChannel) and spec.password is not None:
+        return spec.model_copy(update={"password": MASK})
     return spec
 
 
 def unmasked(spec: Spec, stored: Spec | None) -> Spec:
-    """`spec` with each header that was sent back masked set to its stored value; those with none stay masked."""
+    """`spec` with each header that was sent back masked set to its stored value; those with none stay masked.
+
+    Likewise a password, as long as it goes to the same servers.
+    """
+    if isinstance(spec, KafkaChannel) and spec.password == MASK:
+        same = isinstance(stored, KafkaChannel) and (stored.servers, stored.tls) == (spec.servers, spec.tls)
+        return spec.model_copy(update={"password": stored.password}) if same and isinstance(stored, KafkaChannel) else spec
     if not isinstance(spec, HttpChannel) or MASK not in spec.headers.values():
         return spec
     known: Mapping[str, str] = {name.lower(): value for name, value in stored.headers.items()} if isinstance(stored, HttpChannel) else {}
@@ -113,6 +122,11 @@ def faults(spec: Spec, egress: Egress) -> list[tuple[str, str]]:
         if not found and (problem := grid_problem(spec.endpoint, egress)):
             found = [("/endpoint", problem)]
         return found
+    if isinstance(spec, KafkaChannel):
+        if spec.password == MASK:
+            return [("/password", "the mask stands for a stored value, and there is none for these servers")]
+        problem_there = problem_of(Login(spec.servers, spec.tls, spec.username, spec.password), egress)
+        return [(f"/{problem_there[0]}", problem_there[1])] if problem_there else []
     return []
 
 

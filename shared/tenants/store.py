@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from ..channels.ports import Target
 from ..clock import Clock
 from ..errors import Problem
-from ..settings import LOCAL_SIGNING_KEY, Settings
+from ..settings import Settings
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Tables
 from ..web.etag import check_if_match, etag_of
-from ..web.problem import conflict, not_found
+from ..web.problem import conflict, invalid, not_found
 from . import rows, rules
 from .cache import Cached
 from .channels import Channels
@@ -42,15 +42,15 @@ class TenantDirectory:
 
     def __init__(self, tables: Tables, clock: Clock, settings: Settings, *, entropy: Callable[[int], bytes] = secrets.token_bytes) -> None:
         self._tables, self._clock, self._entropy = tables, clock, entropy
+        self._mirrored = settings.mirrored
         admin = settings.admin_key
         self._admin = rules.digest_of(admin.get_secret_value()) if admin and admin.get_secret_value() else None
         self._homes = Cached(self._read_home, clock, ttl=TENANT_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
         self._keys = Cached(self._read_key, clock, ttl=KEY_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
         self._targets = Cached(self._read_target, clock, ttl=CHANNEL_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
-        signing = settings.signing_key.get_secret_value() if settings.signing_key else LOCAL_SIGNING_KEY
         self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy)
         """Keys: issue, list, revoke."""
-        self.channels = Channels(tables, clock, self.home, self._drop_target, signing, settings.egress_names)
+        self.channels = Channels(tables, clock, self.home, self._drop_target, settings.master_key, settings.egress_names)
         """Channels: put, get, list, delete, rotate, pause."""
 
     async def key(self, token: str) -> KeyRecord | None:
@@ -69,9 +69,19 @@ class TenantDirectory:
         home = await self._homes.get(name)
         return home.spec if home is not None else None
 
+    async def uid(self, name: str) -> str | None:
+        """Which incarnation of the tenant there is, at most 5 s old, or None. Raises `StorageError`."""
+        home = await self._homes.get(name)
+        return home.uid if home is not None else None
+
     async def target(self, tenant: str, channel: str) -> Target | None:
         """The channel with its secrets and pause, at most 1 s old, or None. Raises `StorageError`."""
         return await self._targets.get((tenant, channel))
+
+    async def target_now(self, tenant: str, channel: str) -> Target | None:
+        """The channel as it is stored now, or None; others then have it from memory. Raises `StorageError`."""
+        self._drop_target(tenant, channel)
+        return await self.target(tenant, channel)
 
     async def home(self, name: str) -> Home:
         """The tenant as it is stored now; raises 404."""
@@ -86,7 +96,10 @@ class TenantDirectory:
         return shown(home), etag_of(home.etag)
 
     async def put(self, name: str, spec: Tenant, headers: Mapping[str, str] | None = None) -> tuple[TenantOut, str, bool]:
-        """Create the tenant or replace its settings; the third value is True when it is new. Honours `If-Match` in `headers`."""
+        """Create the tenant or replace its settings; the third value is True when it is new. Honours `If-Match` in `headers`. Raises 422
+        for a durability that cannot be kept."""
+        if spec.durability == "mirrored" and not self._mirrored:
+            raise invalid("/durability", "mirrored needs a second storage account, and none is configured")
         body = spec.model_dump_json()
         for _ in range(rows.ATTEMPTS):
             home = await self._stored(name)

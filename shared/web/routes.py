@@ -21,6 +21,7 @@ from .params import NoQuery, Query
 
 type Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE"]
 type Handler = Callable[[Call[Any, Any, Any]], Awaitable[Answer]]
+type Guest = Callable[[Any, str], KeyRecord | None]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,62}")
 _JSON = ("application/json",)
@@ -98,11 +99,14 @@ class Route:
     examples: Mapping[str, Any] = field(default_factory=dict)
     shape: Any = None
     tagged: bool = False
+    names_tenant: bool = False
+    guest: Guest | None = None
+    tenant_optional: bool = False
 
     @cached_property
     def of_tenant(self) -> bool:
         """Whether calls are for one tenant, so that `?tenant=` is taken."""
-        return bool(self.scopes - {"admin"})
+        return bool(self.scopes - {"admin"}) and not self.names_tenant
 
     @cached_property
     def takes_body(self) -> bool:
@@ -167,6 +171,9 @@ class Routes:
         examples: Mapping[str, Any] | None = None,
         shape: Any = None,
         tagged: bool = False,
+        names_tenant: bool = False,
+        guest: Guest | None = None,
+        tenant_optional: bool = False,
     ) -> Callable[[H], H]:
         """Register the handler below.
 
@@ -185,6 +192,9 @@ class Routes:
         tagged: answers carry an `ETag` (`Answer.etag`); documents the header.
         examples: bodies by name, for the document. `shape`: the type of the JSON in a body that is read as `bytes`.
         standalone: `call.app` is None and the application need not exist: for probes.
+        names_tenant: the body or the path names tenants, and the handler checks that they are the key's; `call.tenant` stays ''.
+        guest: who a call without a key is, by application and URL; None for nobody.
+        tenant_optional: the bootstrap admin key may leave `?tenant=` out; `call.tenant` is '' then.
         """
 
         def add(handler: H) -> H:
@@ -210,6 +220,9 @@ class Routes:
                 dict(examples or {}),
                 shape,
                 tagged,
+                names_tenant,
+                guest,
+                tenant_optional,
             )
             self._add(route)
             return handler

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from .. import telemetry
 from ..errors import Problem
 from ..tenants.model import ANONYMOUS
 from . import auth, intake, problem
@@ -41,6 +42,17 @@ class Response(NamedTuple):
 
 async def serve(route: Route, get_app: GetApp, request: Request) -> Response:
     """Check the request, run the handler, write the answer. Raises nothing but cancellation."""
+    # Not what anybody may call: probes come every second and tell nothing.
+    if not (route.scopes and telemetry.traced(request.headers)):
+        return await _serve(route, get_app, request)
+    with telemetry.serving(route.name, route.method, route.template, request.headers) as span:
+        response = await _serve(route, get_app, request)
+        if span is not None:
+            telemetry.answered(span, response.status)
+        return response
+
+
+async def _serve(route: Route, get_app: GetApp, request: Request) -> Response:
     try:
         app = None if route.standalone else await get_app()
         return write(await route.handler(await admit(route, app, request)))
@@ -53,12 +65,15 @@ async def admit(route: Route, app: Any, request: Request) -> Call[Any, Any, Any]
     headers = request.headers
     key, tenant = ANONYMOUS, ""
     if route.scopes:
-        key = await auth.authenticate(app.directory, headers)
+        guest = route.guest(app, request.url) if route.guest is not None and "authorization" not in headers else None
+        key = guest or await auth.authenticate(app.directory, headers)
         auth.authorize(key, route.scopes)
     query: Any = _NO_QUERY
     given = intake.read_query(request.url, request.query) if "?" in request.url or request.query else {}
     if route.of_tenant:
-        tenant = await auth.acting_for(app.directory, key, given.pop("tenant", None))
+        asked = given.pop("tenant", None)
+        if asked is not None or key.tenant or not route.tenant_optional:
+            tenant = await auth.acting_for(app.directory, key, asked)
     if route.param_adapters:
         _check_params(route, request.params)
     if given or route.query is not NoQuery:

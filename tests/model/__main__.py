@@ -1,63 +1,98 @@
-"""`python -m tests.model [--full] [--play NAME] [--mutants] [--trace]`: run the checker and print what it found."""
+"""`python -m tests.model [--full] [--of PROTOCOL] [--play NAME] [--mutants] [--trace]`: run the checker and print what it found."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from . import mutants, pair_mutants, pair_plays, plays, world
 from .checker import Report, explore
-from .mutants import MUTANTS, hunt
-from .plays import PLAYS
-from .world import World
+from .leases import mutants as lease_mutants
+from .leases import plays as lease_plays
+from .leases import world as lease_world
 
 LIMIT = 5_000_000
 """States of one play: about 2 KiB each."""
 
 
+class Protocol(NamedTuple):
+    """What is checked: its plays by name, the world they are played in, its mutants and how to hunt one."""
+
+    plays: Mapping[str, Callable[[int], Any]]
+    world: Callable[[Any], Any]
+    mutants: Sequence[Any]
+    hunt: Callable[[Any], Report]
+
+
+PROTOCOLS = {
+    "shard": Protocol(plays.PLAYS, world.World, mutants.MUTANTS, mutants.hunt),
+    "pair": Protocol(pair_plays.PAIR_PLAYS, pair_plays.world, pair_mutants.PAIR_MUTANTS, pair_mutants.hunt_pair),
+    "lease": Protocol(lease_plays.PLAYS, lease_world.World, lease_mutants.MUTANTS, lease_mutants.hunt),
+}
+
+
 def main() -> int:
-    """0 when the protocol holds in every play and every mutant is caught; 1 otherwise."""
-    parser = argparse.ArgumentParser(prog="python -m tests.model", description="Exhaustive checks of the shard protocol.")
+    """0 when the protocols hold in every play and every mutant is caught; 1 otherwise."""
+    names = sorted({name for protocol in PROTOCOLS.values() for name in protocol.plays})
+    parser = argparse.ArgumentParser(prog="python -m tests.model", description="Exhaustive checks of the protocols.")
     parser.add_argument("--full", action="store_true", help="the large plays: more faults at once (many minutes)")
-    parser.add_argument("--play", choices=list(PLAYS), help="this play only")
+    parser.add_argument("--of", choices=list(PROTOCOLS), help="this protocol only")
+    parser.add_argument("--play", choices=names, help="this play only")
     parser.add_argument("--mutants", action="store_true", help="the mutants only")
     parser.add_argument("--trace", action="store_true", help="print the mutants' traces")
     asked = parser.parse_args()
     console = Console()
     failed = 0
-    if not asked.mutants:
-        table = Table("play", "states", "depth", "seconds", "result", title="The shard protocol")
-        for name in [asked.play] if asked.play else PLAYS:
-            with console.status(f"exploring {name} ...") as status:
-                try:
-                    report = explore(World(PLAYS[name](int(asked.full))), limit=LIMIT, progress=_teller(status, name))
-                except OverflowError as unfinished:
-                    # Not a proof, and not to be taken for one.
-                    failed += 1
-                    table.add_row(name, str(unfinished), "", "", "NOT FINISHED")
-                    continue
-            failed += report.violation is not None
-            table.add_row(name, f"{report.states:,}", str(report.depth), f"{report.seconds:.1f}", report.violation or "holds")
-            if report.violation:
-                console.print(str(report))
-        console.print(table)
-    if not asked.play:
-        table = Table("left out", "play", "caught as", "steps", "states", title="Mutants")
-        for mutant in MUTANTS:
-            report = hunt(mutant)
-            failed += report.violation is None
-            caught = (report.violation or "NOT CAUGHT").partition(":")[0]
-            table.add_row(mutant.name, mutant.play, caught, str(report.steps), f"{report.states:,}")
-            if asked.trace:
-                console.print(f"[b]{mutant.name}[/b]\n{report}", highlight=False)
-        console.print(table)
+    for name in [asked.of] if asked.of else PROTOCOLS:
+        if not asked.mutants:
+            failed += _check(console, name, [asked.play] if asked.play else None, int(asked.full))
+        if not asked.play:
+            failed += _hunt(console, name, asked.trace)
     return 1 if failed else 0
 
 
-def _teller(status: Status, name: str):  # type: ignore[no-untyped-def]
+def _check(console: Console, name: str, only: list[str] | None, level: int) -> int:
+    protocol, failed = PROTOCOLS[name], 0
+    table = Table("play", "states", "depth", "seconds", "result", title=f"The {name} protocol")
+    for play in [each for each in protocol.plays if only is None or each in only]:
+        with console.status(f"exploring {play} ...") as status:
+            try:
+                report = explore(protocol.world(protocol.plays[play](level)), limit=LIMIT, progress=_teller(status, play))
+            except OverflowError as unfinished:
+                # Not a proof, and not to be taken for one.
+                failed += 1
+                table.add_row(play, str(unfinished), "", "", "NOT FINISHED")
+                continue
+        failed += report.violation is not None
+        table.add_row(play, f"{report.states:,}", str(report.depth), f"{report.seconds:.1f}", report.violation or "holds")
+        if report.violation:
+            console.print(str(report))
+    if table.rows:
+        console.print(table)
+    return failed
+
+
+def _hunt(console: Console, name: str, trace: bool) -> int:
+    protocol, failed = PROTOCOLS[name], 0
+    table = Table("left out", "play", "caught as", "steps", "states", title=f"Mutants of the {name} protocol")
+    for mutant in protocol.mutants:
+        report = protocol.hunt(mutant)
+        failed += report.violation is None
+        caught = (report.violation or "NOT CAUGHT").partition(":")[0]
+        table.add_row(mutant.name, mutant.play, caught, str(report.steps), f"{report.states:,}")
+        if trace:
+            console.print(f"[b]{mutant.name}[/b]\n{report}", highlight=False)
+    console.print(table)
+    return failed
+
+
+def _teller(status: Status, name: str) -> Callable[[Report], None]:
     def tell(report: Report) -> None:
         status.update(f"exploring {name}: {report.states:,} states, depth {report.depth}")
 

@@ -141,12 +141,18 @@ class Snapshot:
     effect: Any = None
     ended: bool = False
     result: Any = None
+    view: Any = None
+    """What the model looks at, see `Machines`."""
 
 
 class Machines:
-    """All states that machines were seen in, numbered; steps between them are cached."""
+    """All states that machines were seen in, numbered; steps between them are cached.
 
-    def __init__(self) -> None:
+    view: what a model wants to see of a suspended generator, beyond its effect; it must follow from the generator's live locals.
+    """
+
+    def __init__(self, view: Callable[[Generator[Any, Any, Any]], Any] | None = None) -> None:
+        self._view = view
         self.snapshots: list[Snapshot] = []
         self._numbers: dict[Hashable, int] = {}
         self._steps: dict[tuple[int, Hashable], int] = {}
@@ -184,6 +190,7 @@ class Machines:
         else:
             snapshot.effect = effect
             snapshot.frozen = (image(generator), freeze(effect))
+            snapshot.view = self._view(generator) if self._view is not None else None
             generator.close()
         number = self._numbers.get(snapshot.frozen)
         if number is None:

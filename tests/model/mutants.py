@@ -308,6 +308,7 @@ MUTANTS = [
     Mutant("index row deleted before the ledger", "owners", index_before_ledger),
     Mutant("cancel after a claim of a former epoch", "cancel", no_flag),
     Mutant("id row without sealing", "creators", no_sealing),
+    Mutant("a withdrawal without sealing", "withdraw", no_sealing),
     Mutant("delete-then-insert move", "move", delete_then_insert),
     Mutant("cancel of a moving row in place", "move and cancel", moving_cancelled_in_place),
     Mutant("redrive that turns the dead row first", "redrive", dead_row_first),

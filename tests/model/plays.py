@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shared.scheduler import rules
-from shared.scheduler.keys import Address, event_row, parse_address, shard_key
+from shared.scheduler.keys import Address, event_row, index_key, parse_address, shard_key
 from shared.scheduler.protocol import changing, dispatch, ingest, owning
 from shared.scheduler.protocol.effects import Get, Send
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
@@ -16,13 +16,15 @@ from .world import Actor, Budget, Now, Play, Start, Sweep, Until
 __all__ = ["PLAYS", "Actor"]
 
 TENANT = "t"
+CHANNEL = "c"
 POLICY = rules.RetryPolicy(attempts=3, first=30_000, longest=30_000, within=86_400_000)
 DUE = 10_000
+LATE = 3_600_000
 type Facts = tuple[tuple[str, Any], ...]
 
 
-def owner(name: str, text: str) -> Any:
-    """`services.firing`, one delivery at a time."""
+def owner(name: str, text: str, held: int = 0) -> Any:
+    """`services.firing`, one delivery at a time. Until `held` the events' channel takes none, which an owner learns when it has claimed."""
     message = dispatch.parse_message(text)
     session = yield from owning.take(message.shard, message.index, name)
     if session == "gone":
@@ -35,9 +37,11 @@ def owner(name: str, text: str) -> Any:
     if not (yield from owning.load(session)):
         return ()
     outcomes: dict[str, rules.Outcome] = {}
+    told = False
     while True:
         now = yield Now()
-        todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY)
+        holds = {CHANNEL: rules.Hold(held)} if told and now < held else rules.FREE
+        todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY, holds)
         if outcomes or todo.settle or todo.claim:
             if not (yield from owning.step(session, {**todo.settle, **outcomes}, todo.claim)):
                 return ()
@@ -45,6 +49,10 @@ def owner(name: str, text: str) -> Any:
             # Nothing is in flight here: every delivery ends before the next step.
             for rk in owning.claimed(session, ()):
                 props = session.rows[rk].props
+                if now < held:
+                    told = True
+                    outcomes[rk] = rules.Outcome("scheduled", {"tries": int(props["tries"]) - 1})
+                    continue
                 success = yield Start(session.shard, rk, props["id"], int(props["due"]))
                 outcomes[rk] = settle(props, success, now)
             continue
@@ -67,13 +75,21 @@ def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.Outcome:
 def sweep(now: int, *, repair: bool = True) -> Any:
     rows = yield Sweep()
     for row in rows:
-        if repair or rules.nudge(str(row.props["state"]), int(row.props["wake"]), 0, now).do != "inspect":
+        todo = dispatch.asks(row, now).do
+        if todo == "nothing" or (todo == "inspect" and not repair):
+            continue
+        if rules.in_backlog(int(row.props["wake"]), now):
+            # As `Sweeps._drain` does.
+            size = yield from dispatch.survey(row)
+            if size is not None:
+                yield from dispatch.hand_out(row, now + 1, max(size, 1))
+        else:
             yield from dispatch.dispatch(row, now)
     return ()
 
 
 def entry(event: str, number: int = 0) -> ingest.Entry:
-    return ingest.Entry(event_row(number), {"id": event, "state": "scheduled", "due": DUE}, 1)
+    return ingest.Entry(event_row(number), {"id": event, "state": "scheduled", "due": DUE, "channel": CHANNEL}, 1)
 
 
 def writer(name: str, *events: str, wake: int = 0) -> Any:
@@ -113,6 +129,22 @@ def creator(name: str, event: str) -> Any:
     return ()
 
 
+def withdrawer(name: str, event: str) -> Any:
+    """The cancel of an event that is still in the ingest queue: its row, as cancelled, under its id; or a cancel if it got there first."""
+    gone = ingest.Entry(event_row(0), {"id": event, "state": "cancelled", "due": DUE}, 1)
+    for generation in range(1, 4):
+        opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", 0)
+        yield from ingest.file_shard(opened.shard, 0, sent=False)
+        here = Address(opened.shard, event_row(0))
+        known = yield from ingest.register_id(TENANT, event, "", here)
+        if isinstance(known, ingest.Known):
+            return (yield from canceller(event, Address(known.row.pk, known.row.rk)))
+        stored = yield from ingest.append(opened, [gone])
+        if stored.stored:
+            return (("cancelled", event),)
+    return ()
+
+
 def canceller(event: str, address: Address) -> Any:
     answer = yield from changing.cancel(address, 0, "c")
     return (("cancelled", event),) if isinstance(answer, changing.Done) else ()
@@ -142,6 +174,13 @@ def redriver(shard: str, rows: tuple[str, ...]) -> Any:
     return tuple(("redriven", rk) for rk in found)
 
 
+def poison(shard: str) -> Any:
+    """The handler of a message that failed for good."""
+    now = yield Now()
+    yield from dispatch.postpone(dispatch.ShardMessage(shard, index_key(shard, 0)), now)
+    return ()
+
+
 def nudger(text: str) -> Any:
     """Whoever sends the first message of a shard that is due soon."""
     yield Send("tocsin-shards", text, 0)
@@ -158,8 +197,9 @@ def after(*facts: tuple[str, Any]) -> Callable[[Any], bool]:
 
 def play(name: str, budget: Budget, starts: dict[str, tuple[str, Callable[[], Any], Callable[[Any], bool]]], **options: Any) -> Play:
     options.setdefault("sweep", sweep)
+    options.setdefault("owner", owner)
     options.setdefault("due", {"x": frozenset({DUE}), "y": frozenset({DUE})})
-    return Play(name, budget, starts, owner, **options)
+    return Play(name, budget, starts, **options)
 
 
 A1 = Address(shard_key(TENANT, "a1"), event_row(0))
@@ -191,6 +231,7 @@ def swap() -> tuple[dict[str, str], ...]:
             mapping[f"{mine}/{event_row(0)}"] = f"{yours}/{event_row(0)}"
             mapping[f"197001010000:t:{one}{generation}"] = f"197001010000:t:{other}{generation}"
             mapping[f"197001010000:{mine}"] = f"197001010000:{yours}"
+            mapping[f"~197001010000:{mine}"] = f"~197001010000:{yours}"
             text = dispatch.ShardMessage(mine, f"197001010000:t:{one}{generation}").text()
             mapping[text] = dispatch.ShardMessage(yours, f"197001010000:t:{other}{generation}").text()
     return (mapping,)
@@ -249,6 +290,23 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             direct=False,
             sweeps_at_once=2,
         ),
+        # After an outage: sweeps that come hours late hand out what they find, two of them at once, and again what was lost.
+        "backlog": lambda level: play(
+            "backlog",
+            Budget(lost=1, drop=level, fail=level, owners=1 + level, sweeps=2),
+            WRITES_X,
+            times=(LATE,),
+            direct=False,
+            sweeps_at_once=2,
+        ),
+        # A message fails for good, and its handler leaves the shard to the index.
+        "poison": lambda level: play(
+            "poison",
+            Budget(drop=1, fail=level, crash=level, owners=1 + level, sweeps=2),
+            {**WRITES_X, "p": ("poison", lambda: poison(A1.shard), after(("stored", "x")))},
+            times=(LATE, 2 * LATE),
+            direct=False,
+        ),
         # Nothing goes wrong and repair is switched off: the sweep alone must serve every wake-up.
         "punctual": lambda level: play(
             "punctual",
@@ -264,11 +322,27 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             {**WRITES_X, "c": ("user", lambda: canceller("x", A1), after(("started", "x")))},
             times=(DUE, 80_000),
         ),
+        # The channel is paused when the event is claimed: it is given back, may be cancelled, and goes out when the pause is over.
+        "held": lambda level: play(
+            "held",
+            Budget(lost=1, crash=level, suspect=level, owners=2),
+            {**WRITES_X, **CANCELS_X},
+            owner=lambda name, text: owner(name, text, held=80_000),
+            due={"x": frozenset({80_000})},
+            times=(DUE, 80_000),
+        ),
         "creators": lambda level: play(
             "creators", Budget(lost=1, owners=level), CREATORS, symmetry=swap(), times=(DUE,)
         ),
         "creator crashes": lambda level: play(
             "creator crashes", Budget(crash=1, owners=1 + level), CREATORS, symmetry=swap(), times=(DUE,)
+        ),
+        # An event comes out of the ingest queue while it is cancelled.
+        "withdraw": lambda level: play(
+            "withdraw",
+            Budget(lost=1, owners=level),
+            {"a": ("writer", lambda: creator("a", "x"), always), "b": ("writer", lambda: withdrawer("b", "x"), always)},
+            times=(DUE,),
         ),
         "move": lambda level: play(
             "move",

@@ -27,6 +27,7 @@ EXPECTED = {
     "index row deleted before the ledger": ("P1", 9),
     "cancel after a claim of a former epoch": ("P2", 17),
     "id row without sealing": ("P4", 9),
+    "a withdrawal without sealing": ("P2", 2),
     "delete-then-insert move": ("P1", 5),
     "cancel of a moving row in place": ("P2", 16),
     "redrive that turns the dead row first": ("P1", 3),

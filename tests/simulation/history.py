@@ -20,10 +20,11 @@ from shared.scheduler import writer
 from shared.scheduler.protocol import owning
 from shared.settings import Settings
 from shared.storage.memory import MemoryTables
-from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_RETRIES, QUEUE_SHARDS
+from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Row
 from shared.tenants.model import Limits, QueueChannel, Retry, Tenant
 
+from .channels import SICK, Ward
 from .door import ADMIN_KEY
 from .host import POISON, Host
 from .instance import Instance, make_task
@@ -112,6 +113,7 @@ class World:
         self.tables = MemoryTables(clock, page_rows=self.profile.page_rows)
         self.queues = HostQueues(clock)
         self.oracle = Oracle(self)
+        self.ward = Ward(self)
         self.receiver = Receiver(self)
         self.host = Host(self)
         self.owners: dict[str, str] = {}
@@ -206,14 +208,15 @@ class World:
     async def open(self) -> Instance:
         """Tables, queues, tenants, and the first instances; answers the judge, an instance without faults."""
         await self.tables.ensure(ALL_TABLES)
-        await self.queues.ensure((*ALL_QUEUES, QUEUE_SHARDS + POISON, QUEUE_RETRIES + POISON))
+        await self.queues.ensure((*ALL_QUEUES, QUEUE_SHARDS + POISON, QUEUE_RETRIES + POISON, QUEUE_INGEST + POISON))
         judge_instance = Instance(self, "judge", faulty=False)
         limits = Limits(events_per_second=self.profile.events_per_second, open_events=self.profile.open_events)
         retry = Retry.model_construct(attempts=3, first=2_000, max=15_000, within=86_400_000)
         for number in range(self.profile.tenants):
             directory = judge_instance.app.directory
             await directory.put(f"t{number}", Tenant(retry=retry, limits=limits))
-            await directory.channels.put(f"t{number}", "default", QueueChannel(type="queue", queue="sink"))
+            for name in ("default", SICK):
+                await directory.channels.put(f"t{number}", name, QueueChannel(type="queue", queue="sink"))
         for _ in range(self.profile.instances):
             self.host.start()
         return judge_instance
@@ -222,6 +225,7 @@ class World:
         """The whole history; raises `Violation`."""
         judge_instance = await self.open()
         timers = self.loop.create_task(self.host.timers())
+        nurse = self.loop.create_task(self.ward.nurse())
         mishaps = self.loop.create_task(self._mishaps())
         await Plan(self).run()
         end_of_trouble = self.profile.window + self.profile.trouble
@@ -232,6 +236,7 @@ class World:
         self.note(None, "trouble ends", None)
         await self._quiet()
         timers.cancel()
+        nurse.cancel()
         await judge(self, judge_instance)
 
     async def _mishaps(self) -> None:
@@ -253,13 +258,13 @@ class World:
         latest = max((claim.low for story in self.oracle.stories for claim in story.dues.claims), default=0)
         deadline = max(self.loop.now, (latest - self.start) / 1000) + QUIET_WITHIN
         began = self.loop.now
-        while self.rows("TocsinShards") or self.host.work or self._travelling:
+        while self.rows("TocsinShards") or self.host.work or self._travelling or self._queued():
             if self.loop.now > deadline:
                 self.fail(f"not everything has ended {QUIET_WITHIN:.0f} s after the last fault and due time; {self._unfinished()}")
             await asyncio.sleep(5.0)
         self.counts["seconds until quiet"] = round(self.loop.now - max(began, (latest - self.start) / 1000))
         await asyncio.sleep(STRAGGLERS)
-        while self.rows("TocsinShards") or self.host.work:
+        while self.rows("TocsinShards") or self.host.work or self._queued():
             if self.loop.now > deadline + STRAGGLERS:
                 self.fail(f"stragglers undid the quiet; {self._unfinished()}")
             await asyncio.sleep(5.0)
@@ -267,9 +272,14 @@ class World:
             if instance.unfinished:
                 self.fail(f"tasks outlive their process: {instance.unfinished}")
 
+    def _queued(self) -> int:
+        """Messages that may hold events which no table has."""
+        return self.queues.held(QUEUE_INGEST) + self.queues.held(QUEUE_INGEST + POISON)
+
     def _unfinished(self) -> str:
         index = [(row.rk, row.props["state"]) for row in self.rows("TocsinShards")]
-        return f"index: {index}, in work: {[(work.instance.name, work.message.text) for work in self.host.work.values()]}"
+        work = [(work.instance.name, work.message.text) for work in self.host.work.values()]
+        return f"index: {index}, messages of the ingest queue: {self._queued()}, in work: {work}"
 
     def play(self) -> Report:
         """Run to the end, whatever it is."""
@@ -318,7 +328,7 @@ async def _settle() -> None:
 
 
 @contextmanager
-def _quietly(group: int) -> Iterator[None]:
+def quietly(group: int) -> Iterator[None]:
     """Without the app's logs, with transactions of `group` events, and without pauses for the garbage."""
     logger = logging.getLogger("shared")
     level, before, enabled = logger.level, (writer.GROUP, owning.MAX_CHANGES), gc.isenabled()
@@ -337,5 +347,5 @@ def _quietly(group: int) -> Iterator[None]:
 def simulate(seed: int, style: str | None = None) -> Report:
     """One history. The same seed gives the same one, to the last line of its trace."""
     world = World(seed, style)
-    with _quietly(world.profile.group):
+    with quietly(world.profile.group):
         return world.play()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shared.errors import Problem, StorageError
 from shared.storage import limits
-from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
+from shared.storage.names import QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Message
 
 from .instance import Instance
@@ -120,10 +120,15 @@ class Host:
         await instance.ready()
         world = self._world
         world.note(instance, "takes message", (queue, message.text))
-        firing = instance.app.scheduler.firing
-        if queue.endswith(POISON):
+        firing, intake = instance.app.scheduler.firing, instance.app.scheduler.intake
+        if queue == QUEUE_INGEST:
+            await intake.serve(message)
+        elif queue == QUEUE_INGEST + POISON:
             world.counts["poisoned"] += 1
-            await firing.poisoned(message.text, retries=queue.startswith(QUEUE_RETRIES))
+            await intake.poisoned(message)
+        elif queue.endswith(POISON):
+            world.counts["poisoned"] += 1
+            await firing.poisoned(message.text)
         else:
             await firing.serve(message.text)
 
@@ -215,4 +220,4 @@ class Host:
     @property
     def idle(self) -> bool:
         """Nothing is in work, and no message will become visible but those that a lease hides."""
-        return not self.work and not any(self._world.queues.waiting(queue) for queue in (QUEUE_SHARDS, QUEUE_RETRIES))
+        return not self.work and not any(self._world.queues.waiting(queue) for queue in (QUEUE_SHARDS, QUEUE_RETRIES, QUEUE_INGEST))

@@ -7,6 +7,8 @@ from collections.abc import Awaitable
 from random import Random
 from typing import TYPE_CHECKING
 
+from shared.durations import format_duration
+
 from .oracle import Story
 from .workload import UNKNOWN, Clients, script
 
@@ -23,6 +25,10 @@ class Plan:
     def __init__(self, world: World) -> None:
         self._world, self._random, self._clients = world, world.random, Clients(world)
         self._numbers: dict[str, int] = {}
+        # A chance of its own: histories without such events are what they were before there were any.
+        self._fast = Random(f"{world.seed}/fast")
+        self._flex = Random(f"{world.seed}/flex")
+        self._share = self._fast.choice((0.0, 0.0, 0.0, 0.5, 1.0))
 
     async def run(self) -> None:
         """Until every client has done its part."""
@@ -41,6 +47,7 @@ class Plan:
                 jobs.append(self._redrive_all(random.uniform(0.0, profile.window + 60.0)))
         if random.random() < 0.05:
             jobs.append(self._pause(random.uniform(0.0, profile.window)))
+        jobs += [self._pause(when) for when in self._world.ward.pauses]
         await asyncio.gather(*jobs)
 
     def _story(self, number: int) -> Story:
@@ -53,6 +60,7 @@ class Plan:
         self._numbers[tenant] = self._numbers.get(tenant, 0) + 1
         chosen = f"id-{self._numbers[tenant]}" if random.random() < 0.6 else None
         story = Story(number, tenant, chosen, script(kind, takes, after), None, None)
+        self._world.ward.assign(story)
         ahead = round(1000 * self._ahead())
         if random.random() < 0.4:
             story.delay = max(0, ahead)
@@ -66,6 +74,12 @@ class Plan:
             story.expires = True
         if random.random() < 0.4:
             story.extra["retry"] = {"attempts": random.randint(1, 4), "first": random.choice(("PT0.5S", "PT4S", "PT20S")), "max": "PT20S"}
+        if not story.expires and self._flex.random() < 0.15:
+            story.flex = self._flex.choice((1, 900, 20_000, 90_000))
+            story.extra["flex"] = format_duration(story.flex)
+        if chosen is None and self._fast.random() < self._share:
+            story.extra["durability"] = "fast"
+            story.fast = True
         return story
 
     def _ahead(self) -> float:

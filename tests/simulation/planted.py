@@ -8,12 +8,16 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from shared.scheduler import keys, owner, rules, writer
+from shared.flow.service import Flow
+from shared.scheduler import changes, keys, owner, rules, writer
+from shared.scheduler.intake import consumer
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
 from shared.scheduler.protocol.effects import LOST, Get, Steps, Write
+from shared.scheduler.rows import NewEvent, withdrawn
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Upsert
 
+_withdrawn = withdrawn
 _step, _append, _agenda, _may_change, _merge_gate = owning.step, ingest.append, rules.agenda, rules.may_change, gate.merge_gate
 
 
@@ -127,15 +131,20 @@ def index_before_ledger(shard: str, gate: Any, entry: Any, named: str) -> Steps[
     yield Write(LEDGER, keys.shard_tenant(shard), (Upsert(f"{gate.bucket or owning.bucket_of(named)}:{shard}", props),))
 
 
-async def started_at_once(self: owner.Owner, row: Any) -> None:
+async def started_at_once(self: owner.Owner, row: Any, lane: Any) -> None:
     """A delivery that does not wait for its time."""
     try:
-        outcome = await self._attempt(row.rk, row.props)
+        outcome = await self._attempt(row.rk, row.props, lane)
         if outcome is not None:
             self._outcomes[row.rk] = outcome
     finally:
         self._running.pop(row.rk, None)
         self._stir.set()
+
+
+async def nothing_held(self: Flow, *_: Any) -> dict[str, rules.Hold]:
+    """Flow control that is never asked before events are claimed, nor before they are delivered."""
+    return {}
 
 
 async def always_valid(self: owner.Owner) -> bool:
@@ -152,6 +161,15 @@ def counts_added(session: owning.Session, changes: Mapping[str, Any]) -> Any:
     """Counts that are added to what the gate says, a former owner's numbers included."""
     before, gained = session.held.gate.counts, rules.tally(str(change["state"]) for change in changes.values())
     return gained._replace(accepted=before.accepted, **{name: getattr(before, name) + getattr(gained, name) for name in _ENDS})
+
+
+def withdrawn_elsewhere(event_id: str, created: int, due: int, now: int, nonce: str) -> NewEvent:
+    """A cancel of a queued event that does not take its id."""
+    return replace(_withdrawn(event_id, created, due, now, nonce), id=None)
+
+
+async def put_back_in_vain(self: consumer.Intake, *_: Any) -> None:
+    """Events that could not be stored do not come again."""
 
 
 _ENDS = ("delivered", "dead", "lapsed", "cancelled", "moved")
@@ -171,12 +189,19 @@ PLANTED: dict[str, list[tuple[Place, Callable[..., Any]]]] = {
     "a rest is refiled in two steps": [((owning, "refile"), refiled_in_two_steps)],
     "the index row goes before the ledger": [((owning, "close"), index_before_ledger)],
     "deliveries do not wait": [((owner.Owner, "_deliver"), started_at_once)],
+    "pauses are not looked at": [
+        ((Flow, "holds"), nothing_held),
+        ((Flow, "blocks"), lambda self, target: False),
+        ((Flow, "admits"), lambda self, target: True),
+    ],
     "owners start without a beat": [((owner.Owner, "_may_start"), always_valid)],
     "dead owners keep their shards": [((rules, "may_take"), owners_never_silent), ((dispatch, "may_take"), owners_never_silent)],
     "counts are added up": [((owning, "counted"), counts_added)],
+    "a cancel does not take the id of a queued event": [((changes, "withdrawn"), withdrawn_elsewhere)],
+    "events of the ingest queue do not come again": [((consumer.Intake, "_put_back"), put_back_in_vain)],
 }
 
-STYLES = {"owners start without a beat": "frozen"}
+STYLES = {"owners start without a beat": "frozen", "pauses are not looked at": "none"}
 """Bugs that show in one kind of trouble, and hardly elsewhere."""
 
 

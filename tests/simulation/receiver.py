@@ -44,6 +44,8 @@ class Carrier:
         wait = step.takes + world.latency(instance)
         if wait:
             await asyncio.sleep(wait)
+        if world.ward.dead(target.name):
+            step = step._replace(verdict="silent")
         if step.verdict == "ok":
             world.oracle.accepted(story)
         world.note(instance, "receiver answers", (str(story), step.verdict), None)
@@ -58,7 +60,11 @@ class Carrier:
             case "retry":
                 return Verdict("retry", 503, "busy", step.retry_after)
             case "final":
+                return Verdict("final", 400, "refused")
+            case "gone":
                 return Verdict("final", 410, "gone")
+            case "silent":
+                return Verdict("retry", None, "no answer")
             case _:
                 raise RuntimeError("simulated: a bug in a sender")
 

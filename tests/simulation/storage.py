@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import OutcomeUnknown, Unavailable
-from shared.storage.names import EVENTS, SHARDS
+from shared.storage.names import EVENTS, SHARDS, TENANTS
 from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Refused, Row, Where
 
 from .invariants import still_filed, takes_over
@@ -79,6 +79,8 @@ class SimTables:
         self._world.note(self._instance, what, (table, pk, ops), answer)
         if table == SHARDS and isinstance(answer, Applied):
             still_filed(self._world, pk, ops)
+        if table == TENANTS and isinstance(answer, Applied):
+            self._world.ward.written(ops)
         return answer
 
     async def _troubled(self, fault: str, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:

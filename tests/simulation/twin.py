@@ -19,6 +19,10 @@ class HostQueues(MemoryQueues):
             sent.visible = self._clock.now() + int(seconds * 1000)
             heapq.heappush(found.due, (sent.visible, next(self._numbers), sent.id))
 
+    def held(self, queue: str) -> int:
+        """Messages that are there, taken or not."""
+        return len(self._queue(queue).messages)
+
     def waiting(self, queue: str) -> int:
         """Messages nobody has taken, visible or not."""
         return sum(not sent.dequeue_count for sent in self._queue(queue).messages.values())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shared.clock import Millis
 from shared.durations import parse_time
 from shared.errors import Problem
-from shared.scheduler.keys import GATE, parse_address
+from shared.scheduler.keys import GATE, NEWS, parse_address
 from shared.scheduler.protocol.changing import target_shard
 from shared.scheduler.protocol.gate import COUNTS, parse_gate
 from shared.scheduler.rules import FINAL as ROW_FINAL
@@ -57,6 +57,8 @@ def _shards(world: World, events: list[Row]) -> None:
                 world.fail(f"still open: {row.pk} {row.rk} {row.props}")
     ledger: dict[str, Row] = {}
     for row in world.rows(LEDGER):
+        if row.rk.startswith(NEWS):
+            continue
         shard = str(row.props["shard"])
         if shard in ledger:
             world.fail(f"{shard} is in the ledger twice: {ledger[shard].rk} and {row.rk}")
@@ -136,7 +138,11 @@ async def _story(world: World, instance: Instance, story: Story) -> None:
         fail(f"{story}: lapsed without a limit")
     if story.seen not in (None, state):
         fail(f"{story}: was {story.seen} and ends as {state}")
-    if not story.bodies.allows(int(shown["payload"]["v"])):
+    if "payload" not in shown:
+        world.counts["cancelled while queued"] += 1
+        if not (story.fast and state == "cancelled"):
+            fail(f"{story}: ends without its payload: {shown}")
+    elif not story.bodies.allows(int(shown["payload"]["v"])):
         fail(f"{story}: ends with {shown['payload']}; it may have {story.bodies}")
     if not story.dues.allows(parse_time(shown["due"])):
         fail(f"{story}: ends with due time {shown['due']} = {parse_time(shown['due'])}; it may have {story.dues}")
@@ -187,6 +193,10 @@ async def _retention(world: World, instance: Instance) -> None:
     """When its time is over everything goes, and ids are free again."""
     now = instance.clock.now() + 31 * DAY
     tenants = [f"t{number}" for number in range(world.profile.tenants)]
+    finished = {tenant: Counter[str]() for tenant in tenants}
+    for row in world.rows(LEDGER):
+        if row.pk in finished and not row.rk.startswith(NEWS):
+            finished[row.pk].update({name: int(row.props[name]) for name in COUNTS})
     for _ in range(40):
         await instance.app.scheduler.sweeps.retain(tenants, now)
         now += 2 * DAY
@@ -195,6 +205,11 @@ async def _retention(world: World, instance: Instance) -> None:
     left = [(row.pk, row.rk) for row in (*world.rows(LEDGER), *world.rows(EVENTS))]
     if left:
         world.fail(f"retention leaves {left[:6]}")
+    totals = await instance.app.metrics.totals.all()
+    for tenant, counts in finished.items():
+        found = totals[tenant].counts if tenant in totals else Counter[str]()
+        if +found != +counts:
+            world.fail(f"the totals of {tenant} are {found}; its ledger says {counts}")
     for story in world.oracle.stories:
-        if story.acked and (story.chosen or "") in {row.rk for row in world.rows(IDS) if row.pk.startswith(f"{story.tenant}-")}:
+        if story.acked and (story.chosen or story.id or "") in {row.rk for row in world.rows(IDS) if row.pk.startswith(f"{story.tenant}-")}:
             world.fail(f"{story}: its id is still taken after retention")

@@ -42,11 +42,12 @@ class Answer(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """A value that a request asks a register for. `relative`: it is counted from the handler's clock."""
+    """A value that a request asks a register for. `relative`: it is counted from the handler's clock. `room`: it may be so much more."""
 
     register: Register
     claim: Claim
     relative: Millis | None = None
+    room: Millis = 0
 
 
 class Clients:
@@ -77,7 +78,7 @@ class Clients:
                 claim.low = instance.clock.now() + wish.relative
             elif wish.register in [story.dues for story in concerned]:
                 # A move into the past is a move to the time the event came in.
-                claim.high = max(claim.low, instance.clock.now() + 2 * world.profile.skew)
+                claim.high = max(claim.high, instance.clock.now() + 2 * world.profile.skew + wish.room)
         answered: asyncio.Future[Answer] = world.loop.create_future()
 
         async def run() -> Any:
@@ -111,25 +112,25 @@ class Clients:
                     world.host.expected(error)
         world.note(instance, f"answers {name}", answer.code)
         now = world.oracle.tick()
-        for register, claim, relative in wishes:
+        for register, claim, relative, room in wishes:
             if claim.ended is None:
                 claim.ended = now
             if relative is not None and claim.high == FOREVER:
                 # A due time is never before the event came in, which may have been by a clock that is ahead.
-                claim.high = instance.clock.now() + relative + 2 * world.profile.skew + 1
+                claim.high = instance.clock.now() + relative + 2 * world.profile.skew + 1 + room
             if answer.kind == "problem":
                 register.drop(claim)
         if not answered.done():
             answered.set_result(answer)
 
-    def wish(self, register: Register, low: int, high: int, relative: Millis | None = None) -> Wish:
-        return Wish(register, register.open(low, high, self._world.oracle.tick()), relative)
+    def wish(self, register: Register, low: int, high: int, relative: Millis | None = None, room: Millis = 0) -> Wish:
+        return Wish(register, register.open(low, high, self._world.oracle.tick()), relative, room)
 
     def due_wish(self, story: Story, due: Millis | None, delay: Millis | None) -> Wish:
         """A wish for a due time, absolute or counted from the handler's clock."""
         if due is not None:
-            return self.wish(story.dues, due, due)
-        return self.wish(story.dues, 0, FOREVER, delay or 0)
+            return self.wish(story.dues, due, due + story.flex, room=story.flex)
+        return self.wish(story.dues, 0, FOREVER, delay or 0, story.flex)
 
     def document(self, story: Story, version: int) -> dict[str, Any]:
         """The event as it is posted."""
@@ -155,7 +156,8 @@ class Clients:
             [story],
         )
         if answer.kind == "ok":
-            self._world.oracle.created(story, version, answer.reply.body["id"], answer.reply.body["state"], answer.reply.status == 201)
+            body, new = answer.reply.body, answer.reply.status in (201, 202)
+            self._world.oracle.created(story, version, body["id"], body["state"], new)
         elif answer.code == "id-conflict":
             self._world.oracle.conflicted(story, version)
         return answer
@@ -176,8 +178,8 @@ class Clients:
         if answer.kind != "ok":
             return
         for (story, version), mine, line in zip(posted, wishes, answer.reply.body["results"], strict=True):
-            if line["status"] in (200, 201):
-                self._world.oracle.created(story, version, line["id"], "scheduled", line["status"] == 201)
+            if line["status"] in (200, 201, 202):
+                self._world.oracle.created(story, version, line["id"], "scheduled", line["status"] in (201, 202))
                 continue
             if line["status"] == 500:
                 self._world.fail(f"{story}: an incident in a batch: {line}")
@@ -256,7 +258,9 @@ class Clients:
         if answer.kind != "ok":
             return answer
         state = answer.reply.body["state"]
-        if state not in STATES:
+        if state == "queued" and story.fast:
+            self._world.counts["seen queued"] += 1
+        elif state not in STATES:
             fail(f"{story}: shows the state {state}")
         if cancelled and state != "cancelled":
             fail(f"{story}: its cancel was acknowledged, and it shows as {state}")
@@ -304,9 +308,14 @@ class Clients:
     async def pause(self, tenant: str, paused: bool) -> Answer:
         """Pause or resume the tenant's channel."""
         self._world.oracle.punctual = False
-        return await self.request(
+        if not paused:
+            self._world.ward.told(tenant, False, self._world.loop.now)
+        answer = await self.request(
             f"pause {paused}", lambda instance: instance.app.directory.channels.pause(tenant, "default", paused), [], patient=True
         )
+        if paused and answer.kind == "ok":
+            self._world.ward.told(tenant, True, self._world.loop.now)
+        return answer
 
     def _told(self, story: Story, answer: Answer) -> Answer:
         if answer.kind == "problem":

@@ -20,14 +20,34 @@ from typing import Any, Literal, NamedTuple
 from ...clock import Millis
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Row
-from ..keys import END_EVENTS, FIRST_EVENT, GATE, Address, derived_name, index_key, minute_text, parse_address, shard_key, shard_tenant
+from ..keys import (
+    END_EVENTS,
+    FIRST_EVENT,
+    GATE,
+    MIRRORED,
+    Address,
+    derived_name,
+    index_key,
+    minute_text,
+    parse_address,
+    place_of,
+    placed,
+    shard_key,
+    shard_tenant,
+)
 from ..rules import may_change
 from .effects import Get, Load, Steps, Write
 from .gate import Counts, Gate, merge_gate, parse_gate, read_gate
 from .ingest import file_shard
 
-OWN = frozenset({"state", "target", "target_due", "moving", "epoch", "flag", "next", "ended", "late", "by"})
+ORIGIN = "origin"
+"""In a copy in another account: the ETag of the row that it was copied from (`mirroring`)."""
+CAME = "came"
+"""In a mirrored event that has moved here: where it was before, so that no copy shows it as alive at both."""
+OWN = frozenset({"state", "target", "target_due", "moving", "epoch", "flag", "next", "ended", "late", "by", ORIGIN, CAME})
 """Properties that belong to a row's place, not to the event: a copy starts without them."""
+
+WINDOW = frozenset({"flex", "shift"})
 
 
 class Done(NamedTuple):
@@ -113,7 +133,10 @@ def finish_move(shard: str, row: Row) -> Steps[Row]:
     while row.props["state"] == "moving":
         due = int(row.props["target_due"])
         wake = moved_wake(row.props, due)
-        target = yield from place(shard, f"move:{row.rk}", {row.rk: copied(row.props, due)}, wake)
+        copy = copied(row.props, due)
+        if place_of(shard) == MIRRORED:
+            copy[CAME] = Address(shard, row.rk).text
+        target = yield from place(shard, f"move:{row.rk}", {row.rk: copy}, wake)
         yield from file_shard(target[row.rk].shard, wake, sent=False)
         moved: Props = {"state": "moved", "target": target[row.rk].text}
         answer = yield Write(EVENTS, shard, (Merge(row.rk, moved, row.etag),))
@@ -136,9 +159,15 @@ def copied(props: Props, due: Millis) -> Props:
     return {**{key: value for key, value in props.items() if key not in OWN}, "state": "scheduled", "due": due}
 
 
+def without_window(props: Props) -> Props:
+    """The event without its flexible window: due at an instant that was chosen anew."""
+    return {key: value for key, value in props.items() if key not in WINDOW}
+
+
 def target_shard(source: str, purpose: str, attempt: int) -> str:
     """The place that all who carry the same events from `source` meet at."""
-    return shard_key(shard_tenant(source), derived_name(source, purpose, str(attempt)))
+    name = derived_name(source, purpose, str(attempt))
+    return shard_key(shard_tenant(source), placed(name, place_of(source)))
 
 
 def place(source: str, purpose: str, copies: Mapping[str, Props], wake: Millis) -> Steps[dict[str, Address]]:
@@ -184,20 +213,27 @@ def place_at(shard: str, missing: Mapping[str, Props], placed: dict[str, Address
         placed.update({row.rk: Address(shard, row.rk) for row in rows if row.rk in missing})
 
 
-def redrive(source: str, rows: Mapping[str, Row], now: Millis) -> Steps[dict[str, Address]]:
+def redrive(
+    source: str, rows: Mapping[str, Row], now: Millis, shut: Callable[[str], Steps[bool]] | None = None
+) -> Steps[dict[str, Address] | None]:
     """Bring dead events of one shard back: index row, gate and copies, and only then the pointers; answers where each one is.
 
     Never through `moving`: nothing would wake a finished shard to carry on. A crash after the index row leaves a shard that finishes
     empty or fires; after the copies, dead rows without a pointer, which the next redrive points to the same copies.
+
+    shut: what must be done about a place that turned out to be shut before the next one is begun (False ends it, with None): whoever
+    carries on in a copy must find it shut too.
     """
     placed: dict[str, Address] = {}
     attempt = 0
-    copies = {rk: {**copied(row.props, now), "tries": 0, "failed": 0} for rk, row in rows.items()}
+    copies = {rk: {**without_window(copied(row.props, now)), "tries": 0, "failed": 0} for rk, row in rows.items()}
     while len(placed) < len(copies):
         shard = target_shard(source, "redrive", attempt)
         yield from file_shard(shard, now, sent=False)
         yield from place_at(shard, {rk: props for rk, props in copies.items() if rk not in placed}, placed, now)
         attempt += 1
+        if len(placed) < len(copies) and shut is not None and not (yield from shut(shard)):
+            return None
     for rk, row in rows.items():
         yield from point(source, row, placed[rk])
     return placed

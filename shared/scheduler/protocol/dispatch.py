@@ -11,9 +11,9 @@ import orjson
 
 from ...clock import Millis
 from ...storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
-from ...storage.ports import Applied, Merge, Row
+from ...storage.ports import Applied, Merge, Props, Row
 from ..keys import index_partition, index_shard
-from ..rules import may_take, nudge
+from ..rules import Nudge, may_take, nudge
 from .effects import Get, Send, Steps, Write
 from .gate import parse_gate, read_gate
 
@@ -42,9 +42,16 @@ def queue_for(*, retries_only: bool) -> str:
     return QUEUE_RETRIES if retries_only else QUEUE_SHARDS
 
 
+def asks(row: Row, now: Millis) -> Nudge:
+    """What an index row asks the sweep for."""
+    props = row.props
+    paced = bool(props.get("events"))
+    return nudge(str(props["state"]), int(props["wake"]), int(props.get("resent", 0)), now, rounds_of(row), paced=paced)
+
+
 def dispatch(row: Row, now: Millis) -> Steps[str]:
     """Do what one index row asks for; answers what was done: sent, resent, or nothing."""
-    todo = nudge(str(row.props["state"]), int(row.props["wake"]), int(row.props.get("resent", 0)), now)
+    todo = asks(row, now)
     message = ShardMessage(index_shard(row.rk), row.rk)
     queue = queue_for(retries_only=bool(row.props.get("retries")))
     if todo.do == "send":
@@ -52,14 +59,60 @@ def dispatch(row: Row, now: Millis) -> Steps[str]:
             # On the ETag listed: if the row has changed meanwhile, what it asks for now was not sent. Refused or lost, forget it.
             yield Write(SHARDS, row.pk, (Merge(row.rk, {"state": "sent"}, row.etag),))
             return "sent"
-    elif todo.do == "inspect":
-        gate = yield from read_gate(message.shard)
-        if gate is None or may_take(parse_gate(gate.props), gate.read_at - gate.timestamp) or gate.props["state"] == "done":
-            # Marked first, so that sweeps that meet, and those that follow while nobody gets round to it, do not pile messages up.
-            marked = yield Write(SHARDS, row.pk, (Merge(row.rk, {"resent": now}, row.etag),))
-            if isinstance(marked, Applied) and (yield Send(queue, message.text(), now)):
-                return "resent"
+    elif todo.do == "inspect" and (yield from survey(row)) is not None:
+        # Marked first, so that sweeps that meet, and those that follow while nobody gets round to it, do not pile messages up.
+        marked = yield Write(SHARDS, row.pk, (Merge(row.rk, {"resent": now, "rounds": rounds_of(row) + 1}, row.etag),))
+        if isinstance(marked, Applied) and (yield Send(queue, message.text(), now)):
+            return "resent"
     return "nothing"
+
+
+def rounds_of(row: Row) -> int:
+    """How often the message of an index row was sent again, or failed for good, since the row was filed."""
+    return int(row.props.get("rounds", 0))
+
+
+def survey(row: Row) -> Steps[int | None]:
+    """How many open events the shard of an index row has; None while somebody serves it."""
+    found = yield from read_gate(index_shard(row.rk))
+    if found is None:
+        return 0
+    gate = parse_gate(found.props)
+    return gate.counts.open if may_take(gate, found.read_at - found.timestamp) or gate.state == "done" else None
+
+
+def hand_out(row: Row, at: Millis, events: int) -> Steps[str]:
+    """Send the message of a shard of the backlog, visible at its place on the line; answers backlog, unsent, or nothing.
+
+    Through the queue of the retries, so that it is never ahead of punctual shards. The mark comes first and names the place: of sweeps that
+    meet one wins, repair waits until the place has come, and the next sweep's line goes on from there.
+    """
+    again = row.props["state"] == "sent"
+    mark: Props = {"state": "sent", "resent": at, "events": events, "rounds": rounds_of(row) + again}
+    marked = yield Write(SHARDS, row.pk, (Merge(row.rk, mark, row.etag),))
+    if not isinstance(marked, Applied):
+        return "nothing"
+    if (yield Send(QUEUE_RETRIES, ShardMessage(index_shard(row.rk), row.rk).text(), at)):
+        return "backlog"
+    # Nobody was told: as if it had not been dispatched.
+    before: Props = {"state": "pending", "events": 0, "rounds": rounds_of(row)}
+    yield Write(SHARDS, row.pk, (Merge(row.rk, before, marked.etags[0]),))
+    return "unsent"
+
+
+def postpone(message: ShardMessage, now: Millis) -> Steps[int | None]:
+    """After a message that failed for good: let the index ask for the shard again, later each time; answers how often it was asked for
+    in vain, or None when the message's index row is gone, and with it the need."""
+    partition = index_partition(message.shard)
+    while True:
+        row: Row | None = yield Get(SHARDS, partition, message.index)
+        if row is None:
+            return None
+        rounds = rounds_of(row) + 1
+        # An index row that has not been dispatched yet is not to wait for long: nothing has failed under it.
+        mark: Props = {"resent": now, "rounds": rounds} if row.props["state"] == "sent" else {"rounds": rounds}
+        if isinstance((yield Write(SHARDS, partition, (Merge(row.rk, mark, row.etag),))), Applied):
+            return rounds
 
 
 def send(message: ShardMessage, at: Millis, *, retries_only: bool = False) -> Steps[bool]:

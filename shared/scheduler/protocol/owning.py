@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 
 from ...clock import Millis
 from ...storage.names import EVENTS, LEDGER, SHARDS
-from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Refused, Row, Upsert
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Refused, Row
 from .. import rules
-from ..keys import END_EVENTS, FIRST_EVENT, GATE, index_key, index_partition, shard_tenant
+from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from .changing import finish_move
 from .effects import Get, Load, Steps, Write
 from .gate import Counts, Gate, Held, fence, merge_gate, parse_gate, read_gate
@@ -48,10 +48,11 @@ class Busy(NamedTuple):
 type Taken = Session | Busy | Literal["done", "gone"]
 
 
-def take(shard: str, named: str, owner: str, seen: Row | None = None) -> Steps[Taken]:
+def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: Millis = 0) -> Steps[Taken]:
     """Become the owner, epoch + 1. `done`: finished, its index row may remain. `gone`: no gate and no index row, nothing to do.
 
-    `seen`: the gate, if it was just read; the store says so if that was too long ago.
+    `seen`: the gate, if it was just read; the store says so if that was too long ago. `stopped`: who wrote the gate before then, by the
+    store's time, is known to have stopped.
     """
     while True:
         row = seen if seen is not None else (yield from read_gate(shard))
@@ -73,7 +74,7 @@ def take(shard: str, named: str, owner: str, seen: Row | None = None) -> Steps[T
         if gate.state == "done":
             return "done"
         age = row.read_at - row.timestamp
-        if not rules.may_take(gate, age):
+        if not rules.may_take(gate, age) and row.timestamp >= stopped:
             return Busy(rules.OWNER_SILENT - age)
         mine = replace(gate, state="owned", holder=owner, epoch=gate.epoch + 1)
         answer = yield Write(EVENTS, shard, (merge_gate(mine, row.etag),))
@@ -202,6 +203,8 @@ def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: 
         "bucket": session.held.gate.bucket or bucket_of(session.named),
         "tenant": shard_tenant(session.shard),
         "resent": 0,
+        "rounds": 0,
+        "events": 0,
     }
     if old != key:
         answer = yield Write(SHARDS, partition, (Delete(old, ANY), Insert(key, props)))
@@ -233,8 +236,11 @@ def bucket_of(key: str) -> str:
     return key.partition(":")[0]
 
 
-def finish(session: Session, entry: Props) -> Steps[bool]:
-    """Nothing is open any more: gate done, then the ledger row, then the index rows. `entry` is the ledger row without the counts."""
+def finish(session: Session, entry: Props, before: Steps[bool] | None = None) -> Steps[bool]:
+    """Nothing is open any more: gate done, then the ledger row, then the index rows. `entry` is the ledger row without the counts.
+
+    before: what comes between the gate and the rest; when it answers False the rest is left to whoever meets the done gate.
+    """
     while True:
         gate = replace(session.held.gate, state="done", counts=counted(session, {}))
         answer = yield Write(EVENTS, session.shard, (merge_gate(gate, session.held.etag),))
@@ -245,6 +251,8 @@ def finish(session: Session, entry: Props) -> Steps[bool]:
             return False
         if session.held.gate.state == "done":
             break
+    if before is not None and not (yield from before):
+        return False
     yield from close(session.shard, session.held.gate, entry, session.named)
     return True
 
@@ -252,8 +260,12 @@ def finish(session: Session, entry: Props) -> Steps[bool]:
 def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
     """What follows a done gate; repeated, harmlessly, by whoever meets one. The ledger first: what is not in it is in the index."""
     props: Props = {**entry, "shard": shard, **dict(zip(gate.counts._fields, gate.counts, strict=True))}
-    row = Upsert(f"{gate.bucket or bucket_of(named)}:{shard}", props)
-    while not isinstance((yield Write(LEDGER, shard_tenant(shard), (row,))), Applied):
+    key = f"{gate.bucket or bucket_of(named)}:{shard}"
+    rows: list[Op] = [Insert(key, props)]
+    if gate.counts.accepted:
+        # Together, and inserted: a shard is news once, however often this is repeated.
+        rows.append(Insert(NEWS + key, props))
+    while not isinstance((yield Write(LEDGER, shard_tenant(shard), tuple(rows))), Applied | Refused):
         pass
     for key in sorted({named, gate.index} - {""}):
         while not isinstance((yield Write(SHARDS, index_partition(shard), (Delete(key, ANY),))), Applied | Refused):
@@ -271,8 +283,10 @@ def claimed(session: Session, started: Iterable[str]) -> list[str]:
     return [row.rk for row in sorted(ready, key=lambda row: int(row.props["due"]))]
 
 
-def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props]) -> Steps[None]:
-    """A done gate was met: repeat what follows it, unless nothing is left in the index."""
+def tidy(
+    shard: str, named: str, entry: Callable[[list[Row]], Props], before: Callable[[Props], Steps[bool]] | None = None
+) -> Steps[None]:
+    """A done gate was met: repeat what follows it, unless nothing is left in the index. before: see `finish`."""
     row = yield from read_gate(shard)
     if row is None:
         return
@@ -283,4 +297,6 @@ def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props]) -> Steps[N
     if not any(left):
         return
     rows: list[Row] = yield Load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
-    yield from close(shard, gate, entry(rows), named)
+    found = entry(rows)
+    if before is None or (yield from before(found)):
+        yield from close(shard, gate, found, named)

@@ -10,7 +10,7 @@ from tests.unit.scheduler.harness import Client, World
 EVENTS = "/api/v1/events"
 DEAD = "/api/v1/dead-letters"
 AGAIN = Verdict("retry", 503, "answered 503")
-NEVER = Verdict("final", 410, "answered 410")
+NEVER = Verdict("final", 400, "answered 400")
 
 
 async def changes_nothing(client: Client, method: str, url: str, body: Any = None, **headers: str) -> Any:

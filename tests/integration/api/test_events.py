@@ -413,7 +413,7 @@ async def test_dead_event_is_listed_and_may_be_brought_back(world: World, chosen
     url = f"{EVENTS}/{made['id']}"
     [listed] = await world.demo.all(DEAD)
     assert listed == await world.demo.event(made["id"])
-    assert (listed["error"], len(listed["attempts"]), listed["attempts"][0]["outcome"]) == ("answered 410", 1, "final")
+    assert (listed["error"], len(listed["attempts"]), listed["attempts"][0]["outcome"]) == ("answered 400", 1, "final")
     assert (await changes_nothing(world.demo, "DELETE", url)).code == "already-final"
     back = await world.demo.post(f"{url}/redrive")
     assert (back.status, back.json()["state"], back.json()["id"]) == (202, "scheduled", made["id"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from prometheus_client.parser import text_string_to_metric_families
 from standardwebhooks import Webhook
 
 from .conftest import ADMIN_KEY, Api, System, Tenant, eventually, millis_of, now_ms, text_of
@@ -84,8 +85,10 @@ async def test_paused_channel_holds_its_events_until_it_is_resumed(tenant: Tenan
     assert (await tenant.admin.post(f"{channel}/pause")).status == 200
 
     event_id = await tenant.api.create(delay="PT0S")
-    event = await tenant.api.in_state(event_id, "retrying")
-    assert event["attempts"] == [] and not tenant.hits
+    await tenant.channel("other", f"{tenant.path}/other")
+    await tenant.api.ended(await tenant.api.create(delay="PT0S", channel="other"), "delivered")
+    event = await tenant.api.event(event_id)
+    assert (event["state"], event["attempts"]) == ("scheduled", []) and not tenant.hits
     assert (await tenant.admin.post(f"{channel}/resume")).status == 200
     await tenant.api.ended(event_id, "delivered")
     [hit] = tenant.hits
@@ -124,3 +127,29 @@ async def test_health_tells_of_storage_and_timers(system: System) -> None:
             return ready.json()["timers"]["scheduler_scan"]["age_s"] is not None
 
         await eventually(ticked, "the first tick of scheduler_scan")
+
+
+async def test_flexible_event_is_traced_and_counted_from_request_to_receiver(tenant: Tenant) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    await tenant.channel("traced", "/traced")
+    due = now_ms() + 1_000
+    body = {"due": text_of(due), "flex": "PT2S", "channel": "traced", "payload": 1}
+    event = (await tenant.api.post("events", body, traceparent=trace)).json()
+    planned = millis_of(event["planned"])
+    assert due <= planned < due + 2_000 and event["due"] == text_of(due)
+    done = await tenant.api.ended(event["id"], "delivered")
+    [hit] = tenant.receiver.at("/traced")
+    assert hit.headers["traceparent"] == trace and hit.headers["ce-tocsindue"] == event["planned"]
+    assert hit.at >= planned and (done["due"], done["planned"]) == (event["due"], event["planned"])
+
+    async def counted() -> bool:
+        answer = await tenant.admin.get("/metrics")
+        assert answer.status == 200
+        found = {
+            (sample.name, sample.labels.get("tenant"), sample.labels.get("channel")): sample.value
+            for family in text_string_to_metric_families(answer.body.decode())
+            for sample in family.samples
+        }
+        return found.get(("tocsin_lateness_seconds_count", tenant.name, "traced")) == 1
+
+    await eventually(counted, "the event to be counted", pause=1.0)

@@ -6,6 +6,7 @@ An index error makes all functions of an app vanish without a word, so what is t
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -27,6 +28,21 @@ HTTP = {
     "dead_letters_list": ("GET", "v1/dead-letters"),
     "dead_letters_redrive": ("POST", "v1/dead-letters/redrive"),
     "stats": ("GET", "v1/stats"),
+    "schedules_put": ("PUT", "v1/schedules/{id}"),
+    "schedules_get": ("GET", "v1/schedules/{id}"),
+    "schedules_delete": ("DELETE", "v1/schedules/{id}"),
+    "schedules_list": ("GET", "v1/schedules"),
+    "schedules_pause": ("POST", "v1/schedules/{id}/pause"),
+    "schedules_resume": ("POST", "v1/schedules/{id}/resume"),
+    "schedules_trigger": ("POST", "v1/schedules/{id}/trigger"),
+    "schedules_preview": ("GET", "v1/schedules/{id}/preview"),
+    "load": ("GET", "v1/load"),
+    "metrics": ("GET", "metrics"),
+    "storage_get": ("GET", "v1/storage"),
+    "storage_failover": ("POST", "v1/storage/failover"),
+    "storage_failback": ("POST", "v1/storage/failback"),
+    "rejects_list": ("GET", "v1/rejects"),
+    "rejects_delete": ("DELETE", "v1/rejects/{id}"),
     "tenants_put": ("PUT", "v1/tenants/{tenant}"),
     "tenants_get": ("GET", "v1/tenants/{tenant}"),
     "tenants_delete": ("DELETE", "v1/tenants/{tenant}"),
@@ -50,25 +66,31 @@ QUEUES = {
     "fire_shard_poison": "tocsin-shards-poison",
     "fire_retry": "tocsin-retries",
     "fire_retry_poison": "tocsin-retries-poison",
+    "ingest_events": "tocsin-ingest",
+    "ingest_events_poison": "tocsin-ingest-poison",
 }
 TIMERS = {"scheduler_scan": "*/15 * * * * *", "stale_scan": "20 * * * * *", "retention_scan": "0 7 * * * *"}
 
 # What api.md names and other parts of the house add.
 MORE_ROUTES = re.compile(r"v1/(fleets|schedules|load|storage)(/.*)?|bigben/.*|dashboard|metrics")
-MORE_QUEUES = {"ingest_events": "tocsin-ingest", "ingest_events_poison": "tocsin-ingest-poison"}
 MORE_TIMERS = {"lease_scan": "*/15 * * * * *"}
 
 type Functions = dict[str, list[dict[str, Any]]]
 
 
-@pytest.fixture(scope="module")
-def functions() -> Functions:
+def indexed(**more: str) -> Functions:
     """Name -> bindings. In a process of its own: one process indexes one app, once."""
     script = "import json, sys; from devhost.worker import index; print(json.dumps({f.name: f.bindings for f in index(sys.argv[1])}))"
-    result = subprocess.run([sys.executable, "-c", script, str(ROOT)], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", script, str(ROOT)]
+    result = subprocess.run(command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     found: Functions = json.loads(result.stdout)
     return found
+
+
+@pytest.fixture(scope="module")
+def functions() -> Functions:
+    return indexed()
 
 
 def of_type(functions: Functions, kind: str) -> dict[str, dict[str, Any]]:
@@ -93,7 +115,7 @@ def test_http_functions_are_anonymous_to_the_host_and_answer(functions: Function
 def test_queue_functions_listen_to_their_queues_with_the_apps_own_connection(functions: Functions) -> None:
     found = of_type(functions, "queueTrigger")
     queues = {name: trigger["queueName"] for name, trigger in found.items()}
-    assert queues == QUEUES | {name: queue for name, queue in MORE_QUEUES.items() if name in queues}
+    assert queues == QUEUES
     assert {trigger["connection"] for trigger in found.values()} == {"TocsinStorage"}
 
 
@@ -107,6 +129,22 @@ def test_timers_have_their_schedules_and_never_run_at_the_start(functions: Funct
     schedules = {name: trigger["schedule"] for name, trigger in found.items()}
     assert schedules == TIMERS | {name: schedule for name, schedule in MORE_TIMERS.items() if name in schedules}
     assert not any(trigger["runOnStartup"] for trigger in found.values())
+
+
+def test_kafka_sources_add_their_timer_even_when_the_setting_is_wrong(functions: Functions) -> None:
+    found = indexed(TOCSIN_KAFKA_SOURCES="not even json")
+    assert set(found) - set(functions) == {"ingest_kafka"}
+    assert of_type(found, "timerTrigger")["ingest_kafka"]["schedule"] == "0,30 * * * * *"
+
+
+def test_second_account_adds_its_own_queue_functions(functions: Functions) -> None:
+    for setting in ("TocsinMirror", "TocsinMirror__queueServiceUri"):
+        found = indexed(**{setting: "https://only-looked-at"})
+        added = {name: trigger for name, trigger in of_type(found, "queueTrigger").items() if name not in functions}
+        queues = {name: trigger["queueName"] for name, trigger in added.items()}
+        assert queues == {f"{name}_second": queue for name, queue in QUEUES.items()}
+        assert {trigger["connection"] for trigger in added.values()} == {"TocsinMirror"}
+        assert set(found) - set(functions) == set(added)
 
 
 def test_every_function_is_started_by_http_a_queue_or_a_timer(functions: Functions) -> None:

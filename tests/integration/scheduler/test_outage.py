@@ -222,9 +222,13 @@ def test_nothing_is_early_and_what_is_made_again_has_a_higher_attempt(story: Sto
 
 
 def test_retries_go_on_afterwards(story: Story) -> None:
+    statuses: list[int] = []
     for event_id in story.retrying:
         *failed, last = story.events[event_id]["attempts"]
-        assert last["outcome"] == "delivered" and {attempt.get("status") for attempt in failed} == {500}
+        assert last["outcome"] == "delivered"
+        statuses += [attempt.get("status") for attempt in failed]
+    # The breaker spares some of them the first attempt.
+    assert len(statuses) >= 5 and set(statuses) == {500}
 
 
 def test_ids_and_minutes_that_were_refused_can_be_used_afterwards(story: Story) -> None:

@@ -19,7 +19,7 @@ from shared.scheduler.keys import Address
 from shared.settings import Settings
 from shared.storage import Storage, memory_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
-from shared.storage.names import ALL_TABLES, EVENTS, QUEUE_RETRIES, QUEUE_SHARDS, TENANTS
+from shared.storage.names import ALL_TABLES, EVENTS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, TENANTS
 from shared.storage.ports import Message, Row
 from shared.web.local import LocalClient, Reply
 
@@ -93,7 +93,7 @@ class World:
         return Client(self, key)
 
     async def open(self) -> World:
-        senders = cast(Mapping[str, Sender], dict.fromkeys(("http", "queue", "eventgrid"), self.receiver))
+        senders = cast(Mapping[str, Sender], dict.fromkeys(("http", "queue", "eventgrid", "kafka"), self.receiver))
         self.app = await Application.open(self.settings, clock=self.clock, ids=SeededIds(7), storage=self.storage, senders=senders)
         return self
 
@@ -116,7 +116,7 @@ class World:
             if self.clock.monotonic() - self._scanned >= SCAN:
                 self._scanned = self.clock.monotonic()
                 self._start(self.app.timers.run_once("scheduler_scan"))
-            for queue in (QUEUE_SHARDS, QUEUE_RETRIES):
+            for queue in (QUEUE_SHARDS, QUEUE_RETRIES, QUEUE_INGEST):
                 for message in await self.queues.receive(queue):
                     self._start(self._serve(queue, message))
             left = end - self.clock.monotonic()
@@ -127,7 +127,10 @@ class World:
             raise self.problems[0]
 
     async def _serve(self, queue: str, message: Message) -> None:
-        await self.app.scheduler.firing.serve(message.text)
+        if queue == QUEUE_INGEST:
+            await self.app.scheduler.intake.serve(message)
+        else:
+            await self.app.scheduler.firing.serve(message.text)
         await self.queues.delete(queue, message)
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shared.clock import SettableClock
 from shared.scheduler import lookup
 from shared.scheduler.changes import dead_letters
+from shared.scheduler.intake.queued import QueuedIds
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.lookup import START, Filter, Lookup
 from shared.scheduler.protocol.effects import Driver
@@ -68,7 +69,7 @@ async def build(given: list[Shard], page_rows: int | None) -> tuple[Lookup, dict
         else:
             index = {"state": "sent", "wake": wake, "bucket": minute_text(wake), "tenant": each.tenant}
             await tables.write(SHARDS, index_partition(shard), (Insert(index_key(shard, wake), index),))
-    return Lookup(Driver(tables, MemoryQueues(clock), clock), tables), ids
+    return Lookup(Driver(tables, MemoryQueues(clock), clock), tables, clock, QueuedIds("master")), ids
 
 
 async def walk(found: Lookup, tenant: str, chosen: Filter, limit: int) -> list[str]:

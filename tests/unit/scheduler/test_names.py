@@ -32,7 +32,7 @@ def test_names_of_shards_and_rows_are_read_back(tenant: str, name: str, number: 
     assert keys.parse_server_id(tenant, keys.server_id(shard, row)) == keys.Address(shard, row)
     assert keys.index_shard(keys.index_key(shard, wake)) == shard
     assert keys.parse_address(keys.Address(shard, row).text) == keys.Address(shard, row)
-    assert keys.index_partition(shard) in keys.INDEX_PARTITIONS
+    assert keys.index_partition(shard) == name[0] + shard[0] and keys.place_of(shard) == name[0]
     for key in (shard, row, keys.index_key(shard, wake)):
         limits.check_key("key", key)
     assert keys.FIRST_EVENT <= row < keys.END_EVENTS < keys.GATE
@@ -109,36 +109,39 @@ def test_buckets_hold_what_is_not_above_their_bound(late: int, bucket: int) -> N
     assert ledger.bucket_of(late) == bucket
 
 
-@given(st.dictionaries(tenants, histograms, max_size=ledger.MOST_CHANNELS), st.integers(0, 10**9))
-def test_histograms_are_packed_and_read_back(channels: dict[str, ledger.Histogram], longest: int) -> None:
-    most = dict.fromkeys(channels, longest)
-    assert ledger.late_of({"late": ledger.pack(channels, most)}) == (channels, most)
+figures = st.builds(ledger.Figures, histograms | st.just({}), st.integers(0, 10**9), st.integers(0, 10**12), st.integers(0, 1000))
 
 
-@given(st.integers(1, 5), st.lists(histograms, min_size=1, max_size=4))
-def test_channels_beyond_60_are_told_together_and_none_is_lost(more: int, given: list[ledger.Histogram]) -> None:
+@given(st.dictionaries(tenants, figures, max_size=ledger.MOST_CHANNELS))
+def test_figures_are_packed_and_read_back(channels: dict[str, ledger.Figures]) -> None:
+    assert ledger.unpack(ledger.pack(channels)) == channels
+
+
+@given(st.integers(1, 5), st.lists(figures, min_size=1, max_size=4))
+def test_channels_beyond_60_are_told_together_and_none_is_lost(more: int, given: list[ledger.Figures]) -> None:
     channels = {f"c{number}": given[number % len(given)] for number in range(ledger.MOST_CHANNELS + more)}
-    packed = ledger.pack(channels, {name: number for number, name in enumerate(channels)})
-    found, longest = ledger.late_of({"late": packed})
-    assert len(found) == ledger.MOST_CHANNELS + 1 and "*" in found
-    assert sum(sum(each.values()) for each in found.values()) == sum(sum(each.values()) for each in channels.values())
-    assert max(longest.values()) == len(channels) - 1
+    found = ledger.cut(channels)
+    assert len(found) == ledger.MOST_CHANNELS + 1 and ledger.REST in found
+    for figure in ("delivered", "total", "dead"):
+        assert sum(getattr(each, figure) for each in found.values()) == sum(getattr(each, figure) for each in channels.values())
+    least = min(channels[name].delivered for name in found if name != ledger.REST)
+    assert all(channels[name].delivered <= least for name in channels.keys() - found.keys())
 
 
-def test_full_histograms_of_60_channels_fit_one_property() -> None:
-    full = {number: 1000 for number in range(len(ledger.BOUNDS) + 1)}
-    channels = {f"{number:040}": full for number in range(70)}
-    limits.check_value("late", ledger.pack(channels, dict.fromkeys(channels, 10**10)))
+def test_full_figures_of_60_channels_fit_one_property() -> None:
+    full = ledger.Figures({number: 10**11 for number in range(len(ledger.BOUNDS) + 1)}, 10**10, 10**15, 10**11)
+    limits.check_value("late", ledger.pack(ledger.cut({f"{number:040}": full for number in range(70)})))
 
 
-def test_lateness_counts_delivered_events_by_channel() -> None:
+def test_ledger_counts_delivered_and_dead_events_by_channel() -> None:
     rows = [
         Row("p", "e000", {"state": "delivered", "channel": "a", "late": 3}, "", 0, 0),
         Row("p", "e001", {"state": "delivered", "channel": "a", "late": 70}, "", 0, 0),
         Row("p", "e002", {"state": "dead", "channel": "a"}, "", 0, 0),
         Row("p", "e003", {"state": "delivered", "channel": "b", "late": 0}, "", 0, 0),
+        Row("p", "e004", {"state": "lapsed", "channel": "c"}, "", 0, 0),
     ]
-    assert ledger.lateness(rows) == ({"a": {2: 1, 6: 1}, "b": {0: 1}}, {"a": 70, "b": 0})
+    assert ledger.figures(rows) == {"a": ledger.Figures({2: 1, 6: 1}, 70, 73, 1), "b": ledger.Figures({0: 1}, 0, 0, 0)}
     assert ledger.entry_for(rows, 1_000)["keep"] == 1_000 + 30 * 86_400_000
     assert ledger.entry_for(rows[:2], 1_000)["keep"] == 1_000 + 7 * 86_400_000
     assert ledger.entry_for([], 1_000)["late"] == "{}"

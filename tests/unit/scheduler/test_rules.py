@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.scheduler import rules
+from shared.scheduler import attempts, rules
 from shared.scheduler.protocol.gate import Counts, Gate, GateState
 from shared.scheduler.rules import RetryPolicy
 
@@ -97,7 +97,10 @@ def test_claim_of_a_former_owners_event_sets_the_flag_for_good() -> None:
     fresh = rules.claim_props({"state": "scheduled", "due": NOW}, 3)
     assert fresh == {"state": "firing", "epoch": 3, "tries": 1}
     again = rules.claim_props({"state": "firing", "due": NOW, **fresh}, 4)
+    history = again.pop("history")
     assert again == {"state": "firing", "epoch": 4, "tries": 2, "flag": True}
+    assert attempts.history_of({"history": history}) == [[NOW, "unknown", None, attempts.OWNER_LOST, 0]]
+    assert "history" not in rules.claim_props({"state": "retrying", "due": NOW, "next": NOW + 9}, 5)
     assert "flag" not in rules.claim_props({"state": "retrying", "flag": True, "tries": 2}, 5), "a merge keeps what is there"
 
 
@@ -165,16 +168,28 @@ def test_silence_that_lets_others_in_outlasts_the_validity_of_a_beat() -> None:
     assert valid > 2 * beat
 
 
-@given(st.sampled_from(["pending", "resting", "sent"]), st.integers(NOW - 10**7, NOW + 10**7), st.just(0) | st.integers(NOW - 10**5, NOW))
-def test_sweep_sends_once_and_then_looks_after_the_owner_now_and_then(state: str, wake: int, resent: int) -> None:
-    todo = rules.nudge(state, wake, resent, NOW)
+@given(
+    st.sampled_from(["pending", "resting", "sent"]),
+    st.integers(NOW - 10**7, NOW + 10**7),
+    st.just(0) | st.integers(NOW - 10**5, NOW + 30_000),
+    st.integers(0, 40),
+)
+def test_sweep_sends_once_and_then_looks_after_the_owner_now_and_then(state: str, wake: int, resent: int, rounds: int) -> None:
+    todo = rules.nudge(state, wake, resent, NOW, rounds)
     if wake > NOW + rules.DISPATCH_AHEAD:
         assert todo.do == "nothing"
     elif state != "sent":
         assert (todo.do, todo.at) == ("send", wake - rules.WAKE_EARLY)
     else:
         quiet = min(NOW - wake, NOW - resent)
-        assert todo.do == ("inspect" if quiet >= rules.OWNER_SILENT else "nothing")
+        assert todo.do == ("inspect" if quiet >= rules.pause_after(rounds) else "nothing")
+
+
+def test_pause_between_messages_is_even_at_first_then_doubles_up_to_an_hour() -> None:
+    pauses = [rules.pause_after(rounds) for rounds in range(100)]
+    assert pauses[: rules.STEADY_ROUNDS + 1] == [rules.OWNER_SILENT] * (rules.STEADY_ROUNDS + 1)
+    assert pauses[5:9] == [90_000, 180_000, 360_000, 720_000] and set(pauses[20:]) == {rules.LONGEST_PAUSE}
+    assert sum(pauses[: rules.STUCK_ROUNDS]) < 15 * 60_000, "a quarter of an hour until a person is called"
 
 
 @given(st.integers(-(10**14), NOW + 10**11))

@@ -80,6 +80,8 @@ class World:
         self.settings = make_settings()
         self.directory = self.instance()
         self.other = self.instance()
+        self.called_back: list[str] = []
+        """Tenants of which a channel was resumed."""
         routes = Routes()
         functions.register(routes)
         self.admin = LocalClient(routes, self.get_app, key=ADMIN)
@@ -89,6 +91,9 @@ class World:
 
     async def get_app(self) -> World:
         return self
+
+    async def resumed(self, tenant: str) -> None:
+        self.called_back.append(tenant)
 
 
 @pytest.fixture

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from shared.errors import Unavailable
+from shared.tenants.model import KafkaChannel
 from shared.web.etag import etag_of
 
 from .conftest import World
 
 HTTP = {"type": "http", "url": "https://hooks.example.com/x"}
+KAFKA = {"type": "kafka", "servers": "ns.servicebus.windows.net:9093", "topic": "alarms"}
 ACME = "/api/v1/tenants/acme"
 
 
@@ -25,7 +27,7 @@ async def test_a_tenants_life(world: World) -> None:
     made = await world.admin.put(ACME, {"limits": {"events_per_second": 2.5}, "retry": {"first": "PT10S"}})
     assert (made.status, made.headers["location"]) == (201, ACME)
     body = made.json()
-    assert (body["name"], body["durability"], body["limits"]["events_per_second"]) == ("acme", "standard", 2.5)
+    assert (body["name"], body["durability"], body["limits"]["events_per_second"]) == ("acme", None, 2.5)
     assert (body["retry"]["first"], body["retry"]["max"]) == ("PT10S", "PT1H")
     assert body["created"] == "2027-01-15T08:00:00.000Z"
     shown = await world.admin.get(ACME)
@@ -135,7 +137,7 @@ async def test_a_channels_life(acme: World) -> None:
     assert (paused.json()["paused"], paused.json()["reason"]) == (True, "moving")
     assert (await acme.admin.post(f"{url}/pause")).json()["paused"] is True
     resumed = await acme.admin.post(f"{url}/resume")
-    assert (resumed.json()["paused"], "reason" in resumed.json()) == (False, False)
+    assert (resumed.json()["paused"], "reason" in resumed.json(), acme.called_back) == (False, False, ["acme"])
     listed = (await acme.admin.get(f"{ACME}/channels")).json()
     assert [item["name"] for item in listed["items"]] == ["ops"]
     assert (await acme.admin.delete(url, {"if-match": '"other"'})).status == 412
@@ -157,6 +159,14 @@ async def test_a_channels_life(acme: World) -> None:
         ({"type": "smtp"}, "/type"),
         ({"type": "queue", "queue": "tocsin-shards"}, "/queue"),
         ({"type": "eventgrid", "endpoint": "http://a.example/"}, "/endpoint"),
+        (KAFKA | {"servers": "broker.example:9092"}, "/servers"),
+        (KAFKA | {"servers": "broker.example"}, "/servers"),
+        (KAFKA | {"topic": "a b"}, "/topic"),
+        (KAFKA | {"key": "machine"}, "/key"),
+        (KAFKA | {"tls": False}, "/tls"),
+        (KAFKA | {"username": "u"}, ""),
+        (KAFKA | {"username": "u", "password": "p"}, "/username"),
+        (KAFKA | {"username": "u", "password": "***"}, "/password"),
         ([], ""),
     ],
 )
@@ -164,6 +174,19 @@ async def test_channels_that_could_do_harm_are_422_and_not_stored(acme: World, b
     answer = await acme.admin.put(f"{ACME}/channels/ops", body)
     assert (answer.status, answer.pointers) == (422, [pointer])
     assert (await acme.admin.get(f"{ACME}/channels/ops")).status == 404
+
+
+async def test_password_of_a_kafka_channel_is_masked_and_kept_only_for_the_same_servers(acme: World) -> None:
+    url = f"{ACME}/channels/bus"
+    spec = KAFKA | {"servers": "localhost:9092", "username": "u", "password": "hunter2"}
+    made = await acme.admin.put(url, spec)
+    assert (made.status, made.json()["password"]) == (201, "***")
+    assert (await acme.admin.put(url, spec | {"password": "***", "topic": "other"})).status == 200
+    target = await acme.directory.target("acme", "bus")
+    assert target is not None and isinstance(target.spec, KafkaChannel) and target.spec.password == "hunter2"
+    elsewhere = await acme.admin.put(url, spec | {"password": "***", "servers": "localhost:9999"})
+    assert (elsewhere.status, elsewhere.pointers) == (422, ["/password"])
+    assert "hunter2" not in (await acme.admin.get(url)).body.decode()
 
 
 async def test_tenants_are_for_admins_only(acme: World) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import OutcomeUnknown
-from shared.tenants.limits import BURST, TOLERANCE, Grant, IngestLimiter, reserve
+from shared.tenants.limits import BURST, TOLERANCE, Grant, RateLimiter, reserve
 
 from .conftest import World
 
@@ -57,8 +57,8 @@ def test_a_row_from_a_clock_that_is_far_off_is_ignored() -> None:
 # -- over instances
 
 
-def limiter(world: World) -> IngestLimiter:
-    return IngestLimiter(world.tables, world.clock)
+def limiter(world: World) -> RateLimiter:
+    return RateLimiter(world.tables, world.clock)
 
 
 async def test_without_a_limit_nothing_is_asked(world: World) -> None:

@@ -1,0 +1,119 @@
+"""Lateness at a sound receiver under bad conditions: a herd, a dead or a slow endpoint beside it, storage that refuses one request in five.
+
+Each condition has a storage and a devhost of its own; what it is compared with, the uniform load, is measured in the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from . import firing
+from .report import Figure
+from .stage import Host, Receiving, Run, child, chunks, devhost, emulator, receiving
+
+ADMIN = {"authorization": "Bearer local-admin-key"}
+THROTTLED = 0.2
+
+
+async def measure(run: Run) -> list[Figure]:
+    """One line per condition: p50, p99 and the greatest lateness, in milliseconds."""
+    count, width = run.pick((3000, 15_000), (1000, 5_000))
+    figures: list[Figure] = []
+    for number, (name, kind) in enumerate(_CONDITIONS.items()):
+        run.tell(f"lateness, {name}", number, len(_CONDITIONS))
+        stats = await _condition(run, kind, count, width)
+        note = f"p50 {stats['p50']:.1f}, max {stats['max']:.0f} ms; {count:,} events {stats['how']}; early {stats['early']}"
+        figures.append(Figure(f"lateness p99, {name}", stats["p99"], "ms", note=note, details=stats))
+    return figures
+
+
+_CONDITIONS = {
+    "uniform load": "uniform",
+    "herd at one instant": "herd",
+    "one dead endpoint": "dead",
+    "one slow endpoint": "slow",
+    "storage throttled 20 %": "throttled",
+}
+
+
+async def _condition(run: Run, kind: str, count: int, width: int) -> dict[str, Any]:
+    with emulator() as azurite:
+        async with contextlib.AsyncExitStack() as stack:
+            text = azurite.connection_string
+            if kind == "throttled":
+                text = await stack.enter_async_context(_throttled(text))
+            receiver = await stack.enter_async_context(receiving())
+            host = await stack.enter_async_context(devhost(text, receiver.url))
+            spread = 0 if kind == "herd" else width
+            first = firing._soon(15.0, spread / 1000)
+            dues = [first + number * spread // count for number in range(count)]
+            how = "at one instant" if kind == "herd" else f"over {width / 1000:g} s"
+            if kind in ("dead", "slow"):
+                url = _dead() if kind == "dead" else await stack.enter_async_context(_slow())
+                await _channel(host, "bad", url)
+                for part in chunks(dues, 2500):
+                    await host.batch(part, channel="bad")
+                how += f", as many to the {kind} one"
+            await _post(host, dues)
+            stats = await _wait(receiver, count)
+    return {**stats, "how": how}
+
+
+async def _post(host: Host, dues: list[int]) -> None:
+    for part in chunks(dues, 500):
+        # A throttled storage may refuse a few of a batch: they are sent again, as a client would.
+        left = part
+        while left:
+            left = await host.accepted(left)
+
+
+async def _wait(receiver: Receiving, count: int) -> dict[str, Any]:
+    await receiver.until(count, 120.0, lambda arrived: None)
+    return await receiver.ask("stats")
+
+
+async def _channel(host: Host, name: str, url: str) -> None:
+    body = {"type": "http", "url": url}
+    async with host.session.put(f"{host.url}/api/v1/tenants/demo/channels/{name}", json=body, headers=ADMIN) as answer:
+        assert answer.status == 201, await answer.text()
+
+
+def _dead() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+    return f"http://127.0.0.1:{port}/"
+
+
+@asynccontextmanager
+async def _slow() -> AsyncIterator[str]:
+    """An endpoint that takes requests and never answers."""
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def _throttled(connection: str) -> AsyncIterator[str]:
+    """The same storage behind a proxy that refuses a fifth of what it is asked."""
+    ports = {service.lower(): port for service, port in re.findall(r"(Table|Queue)Endpoint=http://127\.0\.0\.1:(\d+)/", connection)}
+    arguments = ("-m", "bench.throttle", "--table", ports["table"], "--queue", ports["queue"], "--share", str(THROTTLED))
+    async with child(*arguments) as process:
+        assert process.stdout is not None
+        table, queue = (await asyncio.wait_for(process.stdout.readline(), 30)).decode().split()
+        yield connection.replace(f":{ports['table']}/", f":{table}/").replace(f":{ports['queue']}/", f":{queue}/")

@@ -1,0 +1,123 @@
+"""Traces: one event followed from its request through storage and queue to each of its deliveries, by W3C Trace Context.
+
+    POST (server span) ──traceparent stored with the event──► deliver (producer span, one per attempt) ──traceparent header──► receiver
+
+Only the OpenTelemetry API is used. Whoever runs the app chooses an SDK and an exporter (the Functions worker does so when telemetry is
+switched on). Without an SDK no span is made, and a `traceparent` that came with a request goes on to the receiver as it is; without either
+nothing is done at all. Source: https://www.w3.org/TR/trace-context/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+if TYPE_CHECKING:
+    from .channels.ports import Delivery, Target, Verdict
+
+HEADER = "traceparent"
+_NAME = "tocsin"
+_LONGEST = 512
+_W3C = TraceContextTextMapPropagator()
+
+
+def on() -> bool:
+    """Whether an SDK is configured: else spans would be made for nobody."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+def traced(headers: Mapping[str, str]) -> bool:
+    """Whether a request needs `serving`. Names of headers in lower case."""
+    return HEADER in headers or on()
+
+
+@contextmanager
+def serving(name: str, method: str, template: str, headers: Mapping[str, str]) -> Iterator[Span | None]:
+    """The span of a request: a child of what its `traceparent` names, if that is well-formed, else of the host's own span, if any.
+
+    Without an SDK no span is made (None), but what the request brought can be had from `current`.
+    """
+    parent = _context_of(headers[HEADER]) if HEADER in headers else None
+    if not on():
+        token = otel_context.attach(parent) if parent is not None else None
+        try:
+            yield None
+        finally:
+            if token is not None:
+                otel_context.detach(token)
+        return
+    attributes = {"http.request.method": method, "http.route": f"/api/{template}", "faas.name": name}
+    tracer = trace.get_tracer(_NAME)
+    with tracer.start_as_current_span(f"{method} /api/{template}", parent, SpanKind.SERVER, attributes) as span:
+        yield span
+
+
+def answered(span: Span, status: int) -> None:
+    """Tell how a request was answered."""
+    span.set_attribute("http.response.status_code", status)
+    if status >= 500:
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def current() -> str | None:
+    """The `traceparent` to be stored with what is taken in now; None when nobody traces this request."""
+    if not trace.get_current_span().get_span_context().is_valid:
+        return None
+    return _text(otel_context.get_current())
+
+
+@contextmanager
+def delivering(target: Target, delivery: Delivery) -> Iterator[Span]:
+    """The span of one attempt: a child of the request that brought the event, linked to the invocation that serves its shard.
+
+    Its own `traceparent` goes out with the delivery.
+    """
+    parent = _context_of(delivery.traceparent) if delivery.traceparent is not None else None
+    served_by = trace.get_current_span().get_span_context()
+    span = trace.get_tracer(_NAME).start_span(
+        f"deliver {target.spec.type}",
+        # A root of its own, rather than a child of an invocation that serves a thousand events.
+        parent if parent is not None else Context(),
+        SpanKind.PRODUCER,
+        {
+            "tocsin.tenant": target.tenant,
+            "tocsin.channel": target.name,
+            "tocsin.event": delivery.id,
+            "tocsin.attempt": delivery.attempt,
+            "tocsin.late_ms": delivery.late_ms,
+        },
+        [Link(served_by)] if served_by.is_valid else None,
+    )
+    with trace.use_span(span, end_on_exit=True):
+        delivery.traceparent = _text(otel_context.get_current())
+        yield span
+
+
+def delivered(span: Span, verdict: Verdict) -> None:
+    """Tell how an attempt ended."""
+    span.set_attribute("tocsin.outcome", verdict.outcome)
+    if verdict.status is not None:
+        span.set_attribute("http.response.status_code", verdict.status)
+    if verdict.outcome != "delivered":
+        span.set_status(Status(StatusCode.ERROR, verdict.error))
+
+
+def _context_of(text: str) -> Context | None:
+    """The context that a well-formed `traceparent` names, or None: a malformed one counts as none (W3C, 4.3)."""
+    if len(text) > _LONGEST:
+        return None
+    found = _W3C.extract({HEADER: text}, Context())
+    return found if trace.get_current_span(found).get_span_context().is_valid else None
+
+
+def _text(context: Context) -> str | None:
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, context)
+    return carrier.get(HEADER)

@@ -1,0 +1,148 @@
+"""The ingest queue over real storage: producers with the SDK, events acknowledged from the queue, poison, and processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.storage.queue import TextBase64EncodePolicy
+from azure.storage.queue.aio import QueueClient
+
+from devhost.azurite import Azurite
+
+from .conftest import Api, System, Tenant, eventually, now_ms, text_of
+from .receiver import Receiver
+
+QUEUE, POISON = "tocsin-ingest", "tocsin-ingest-poison"
+
+
+def sdk(azurite: Azurite, queue: str = QUEUE) -> QueueClient:
+    """A producer's client."""
+    return QueueClient.from_connection_string(azurite.connection_string, queue, message_encode_policy=TextBase64EncodePolicy())
+
+
+@pytest.fixture
+async def producer(system: System) -> AsyncIterator[QueueClient]:
+    async with sdk(system.azurite) as client:
+        yield client
+
+
+@pytest.fixture
+async def key(tenant: Tenant) -> str:
+    made = await tenant.admin.post(f"tenants/{tenant.name}/keys", {"scopes": ["events"]})
+    return str(made.json()["key"])
+
+
+def letter(tenant: Tenant, key: str, *events: Any) -> str:
+    return json.dumps({"tenant": tenant.name, "key": key, "events": events})
+
+
+async def rejects(api: Api, query: str = "") -> list[dict[str, Any]]:
+    return await api.all(f"rejects{query}")
+
+
+async def test_messages_of_the_sdk_become_events_or_rejects(tenant: Tenant, producer: QueueClient, key: str) -> None:
+    for number in range(20):
+        good = {"id": f"n-{number}", "due": text_of(now_ms() + 4_000), "payload": {"n": number}}
+        await producer.send_message(letter(tenant, key, good, {"delay": "PT1S"}, {"delay": "PT4S", "payload": number}))
+    await producer.send_message(letter(tenant, "tsn_not-a-key", {"delay": "PT1S", "payload": 1}))
+    await eventually(lambda: len(tenant.hits) == 40, "40 deliveries")
+    assert (await tenant.api.drained())["delivered"] == 40
+    assert {hit.json()["n"] for hit in tenant.hits if isinstance(hit.json(), dict)} == set(range(20))
+
+    async def all_rejects() -> list[dict[str, Any]] | None:
+        found = await rejects(tenant.api)
+        return found if len(found) == 20 else None
+
+    found = await eventually(all_rejects, "20 rejects")
+    assert {reject["problem"]["errors"][0]["pointer"] for reject in found} == {"/payload"}
+    assert all(key not in reject["message"] for reject in found)
+    assert len({hit.id for hit in tenant.hits}) == 40
+
+    async def unattributed() -> bool:
+        return any(tenant.name in reject["message"] for reject in await rejects(tenant.admin))
+
+    await eventually(unattributed, "the reject of the wrong key")
+    assert "tsn_not-a-key" not in json.dumps(await rejects(tenant.admin))
+    assert (await tenant.api.call("DELETE", f"rejects/{found[0]['id']}")).status == 204
+    assert len(await rejects(tenant.api)) == 19
+
+
+async def test_fast_events_are_looked_up_at_once_and_fire(tenant: Tenant) -> None:
+    async def one(number: int) -> str:
+        answer = await tenant.api.post("events", {"delay": "PT6S", "payload": number, "durability": "fast"})
+        assert answer.status == 202, answer
+        assert (await tenant.api.event(answer.json()["id"]))["state"] in ("queued", "scheduled")
+        return str(answer.json()["id"])
+
+    ids = await asyncio.gather(*map(one, range(100)))
+    batch = [{"delay": "PT6S", "payload": number, "durability": "fast"} for number in range(100, 400)]
+    answer = await tenant.api.post("events/batch", batch)
+    assert {line["status"] for line in answer.json()["results"]} == {202}
+    ids += [line["id"] for line in answer.json()["results"]]
+    await eventually(lambda: len(tenant.hits) >= 400, "400 deliveries")
+    assert (await tenant.api.drained())["delivered"] == 400
+    events = {event["id"]: event for event in await tenant.api.all("events?limit=1000")}
+    assert [events[event_id]["payload"] for event_id in ids] == list(range(400))
+    assert {event_id: len(hits) for event_id, hits in tenant.by_id().items()} == dict.fromkeys(ids, 1)
+
+
+async def test_a_cancel_that_races_the_queue_is_kept(tenant: Tenant) -> None:
+    chance = random.Random(4)
+
+    async def one(number: int) -> tuple[str, bool]:
+        answer = await tenant.api.post("events", {"delay": "PT8S", "payload": number, "durability": "fast"})
+        event_id = str(answer.json()["id"])
+        await asyncio.sleep(chance.uniform(0.0, 2.5))
+        if number % 4 == 0:
+            return event_id, False
+        cancel = await tenant.api.call("DELETE", f"events/{event_id}")
+        assert cancel.status == 204, cancel
+        return event_id, True
+
+    outcomes = dict(await asyncio.gather(*map(one, range(200))))
+    kept = [event_id for event_id, cancelled in outcomes.items() if not cancelled]
+    await eventually(lambda: len(tenant.hits) >= len(kept), "the deliveries of those that were kept")
+    events = [await tenant.api.event(event_id) for event_id, cancelled in outcomes.items() if cancelled]
+    assert {event["state"] for event in events} == {"cancelled"}
+    print(f"\n{sum('payload' not in event for event in events)} of {len(events)} were cancelled while queued")
+    await tenant.api.drained()
+    assert {event_id: len(hits) for event_id, hits in tenant.by_id().items()} == dict.fromkeys(kept, 1)
+
+
+async def test_what_lies_in_the_poison_queue_is_taken_in_after_all(system: System, tenant: Tenant, key: str) -> None:
+    async with sdk(system.azurite, POISON) as poison:
+        # The host makes it with the first message that fails.
+        await poison.create_queue()
+        await poison.send_message(letter(tenant, key, {"id": "late", "delay": "PT1S", "payload": 1}))
+
+    async def waits() -> bool:
+        async with sdk(system.azurite) as client:
+            return (await client.get_queue_properties()).approximate_message_count == 1
+
+    await eventually(waits, "the message back in the ingest queue, hidden for a minute")
+    assert (await tenant.api.get("events/late")).status == 404
+
+
+async def test_what_was_acknowledged_just_before_the_app_ended_fires_after_its_next_start(tmp_path: Path, receiver: Receiver) -> None:
+    with Azurite(memory=True) as azurite:
+        running = System(tmp_path, azurite, receiver)
+        try:
+            running.host.start()
+            async with running.tenant() as tenant:
+                events = [{"delay": "PT6S", "payload": number, "durability": "fast"} for number in range(200)]
+                answers = await asyncio.gather(*(tenant.api.post("events", event) for event in events))
+                ids = [str(answer.json()["id"]) for answer in answers]
+                assert {answer.status for answer in answers} == {202}
+                assert running.host.terminate() == 0
+                running.host.start()
+                await eventually(lambda: len(tenant.hits) >= len(ids), "all deliveries")
+                await tenant.api.drained()
+                assert {event_id: len(hits) for event_id, hits in tenant.by_id().items()} == dict.fromkeys(ids, 1)
+        finally:
+            running.host.end()

@@ -1,0 +1,221 @@
+"""One event, one trace: from the request through storage and queue to each delivery."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanKind, StatusCode
+
+from shared import telemetry
+from shared.channels.ports import Delivery, Target, Verdict
+from tests.unit.scheduler.harness import World
+
+EVENTS = "/api/v1/events"
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+GIVEN = f"00-{TRACE}-{PARENT}-01"
+BODY = {"delay": "PT2S", "payload": 1}
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """The application on storage in memory."""
+    world = await World().open()
+    yield world
+    await world.close()
+
+
+def provided(monkeypatch: pytest.MonkeyPatch, **options: Any) -> InMemorySpanExporter:
+    """An SDK, for one test: the API lets a process set one once, and for good."""
+    spans = InMemorySpanExporter()
+    provider = TracerProvider(**options)
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    return spans
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """What an SDK exports."""
+    yield provided(monkeypatch)
+
+
+def finished(spans: InMemorySpanExporter, start: str) -> list[ReadableSpan]:
+    return [span for span in spans.get_finished_spans() if span.name.startswith(start)]
+
+
+def ids(span: ReadableSpan) -> tuple[str, str, str | None]:
+    """Trace, span, parent."""
+    context = span.get_span_context()
+    assert context is not None
+    return f"{context.trace_id:032x}", f"{context.span_id:016x}", f"{span.parent.span_id:016x}" if span.parent else None
+
+
+def sent(world: World) -> list[str | None]:
+    return [got.delivery.traceparent for got in world.receiver.received]
+
+
+async def test_event_is_one_trace_from_the_request_to_its_last_attempt(world: World, spans: InMemorySpanExporter) -> None:
+    made = (await world.demo.post(EVENTS, BODY, {"traceparent": GIVEN})).json()
+    world.receiver.script(made["id"], Verdict("retry", 503, "answered 503", retry_after=1.0), Verdict("delivered", 200))
+    await world.run(30)
+    [request] = finished(spans, "POST")
+    first, second = finished(spans, "deliver")
+    trace_id, request_id, parent = ids(request)
+    assert (trace_id, parent) == (TRACE, PARENT) and request.kind is SpanKind.SERVER
+    assert [(ids(span)[0], ids(span)[2]) for span in (first, second)] == [(TRACE, request_id)] * 2
+    assert sent(world) == [f"00-{TRACE}-{ids(span)[1]}-01" for span in (first, second)], "the receiver goes on where the attempt stands"
+    assert request.attributes is not None and first.attributes is not None and second.attributes is not None
+    assert (request.name, request.attributes["http.response.status_code"]) == ("POST /api/v1/events", 201)
+    told = dict(first.attributes)
+    assert told == {
+        "tocsin.tenant": "demo",
+        "tocsin.channel": "default",
+        "tocsin.event": made["id"],
+        "tocsin.attempt": 1,
+        "tocsin.late_ms": 0,
+        "tocsin.outcome": "retry",
+        "http.response.status_code": 503,
+    }
+    assert (second.attributes["tocsin.attempt"], second.attributes["tocsin.outcome"]) == (2, "delivered")
+    assert (first.status.status_code, first.status.description, second.status.status_code) == (
+        StatusCode.ERROR,
+        "answered 503",
+        StatusCode.UNSET,
+    )
+
+
+async def test_events_of_a_batch_share_the_requests_trace(world: World, spans: InMemorySpanExporter) -> None:
+    await world.demo.post(f"{EVENTS}/batch", [BODY, BODY, BODY], {"traceparent": GIVEN})
+    await world.run(10)
+    [request] = finished(spans, "POST")
+    assert {(ids(span)[0], ids(span)[2]) for span in finished(spans, "deliver")} == {(TRACE, ids(request)[1])}
+    assert len(set(sent(world))) == 3
+
+
+async def test_request_without_a_trace_begins_one(world: World, spans: InMemorySpanExporter) -> None:
+    await world.demo.post(EVENTS, BODY)
+    await world.run(10)
+    [request], [delivery] = finished(spans, "POST"), finished(spans, "deliver")
+    assert ids(request)[2] is None and ids(delivery)[::2] == ids(request)[:2]
+
+
+async def test_attempt_is_linked_to_the_invocation_that_made_it(world: World, spans: InMemorySpanExporter) -> None:
+    await world.demo.post(EVENTS, BODY, {"traceparent": GIVEN})
+    await world.clock.advance(1)
+    [message] = await world.queues.receive("tocsin-shards")
+    tracer = trace.get_tracer_provider().get_tracer("host")
+    with tracer.start_as_current_span("fire_shard") as host:
+        await world.do(world.app.scheduler.firing.serve(message.text))
+    [delivery] = finished(spans, "deliver")
+    assert [link.context.span_id for link in delivery.links] == [host.get_span_context().span_id]
+    assert ids(delivery)[0] == TRACE
+
+
+async def test_event_taken_in_before_traces_were_switched_on_gets_one_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.demo.post(EVENTS, BODY)
+    spans = provided(monkeypatch)
+    await world.run(10)
+    [delivery] = finished(spans, "deliver")
+    assert ids(delivery)[2] is None and str(sent(world)[0]).startswith(f"00-{ids(delivery)[0]}-{ids(delivery)[1]}-")
+
+
+async def test_moved_and_redriven_events_stay_in_their_trace(world: World, spans: InMemorySpanExporter) -> None:
+    made = (await world.demo.post(EVENTS, BODY | {"retry": {"attempts": 1}}, {"traceparent": GIVEN})).json()
+    [request] = finished(spans, "POST /api/v1/events")
+    world.receiver.script(made["id"], Verdict("final", 400), Verdict("delivered", 200))
+    await world.demo.patch(f"{EVENTS}/{made['id']}", {"delay": "PT20S"})
+    await world.run(40)
+    await world.demo.post(f"{EVENTS}/{made['id']}/redrive")
+    await world.run(20)
+    assert [ids(span)[::2] for span in finished(spans, "deliver")] == [(TRACE, ids(request)[1])] * 2
+
+
+async def test_choice_not_to_sample_goes_on_to_the_receiver(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = provided(monkeypatch, sampler=ALWAYS_OFF)
+    await world.demo.post(EVENTS, BODY, {"traceparent": GIVEN})
+    await world.run(10)
+    [header] = sent(world)
+    assert header is not None and header.startswith(f"00-{TRACE}-") and header.endswith("-00") and not spans.get_finished_spans()
+
+
+async def test_sender_that_breaks_leaves_a_span_that_says_so(world: World, spans: InMemorySpanExporter) -> None:
+    def broken(target: Target, delivery: Delivery) -> Verdict:
+        raise RuntimeError("a bug")
+
+    made = (await world.demo.post(EVENTS, BODY)).json()
+    world.receiver.script(made["id"], broken, Verdict("delivered", 200))
+    await world.run(30)
+    first, second = finished(spans, "deliver")
+    assert first.status.status_code is StatusCode.ERROR and [event.name for event in first.events] == ["exception"]
+    assert second.status.status_code is StatusCode.UNSET
+
+
+async def test_refused_request_tells_its_status(world: World, spans: InMemorySpanExporter) -> None:
+    assert (await world.demo.post(EVENTS, {"payload": 1})).status == 422
+    [request] = finished(spans, "POST")
+    assert request.attributes is not None and request.attributes["http.response.status_code"] == 422
+    assert request.status.status_code is StatusCode.UNSET, "the caller's fault, not the service's"
+
+
+async def test_probes_and_other_open_routes_are_not_traced(world: World, spans: InMemorySpanExporter) -> None:
+    assert (await world.nobody.get("/api/readyz")).status in (200, 503)
+    assert not spans.get_finished_spans()
+
+
+# ---- without an SDK
+
+
+async def test_trace_of_the_request_goes_through_untouched(world: World) -> None:
+    await world.demo.post(EVENTS, BODY, {"traceparent": GIVEN})
+    await world.demo.post(f"{EVENTS}/batch", [BODY, BODY], {"traceparent": f"00-{TRACE}-{PARENT}-00"})
+    await world.run(10)
+    assert sorted(map(str, sent(world))) == [f"00-{TRACE}-{PARENT}-00"] * 2 + [GIVEN]
+
+
+async def test_nothing_is_stored_or_sent_where_nobody_traces(world: World) -> None:
+    await world.demo.post(EVENTS, BODY)
+    assert [row.props.keys() & {"trace"} for row in world.events()] == [set()]
+    await world.run(10)
+    assert sent(world) == [None]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *("", "x", GIVEN.upper(), GIVEN[:-1], GIVEN + "0", GIVEN + "-", GIVEN + "-00", GIVEN.replace("-", "_"), "x" * 10_000),
+        f"ff-{TRACE}-{PARENT}-01",
+        f"00-{'0' * 32}-{PARENT}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE[:-1]}g-{PARENT}-01",
+        f"{GIVEN},{GIVEN}",
+        f"cc-{TRACE}-{PARENT}-01.what",
+    ],
+)
+async def test_malformed_trace_is_as_good_as_none(world: World, header: str) -> None:
+    assert (await world.demo.post(EVENTS, BODY, {"traceparent": header})).status == 201
+    await world.run(10)
+    assert sent(world) == [None]
+
+
+async def test_header_of_a_later_version_is_read_as_far_as_it_is_known(world: World) -> None:
+    await world.demo.post(EVENTS, BODY, {"traceparent": f"cc-{TRACE}-{PARENT}-01-what-the-future-brings"})
+    await world.run(10)
+    assert sent(world) == [GIVEN]
+
+
+def test_without_an_sdk_there_is_nothing_to_do() -> None:
+    assert not telemetry.on() and not telemetry.traced({"host": "x"}) and telemetry.current() is None
+
+
+async def test_trace_of_an_event_that_waits_in_the_ingest_queue_is_kept(world: World) -> None:
+    answer = await world.demo.post(EVENTS, BODY | {"durability": "fast"}, {"traceparent": GIVEN})
+    assert answer.status == 202
+    await world.run(10)
+    assert sent(world) == [GIVEN]
