@@ -72,7 +72,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What the admin decided. minimum: servers the fleet needs at least. changes: counts the writes of operators."""
+    """What the admin decided. minimum: servers the fleet needs at least; spare: those it should have beside. changes: counts the writes of
+    operators. generation: of the partition count. rest: the definition's other parts, as JSON, which leases do not look at."""
 
     partitions: int
     profile: Profile = PROFILES["default"]
@@ -80,6 +81,8 @@ class Fleet:
     minimum: int = 1
     generation: int = 1
     changes: int = 0
+    spare: int = 0
+    rest: str = "{}"
 
     @property
     def most(self) -> int:
@@ -99,6 +102,8 @@ class Fleet:
             "claims": self.limits.claims_per_cycle,
             "moves": self.limits.moves_per_minute,
             "drain": float(self.limits.drain),
+            "spare": self.spare,
+            "rest": self.rest,
         }
         if self.limits.max_per_server is not None:
             props["most"] = self.limits.max_per_server
@@ -119,6 +124,8 @@ def parse_fleet(props: Props) -> Fleet:
         int(props["minimum"]),
         int(props["generation"]),
         int(props["changes"]),
+        int(props.get("spare", 0)),
+        str(props.get("rest", "{}")),
     )
 
 
@@ -126,7 +133,9 @@ def parse_fleet(props: Props) -> Fleet:
 class Server:
     """A beat row. (incarnation, beat) is unique for each write its server ever tried, which makes it the write's nonce.
 
-    take, drop: the planner's orders, partitions to claim and to hand off. capacity: 0 for no bound of its own.
+    take, drop: the planner's orders, partitions to claim and to hand off. capacity: 0 for no bound of its own. scans: it looks at the
+    others and plans. tell: 'exit' when an operator wants its process to end. held: what a server that speaks HTTP has, and the epochs
+    (others read their partitions' rows).
     """
 
     name: str
@@ -138,6 +147,9 @@ class Server:
     load: float = 0.0
     take: tuple[int, ...] = ()
     drop: tuple[int, ...] = ()
+    scans: bool = True
+    tell: str = ""
+    held: tuple[tuple[int, int], ...] = ()
 
     def props(self) -> Props:
         """As stored."""
@@ -150,6 +162,9 @@ class Server:
             "load": float(self.load),
             "take": join(self.take),
             "drop": join(self.drop),
+            "scans": self.scans,
+            "tell": self.tell,
+            "held": join_held(self.held),
         }
 
 
@@ -166,6 +181,9 @@ def parse_server(row: Row) -> Server:
         float(props["load"]),
         split(str(props["take"])),
         split(str(props["drop"])),
+        bool(props.get("scans", True)),
+        str(props.get("tell", "")),
+        split_held(str(props.get("held", ""))),
     )
 
 
@@ -194,7 +212,8 @@ def parse_partition(row: Row) -> Partition:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What an operator wants. partition or server may be absent (`NO_PARTITION`, ''). expires: 0 for never. epoch: which one is bumped."""
+    """What an operator wants. partition or server may be absent (`NO_PARTITION`, ''). expires: 0 for never. epoch: which one is bumped.
+    exit: a drained server is to end. created: when it was said."""
 
     verb: Verb
     partition: int = NO_PARTITION
@@ -203,6 +222,8 @@ class Intent:
     author: str = ""
     expires: Millis = 0
     epoch: int = 0
+    exit: bool = False
+    created: Millis = 0
 
     @property
     def key(self) -> str:
@@ -221,6 +242,8 @@ class Intent:
             "author": self.author,
             "expires": self.expires,
             "epoch": self.epoch,
+            "exit": self.exit,
+            "created": self.created,
         }
 
 
@@ -234,6 +257,8 @@ def parse_intent(props: Props) -> Intent:
         str(props["author"]),
         int(props["expires"]),
         int(props["epoch"]),
+        bool(props.get("exit", False)),
+        int(props.get("created", 0)),
     )
 
 
@@ -268,3 +293,13 @@ def join(partitions: Iterable[int]) -> str:
 def split(text: str) -> tuple[int, ...]:
     """The inverse of `join`."""
     return tuple(map(int, text.split(","))) if text else ()
+
+
+def join_held(held: Iterable[tuple[int, int]]) -> str:
+    """Partitions and epochs as one property: `5:9,6:10`."""
+    return ",".join(f"{partition}:{epoch}" for partition, epoch in held)
+
+
+def split_held(text: str) -> tuple[tuple[int, int], ...]:
+    """The inverse of `join_held`."""
+    return tuple((int(partition), int(epoch)) for partition, _, epoch in (each.partition(":") for each in text.split(","))) if text else ()
