@@ -11,8 +11,9 @@ from itertools import batched
 
 from ..scheduler.keys import INDEX_PARTITIONS
 from ..scheduler.protocol.effects import load
+from ..storage.accounts import follow_row
 from ..storage.names import SCHEDULES, TENANTS
-from ..storage.ports import ANY, Delete, Op, Props, Row, Tables, Upsert
+from ..storage.ports import Applied, Delete, Insert, Op, Replace, Row, Tables
 from ..tenants import rows as tenant_rows
 
 LAST = "~"
@@ -30,36 +31,33 @@ async def follow(tables: Tables, source: str, copy: str) -> Counter[str]:
     for tenant in sorted({*before, *after}):
         had, has = await _partition(tables, source, copy, TENANTS, tenant_rows.of_tenant(tenant), counts)
         for digest in sorted(_digests(had) | _digests(has)):
-            await _row(tables, source, copy, TENANTS, tenant_rows.of_key(digest), digest, counts)
+            counts["followed"] += await follow_row((tables, source + TENANTS), (tables, copy + TENANTS), tenant_rows.of_key(digest), digest)
     for partition in INDEX_PARTITIONS:
         await _partition(tables, source, copy, SCHEDULES, partition, counts)
     return counts
 
 
-def _digests(rows: Mapping[str, Props]) -> set[str]:
+def _digests(rows: Mapping[str, Row]) -> set[str]:
     """The keys that listing rows tell of."""
-    return {str(props["digest"]) for key, props in rows.items() if key.startswith(tenant_rows.PREFIX_KEY) and "digest" in props}
+    return {str(row.props["digest"]) for key, row in rows.items() if key.startswith(tenant_rows.PREFIX_KEY) and "digest" in row.props}
 
 
 async def _partition(
     tables: Tables, source: str, copy: str, table: str, pk: str, counts: Counter[str]
-) -> tuple[dict[str, Props], dict[str, Props]]:
+) -> tuple[dict[str, Row], dict[str, Row]]:
     """Copy what differs in a partition; its rows in the copy before, and in the source."""
-    # The copy first: a change that comes in between is copied by whoever makes it.
-    had = {row.rk: row.props for row in await load(tables, copy + table, pk, "", LAST)}
-    has = {row.rk: row.props for row in await load(tables, source + table, pk, "", LAST)}
-    ops: list[Op] = [Upsert(rk, props) for rk, props in has.items() if had.get(rk) != props]
-    ops += [Delete(rk, ANY) for rk in had if rk not in has]
+    # The copy first, and written as it was read: a change that comes in between is copied by whoever makes it.
+    had = {row.rk: row for row in await load(tables, copy + table, pk, "", LAST)}
+    has = {row.rk: row for row in await load(tables, source + table, pk, "", LAST)}
+    ops: list[Op] = [
+        Replace(rk, row.props, had[rk].etag) if rk in had else Insert(rk, row.props)
+        for rk, row in has.items()
+        if rk not in had or had[rk].props != row.props
+    ]
+    ops += [Delete(rk, row.etag) for rk, row in had.items() if rk not in has]
     for some in batched(ops, GROUP, strict=False):
-        await tables.write(copy + table, pk, some)
+        if not isinstance(await tables.write(copy + table, pk, some), Applied):
+            for op in some:
+                await follow_row((tables, source + table), (tables, copy + table), pk, op.rk)
     counts["followed"] += len(ops)
     return had, has
-
-
-async def _row(tables: Tables, source: str, copy: str, table: str, pk: str, rk: str, counts: Counter[str]) -> None:
-    had: Row | None = await tables.get(copy + table, pk, rk)
-    has: Row | None = await tables.get(source + table, pk, rk)
-    if (had.props if had else None) == (has.props if has else None):
-        return
-    await tables.write(copy + table, pk, (Upsert(rk, has.props) if has is not None else Delete(rk, ANY),))
-    counts["followed"] += 1

@@ -44,11 +44,11 @@ def register(routes: Routes) -> None:
         summary="Let the second account of the mirrored pair take over",
         description="Mirrored events are served by the second account some time later (`serves_in_s`). Repeating it changes nothing.",
         body=FailoverIn,
-        answers={202: StorageOut, 409: ("not-mirrored", "changed-meanwhile")},
+        answers={202: StorageOut, 409: ("not-mirrored", "not-in-step", "changed-meanwhile")},
         tag="operations",
     )
     async def storage_failover(call: Call[App, FailoverIn]) -> Answer:
-        await call.app.failover.fail_over()
+        await call.app.failover.fail_over(incomplete=call.body.incomplete)
         return Answer(202, await _told(call.app), {"cache-control": "no-store"})
 
     @routes.route(

@@ -31,7 +31,7 @@ class MirrorOut(BaseModel):
     """The mirrored pair; null is what cannot be asked now."""
 
     active: Literal["first", "second"] | None
-    state: Literal["serving", "waiting", "copying", "syncing", "unknown"]
+    state: Literal["serving", "waiting", "copying", "syncing", "filling", "unknown"]
     epoch: int | None
     serves_in_s: float | None = Field(None, description="Seconds until the account that takes over serves mirrored events.")
     lag_ms: int | None = Field(None, description="How far the copy of the unfinished shards is behind, at most.")
@@ -50,6 +50,7 @@ class FailoverIn(Strict):
     """Which account is to take over."""
 
     to: Literal["second"] = "second"
+    incomplete: bool = Field(False, description="Also when it is a new account that does not have a copy of everything yet.")
 
 
 class FailbackIn(Strict):

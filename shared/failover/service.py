@@ -31,13 +31,27 @@ from ..scheduler.keys import (
 from ..scheduler.ledger import entry_for
 from ..scheduler.mirror import Pair, Seen
 from ..scheduler.protocol.effects import Driver, load
-from ..scheduler.protocol.mirroring import FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Way, finish_copy, mirror_id, restore
+from ..scheduler.protocol.mirroring import (
+    AGAIN_PK,
+    FENCE_PK,
+    FENCE_ROW,
+    FIRST,
+    SECOND,
+    Fence,
+    Way,
+    finish_copy,
+    mirror,
+    mirror_id,
+    restore,
+)
 from ..scheduler.stats import copy_lag
 from ..storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
-from ..storage.ports import ANY, Applied, Delete, Insert, Props, Replace, Row, Tables, Upsert, Where
+from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace, Row, Tables, Upsert, Where
+from ..storage.stamps import STAMP_PK, STAMP_ROW
 from ..tenants.rows import PK_TENANTS
 from ..web.problem import conflict
 from .follow import LAST, follow
+from .orphans import shut_orphans
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +67,8 @@ CARRY_FOR = 300.0
 """Seconds for which a failback is carried on by the instance that began it; then the timer does."""
 OVERLAP: Millis = 3_600_000
 """How much before the failover a shard may have ended, by the ledger, to be looked at: clocks differ."""
+AGAIN_AFTER: Millis = 300_000
+"""Age of a request for another copy from which the timer heeds it: whoever made it has ended."""
 LAG_SHARDS = 500
 """Unfinished shards, the earliest first, whose lag is looked at."""
 
@@ -63,6 +79,8 @@ class Failover:
     def __init__(self, pair: Pair | None, tables: Tables, driver: Driver, clock: Clock, places: Iterable[str]) -> None:
         self._known, self._tables, self._driver, self._clock = pair, tables, driver, clock
         self._places = tuple(places)
+        self._marked = False
+        """Whether the first account knows that it is overtaken."""
         self._carrying: asyncio.Task[None] | None = None
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
@@ -72,12 +90,20 @@ class Failover:
             raise conflict("not-mirrored", "no second storage account is configured")
         return self._known
 
-    async def fail_over(self) -> None:
-        """Let the second account take over. Repeated, it changes nothing. Raises `StorageError` when the second does not answer."""
+    async def fail_over(self, *, incomplete: bool = False) -> None:
+        """Let the second account take over, or go on: a way back that is still copying is called off. Else, repeated, it changes nothing.
+
+        incomplete: although it is a new account that does not have everything. Raises 409, `StorageError` when the second does not answer.
+        """
         seen = await self._pair.look()
         if seen.fence.active == "second":
+            await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Delete(BACK_ROW, ANY),))
             return
+        if not incomplete and not await self._whole():
+            detail = "the second account does not have a copy of everything yet; if the first is gone for good, say so with `incomplete`"
+            raise conflict("not-in-step", detail)
         await self._raise(seen, Fence("second", seen.fence.epoch + 1))
+        await self._mark_overtaken()
         log.warning("The second storage account takes over", extra={"action": "failover", "epoch": seen.fence.epoch + 1})
 
     async def fail_back(self) -> None:
@@ -91,8 +117,25 @@ class Failover:
             raise conflict("taking-over", f"the second account serves in {left:.0f} s; the way back begins after that")
         # It must be there to be copied to.
         await self._tables.get(FIRST + SWEEPS, FENCE_PK, FENCE_ROW)
-        await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Upsert(BACK_ROW, {"epoch": seen.fence.epoch}),))
+        since = self._clock.now() - seen.age - OVERLAP
+        await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Upsert(BACK_ROW, {"epoch": seen.fence.epoch, "since": since}),))
         self.carry_on()
+
+    async def _whole(self) -> bool:
+        """Whether the second has a copy of everything that is unfinished; a new one has not, at first."""
+        stamp = await self._tables.get(SECOND + SWEEPS, STAMP_PK, STAMP_ROW)
+        return stamp is None or bool(stamp.props["whole"])
+
+    async def _mark_overtaken(self) -> None:
+        """Tell the first account, if it can be told, that it is behind: it must not be served alone later as if it were not."""
+        if self._marked:
+            return
+        try:
+            await self._tables.write(FIRST + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"overtaken": True}, ANY),))
+            self._marked = True
+        except StorageError as error:
+            # Tried again by the timer.
+            log.debug("The first account does not know yet that it is overtaken: %s", error, extra={"action": "follow_failed"})
 
     async def _raise(self, seen: Seen, fence: Fence) -> None:
         """Rewrite the fence row as it was seen. Raises 409 when somebody else did."""
@@ -140,8 +183,14 @@ class Failover:
         seen = await self._pair.look()
         fence = seen.fence
         if fence.active == "first" and not fence.syncing:
-            return await follow(self._tables, FIRST, SECOND)
+            counts = await follow(self._tables, FIRST, SECOND)
+            counts += await self._complete(Way(FIRST, SECOND, SECOND, "first", fence.epoch), now)
+            if fence.epoch and seen.age < OVERLAP and (back := await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)) is not None:
+                # Owners on the second may have ended shards of the first account alone until now.
+                await self._ends(int(back.props["since"]), home=True)
+            return counts + await self._again(Way(FIRST, SECOND, SECOND, "first", fence.epoch))
         if fence.active == "second":
+            await self._mark_overtaken()
             back = await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)
             if back is None or int(back.props["epoch"]) != fence.epoch:
                 return Counter()
@@ -156,8 +205,13 @@ class Failover:
         counts = await self._bring(Way(SECOND, FIRST, SECOND, "first", fence.epoch, prune=True), seen, now, "syncing")
         if counts["failed"]:
             return counts + Counter(waits=1)
+        # Calls go to the second as yet: what they changed of tenants and schedules meanwhile.
+        await follow(self._tables, SECOND, FIRST)
+        await self._tables.write(FIRST + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"overtaken": False}, ANY),))
+        self._marked = False
         await self._raise(seen, Fence("first", fence.epoch + 1))
-        await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Delete(BACK_ROW, ANY),))
+        for row in await load(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST):
+            await self._tables.write(SECOND + SWEEPS, AGAIN_PK, (Delete(row.rk, row.etag),))
         log.warning("The first storage account serves again", extra={"action": "failback", "epoch": fence.epoch + 1})
         return counts
 
@@ -168,21 +222,54 @@ class Failover:
         for side in (SECOND, FIRST):
             for partition in index_partitions(MIRRORED):
                 shards |= {index_shard(row.rk) for row in await load(self._tables, side + SHARDS, partition, "", LAST)}
-        since = now - seen.age - OVERLAP - await self._served()
-        for tenant in [row.rk for row in await load(self._tables, SECOND + TENANTS, PK_TENANTS, "", LAST)]:
-            for row in await self._ended(tenant, since):
-                shard = str(row.props["shard"])
-                if place_of(shard) == MIRRORED:
-                    shards.add(shard)
-                else:
-                    # A shard of the first account alone that was served meanwhile: its end is told where the first looks.
-                    added = (Insert(row.rk, row.props), *([Insert(NEWS + row.rk, row.props)] if int(row.props["accepted"]) else []))
-                    await self._tables.write(FIRST + LEDGER, tenant, added)
+        asked = await load(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST)
+        shards |= {row.rk for row in asked}
+        shards |= await self._ends(now - seen.age - OVERLAP - await self._served())
         done = await asyncio.gather(*(self._shard(shard, way, now) for shard in sorted(shards)))
         counts.update(done)
         progress: Props = {"phase": phase, "shards": len(shards), "copied": counts["copied"], "failed": counts["failed"], "at": now}
         await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Upsert(PROGRESS_ROW, progress),))
         return counts
+
+    async def _complete(self, way: Way, now: Millis) -> Counter[str]:
+        """Give a new second account what it is to have: a copy of every unfinished mirrored shard."""
+        if await self._whole():
+            return Counter()
+        shards: set[str] = set()
+        for partition in index_partitions(MIRRORED):
+            shards |= {index_shard(row.rk) for row in await load(self._tables, way.source + SHARDS, partition, "", LAST)}
+        counts = Counter(await asyncio.gather(*(self._shard(shard, way, now) for shard in sorted(shards))))
+        if not counts["failed"]:
+            await self._tables.write(way.copy + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"whole": True}, ANY),))
+            log.warning("The second account has a copy of everything now", extra={"action": "mirror_whole", "count": counts["copied"]})
+        return counts
+
+    async def _again(self, way: Way) -> Counter[str]:
+        """Copy what was changed when it was finished already; younger changes are under way, and copied by whoever makes them."""
+        counts: Counter[str] = Counter()
+        for row in await load(self._tables, way.source + SWEEPS, AGAIN_PK, "", LAST):
+            if row.read_at - row.timestamp >= AGAIN_AFTER and await self._driver.drive(mirror(row.rk, way)):
+                await self._tables.write(way.source + SWEEPS, AGAIN_PK, (Delete(row.rk, row.etag),))
+                counts["again"] += 1
+        return counts
+
+    async def _ends(self, since: Millis, *, home: bool = False) -> set[str]:
+        """The mirrored shards that have ended since, by the second's ledger; those of the first account alone are told where it looks.
+
+        home: and removed from the second's ledger, since retention does not look there while the first serves.
+        """
+        shards: set[str] = set()
+        for tenant in [row.rk for row in await load(self._tables, SECOND + TENANTS, PK_TENANTS, "", LAST)]:
+            for row in await self._ended(tenant, since):
+                shard = str(row.props["shard"])
+                if place_of(shard) == MIRRORED:
+                    shards.add(shard)
+                    continue
+                added = (Insert(row.rk, row.props), *([Insert(NEWS + row.rk, row.props)] if int(row.props["accepted"]) else []))
+                await self._tables.write(FIRST + LEDGER, tenant, added)
+                for key in (NEWS + row.rk, row.rk) if home else ():
+                    await self._tables.write(SECOND + LEDGER, tenant, (Delete(key, ANY),))
+        return shards
 
     async def _served(self) -> Millis:
         """How long ago the second took over, at most, before the fence was rewritten last."""
@@ -214,6 +301,8 @@ class Failover:
         for row in rows:
             if "." not in (event_id := str(row.props["id"])) and not await self._driver.drive(mirror_id(tenant, event_id, way)):
                 return "failed"
+        if way.copy == FIRST:
+            await self._driver.drive(shut_orphans(shard))
         if not await self._driver.drive(restore(shard, way)):
             return "failed"
         gate = await self._tables.get(way.source + EVENTS, shard, GATE)
@@ -246,10 +335,14 @@ class Failover:
                 seen = await self._pair.look()
                 progress = await self._tables.get(SECOND + SWEEPS, FENCE_PK, PROGRESS_ROW)
                 back = await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)
+                whole = await self._whole()
         except (StorageError, TimeoutError):
             return told
         fence, wait = seen.fence, self._pair.wait(seen)
         told |= {"active": fence.active, "epoch": fence.epoch, "serves_in_s": round(wait, 1) if not fence.syncing else None}
+        if fence.active == "first" and not fence.syncing and not whole:
+            told["state"] = "filling"
+            return told | {"serves_in_s": 0.0}
         copying = back is not None and int(back.props["epoch"]) == fence.epoch
         told["state"] = "syncing" if fence.syncing else "waiting" if wait > 0 else "copying" if copying else "serving"
         if progress is not None:

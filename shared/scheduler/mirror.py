@@ -21,7 +21,8 @@ from ..errors import OutcomeUnknown, StorageError, Unavailable
 from ..storage.names import SWEEPS
 from ..storage.ports import Props, Tables
 from .protocol.effects import Driver, Steps
-from .protocol.mirroring import FENCE_PK, FENCE_ROW, SECOND, Fence, Side, Way, finish_copy, holds, mirror, parse_fence
+from .protocol.ingest import Known, known_id
+from .protocol.mirroring import FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Side, Way, finish_copy, holds, mirror, parse_fence
 from .rules import OWNER_MAY_START, OWNER_SILENT
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ STALE = 10.0
 """Seconds after which a call would rather wait for a look than go by the last one."""
 PATIENCE = 3.0
 """Seconds a call waits for such a look."""
+ASKED_FOR, UNASKED = 1.0, 30.0
+"""Seconds that the first account has to say whether it knows an id, and for which it is not asked again when it did not."""
 COPY_EVERY = 5.0
 """Seconds between copies of a shard that is being served."""
 
@@ -124,6 +127,7 @@ class Mirror:
     def __init__(self, side: Side, pair: Pair, driver: Driver, clock: Clock) -> None:
         self.side, self.pair = side, pair
         self._driver, self._clock = driver, clock
+        self._unasked_until = 0.0
 
     @property
     def whole(self) -> bool:
@@ -132,6 +136,20 @@ class Mirror:
 
     def _way(self, seen: Seen) -> Way | None:
         return Way("", SECOND, SECOND, "first", seen.fence.epoch) if self.side == "first" else None
+
+    async def known_before(self, tenant: str, event_id: str) -> Known | None:
+        """On the second: the event that has the id in the first account alone; None as well when that does not answer."""
+        if not self.whole or self._clock.monotonic() < self._unasked_until:
+            return None
+        try:
+            async with asyncio.timeout(ASKED_FOR):
+                return await self._driver.drive(known_id(tenant, event_id, FIRST))
+        except (StorageError, TimeoutError) as error:
+            if isinstance(error, TimeoutError):
+                # Or each new event would wait for an account that hangs.
+                self._unasked_until = self._clock.monotonic() + UNASKED
+            log.debug("Whether the first account knows an id cannot be asked: %s", error, extra={"action": "side_unknown"})
+            return None
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Way | None]:

@@ -1,7 +1,7 @@
 """Table and Queue storage: the only part of Tocsin that knows how rows and messages are kept.
 
     ports           what the domain may ask (Tables, Queues), and the values it gets
-    names           the tables and queues Tocsin keeps
+    names           the tables and queues Tocsin keeps, and what accounts are called
     memory          the twin: the same behaviour in memory, for tests, the simulator and users' own tests
     azure_tables    the adapters: Azure Storage and its emulator over HTTP
     azure_queues
@@ -10,30 +10,34 @@
     wire            the bytes of the Table service
     limits          the service's limits, checked alike by twin and adapters
     accounts        several accounts behind one `Tables`
+    stamps          which of them is which
 
-`open_storage` is the way in.
+`open_storage` is the way in. The adapters are imported only there: nodes keep rows with `blocking`, and have no aiohttp.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from ..settings import Settings
-from . import account, names
-from .accounts import AccountTables, PairTables, SpreadTables
-from .azure_queues import AzureQueues
-from .azure_tables import AzureTables
+from ..errors import StorageError
+from . import names, stamps
+from .accounts import PROVE_FOR, AccountTables, PairTables, SpreadTables
 from .memory import MemoryQueues, MemoryTables
+from .names import FIRST, HOME, MIRRORED, SECOND
 from .ports import Queues, Tables
-from .transport import Transport
 
-__all__ = ["Storage", "memory_storage", "open_storage", "spread_storage"]
+if TYPE_CHECKING:
+    from ..settings import Settings
 
+__all__ = ["Storage", "check", "memory_storage", "open_storage", "spread_storage"]
 
-HOME, MIRRORED = "0", "m"
-FIRST, SECOND = "first:", "second:"
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -67,6 +71,11 @@ class Storage:
 
 def open_storage(settings: Settings, clock: Clock) -> Storage:
     """The storage the settings name. Nothing is sent until the first call. Raises `UnsafeSettings`."""
+    from . import account
+    from .azure_queues import AzureQueues
+    from .azure_tables import AzureTables
+    from .transport import Transport
+
     home, queues = AzureTables.from_settings(settings, clock), AzureQueues.from_settings(settings, clock)
     others = [
         AzureTables(Transport(account.further("table", text, settings, f"TOCSIN_ACCOUNTS, entry {number}"), clock))
@@ -76,26 +85,59 @@ def open_storage(settings: Settings, clock: Clock) -> Storage:
     if settings.mirrored:
         tables = AzureTables(Transport(account.second_from_settings("table", settings), clock))
         second = tables, AzureQueues(Transport(account.second_from_settings("queue", settings), clock))
-    return spread_storage([home, *others], queues, clock, settings.fresh_accounts, second)
+    return spread_storage([home, *others], queues, clock, settings.fresh_accounts, second, detached=bool(settings.mirror_detached))
 
 
 def spread_storage(
-    accounts: Sequence[Tables], queues: Queues, clock: Clock, fresh: Sequence[int] = (), second: tuple[Tables, Queues] | None = None
+    accounts: Sequence[Tables],
+    queues: Queues,
+    clock: Clock,
+    fresh: Sequence[int] = (),
+    second: tuple[Tables, Queues] | None = None,
+    *,
+    detached: bool = False,
 ) -> Storage:
     """Storage over these accounts, the home account first; it has the queues. fresh: numbers of those that take new shards. second: the
-    other account of the mirrored pair, whose first is the home account."""
-    if len(accounts) == 1 and second is None:
+    other account of the mirrored pair, whose first is the home account. detached: the home account has mirrored shards alone."""
+    if len(accounts) == 1 and second is None and not detached:
         return Storage(accounts[0], queues)
     shards = {f"{number:x}": AccountTables(tables, clock, f"storage account {number}") for number, tables in enumerate(accounts)}
     new = tuple(f"{number:x}" for number in fresh) or tuple(shards)
     home = shards[HOME]
     if second is None:
-        return Storage(SpreadTables(home, shards), queues, tuple(shards), new)
-    other = AccountTables(second[0], clock, "second storage account")
+        alone = {**shards, MIRRORED: home} if detached else shards
+        return Storage(SpreadTables(home, alone), queues, tuple(alone), new)
+    other = AccountTables(second[0], clock, "the second storage account")
     named = {FIRST: home, SECOND: other}
     places = (*shards, MIRRORED)
-    there = Storage(SpreadTables(other, {**shards, MIRRORED: other}, named), second[1], places, (MIRRORED,))
-    return Storage(PairTables(home, {**shards, MIRRORED: home}, named), queues, places, new, there)
+    there = Storage(PairTables(other, {**shards, MIRRORED: other}, named, home), second[1], places, (MIRRORED,))
+    return Storage(PairTables(home, {**shards, MIRRORED: home}, named, other), queues, places, new, there)
+
+
+async def check(storage: Storage, detached: stamps.Detached = "") -> None:
+    """Make sure that each account is the one it is taken for (`stamps`). Raises `UnsafeSettings`.
+
+    One that does not answer is asked at its first use; the home account, or the second of a pair, at the next start.
+    """
+    places = storage.tables.places if isinstance(storage.tables, SpreadTables) else {HOME: storage.tables}
+    home = places[HOME]
+    try:
+        async with asyncio.timeout(PROVE_FOR):
+            await stamps.check_list(home, places)
+            if storage.second is None:
+                await stamps.check_alone(home, detached)
+            elif isinstance(second := storage.second.tables, SpreadTables):
+                await stamps.prove_second(home, second.places[MIRRORED])
+    except (StorageError, TimeoutError) as error:
+        log.warning("It could not be asked which account is which: %s", error, extra={"action": "account_unproved"})
+    proofs = (
+        tables.prove(partial(stamps.prove, home, place))
+        for place, tables in places.items()
+        if place not in (HOME, MIRRORED) and isinstance(tables, AccountTables)
+    )
+    for wrong in await asyncio.gather(*proofs, return_exceptions=True):
+        if wrong is not None:
+            raise wrong
 
 
 def memory_storage(clock: Clock) -> Storage:

@@ -22,10 +22,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import urlsplit
 
 from ..errors import Unavailable, UnsafeSettings
-from ..settings import CONNECTION, MIRROR, Settings
+from .names import CONNECTION, MIRROR
+from .wire import percent
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
+
+    from ..settings import Settings
 
 type Service = Literal["table", "queue"]
 
@@ -160,6 +163,13 @@ class Account:
         self.base = base.rstrip("/")
         self.path = urlsplit(self.base).path
         self.credential = credential
+
+    def url(self, path: str, query: Mapping[str, str]) -> str:
+        """A request's address. `path` is percent-encoded, `query` is not."""
+        text = "&".join(f"{name}={percent(value)}" for name, value in query.items())
+        if suffix := self.credential.suffix:
+            text = f"{text}&{suffix}" if text else suffix
+        return f"{self.base}{path}?{text}" if text else self.base + path
 
 
 def from_connection_string(service: Service, text: str, setting: str = CONNECTION) -> Account:

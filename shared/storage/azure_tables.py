@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import orjson
 
-from ..clock import Clock, Millis
-from ..errors import OutcomeUnknown, Unavailable
+from ..clock import Clock
+from ..errors import OutcomeUnknown
 from ..settings import Settings
 from . import account, limits, wire
 from .ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Insert, Merge, Op, Page, Refused, Row, Where
-from .transport import Answer, Policy, Transport
+from .transport import Policy, Transport
 
-_READ = {"Accept": wire.ACCEPT, "DataServiceVersion": "3.0"}
-_WRITE = {**_READ, "Content-Type": "application/json", "Prefer": "return-no-content"}
-_BATCH = {**_READ, "Content-Type": wire.BATCH_TYPE}
-_NEXT_PK, _NEXT_RK = "x-ms-continuation-NextPartitionKey", "x-ms-continuation-NextRowKey"
+_WRITE = {**wire.READ, "Content-Type": "application/json", "Prefer": "return-no-content"}
 
 
 class AzureTables:
@@ -48,17 +45,9 @@ class AzureTables:
         limits.check_key("PartitionKey", pk)
         limits.check_key("RowKey", rk)
         path = f"/{wire.entity_path(table, pk, rk)}"
-        answer = await self._transport.call("get", "GET", path, headers=_READ, repeat=True)
-        if answer.status != 200:
-            failure = wire.parse_failure(answer.status, answer.body)
-            if wire.is_missing(failure):
-                return None
-            raise wire.error_of(failure, write=False)
-        try:
-            row = wire.decode_row(pk, orjson.loads(answer.body), _date(answer))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise Unavailable("the answer to a get cannot be read") from None
-        self.transactions["rows_read"] += 1
+        answer = await self._transport.call("get", "GET", path, headers=wire.READ, repeat=True)
+        row = wire.find_row(pk, answer.status, answer.headers, answer.body)
+        self.transactions["rows_read"] += row is not None
         return row
 
     async def query(
@@ -83,17 +72,11 @@ class AzureTables:
                 limits.check_name(name)
             query["$select"] = ",".join(("PartitionKey", "RowKey", "Timestamp", *select))
         if cursor is not None:
-            query.update(_from_cursor(cursor))
-        answer = await self._transport.call("query", "GET", f"/{table}()", query=query, headers=_READ, repeat=True)
-        if answer.status != 200:
-            raise wire.error_of(wire.parse_failure(answer.status, answer.body), write=False)
-        try:
-            read_at = _date(answer)
-            rows = wire.decode_page(pk, answer.body, read_at)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise Unavailable("the answer to a query cannot be read") from None
-        self.transactions["rows_read"] += len(rows)
-        return Page(rows, _to_cursor(answer.headers), read_at)
+            query |= wire.cursor_query(cursor)
+        answer = await self._transport.call("query", "GET", f"/{table}()", query=query, headers=wire.READ, repeat=True)
+        page = wire.find_page(pk, answer.status, answer.headers, answer.body)
+        self.transactions["rows_read"] += len(page.rows)
+        return page
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
         """Apply all of `ops` or none, see `ports.Tables.write`. Raises `Rejected`, `Unavailable` or `OutcomeUnknown`."""
@@ -108,8 +91,8 @@ class AzureTables:
             body = wire.batch_body(self._transport.account.base, table, pk, ops)
             if bound > MAX_EGT_BYTES:
                 limits.check_payload(len(body))
-            answer = await self._transport.call("write", "POST", "/$batch", headers=_BATCH, body=body, repeat=False)
-            outcome = wire.batch_reply(answer.body, ops) if answer.status == 202 else _refusal(answer, len(ops))
+            answer = await self._transport.call("write", "POST", "/$batch", headers=wire.BATCH, body=body, repeat=False)
+            outcome = wire.find_outcome(answer.status, answer.body, ops)
         if isinstance(outcome, Applied):
             self.transactions["rows_written"] += len(ops)
         return outcome
@@ -121,7 +104,7 @@ class AzureTables:
             method, path, headers = "PATCH", f"/{wire.entity_path(table, pk, op.rk)}", {**_WRITE, "If-Match": op.etag}
         answer = await self._transport.call("write", method, path, headers=headers, body=row, repeat=False)
         if answer.status not in (201, 204):
-            return _refusal(answer, 1)
+            return wire.refused(answer.status, answer.body, 1)
         etag = answer.headers.get("ETag")
         if not etag:
             raise OutcomeUnknown("the write's answer lacks an ETag")
@@ -142,29 +125,3 @@ class AzureTables:
     async def close(self) -> None:
         """Release connections."""
         await self._transport.close()
-
-
-def _refusal(answer: Answer, ops: int) -> Refused:
-    if answer.status < 400:
-        raise OutcomeUnknown(f"the write's answer has status {answer.status}")
-    return wire.refusal(wire.parse_failure(answer.status, answer.body), ops)
-
-
-def _date(answer: Answer) -> Millis:
-    return wire.parse_date(answer.headers["Date"])
-
-
-def _to_cursor(headers: Mapping[str, str]) -> str | None:
-    pk, rk = headers.get(_NEXT_PK), headers.get(_NEXT_RK)
-    if pk is None and rk is None:
-        return None
-    return orjson.dumps([pk, rk]).decode()
-
-
-def _from_cursor(cursor: str) -> dict[str, str]:
-    try:
-        pk, rk = orjson.loads(cursor)
-        pairs = (("NextPartitionKey", pk), ("NextRowKey", rk))
-        return {name: value for name, value in pairs if isinstance(value, str)}
-    except (ValueError, TypeError):
-        raise limits.bad_cursor() from None

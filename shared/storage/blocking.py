@@ -8,6 +8,7 @@ Nothing is ever sent twice here, reads neither: who calls decides, and every cal
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import Counter
@@ -15,11 +16,11 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import httpx
-import orjson
 
 from ..errors import OutcomeUnknown, Unavailable
 from . import account, limits, wire
 from .account import VERSION, Account
+from .bounded import MOST, Bounded, Full
 from .memory import MemoryTables
 from .ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Op, Page, Refused, Row
 
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_READ = {"Accept": wire.ACCEPT, "DataServiceVersion": "3.0", "x-ms-version": VERSION}
-_BATCH = {**_READ, "Content-Type": wire.BATCH_TYPE}
-_NEXT_PK, _NEXT_RK = "x-ms-continuation-NextPartitionKey", "x-ms-continuation-NextRowKey"
 _SCOPE: Final = "https://storage.azure.com/.default"
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 # Azurite closes idle connections after 5 s; to write on a closed one is an unknown outcome.
@@ -66,10 +64,10 @@ def run_through[T](steps: Coroutine[Any, Any, T]) -> T:
 
 class Tokens:
     """Bearer tokens of a blocking azure-identity credential. Reads renew them ten minutes before they end, writes only at the last
-    minute, so that a beat hardly ever waits for the identity's endpoint."""
+    minute, and nobody waits for somebody else's renewal while the token lasts: so a beat hardly ever waits for the identity's endpoint."""
 
     suffix = ""
-    _for_reads, _for_writes = 600, 60
+    _for_reads, _for_writes, _last = 600, 60, 5
 
     def __init__(self, credential: TokenCredential) -> None:
         self._credential = credential
@@ -79,21 +77,20 @@ class Tokens:
     async def authorize(self, method: str, path: str, query: Mapping[str, str], headers: dict[str, str], size: int) -> None:
         now = int(time.time())
         early = self._for_reads if method == "GET" else self._for_writes
-        if now >= self._until - early and (self._lock.acquire(blocking=now >= self._until - self._for_writes)):
+        if now >= self._until - early and (self._lock.acquire(blocking=now >= self._until - self._last)):
             try:
                 if now >= self._until - early:
-                    self._renew(needed=now >= self._until - self._for_writes)
+                    self._renew(needed=now >= self._until - self._last)
             finally:
                 self._lock.release()
         headers["Authorization"] = self._token
         headers["x-ms-date"] = account.http_date(now)
 
     def _renew(self, *, needed: bool) -> None:
-        from azure.core.exceptions import AzureError
-
         try:
             found = self._credential.get_token(_SCOPE)
-        except AzureError as error:
+        except Exception as error:
+            # Whatever a credential raises: it may be the application's own.
             if not needed:
                 log.debug("A token could not be renewed yet: %s", type(error).__name__, extra={"action": "token_kept"})
                 return
@@ -114,12 +111,18 @@ class HttpTables:
 
     def __init__(self, at: Account) -> None:
         self._account = at
+        self._bounded = Bounded("tables")
+        self._open()
+        self.transactions: Counter[str] = Counter()
+
+    def _open(self) -> None:
+        self._pid = os.getpid()
         self._http = httpx.Client(
-            limits=httpx.Limits(max_connections=16, max_keepalive_connections=8, keepalive_expiry=_IDLE),
+            # A beat must not wait until the application's own requests are over.
+            limits=httpx.Limits(max_connections=MOST, max_keepalive_connections=16, keepalive_expiry=_IDLE),
             follow_redirects=False,
             headers={"accept-encoding": "identity", "user-agent": "tocsin"},
         )
-        self.transactions: Counter[str] = Counter()
 
     def __repr__(self) -> str:
         return f"HttpTables({self._account.base!r})"
@@ -142,16 +145,8 @@ class HttpTables:
         limits.check_table(table)
         limits.check_key("PartitionKey", pk)
         limits.check_key("RowKey", rk)
-        answer = self._call("get", "GET", f"/{wire.entity_path(table, pk, rk)}", {}, _READ, b"", timeout)
-        if answer.status_code != 200:
-            failure = wire.parse_failure(answer.status_code, answer.content)
-            if wire.is_missing(failure):
-                return None
-            raise wire.error_of(failure, write=False)
-        try:
-            return wire.decode_row(pk, orjson.loads(answer.content), wire.parse_date(answer.headers["Date"]))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise Unavailable("the answer to a get cannot be read") from None
+        answer = self._call("get", "GET", f"/{wire.entity_path(table, pk, rk)}", {}, wire.READ, b"", timeout)
+        return wire.find_row(pk, answer.status_code, answer.headers, answer.content)
 
     def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None, timeout: float) -> Page:
         """See `BlockingTables.query`."""
@@ -159,21 +154,9 @@ class HttpTables:
         limits.check_key("PartitionKey", pk)
         query = {"$filter": wire.filter_text(pk, first, end, ()), "$top": str(MAX_PAGE)}
         if cursor is not None:
-            try:
-                at = orjson.loads(cursor)
-                query |= {"NextPartitionKey": at[0], "NextRowKey": at[1]}
-            except (ValueError, TypeError, KeyError, IndexError):
-                raise limits.bad_cursor() from None
-        answer = self._call("query", "GET", f"/{table}()", query, _READ, b"", timeout)
-        if answer.status_code != 200:
-            raise wire.error_of(wire.parse_failure(answer.status_code, answer.content), write=False)
-        try:
-            read_at = wire.parse_date(answer.headers["Date"])
-            rows = wire.decode_page(pk, answer.content, read_at)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise Unavailable("the answer to a query cannot be read") from None
-        more = answer.headers.get(_NEXT_PK)
-        return Page(rows, orjson.dumps([more, answer.headers.get(_NEXT_RK, "")]).decode() if more is not None else None, read_at)
+            query |= wire.cursor_query(cursor)
+        answer = self._call("query", "GET", f"/{table}()", query, wire.READ, b"", timeout)
+        return wire.find_page(pk, answer.status_code, answer.headers, answer.content)
 
     def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | Refused:
         """See `BlockingTables.write`."""
@@ -182,28 +165,35 @@ class HttpTables:
         body = wire.batch_body(self._account.base, table, pk, ops)
         if bound > MAX_EGT_BYTES:
             limits.check_payload(len(body))
-        answer = self._call("write", "POST", "/$batch", {}, _BATCH, body, timeout)
-        if answer.status_code == 202:
-            return wire.batch_reply(answer.content, ops)
-        if answer.status_code < 400:
-            raise OutcomeUnknown(f"the write's answer has status {answer.status_code}")
-        return wire.refusal(wire.parse_failure(answer.status_code, answer.content), len(ops))
+        answer = self._call("write", "POST", "/$batch", {}, wire.BATCH, body, timeout)
+        return wire.find_outcome(answer.status_code, answer.content, ops)
 
     def _call(
         self, name: str, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes, timeout: float
     ) -> httpx.Response:
-        """One request, once. httpx bounds each of its phases; half of the time each for connecting and answering bound the whole."""
+        """One request, once. httpx bounds each of its steps, and tells best what failed; `Bounded` bounds the whole."""
+        if self._pid != os.getpid():
+            # On a connection that a forked child shares, each would read the other's answers.
+            self._open()
+        try:
+            return self._bounded.call(lambda: self._send(name, method, path, query, headers, body, timeout), timeout)
+        except Full:
+            raise Unavailable(f"the {name} request was not sent: too many are under way") from None
+        except TimeoutError:
+            if name == "write":
+                raise OutcomeUnknown("the write's answer is lost: it took too long") from None
+            raise Unavailable(f"the {name} request took too long") from None
+
+    def _send(
+        self, name: str, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes, timeout: float
+    ) -> httpx.Response:
         credential = self._account.credential
-        text = "&".join(f"{key}={wire.percent(value)}" for key, value in query.items())
-        if credential.suffix:
-            text = f"{text}&{credential.suffix}" if text else credential.suffix
-        url = f"{self._account.base}{path}?{text}" if text else self._account.base + path
-        send = dict(headers)
+        send = {"x-ms-version": VERSION, **headers}
         run_through(credential.authorize(method, self._account.path + path, query, send, len(body)))
         self.transactions[name] += 1
         bound = httpx.Timeout(timeout / 2, connect=timeout / 4, pool=timeout / 4)
         try:
-            answer = self._http.request(method, url, content=body or None, headers=send, timeout=bound)
+            answer = self._http.request(method, self._account.url(path, query), content=body or None, headers=send, timeout=bound)
         except _UNSENT as error:
             raise Unavailable(f"the {name} request was not sent: {type(error).__name__}") from None
         except httpx.HTTPError as error:
@@ -217,6 +207,7 @@ class HttpTables:
 
     def close(self) -> None:
         """Release connections."""
+        self._bounded.close()
         self._http.close()
 
 

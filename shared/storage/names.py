@@ -1,6 +1,6 @@
-"""Names of the tables and queues Tocsin keeps in its storage account (source: design page api.md).
+"""Names of the tables and queues Tocsin keeps in its storage account, and of the accounts where there are several.
 
-Bicep creates them in Azure; locally the app creates them on start with `Storage.ensure`.
+Bicep creates tables and queues in Azure; locally the app creates them on start with `Storage.ensure`.
 """
 
 from __future__ import annotations
@@ -25,3 +25,18 @@ QUEUE_RETRIES: Final = "tocsin-retries"
 
 ALL_TABLES: Final = (EVENTS, SHARDS, LEDGER, IDS, LIMITS, SCHEDULES, TENANTS, FLEETS, TURNS, MAINTENANCE, SWEEPS)
 ALL_QUEUES: Final = (QUEUE_INGEST, QUEUE_SHARDS, QUEUE_RETRIES)
+
+CONNECTION: Final = "TocsinStorage"
+"""The setting with the home account: the name triggers use as their `connection`, and the prefix of the identity settings."""
+MIRROR: Final = "TocsinMirror"
+"""The same of the second account."""
+
+HOME: Final = "0"
+"""The place of the home account, which keeps everything that is not a shard. Other accounts' places are their numbers, in hex."""
+MIRRORED: Final = "m"
+"""The place of shards that two accounts keep."""
+
+FIRST: Final = "first:"
+"""Before a table's name: that of the home account, whichever side of a mirrored pair one is on."""
+SECOND: Final = "second:"
+"""Before a table's name: that of the pair's second account."""

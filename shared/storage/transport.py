@@ -24,7 +24,6 @@ from yarl import URL
 from ..clock import Clock, SystemClock, to_millis
 from ..errors import OutcomeUnknown, Unavailable
 from .account import VERSION, Account
-from .wire import percent
 
 # aiohttp warns above this for bytes, not for a file.
 _LARGE_BODY = 2**20
@@ -111,10 +110,7 @@ class Transport:
         assert repeat or method not in _RESENT_BY_AIOHTTP, "such a write goes into a batch"
         credential, policy, clock = self.account.credential, self._policy, self._clock
         asked = query or {}
-        text = "&".join(f"{key}={percent(value)}" for key, value in asked.items())
-        if credential.suffix:
-            text = f"{text}&{credential.suffix}" if text else credential.suffix
-        url = URL(f"{self.account.base}{path}?{text}" if text else self.account.base + path, encoded=True)
+        url = URL(self.account.url(path, asked), encoded=True)
         signed = self.account.path + path
         session, started = self._open(), clock.monotonic()
         doubtful, renewed, attempt = False, False, 0

@@ -22,7 +22,7 @@ import orjson
 from ..clock import Millis, to_millis
 from ..errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from . import limits
-from .ports import Applied, Delete, Insert, Merge, Op, Refused, Replace, Row, Upsert, Where
+from .ports import Applied, Delete, Insert, Merge, Op, Page, Refused, Replace, Row, Upsert, Where
 
 ACCEPT = "application/json;odata=minimalmetadata"
 """The least that still carries ETags and the types of 64-bit integers."""
@@ -36,6 +36,14 @@ _OPEN = f"--batch_{_MARK}\r\nContent-Type: multipart/mixed; boundary=changeset_{
 _CLOSE = f"--changeset_{_MARK}--\r\n--batch_{_MARK}--\r\n".encode()
 _PART = f"--changeset_{_MARK}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
 _BODY = f"Content-Type: application/json\r\nAccept: {ACCEPT}\r\nPrefer: return-no-content\r\nDataServiceVersion: 3.0\r\n"
+
+
+READ: Mapping[str, str] = {"Accept": ACCEPT, "DataServiceVersion": "3.0"}
+"""Headers of a read."""
+BATCH: Mapping[str, str] = {**READ, "Content-Type": BATCH_TYPE}
+"""Headers of a transaction."""
+_NEXT_PK, _NEXT_RK = "NextPartitionKey", "NextRowKey"
+_CONTINUATION = "x-ms-continuation-"
 
 
 def quote_text(text: str) -> str:
@@ -183,6 +191,53 @@ def decode_page(pk: str, body: bytes, read_at: Millis) -> list[Row]:
     return [decode_row(pk, item, read_at) for item in orjson.loads(body)["value"]]
 
 
+def find_row(pk: str, status: int, headers: Mapping[str, str], body: bytes) -> Row | None:
+    """The row in the answer to a get, or None when there is none. Raises `Unavailable` or `Rejected`."""
+    if status != 200:
+        failure = parse_failure(status, body)
+        if failure.status == 404 and failure.code in _MISSING:
+            return None
+        raise error_of(failure, write=False)
+    try:
+        return decode_row(pk, orjson.loads(body), parse_date(headers["Date"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Unavailable("the answer to a get cannot be read") from None
+
+
+def find_page(pk: str, status: int, headers: Mapping[str, str], body: bytes) -> Page:
+    """The page in the answer to a query. Raises `Unavailable` or `Rejected`."""
+    if status != 200:
+        raise error_of(parse_failure(status, body), write=False)
+    try:
+        read_at = parse_date(headers["Date"])
+        rows = decode_page(pk, body, read_at)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Unavailable("the answer to a query cannot be read") from None
+    at = headers.get(_CONTINUATION + _NEXT_PK), headers.get(_CONTINUATION + _NEXT_RK)
+    return Page(rows, orjson.dumps(at).decode() if at != (None, None) else None, read_at)
+
+
+def cursor_query(cursor: str) -> dict[str, str]:
+    """What a query is asked, besides, to go on from a page's `next`. Raises `Rejected` for what is none."""
+    try:
+        pk, rk = orjson.loads(cursor)
+    except (ValueError, TypeError):
+        raise limits.bad_cursor() from None
+    return {name: value for name, value in ((_NEXT_PK, pk), (_NEXT_RK, rk)) if isinstance(value, str)}
+
+
+def find_outcome(status: int, body: bytes, ops: Sequence[Op]) -> Applied | Refused:
+    """What the answer to a transaction says. Raises `OutcomeUnknown`, `Unavailable` or `Rejected`."""
+    return batch_reply(body, ops) if status == 202 else refused(status, body, len(ops))
+
+
+def refused(status: int, body: bytes, ops: int) -> Refused:
+    """What an answer says that tells of no success. Raises `OutcomeUnknown`, `Unavailable` or `Rejected`."""
+    if status < 400:
+        raise OutcomeUnknown(f"the write's answer has status {status}")
+    return refusal(parse_failure(status, body), ops)
+
+
 class Failure(NamedTuple):
     """A refusal as the service words it; `at` is the operation it blames, None when it names none."""
 
@@ -221,11 +276,7 @@ def error_of(failure: Failure, *, write: bool) -> StorageError:
 
 
 _MISSING = frozenset({"ResourceNotFound", "EntityNotFound"})
-
-
-def is_missing(failure: Failure) -> bool:
-    """Whether an entity, rather than its table, is not there."""
-    return failure.status == 404 and failure.code in _MISSING
+"""Codes of a 404 that speak of an entity, rather than of its table."""
 
 
 def refusal(failure: Failure, ops: int) -> Refused:

@@ -1,4 +1,5 @@
-"""One suite, two stores: each test that asks for `store` runs on the twin and on Azurite through the real adapters."""
+"""One suite for all stores: each test that asks for `store` runs on the twin, on several accounts behind one, and on Azurite through the
+real adapters."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import pytest
 
 from devhost.azurite import Azurite
 from shared.clock import SettableClock, SystemClock
+from shared.storage import spread_storage
 from shared.storage.azure_queues import AzureQueues
 from shared.storage.azure_tables import AzureTables
 from shared.storage.memory import MemoryQueues, MemoryTables
@@ -62,6 +64,18 @@ async def twin() -> AsyncIterator[Store]:
 
 
 @pytest.fixture
+async def spread() -> AsyncIterator[Store]:
+    """Two twins as the accounts of one app: what is no shard goes to the first, through the layer that knows who is away."""
+    clock = SettableClock()
+    storage = spread_storage([MemoryTables(clock), MemoryTables(clock)], MemoryQueues(clock), clock)
+    store = Store(storage.tables, storage.queues, clock)
+    await store.tables.ensure([store.table])
+    await store.queues.ensure([store.queue])
+    yield store
+    await storage.close()
+
+
+@pytest.fixture
 async def emulator(azurite: Azurite) -> AsyncIterator[Store]:
     """Azurite through the real adapters, with one table and one queue of the test's own."""
     tables = AzureTables.from_connection_string(azurite.connection_string, SystemClock())
@@ -74,7 +88,7 @@ async def emulator(azurite: Azurite) -> AsyncIterator[Store]:
     await queues.close()
 
 
-@pytest.fixture(params=["twin", "emulator"])
+@pytest.fixture(params=["twin", "spread", "emulator"])
 def store(request: pytest.FixtureRequest) -> Store:
     """Each store in turn."""
     found = request.getfixturevalue(request.param)

@@ -139,6 +139,8 @@ class Snapshot:
     history: tuple[Any, ...]
     frozen: Hashable
     effect: Any = None
+    asked: Hashable = None
+    """The effect's image: equal for equal effects."""
     ended: bool = False
     result: Any = None
     view: Any = None
@@ -164,9 +166,9 @@ class Machines:
             self._spawned[kind] = self._run(make, ())
         return self._spawned[kind]
 
-    def resume(self, number: int, answer: Any) -> int:
-        """The state after the machine was handed `answer`."""
-        key = (number, freeze(answer))
+    def resume(self, number: int, answer: Any, known: Hashable = None) -> int:
+        """The state after the machine was handed `answer`. known: what tells this answer from all others, if that is at hand."""
+        key = (number, freeze(answer) if known is None else known)
         if key not in self._steps:
             snapshot = self.snapshots[number]
             self._steps[key] = self._run(snapshot.spawn, (*snapshot.history, answer))
@@ -188,8 +190,8 @@ class Machines:
             snapshot.ended, snapshot.result = True, stop.value
             snapshot.frozen = ("ended", freeze(stop.value) if stop.value is not None else None)
         else:
-            snapshot.effect = effect
-            snapshot.frozen = (image(generator), freeze(effect))
+            snapshot.effect, snapshot.asked = effect, freeze(effect)
+            snapshot.frozen = (image(generator), snapshot.asked)
             snapshot.view = self._view(generator) if self._view is not None else None
             generator.close()
         number = self._numbers.get(snapshot.frozen)

@@ -151,6 +151,14 @@ def index_unfiled() -> list[Patch]:
     return [(mirroring, "file_copy", file_copy)]
 
 
+def place_unfiled() -> list[Patch]:
+    def unfiled(shard: str, way: Way, gate: Any) -> Any:
+        return gate is None
+        yield
+
+    return [(mirroring, "unfiled", unfiled)]
+
+
 PAIR_MUTANTS = [
     Mutant("the fence not read", "pair: cancel there", fence_unread),
     Mutant("the original read before the copy", "pair: cancel and owner", original_read_first),
@@ -165,6 +173,7 @@ PAIR_MUTANTS = [
     Mutant("an id row not copied before the event", "pair: ids", id_uncopied),
     Mutant("a source not sealed on the way back", "pair: failback", source_unsealed),
     Mutant("a copy begun before its index row", "pair: move and cancel", index_unfiled),
+    Mutant("a place that was cut off not filed on the way back", "pair: failback of a place", place_unfiled),
 ]
 
 

@@ -207,6 +207,13 @@ def ahead(state: str = "scheduled") -> Store:
     return frozenset({**cells, copy[0]: copy, half[0]: half, fence[0]: fence}.values())
 
 
+def unfiled() -> Store:
+    """As `ahead`; but x is at the place of a move that was cut off on the first, which made the place, and has no index row of it."""
+    mine = cell(EVENTS, X.shard, X.row, {"id": "x", "state": "scheduled", "due": DUE})
+    cells = {found[0]: found for found in ahead() if found[0][0] != SHARDS and found[0][2] != event_row(5)}
+    return frozenset({**cells, mine[0]: mine}.values())
+
+
 def restorer(shard: str) -> Any:
     """The job of the way back; the fence is changed last, on the ETag under which it began."""
     while True:
@@ -336,6 +343,14 @@ def _pair_plays() -> dict[str, Callable[[int], Play]]:
             },
             stored=ahead(),
             due={"x": frozenset({DUE}), "y": frozenset({DUE})},
+        ),
+        # A place that the first has made, and not filed: a crash in the middle of a move.
+        "pair: failback of a place": lambda level: pair_play(
+            "pair: failback of a place",
+            Budget(lost=1, owners=1 + level, sweeps=0),
+            {**STORED_X, "r": ("writer", lambda: restorer(X.shard), always)},
+            stored=unfiled(),
+            due={"x": frozenset({DUE})},
         ),
         # With an event that was cancelled on the second; two instances do it at once.
         "pair: failback of a cancel": lambda level: pair_play(

@@ -9,7 +9,7 @@ from shared.scheduler import rules
 from shared.scheduler.keys import Address, event_row, index_key, parse_address, shard_key
 from shared.scheduler.protocol import changing, dispatch, ingest, owning
 from shared.scheduler.protocol.effects import Get, Send
-from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
+from shared.storage.names import EVENTS, IDS, LEDGER
 
 from .world import Actor, Budget, Now, Play, Start, Sweep, Until
 
@@ -370,4 +370,3 @@ def _plays() -> dict[str, Callable[[int], Play]]:
 
 
 PLAYS = _plays()
-_ = (SHARDS,)

@@ -6,98 +6,40 @@ crash between two effects; messages may be doubled or lost; an owner that is ali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
 
 from shared.scheduler import rules
 from shared.scheduler.keys import GATE, index_shard, parse_address
 from shared.scheduler.protocol.dispatch import ShardMessage
-from shared.scheduler.protocol.effects import LOST, Get, Load, Send, Write
+from shared.scheduler.protocol.effects import LOST, Get, Send, Write
 from shared.scheduler.protocol.gate import COUNTS
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Replace, Row, Upsert
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Replace, Upsert
 
 from .checker import FROM_HERE, Violation
-from .machine import Machines, freeze
-
-type Cell = tuple[str, str, str]
-LIVE = frozenset({"scheduled", "firing", "retrying"})
-
-
-class Now(NamedTuple):
-    """Read the clock."""
-
-
-class Until(NamedTuple):
-    """Wait for the clock to reach `at`."""
-
-    at: int
-
-
-class Start(NamedTuple):
-    """Start a delivery the owner believes it may start, not before `due`; resumed with True when the target took it."""
-
-    shard: str
-    row: str
-    event: str
-    due: int
-
-
-class Sweep(NamedTuple):
-    """Read the whole index; resumed with a list of rows."""
-
-
-class Actor(NamedTuple):
-    name: str
-    kind: str
-    machine: int
-
-
-class Budget(NamedTuple):
-    """What may still go wrong, and how many spontaneous starts are left."""
-
-    lost: int = 0
-    crash: int = 0
-    double: int = 0
-    drop: int = 0
-    suspect: int = 0
-    fail: int = 0
-    owners: int = 2
-    sweeps: int = 1
-
-
-class State(NamedTuple):
-    now: int
-    store: frozenset[tuple[Cell, int, tuple[tuple[str, Any], ...] | None]]
-    actors: tuple[Actor, ...]
-    messages: frozenset[str]
-    limbo: frozenset[tuple[str, Hashable]]
-    """Requests under way whose answer nobody waits for: by whom, and the frozen write."""
-    acked: frozenset[tuple[str, Any]]
-    owners: int
-    budget: Budget
-
-
-@dataclass(slots=True)
-class Play:
-    """Who takes part. `starts`: actor name -> (kind, generator maker, guard on the acknowledgements)."""
-
-    name: str
-    budget: Budget
-    starts: dict[str, tuple[str, Callable[[], Any], Callable[[frozenset[tuple[str, Any]]], bool]]]
-    owner: Callable[[str, str], Any]
-    sweep: Callable[[int], Any]
-    times: tuple[int, ...] = (0, 10_000)
-    symmetry: tuple[dict[str, str], ...] = ()
-    stored: frozenset[tuple[Cell, int, tuple[tuple[str, Any], ...] | None]] = frozenset()
-    due: dict[str, frozenset[int]] = field(default_factory=dict)
-    """Times at which each event may legitimately fire; an acknowledged move leaves only the new one."""
-    live_limit: int = 1
-    sweeps_at_once: int = 1
-    direct: bool = True
-    """Owners are started from index rows at any time, as by messages that were delayed and doubled at will; no sweep, no queue. With
-    False the sweep and its messages are played out."""
+from .machine import Machines
+from .state import (
+    ABSENT,
+    LIVE,
+    SPENT,
+    Actor,
+    Budget,
+    Cell,
+    Found,
+    Now,
+    Play,
+    Start,
+    State,
+    Store,
+    Sweep,
+    Until,
+    describe,
+    renamed,
+    row_of,
+    spent,
+    summary,
+)
 
 
 class World:
@@ -106,8 +48,11 @@ class World:
     def __init__(self, play: Play) -> None:
         self.play, self.machines = play, Machines()
         self._good: set[Hashable] = set()
-        self._renamed: dict[tuple[int, Hashable], Hashable] = {}
+        self._images: list[dict[Hashable, int]] = [{} for _ in range(1 + len(play.symmetry))]
+        self._numbers: dict[Hashable, int] = {}
         self._late: dict[Hashable, Write] = {}
+        self._described: dict[int, str] = {}
+        self._read: tuple[Store, dict[Cell, Found]] = (frozenset(), {})
         self.recover = True
 
     # -- states
@@ -129,24 +74,35 @@ class World:
     def key(self, state: State) -> Hashable:
         if not self.play.symmetry:
             return state
-        image = state._replace(actors=tuple((a.name, a.kind, self.machines[a.machine].frozen) for a in state.actors))  # type: ignore[arg-type]
-        images = [image, *(self._rename(mapping, number, image) for number, mapping in enumerate(self.play.symmetry))]
-        return min(hash(self._unordered(each)) for each in images)
+        return min(self._image(state, known, mapping) for known, mapping in zip(self._images, ({}, *self.play.symmetry), strict=True))
 
-    @staticmethod
-    def _unordered(image: Any) -> Hashable:
-        return (*image[:2], frozenset(image[2]), *image[3:])
+    def _image(self, state: State, known: dict[Hashable, int], mapping: dict[str, str]) -> tuple[Any, ...]:
+        """The state under other names, its parts by number. known: the numbers of the parts that were met before."""
 
-    def _rename(self, mapping: dict[str, str], number: int, value: Any) -> Any:
-        if isinstance(value, str):
-            return mapping.get(value, value)
-        if not isinstance(value, tuple | frozenset):
-            return value
-        key = (number, value)
-        if key not in self._renamed:
-            parts = [self._rename(mapping, number, item) for item in value]
-            self._renamed[key] = frozenset(parts) if isinstance(value, frozenset) else tuple(parts)
-        return self._renamed[key]
+        def number(part: Hashable) -> int:
+            found = known.get(part)
+            if found is None:
+                whole = (part.name, part.kind, self.machines[part.machine].frozen) if isinstance(part, Actor) else part
+                found = known[part] = self._numbers.setdefault(renamed(mapping, whole), len(self._numbers))
+            return found
+
+        parts = [number(part) for part in (state.store, state.messages, state.limbo, state.acked)]
+        return (state.now, state.owners, state.budget, *parts, *sorted([number(actor) for actor in state.actors]))
+
+    def _cells(self, state: State) -> dict[Cell, Found]:
+        """The store by cell: version and properties, None where a row was deleted."""
+        store, cells = self._read
+        if store is not state.store:
+            cells = {cell: (version, props) for cell, version, props in state.store}
+            # Steps from one state are made one after the other.
+            self._read = state.store, cells
+        return cells
+
+    def _describe(self, actor: Actor) -> str:
+        text = self._described.get(actor.machine)
+        if text is None:
+            text = self._described[actor.machine] = describe(self.machines[actor.machine].effect)
+        return text
 
     # -- steps
 
@@ -164,7 +120,7 @@ class World:
     def _faults(self, state: State, actor: Actor) -> Iterator[tuple[str, Callable[[], State]]]:
         effect, budget = self.machines[actor.machine].effect, state.budget
         if isinstance(effect, Write) and budget.lost:
-            yield f"{actor.name}: {describe(effect)} -> answer lost", lambda: self._lose(state, actor)
+            yield f"{actor.name}: {self._describe(actor)} -> answer lost", lambda: self._lose(state, actor)
         if isinstance(effect, Send) and budget.drop:
             yield f"{actor.name}: message lost", lambda: self._spend(self._resume(state, actor, True), "drop")
         if isinstance(effect, Start) and budget.fail and state.now >= effect.due:
@@ -190,7 +146,7 @@ class World:
         for actor in state.actors:
             effect = self.machines[actor.machine].effect
             if isinstance(effect, Write):
-                yield f"{actor.name}: {describe(effect)}", lambda a=actor: self._write(state, a)
+                yield f"{actor.name}: {self._describe(actor)}", lambda a=actor: self._write(state, a)
             elif isinstance(effect, Send):
                 yield f"{actor.name}: sends a message", lambda a=actor: self._send(state, a)
             elif isinstance(effect, Start):
@@ -200,7 +156,7 @@ class World:
                 if effect.at is not None and state.now >= effect.at:
                     yield f"{actor.name}: wakes", lambda a=actor: self._resume(state, a, None)
             else:
-                yield f"{actor.name}: reads {describe(effect)}", lambda a=actor: self._look(state, a)
+                yield f"{actor.name}: reads {self._describe(actor)}", lambda a=actor: self._look(state, a)
         if state.budget.owners:
             for text in self._asking(state):
                 yield f"a message starts o{state.owners + 1}", lambda t=text: self._receive(state, t)
@@ -216,7 +172,7 @@ class World:
         )
 
     def _spend(self, state: State, what: str) -> State:
-        return state._replace(budget=state.budget._replace(**{what: getattr(state.budget, what) - 1}))
+        return state._replace(budget=spent(state.budget, what))
 
     def _sweep(self, state: State) -> State:
         number = self.machines.spawn(("sweep", state.now), lambda: self.play.sweep(state.now))
@@ -234,16 +190,16 @@ class World:
         effect = self.machines[actor.machine].effect
         state = self._spend(state._replace(actors=tuple(a for a in state.actors if a != actor)), "crash")
         if isinstance(effect, Write):
-            state = self._under_way(state, actor, effect)
+            state = self._under_way(state, actor)
         return self._pruned(state)
 
-    def _under_way(self, state: State, actor: Actor, effect: Write) -> State:
-        frozen = freeze(effect)
-        self._late[frozen] = effect
-        return state._replace(limbo=state.limbo | {(actor.name, frozen)})
+    def _under_way(self, state: State, actor: Actor) -> State:
+        snapshot = self.machines[actor.machine]
+        self._late[snapshot.asked] = snapshot.effect
+        return state._replace(limbo=state.limbo | {(actor.name, snapshot.asked)})
 
-    def _resume(self, state: State, actor: Actor, answer: Any) -> State:
-        number = self.machines.resume(actor.machine, answer)
+    def _resume(self, state: State, actor: Actor, answer: Any, known: Hashable = None) -> State:
+        number = self.machines.resume(actor.machine, answer, known)
         rest = [a for a in state.actors if a != actor]
         snapshot = self.machines[number]
         acked = state.acked
@@ -265,19 +221,23 @@ class World:
         effect = self.machines[actor.machine].effect
         if isinstance(effect, Now):
             return self._resume(state, actor, state.now)
-        cells = {cell: (version, props) for cell, version, props in state.store if props is not None}
+        cells = self._cells(state)
         if isinstance(effect, Get):
-            found = cells.get((effect.table, effect.pk, effect.rk))
+            cell = (effect.table, effect.pk, effect.rk)
+            found = cells.get(cell, ABSENT)
+            if found[1] is None:
+                return self._resume(state, actor, None)
             old = old or (effect.rk == GATE and not self._alive(state, effect))
-            answer: Any = None if found is None else row_of((effect.table, effect.pk, effect.rk), found, old)
-        else:
-            table, pk, first, end = (SHARDS, None, "", "~") if isinstance(effect, Sweep) else effect
-            answer = [
-                row_of(cell, found, False)
-                for cell, found in sorted(cells.items())
-                if cell[0] == table and pk in (None, cell[1]) and first <= cell[2] < end
-            ]
-        return self._resume(state, actor, answer)
+            return self._resume(state, actor, row_of(cell, found, old), (found, old))
+        table, pk, first, end = (SHARDS, None, "", "~") if isinstance(effect, Sweep) else effect
+        seen = tuple(
+            sorted(
+                (cell, found)
+                for cell, found in cells.items()
+                if cell[0] == table and pk in (None, cell[1]) and first <= cell[2] < end and found[1] is not None
+            )
+        )
+        return self._resume(state, actor, [row_of(cell, found, False) for cell, found in seen], seen)
 
     def _alive(self, state: State, effect: Get) -> bool:
         """Whether the holder of the gate that is read still runs."""
@@ -303,9 +263,7 @@ class World:
         return self._resume(state, actor, success)
 
     def _lose(self, state: State, actor: Actor) -> State:
-        effect = self.machines[actor.machine].effect
-        state = self._under_way(state, actor, effect)
-        return self._pruned(self._spend(self._resume(state, actor, LOST), "lost"))
+        return self._pruned(self._spend(self._resume(self._under_way(state, actor), actor, LOST), "lost"))
 
     def _arrive(self, state: State, late: tuple[str, Hashable]) -> State:
         state, _ = self._apply(state._replace(limbo=state.limbo - {late}), late[0], self._late[late[1]])
@@ -313,15 +271,16 @@ class World:
 
     def _write(self, state: State, actor: Actor) -> State:
         state, answer = self._apply(state, actor.name, self.machines[actor.machine].effect)
-        return self._resume(state, actor, answer)
+        return self._resume(state, actor, answer, ("applied", *answer.etags) if isinstance(answer, Applied) else answer)
 
     def _apply(self, state: State, who: str, write: Write) -> tuple[State, Applied | Refused]:
         """What a table does with a transaction."""
-        cells = {cell: (version, props) for cell, version, props in state.store}
+        cells = dict(self._cells(state))
         etags = []
+        before, after = [], []
         for at, op in enumerate(write.ops):
             cell = (write.table, write.pk, op.rk)
-            version, props = cells.get(cell, (0, None))
+            version, props = cells.get(cell, ABSENT)
             if isinstance(op, Insert):
                 if props is not None:
                     return state, Refused(at, "exists")
@@ -330,17 +289,21 @@ class World:
                     return state, Refused(at, "missing")
                 if op.etag not in (ANY, str(version)):
                     return state, Refused(at, "changed")
+            if version:
+                before.append((cell, version, props))
             if isinstance(op, Delete):
                 cells[cell] = (version + 1, None)
                 etags.append("")
-                continue
-            merged = {**dict(props or ()), **op.props} if isinstance(op, Merge) else dict(op.props)
-            self._judge(cells, who, cell, dict(props or ()), merged)
-            cells[cell] = (version + 1, tuple(sorted(merged.items())))
-            etags.append(str(version + 1))
-        after = state._replace(store=frozenset((cell, *found) for cell, found in cells.items()))
-        self._live(after)
-        return self._pruned(after), Applied(etags)
+            else:
+                merged = {**dict(props or ()), **op.props} if isinstance(op, Merge) else dict(op.props)
+                self._judge(cells, who, cell, dict(props or ()), merged)
+                cells[cell] = (version + 1, tuple(sorted(merged.items())))
+                etags.append(str(version + 1))
+            after.append((cell, *cells[cell]))
+        # Set by set, not row by row: a set knows the hashes of what it holds.
+        state = state._replace(store=state.store.difference(before).union(after))
+        self._live(state)
+        return self._pruned(state), Applied(etags)
 
     def _judge(self, cells: dict[Cell, Any], who: str, cell: Cell, before: dict[str, Any], after: dict[str, Any]) -> None:
         """P5 and P3, at the moment of the write."""
@@ -383,11 +346,11 @@ class World:
         """Drop late requests that can never be applied: versions only grow, and rows of these tables never go away."""
         if not state.limbo:
             return state
-        cells = {cell: (version, props) for cell, version, props in state.store}
+        cells = self._cells(state)
 
         def hopeless(write: Write) -> bool:
             for op in write.ops:
-                version, props = cells.get((write.table, write.pk, op.rk), (0, None))
+                version, props = cells.get((write.table, write.pk, op.rk), ABSENT)
                 if isinstance(op, Insert) and props is not None and write.table in (EVENTS, IDS):
                     return True
                 if isinstance(op, Merge | Replace | Delete) and op.etag != ANY and int(op.etag) < version:
@@ -405,7 +368,7 @@ class World:
     def _recover(self, state: State) -> None:
         """From here, without further faults, every acknowledged event comes to a named end: make those steps and look."""
         path: list[Hashable] = []
-        state = state._replace(limbo=frozenset(), budget=Budget(owners=0, sweeps=0))
+        state = state._replace(limbo=frozenset(), budget=SPENT)
         labels: list[str] = []
         idle_rounds = 0
         while True:
@@ -413,9 +376,11 @@ class World:
             if key in self._good:
                 break
             path.append(key)
-            steps: Iterable[tuple[str, Callable[[], State]]] = list(self._calm(state))
-            steps = [step for step in steps if not step[0].startswith("the clock")] or steps
-            if not steps:
+            step = None
+            for step in self._calm(state):
+                if not step[0].startswith("the clock"):
+                    break
+            if step is None:
                 if self._settled(state):
                     break
                 idle_rounds += 1
@@ -423,14 +388,14 @@ class World:
                     raise Violation(f"P1: no way to an end: {summary(state)}", [f"{FROM_HERE}, in vain)", *labels[:16], "..."])
                 if asking := self._asking(state):
                     later = state._replace(now=state.now + 100_000, budget=Budget(owners=1, sweeps=0))
-                    state = self._receive(later, asking[idle_rounds % len(asking)])._replace(budget=Budget(owners=0, sweeps=0))
+                    state = self._receive(later, asking[idle_rounds % len(asking)])._replace(budget=SPENT)
                     continue
                 # Time passes: whatever was waited for is due, whoever was silent is old.
                 state = self._sweep(state._replace(now=state.now + 100_000, budget=Budget(owners=0, sweeps=1)))
                 continue
-            labels.append(steps[0][0])
+            labels.append(step[0])
             try:
-                state = steps[0][1]()
+                state = step[1]()
             except Violation as found:
                 raise Violation(str(found), [f"{FROM_HERE})", *labels]) from found
         self._good.update(path)
@@ -467,27 +432,3 @@ class World:
                 if (EVENTS, place.shard, place.row) not in cells:
                     return False
         return True
-
-
-def row_of(cell: Cell, found: tuple[int, Any], old: bool) -> Row:
-    age = rules.OWNER_SILENT if old else 0
-    return Row(cell[1], cell[2], dict(found[1]), str(found[0]), 0, age)
-
-
-def describe(effect: Any) -> str:
-    """A readable line for traces."""
-    if isinstance(effect, Write):
-        parts = []
-        for op in effect.ops:
-            props = getattr(op, "props", {})
-            what = ",".join(str(props[name]) for name in ("state", "holder", "epoch", "at", "target") if name in props)
-            parts.append(f"{type(op).__name__.lower()} {op.rk}({what})" + (f"@{op.etag}" if getattr(op, "etag", "") else ""))
-        return f"[{effect.pk}] " + " + ".join(parts)
-    if isinstance(effect, Get | Load):
-        return f"[{effect.pk}] {effect[2]}"
-    return type(effect).__name__.lower()
-
-
-def summary(state: State) -> str:
-    rows = sorted((cell, dict(props)) for cell, _, props in state.store if props is not None)
-    return "; ".join(f"{cell[1]}/{cell[2]}={props.get('state', props.get('at', ''))}" for cell, props in rows)

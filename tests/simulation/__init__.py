@@ -10,6 +10,7 @@
     oracle      what clients were promised, checked while it happens
     verdict     what must hold when all is quiet
     history     one seed, from start to verdict
+    pair        histories of a mirrored pair: accounts go away and come back, an operator changes sides
     planted     known bugs, to prove that the simulation finds bugs
 
 `python -m tests.simulation --seeds 1000`, or `--seed 17 --verbose` for the trace of one.

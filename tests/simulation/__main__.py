@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from .history import Report, simulate
+from .pair import simulate_pair
 from .planted import PLANTED, planted
 from .profile import STYLES
 
@@ -32,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--style", choices=STYLES, help="this kind of trouble only")
+    parser.add_argument("--pair", action="store_true", help="of a mirrored pair of accounts")
     parser.add_argument("--planted", choices=PLANTED, metavar="BUG", help=f"with a known bug: {'; '.join(PLANTED)}")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first violation")
     parser.add_argument("--verbose", action="store_true", help="print the whole trace")
@@ -55,7 +57,7 @@ def run(asked: argparse.Namespace) -> int:
     with Progress(*columns, console=console, disable=asked.json or len(seeds) == 1) as progress:
         bar = progress.add_task("histories", total=len(seeds))
         for number, seed in enumerate(seeds):
-            report = simulate(seed, asked.style)
+            report = simulate_pair(seed, asked.style) if asked.pair else simulate(seed, asked.style)
             counts.update(report.counts)
             styles[report.profile.style] += 1
             virtual += report.seconds
@@ -93,7 +95,7 @@ def run(asked: argparse.Namespace) -> int:
 def _violation(console: Console, report: Report, asked: argparse.Namespace) -> None:
     _trace(console, report, whole=asked.verbose)
     style = f" --style {asked.style}" if asked.style else ""
-    bug = f' --planted "{asked.planted}"' if asked.planted else ""
+    bug = f' --planted "{asked.planted}"' if asked.planted else " --pair" if asked.pair else ""
     console.print(f"[red]seed {report.seed} ({report.profile.style}): {report.violation}[/red]", highlight=False)
     console.print(f"again: python -m tests.simulation --seed {report.seed}{style}{bug} --verbose\n", highlight=False)
 

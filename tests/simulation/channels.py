@@ -39,7 +39,7 @@ class Ward:
         """Chance that an event's first attempt is answered 410."""
         self.pauses = [self._random.uniform(0.0, world.profile.window + 20.0)] if self._random.random() < 0.2 else []
         """When somebody pauses the default channel."""
-        self._paused: dict[tuple[str, str], float] = {}
+        self.paused: dict[tuple[str, str], float] = {}
         """Since when pauses are acknowledged."""
         self._resuming: set[tuple[str, str]] = set()
         """Channels that the nurse resumes just now: it may undo a pause of the same moment."""
@@ -61,14 +61,14 @@ class Ward:
     def told(self, tenant: str, paused: bool, since: float) -> None:
         """A pause was acknowledged, or a resume is asked for."""
         if paused and (tenant, "default") not in self._resuming:
-            self._paused[tenant, "default"] = since
+            self.paused[tenant, "default"] = since
         else:
-            self._paused.pop((tenant, "default"), None)
+            self.paused.pop((tenant, "default"), None)
 
     def started(self, story: Story, instance: Instance) -> None:
         """A delivery starts: not long after a pause was acknowledged."""
         world = self._world
-        since = self._paused.get((story.tenant, self.channel(story)))
+        since = self.paused.get((story.tenant, self.channel(story)))
         if since is None or world.profile.style not in ("none", "lost"):
             # Elsewhere reads may travel for minutes, and processes stand still.
             return
@@ -99,17 +99,17 @@ class Ward:
             for number in range(world.profile.tenants):
                 tenant = f"t{number}"
                 for name in ("default", SICK):
-                    partition = world.tables._tables[TENANTS].get(of_tenant(tenant))
+                    partition = world.serving._tables[TENANTS].get(of_tenant(tenant))
                     row = partition.rows.get(PREFIX_CHANNEL + name) if partition is not None else None
                     if row is not None and row.props["paused"] and "410" in str(row.props["reason"]):
                         world.counts["channels gone"] += 1
-                        await self._resume(tenant, name)
+                        await self.resume(tenant, name)
 
-    async def _resume(self, tenant: str, name: str) -> None:
+    async def resume(self, tenant: str, name: str) -> None:
         instance = self._world.host.any()
         if instance is None:
             return
-        self._paused.pop((tenant, name), None)
+        self.paused.pop((tenant, name), None)
         self._resuming.add((tenant, name))
         task = instance.spawn(self._act(instance, tenant, name))
         await asyncio.wait((task,))
@@ -120,5 +120,6 @@ class Ward:
     @staticmethod
     async def _act(instance: Instance, tenant: str, name: str) -> None:
         await instance.ready()
-        await instance.app.directory.channels.pause(tenant, name, False)
-        await instance.app.resumed(tenant)
+        app = await instance.app.serving()
+        await app.directory.channels.pause(tenant, name, False)
+        await app.resumed(tenant)

@@ -40,5 +40,5 @@ async def call(
     sent = {"authorization": f"Bearer {ADMIN_KEY}", "content-type": media, "content-length": str(len(body)), **(headers or {})}
     params = {"id": event_id} if event_id is not None else {}
     request = Request(route.method, "http://tocsin/api/x", sent, {"tenant": tenant, **(query or {})}, params, body)
-    answer = await route.handler(await admit(route, instance.app, request))
+    answer = await route.handler(await admit(route, await instance.app.serving(), request))
     return Reply(answer.status, orjson.loads(encode(answer.body)) if answer.body is not None else None, answer.etag)

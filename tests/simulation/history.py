@@ -15,14 +15,18 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from shared.app import Application
+from shared.channels import Sender
 from shared.clock import Millis
+from shared.ids import SeededIds
 from shared.scheduler import writer
 from shared.scheduler.protocol import owning
 from shared.settings import Settings
+from shared.storage import Storage
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Row
-from shared.tenants.model import Limits, QueueChannel, Retry, Tenant
+from shared.tenants.model import Durability, Limits, QueueChannel, Retry, Tenant
 
 from .channels import SICK, Ward
 from .door import ADMIN_KEY
@@ -33,6 +37,7 @@ from .oracle import Oracle
 from .plan import Plan, upkeep
 from .profile import Effect, Profile, draw
 from .receiver import Receiver
+from .storage import SimQueues, SimTables
 from .trace import Entry, Trace
 from .twin import HostQueues
 from .verdict import judge
@@ -188,16 +193,75 @@ class World:
 
     def rows(self, table: str) -> list[Row]:
         """All rows of a table, as they are."""
+        return self.rows_of(self.serving, table)
+
+    @staticmethod
+    def rows_of(tables: MemoryTables, table: str) -> list[Row]:
+        """All rows of a table of an account, as they are."""
         found: list[Row] = []
-        for pk, partition in self.tables._tables[table].items():
+        for pk, partition in tables._tables[table].items():
             for row in partition.rows.values():
                 found.append(Row(pk, row.rk, row.props, row.etag, row.timestamp, 0))
         return found
 
-    def keys(self, table: str, pk: str) -> list[str]:
-        """The row keys of a partition, as it is."""
-        partition = self.tables._tables[table].get(pk)
-        return list(partition.rows) if partition is not None else []
+    @property
+    def exact(self) -> bool:
+        """Whether nothing goes wrong: each attempt is made once, and on time."""
+        return self.profile.style == "none"
+
+    @property
+    def serving(self) -> MemoryTables:
+        """The tables of the account that serves."""
+        return self.tables
+
+    def shut(self, shard: str) -> bool:
+        """Whether an empty shard may have been shut, and left at that."""
+        return False
+
+    @property
+    def accounts(self) -> tuple[MemoryTables, ...]:
+        """All tables there are."""
+        return (self.tables,)
+
+    def application(self, instance: Instance) -> Application:
+        """The app of a process."""
+        storage = Storage(SimTables(instance, self.tables), SimQueues(instance))
+        return Application(self.settings, storage, instance.clock, self.ids_of(instance), self.senders(instance))
+
+    def ids_of(self, instance: Instance) -> SeededIds:
+        """The chance of a process."""
+        return SeededIds(f"{self.seed}/{instance.name}")
+
+    def senders(self, instance: Instance) -> dict[str, Sender]:
+        """A process's way to the receiver."""
+        return {"queue": self.receiver.at(instance)}
+
+    def away(self, instance: Instance, side: str) -> bool:
+        """Whether the process does not reach an account now."""
+        return False
+
+    def lost(self, side: str) -> bool:
+        """Whether an account is away for all."""
+        return False
+
+    async def app_of(self, instance: Instance, queue: str) -> Application:
+        """The application that a queue's trigger calls."""
+        return instance.app
+
+    def plain(self, queue: str) -> str:
+        """The app's own name of a queue."""
+        return queue
+
+    def unpolled(self, queue: str) -> bool:
+        """Whether the host cannot look into a queue now."""
+        return False
+
+    triggers: tuple[str, ...] = (QUEUE_SHARDS, QUEUE_RETRIES, QUEUE_INGEST)
+    """Queues that the host polls."""
+
+    def queue_of(self, queue: str, side: str) -> str:
+        """What a queue of an account is called among all queues."""
+        return queue
 
     def _unhandled(self, loop: Any, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -214,12 +278,17 @@ class World:
         retry = Retry.model_construct(attempts=3, first=2_000, max=15_000, within=86_400_000)
         for number in range(self.profile.tenants):
             directory = judge_instance.app.directory
-            await directory.put(f"t{number}", Tenant(retry=retry, limits=limits))
+            await directory.put(f"t{number}", Tenant(retry=retry, limits=limits, durability=self.durability))
             for name in ("default", SICK):
                 await directory.channels.put(f"t{number}", name, QueueChannel(type="queue", queue="sink"))
         for _ in range(self.profile.instances):
             self.host.start()
         return judge_instance
+
+    durability: Durability | None = None
+    """Of all tenants."""
+    asked: Durability | None = None
+    """What events ask for that are not `fast`."""
 
     async def run(self) -> None:
         """The whole history; raises `Violation`."""
@@ -234,10 +303,18 @@ class World:
         await mishaps
         self.troubled = False
         self.note(None, "trouble ends", None)
+        await self.operated()
         await self._quiet()
         timers.cancel()
         nurse.cancel()
-        await judge(self, judge_instance)
+        await self.verdict(judge_instance)
+
+    async def verdict(self, instance: Instance) -> None:
+        """What must hold when all is quiet."""
+        await judge(self, instance)
+
+    async def operated(self) -> None:
+        """Until the operator, if there is one, has done what is to be done."""
 
     async def _mishaps(self) -> None:
         for when, what in upkeep(self.random, self):
@@ -274,7 +351,8 @@ class World:
 
     def _queued(self) -> int:
         """Messages that may hold events which no table has."""
-        return self.queues.held(QUEUE_INGEST) + self.queues.held(QUEUE_INGEST + POISON)
+        names = [queue for queue in self.triggers if queue.startswith(QUEUE_INGEST)]
+        return sum(self.queues.held(name) + self.queues.held(name + POISON) for name in names)
 
     def _unfinished(self) -> str:
         index = [(row.rk, row.props["state"]) for row in self.rows("TocsinShards")]

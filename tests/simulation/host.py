@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shared.errors import Problem, StorageError
 from shared.storage import limits
-from shared.storage.names import QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
+from shared.storage.names import QUEUE_INGEST, SHARDS
 from shared.storage.ports import Message
 
 from .instance import Instance
@@ -97,6 +97,9 @@ class Host:
         if self.any() is None:
             self._poll_in(queue, 1.0)
             return
+        if world.unpolled(queue):
+            self._poll_in(queue, POLL)
+            return
         for message in at_once(world.queues.receive(queue, limit=16, lease=LEASE)):
             instance = self.any()
             if instance is None or self._trouble():
@@ -120,7 +123,8 @@ class Host:
         await instance.ready()
         world = self._world
         world.note(instance, "takes message", (queue, message.text))
-        firing, intake = instance.app.scheduler.firing, instance.app.scheduler.intake
+        scheduler = (await world.app_of(instance, queue)).scheduler
+        firing, intake, queue = scheduler.firing, scheduler.intake, world.plain(queue)
         if queue == QUEUE_INGEST:
             await intake.serve(message)
         elif queue == QUEUE_INGEST + POISON:
@@ -191,7 +195,8 @@ class Host:
     def _sweep(self, instance: Instance) -> asyncio.Task[None]:
         async def run() -> None:
             await instance.ready()
-            await instance.app.scheduler.sweeps.dispatch(instance.clock.now())
+            app = await instance.app.serving()
+            await app.scheduler.sweeps.dispatch(instance.clock.now())
 
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled() or not instance.alive:
@@ -213,11 +218,11 @@ class Host:
         world.note(instance, "is asked to leave", None)
         world.counts["deploys"] += 1
         instance.leaving = True
-        instance.app.scheduler.firing.leaving = True
+        instance.app.leave()
         await asyncio.sleep(world.random.uniform(1.0, 30.0))
         instance.crash()
 
     @property
     def idle(self) -> bool:
         """Nothing is in work, and no message will become visible but those that a lease hides."""
-        return not self.work and not any(self._world.queues.waiting(queue) for queue in (QUEUE_SHARDS, QUEUE_RETRIES, QUEUE_INGEST))
+        return not self.work and not any(self._world.queues.waiting(queue) for queue in self._world.triggers)

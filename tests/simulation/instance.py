@@ -7,12 +7,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
-from shared.app import Application
 from shared.clock import Millis
-from shared.ids import SeededIds
-from shared.storage import Storage
-
-from .storage import SimQueues, SimTables
 
 if TYPE_CHECKING:
     from .history import World
@@ -65,9 +60,7 @@ class Instance:
         skew = random.randint(-profile.skew, profile.skew) if faulty and profile.skew else 0
         drift = random.uniform(-profile.drift, profile.drift) if faulty and profile.drift else 0.0
         self.clock = InstanceClock(self, skew, drift)
-        storage = Storage(SimTables(self), SimQueues(self))
-        senders = {"queue": world.receiver.at(self)}
-        self.app = Application(world.settings, storage, self.clock, SeededIds(f"{world.seed}/{name}"), senders)
+        self.app = world.application(self)
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """Remember a task; in a dead process nothing starts."""

@@ -80,6 +80,8 @@ class Plan:
         if chosen is None and self._fast.random() < self._share:
             story.extra["durability"] = "fast"
             story.fast = True
+        elif self._world.asked is not None:
+            story.extra["durability"] = self._world.asked
         return story
 
     def _ahead(self) -> float:

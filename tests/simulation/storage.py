@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import OutcomeUnknown, Unavailable
+from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, SHARDS, TENANTS
 from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Refused, Row, Where
 
@@ -27,16 +28,16 @@ def at_once[T](coro: Coroutine[Any, Any, T]) -> T:
 
 
 class SimTables:
-    """`ports.Tables` with faults."""
+    """`ports.Tables` with faults. `side`: of a mirrored pair, the account it is; it may be out of reach."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, tables: MemoryTables, side: str = "") -> None:
         self._instance, self._world = instance, instance.world
-        self._inner = instance.world.tables
+        self._inner, self._side = tables, side
 
     async def get(self, table: str, pk: str, rk: str) -> Row | None:
         await self._before_read(table, pk)
         row = await self._inner.get(table, pk, rk)
-        self._world.note(self._instance, "get", (table, pk, rk), row)
+        self._world.note(self._instance, "get", (self._side + table, pk, rk), row)
         await self._after()
         return row
 
@@ -55,30 +56,34 @@ class SimTables:
         await self._before_read(table, pk)
         page = await self._inner.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
         if page.rows:
-            self._world.note(self._instance, "query", (table, pk), page)
+            self._world.note(self._instance, "query", (self._side + table, pk), page)
             await self._after()
         return page
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
         instance, world = self._instance, self._world
-        await instance.ready()
+        await self._reached()
         fault = world.fault(instance, "write")
         if fault is not None:
             return await self._troubled(fault, table, pk, ops)
         if wait := world.latency(instance):
             await asyncio.sleep(wait)
+        if world.away(instance, self._side):
+            raise OutcomeUnknown("simulated: the account went away")
         answer = self._apply("write", table, pk, ops)
         await self._after()
+        if world.away(instance, self._side):
+            raise OutcomeUnknown("simulated: the account went away")
         return answer
 
     def _apply(self, what: str, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
-        before = takes_over(self._world, self._instance, pk, ops) if table == EVENTS else False
+        before = takes_over(self._world, self._inner, self._instance, pk, ops) if table == EVENTS else False
         answer = at_once(self._inner.write(table, pk, ops))
         if before and isinstance(answer, Applied):
             self._world.counts["takeovers"] += 1
-        self._world.note(self._instance, what, (table, pk, ops), answer)
+        self._world.note(self._instance, what, (self._side + table, pk, ops), answer)
         if table == SHARDS and isinstance(answer, Applied):
-            still_filed(self._world, pk, ops)
+            still_filed(self._world, self._inner, pk, ops)
         if table == TENANTS and isinstance(answer, Applied):
             self._world.ward.written(ops)
         return answer
@@ -87,6 +92,8 @@ class SimTables:
         instance, world = self._instance, self._world
 
         def apply(how: str) -> Applied | Refused:
+            if world.away(instance, self._side):
+                raise OutcomeUnknown("simulated: the account went away")
             return self._apply(f"write {how}", table, pk, ops)
 
         def note() -> None:
@@ -122,7 +129,7 @@ class SimTables:
                 apply("crash-applied")
             case "crash-delayed" | "lost-delayed":
                 note()
-                world.later(lambda: apply("arrives"))
+                world.later(lambda: self._arrive(table, pk, ops))
             case "lost-applied":
                 apply("lost-applied")
             case "lost-never":
@@ -133,9 +140,19 @@ class SimTables:
         await world.timeout(instance)
         raise OutcomeUnknown("simulated: no answer")
 
+    def _arrive(self, table: str, pk: str, ops: Sequence[Op]) -> None:
+        if not self._world.lost(self._side):
+            self._apply("write arrives", table, pk, ops)
+
+    async def _reached(self) -> None:
+        await self._instance.ready()
+        if self._world.away(self._instance, self._side):
+            await self._world.timeout(self._instance)
+            raise Unavailable("simulated: the account is away")
+
     async def _before_read(self, table: str, pk: str) -> None:
         instance, world = self._instance, self._world
-        await instance.ready()
+        await self._reached()
         fault = world.fault(instance, "read")
         if fault is None:
             if wait := world.latency(instance):
@@ -170,19 +187,24 @@ class SimTables:
 
 
 class SimQueues:
-    """`ports.Queues` with faults. Only the host receives."""
+    """`ports.Queues` with faults. Only the host receives. `side`: of a mirrored pair, the account that has them."""
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance, self._world = instance, instance.world
+    def __init__(self, instance: Instance, side: str = "") -> None:
+        self._instance, self._world, self._side = instance, instance.world, side
 
     async def send(self, queue: str, text: str, *, visible_in: float = 0.0) -> None:
         instance, world = self._instance, self._world
         await instance.ready()
+        if world.away(instance, self._side):
+            await world.timeout(instance)
+            raise Unavailable("simulated: the account is away")
         fault = world.fault(instance, "send")
+        queue = world.queue_of(queue, self._side)
 
         def put(how: str = "send") -> None:
-            world.note(instance, how, (queue, text, visible_in), None)
-            world.host.put(queue, text, visible_in)
+            if not world.lost(self._side):
+                world.note(instance, how, (queue, text, visible_in), None)
+                world.host.put(queue, text, visible_in)
 
         if fault is None:
             if wait := world.latency(instance):

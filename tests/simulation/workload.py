@@ -310,9 +310,11 @@ class Clients:
         self._world.oracle.punctual = False
         if not paused:
             self._world.ward.told(tenant, False, self._world.loop.now)
-        answer = await self.request(
-            f"pause {paused}", lambda instance: instance.app.directory.channels.pause(tenant, "default", paused), [], patient=True
-        )
+
+        async def act(instance: Instance) -> Any:
+            return await (await instance.app.serving()).directory.channels.pause(tenant, "default", paused)
+
+        answer = await self.request(f"pause {paused}", act, [], patient=True)
         if paused and answer.kind == "ok":
             self._world.ward.told(tenant, True, self._world.loop.now)
         return answer

@@ -19,18 +19,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from ...storage.names import EVENTS, IDS, SWEEPS
-from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row
+from ...storage import names
+from ...storage.names import EVENTS, IDS, SHARDS, SWEEPS
+from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Upsert
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,
     GATE,
     Address,
+    base_of_use,
     id_partition,
     id_row_key,
     index_key,
+    index_partition,
     minute_of,
     parse_address,
+    use_row_key,
 )
 from ..rules import FINAL
 from .changing import CAME, ORIGIN
@@ -41,10 +45,11 @@ from .owning import close
 
 type Side = Literal["first", "second"]
 
-FIRST, SECOND = "first:", "second:"
-"""Before a table's name: that side's, whichever serves."""
+FIRST, SECOND = names.FIRST, names.SECOND
 FENCE_PK, FENCE_ROW = "storage", "mirror"
 """The fence row, in `TocsinSweeps` of the second account."""
+AGAIN_PK = "again"
+"""Partition of `TocsinSweeps`: mirrored shards that were changed when they were finished already, and are to be copied once more."""
 GROUP = 99
 GROUP_BYTES = 3 * 1024 * 1024
 
@@ -131,7 +136,7 @@ def copy_shard(shard: str, way: Way, only: frozenset[str] | None, ready: set[str
     """Copy one shard; answers the shards that must be copied before it (none: it is done), or None when this side no longer serves."""
     while True:
         gate: Row | None = yield Get(way.copy + EVENTS, shard, GATE)
-        if gate is None and not (yield from file_copy(shard, way)):
+        if (yield from unfiled(shard, way, gate)) and not (yield from file_copy(shard, way)) and gate is None:
             return []
         narrow = only if gate is not None else None
         have = (yield from picked(way.copy, shard, narrow)) if gate is not None else {}
@@ -158,10 +163,21 @@ def copy_shard(shard: str, way: Way, only: frozenset[str] | None, ready: set[str
             if not (yield from set_going(parent, way)):
                 return None
         ops: list[Op] = [put(rk, copied(row), have.get(rk)) for rk, row in sorted(changes.items())]
-        if way.prune:
+        if way.prune or (way.source == SECOND and source.props["state"] == "done"):
+            # What is done takes nothing more in: whatever else the side that comes back has was never acknowledged.
             ops += [Delete(rk, row.etag) for rk, row in sorted(have.items()) if rk not in rows]
         if (yield from write_copy(shard, way, gate, source, ops, whole=narrow is None)):
             return []
+
+
+def unfiled(shard: str, way: Way, gate: Row | None) -> Steps[bool]:
+    """Whether the copy of a shard, whose gate this is, may lack its index row: it is not begun, or that side made it itself, which may have
+    been cut off before it filed the place of a moved event."""
+    if gate is None or ORIGIN in gate.props:
+        return gate is None
+    index = str(gate.props["index"])
+    filed: Row | None = (yield Get(way.copy + SHARDS, index_partition(shard), index)) if index else None
+    return filed is None
 
 
 def file_copy(shard: str, way: Way) -> Steps[bool]:
@@ -206,10 +222,11 @@ def put(rk: str, props: Props, have: Row | None) -> Op:
 
 
 def set_going(parent: Address, way: Way) -> Steps[bool]:
-    """Before an event that has moved is copied at its new place: at its old one the copy must not show it as alive any more.
+    """Before an event that has moved, or was brought back, is copied at its new place: at its old one the copy must not show it as alive
+    any more.
 
-    It shows it as `moving` from then on: whoever meets that finishes the move, at the place that follows from its name. False when this
-    side no longer serves.
+    It shows it as `moving` from then on: whoever meets that finishes the move, at the place that follows from its name; or as dead. False
+    when this side no longer serves.
     """
     while True:
         gate: Row | None = yield Get(way.copy + EVENTS, parent.shard, GATE)
@@ -221,24 +238,30 @@ def set_going(parent: Address, way: Way) -> Steps[bool]:
         if not (yield from holds(way)):
             return False
         row: Row | None = yield Get(way.source + EVENTS, parent.shard, parent.row)
-        if row is None or row.props["state"] not in ("moving", "moved") or (have is not None and is_going(row, have)):
+        if row is None or row.props["state"] not in ("moving", "moved", "dead") or (have is not None and is_going(row, have)):
             return True
         source = gate
         if source is None:
             source = yield Get(way.source + EVENTS, parent.shard, GATE)
             if source is None:
                 return True
-        if (yield from write_copy(parent.shard, way, gate, source, [put(parent.row, moving(row), have)], whole=False)):
+        # It may have moved there itself, and the copy may know its first place only.
+        if have is None and CAME in row.props and not (yield from set_going(parse_address(str(row.props[CAME])), way)):
+            return False
+        if (yield from write_copy(parent.shard, way, gate, source, [put(parent.row, going(row), have)], whole=False)):
             return True
 
 
-def moving(row: Row) -> Props:
-    """A moved row as it was while it moved."""
-    return {**{key: value for key, value in row.props.items() if key != "target"}, "state": "moving", ORIGIN: ""}
+def going(row: Row) -> Props:
+    """A moved row as it was while it moved; a dead one as it was before it was brought back."""
+    state = "dead" if row.props["state"] == "dead" else "moving"
+    return {**{key: value for key, value in row.props.items() if key != "target"}, "state": state, ORIGIN: ""}
 
 
 def is_going(row: Row, have: Row) -> bool:
-    """Whether the copy knows of the move already."""
+    """Whether the copy knows of the move, or the end, already."""
+    if row.props["state"] == "dead":
+        return bool(have.props["state"] == "dead")
     return have.props["state"] == "moved" or (have.props["state"] == "moving" and have.props["moving"] == row.props["moving"])
 
 
@@ -305,8 +328,15 @@ def mirror_event(address: Address, way: Way) -> Steps[bool]:
 
 
 def mirror_id(tenant: str, event_id: str, way: Way) -> Steps[bool]:
-    """Copy a client id's row, by the same order of reads as a shard; False when this side no longer serves."""
-    partition, key = id_partition(tenant, event_id), id_row_key(event_id)
+    """Copy a client id's row, by the same order of reads as a shard, and the row that counts its uses, if it has one; False when this side
+    no longer serves."""
+    if (base := base_of_use(event_id)) and not (yield from mirror_id_row(id_partition(tenant, base), use_row_key(base), way)):
+        return False
+    return (yield from mirror_id_row(id_partition(tenant, event_id), id_row_key(event_id), way))
+
+
+def mirror_id_row(partition: str, key: str, way: Way) -> Steps[bool]:
+    """Copy one row of ids; False when this side no longer serves."""
     while True:
         have: Row | None = yield Get(way.copy + IDS, partition, key)
         if not (yield from holds(way)):
@@ -332,6 +362,12 @@ def append_copy(
     rows = (Insert(entry.row, {**entry.props, ORIGIN: etags[entry.row]}) for entry in entries)
     answer = yield Write(way.copy + EVENTS, shard, (first, *rows))
     return answer.etags[0] if isinstance(answer, Applied) else None
+
+
+def again(shard: str) -> Steps[None]:
+    """Before something is changed in a mirrored shard that is finished, and so in no index: a row that asks for another copy of it."""
+    while not isinstance((yield Write(SWEEPS, AGAIN_PK, (Upsert(shard, {}),))), Applied):
+        pass
 
 
 def finish_copy(shard: str, way: Way, entry: Props) -> Steps[bool]:

@@ -57,7 +57,7 @@ def claim_without_fencing() -> list[Patch]:
         if row is None:
             return "gone"
         found = parse_server(row)
-        sight = sights[server] = rules.look(sights.get(server), found, row.etag, at)
+        sight = sights[server] = rules.look(sights.get(server), found, at)
         if not rules.silent(sight, at, takeover_after):
             return "lives"
         yield Write(FLEETS, key, (Upsert("x:silent", {"incarnation": found.incarnation}),))

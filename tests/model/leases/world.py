@@ -23,7 +23,7 @@ from shared.leases.rules import Session
 from shared.leases.stamps import Profile, ReceivedAt, SentAt
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Row, Upsert
 from tests.model.checker import Violation
-from tests.model.machine import Machines, freeze
+from tests.model.machine import Machines, Snapshot, freeze
 
 KEY = "t:f"
 PARTITION = 0
@@ -152,7 +152,10 @@ class World:
 
     def initial(self) -> State:
         store = frozenset({(ROW, 1, freeze_props(Partition(PARTITION).props()))})
-        state = State(0, store, frozenset(), frozenset(), frozenset(), self.play.lost, self.play.crashes)
+        return self._prepared(State(0, store, frozenset(), frozenset(), frozenset(), self.play.lost, self.play.crashes))
+
+    def _prepared(self, state: State) -> State:
+        """Each process has done what it has before the exploration begins."""
         for name, life in self.play.lives.items():
             if life.before:
                 state = self._start(state, name, life)
@@ -215,12 +218,10 @@ class World:
         if actor.answer is not None:
             yield f"{actor.name}: the answer arrives", lambda: self._resume(state, actor, self._values[actor.answer])  # type: ignore[index]
         elif isinstance(effect, Turn):
-            for what in Doing._fields:
-                left = getattr(actor.doing, what)
-                if left and (what != "release" or snapshot.view[2]):
-                    spent = actor._replace(doing=actor.doing._replace(**{what: left - 1}))
-                    label = f"{actor.name}: {what}"
-                    yield label, lambda w=what, s=spent: self._resume(state._replace(actors=state.actors - {actor} | {s}), s, w)
+            for field, what in self._choices(actor, snapshot):
+                spent = actor._replace(doing=actor.doing._replace(**{field: getattr(actor.doing, field) - 1}))
+                label = f"{actor.name}: {what}"
+                yield label, lambda w=what, s=spent: self._resume(state._replace(actors=state.actors - {actor} | {s}), s, w)
         elif isinstance(effect, Write):
             yield f"{actor.name}: {describe(effect)} is handled", lambda: self._write(state, actor)
             if state.lost:
@@ -228,10 +229,18 @@ class World:
         else:
             yield f"{actor.name}: {describe(effect)} is handled", lambda: self._read(state, actor)
 
+    def _choices(self, actor: Actor, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+        """What the process may be asked to do: the field of its `doing` that is spent, and what it is resumed with."""
+        for what in Doing._fields:
+            if getattr(actor.doing, what) and (what != "release" or snapshot.view[2]):
+                yield what, what
+
+    def _spawn(self, name: str, life: Life, proven: tuple[str, ...]) -> int:
+        return self.machines.spawn((name, proven), lambda: live(name, life, proven, self.play.profile))
+
     def _start(self, state: State, name: str, life: Life) -> State:
         proven = (life.succeeds,) if life.succeeds in state.crashed else ()
-        number = self.machines.spawn((name, proven), lambda: live(name, life, proven, self.play.profile))
-        return self._settled(state, Actor(name, number, None, life.doing))
+        return self._settled(state, Actor(name, self._spawn(name, life, proven), None, life.doing))
 
     def _crash(self, state: State, actor: Actor) -> State:
         effect = self.machines[actor.machine].effect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Applied, Op, Refused, Row
-from tests.unit.scheduler.harness import SCAN, World
+from tests.unit.scheduler.harness import SCAN, World, make_settings
+
+MIRROR = "AccountName=devstoreaccount1;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:1/b;QueueEndpoint=http://127.0.0.1:2/b"
 
 QUEUES = (QUEUE_SHARDS, QUEUE_RETRIES, QUEUE_INGEST)
 
@@ -20,21 +23,33 @@ class MortalTables(MemoryTables):
     """Tables of an account that can go away, for good or for a while. `fails(table, ops)`: a single call that does not get through."""
 
     away = False
+    hangs = False
+    """No answer comes at all."""
+    waiting = 0
+    """Calls that have waited for one."""
     fails: Any = None
 
     def _ask(self, table: str, ops: Sequence[Op] = ()) -> None:
         if self.away or (self.fails is not None and self.fails(table, ops)):
             raise Unavailable("the account is away")
 
+    async def _wait(self) -> None:
+        if self.hangs:
+            self.waiting += 1
+            await asyncio.get_running_loop().create_future()
+
     async def get(self, table: str, pk: str, rk: str) -> Row | None:
+        await self._wait()
         self._ask(table)
         return await super().get(table, pk, rk)
 
     async def query(self, table: str, pk: str, **options: Any) -> Any:
+        await self._wait()
         self._ask(table)
         return await super().query(table, pk, **options)
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+        await self._wait()
         self._ask(table, ops)
         return await super().write(table, pk, ops)
 
@@ -49,12 +64,13 @@ class MortalTables(MemoryTables):
 
 
 class MortalQueues(MemoryQueues):
-    """Queues that go with their account."""
+    """Queues that go with their account. hold: messages can be put, and do not come."""
 
     away = False
+    hold = False
 
     async def send(self, queue: str, text: str, *, visible_in: float = 0.0) -> None:
-        if self.away:
+        if self.away and not self.hold:
             raise Unavailable("the account is away")
         await super().send(queue, text, visible_in=visible_in)
 
@@ -63,14 +79,22 @@ class PairWorld(World):
     """A world over two accounts."""
 
     def __init__(self, **settings: Any) -> None:
-        mirror = "AccountName=devstoreaccount1;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:1/b;QueueEndpoint=http://127.0.0.1:2/b"
-        super().__init__(mirror=mirror, **settings)
+        super().__init__(mirror=MIRROR, **settings)
         self.first, self.second = MortalTables(self.clock), MortalTables(self.clock)
         self.first_queues, self.second_queues = MortalQueues(self.clock), MortalQueues(self.clock)
         self.storage = spread_storage([self.first], self.first_queues, self.clock, second=(self.second, self.second_queues))
 
     async def get_app(self) -> Application:
         return await self.app.serving()
+
+    async def start_again(self, **change: Any) -> None:
+        """A new process, with other settings: `mirror_detached` for the first account alone, else with whatever `second` is now."""
+        await self.app.close()
+        mirror = {} if change.get("mirror_detached") else {"mirror": MIRROR}
+        self.settings = make_settings(**mirror, **change)
+        second = None if change.get("mirror_detached") else (self.second, self.second_queues)
+        self.storage = spread_storage([self.first], self.first_queues, self.clock, second=second, detached=second is None)
+        await self.open()
 
     def lose_first(self) -> None:
         """The first account is gone."""
@@ -91,8 +115,8 @@ class PairWorld(World):
                 if int(self._scanned / SCAN) % 4 == 0:
                     self._start(app.timers.run_once("stale_scan"))
             for app, queues in ((self.app, self.first_queues), (self.app.other, self.second_queues)):
-                assert app is not None
-                for queue in QUEUES if not queues.away else ():
+                for queue in QUEUES if app is not None and not queues.away else ():
+                    assert app is not None
                     for message in await queues.receive(queue):
                         self._start(self._hand(app, queues, queue, message))
             left = end - self.clock.monotonic()
@@ -106,10 +130,23 @@ class PairWorld(World):
 
     async def _hand(self, app: Application, queues: MortalQueues, queue: str, message: Any) -> None:
         if queue == QUEUE_INGEST:
-            await app.scheduler.intake.serve(message)
+            await (await self.app.serving()).scheduler.intake.serve(message)
         else:
             await app.scheduler.firing.serve(message.text)
         await queues.delete(queue, message)
+
+    @staticmethod
+    def rows_of(tables: MemoryTables, table: str) -> list[Row]:
+        """All rows of a table of one account."""
+        return [
+            Row(pk, row.rk, dict(row.props), row.etag, row.timestamp, row.timestamp)
+            for pk, partition in tables._tables[table].items()
+            for row in partition.rows.values()
+        ]
+
+    def events_of(self, tables: MemoryTables) -> list[Row]:
+        """Rows of events of one account."""
+        return [row for row in self.rows_of(tables, EVENTS) if row.rk.startswith("e")]
 
     async def told(self) -> dict[str, Any]:
         """What `GET /storage` says."""

@@ -1,0 +1,115 @@
+"""Broken HTTP leases. Each leaves out one sentence of docs/fleets.md; the checker must find the two owners it leads to."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from shared.leases import rules
+from shared.leases.protocol import remote
+from shared.leases.protocol.effects import Write
+from shared.leases.rows import Server, parse_partition
+from shared.storage.ports import ANY, Merge, Replace
+from tests.model.checker import Report, explore
+
+from .mutants import Mutant, Patch
+from .remote import PLAYS, ClientRules, RemoteWorld
+
+
+def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
+    """Explore the mutant's play with the hole in it."""
+    with mutant.applied():
+        play: Any = PLAYS[mutant.play](0)
+        return explore(RemoteWorld(mutant.change(play)), limit=limit)
+
+
+def unconditional_beat() -> list[Patch]:
+    plain = remote.beat
+
+    def beat(*told: Any) -> Any:
+        inner = plain(*told)
+        answer: Any = None
+        try:
+            while True:
+                effect = inner.send(answer)
+                if isinstance(effect, Write) and isinstance(op := effect.ops[0], Merge):
+                    effect = effect._replace(ops=(op._replace(etag=ANY),))
+                answer = yield effect
+        except StopIteration as stop:
+            return stop.value
+
+    return [(remote, "beat", beat)]
+
+
+def fenced_renewed() -> list[Patch]:
+    plain = rules.heard
+
+    def heard(server: Server | None, incarnation: str, seq: int, silent: bool) -> Any:
+        live = dataclasses.replace(server, state="live") if server is not None and server.incarnation == incarnation else server
+        return plain(live, incarnation, seq, silent)
+
+    return [(rules, "heard", heard)]
+
+
+def registered_at_once() -> list[Patch]:
+    plain = rules.heard
+    return [(rules, "heard", lambda server, incarnation, seq, silent: plain(server, incarnation, seq, True))]
+
+
+def released_whatever_the_epoch() -> list[Patch]:
+    plain = remote.release
+
+    def release(key: str, name: str, incarnation: str, number: int, epoch: int, now: int) -> Any:
+        inner = plain(key, name, incarnation, number, epoch, now)
+        answer: Any = None
+        try:
+            while True:
+                effect = inner.send(answer)
+                answer = yield effect
+                if getattr(effect, "rk", "").startswith("p:"):
+                    found = parse_partition(answer)
+                    if found.owner == name:
+                        answer = dataclasses.replace(answer, props=dataclasses.replace(found, epoch=epoch).props())
+        except StopIteration as stop:
+            return stop.value
+
+    return [(remote, "release", release)]
+
+
+def claim_without_its_etag() -> list[Patch]:
+    """What was free when it was looked at is taken to be so still."""
+    plain = remote.claim
+
+    def claim(*told: Any) -> Any:
+        inner = plain(*told)
+        answer: Any = None
+        try:
+            while True:
+                effect = inner.send(answer)
+                if isinstance(effect, Write):
+                    ops = tuple(op._replace(etag=ANY) if isinstance(op, Replace) else op for op in effect.ops)
+                    effect = effect._replace(ops=ops)
+                answer = yield effect
+        except StopIteration as stop:
+            return stop.value
+
+    return [(remote, "claim", claim)]
+
+
+def _last_try(play: Any) -> Any:
+    return dataclasses.replace(play, rules=ClientRules(first_try=False))
+
+
+def _takes_back(play: Any) -> Any:
+    return dataclasses.replace(play, rules=ClientRules(gives_up=False))
+
+
+MUTANTS = [
+    Mutant("a beat without its ETag", "remote take over", unconditional_beat),
+    Mutant("a fenced row renewed", "remote take over", fenced_renewed),
+    Mutant("validity from the last try", "remote take over", list, _last_try),
+    Mutant("registration without silence", "remote successor", registered_at_once),
+    Mutant("a release whatever the epoch", "remote hand-over", released_whatever_the_epoch),
+    Mutant("what is being released taken back", "remote hand-over", list, _takes_back),
+    Mutant("a claim without the partition's ETag", "remote contest", claim_without_its_etag),
+]

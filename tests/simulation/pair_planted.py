@@ -1,0 +1,59 @@
+"""Known bugs of mirroring, to be planted one at a time: the histories of a pair must find each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from shared.scheduler import changes, mirror
+from shared.scheduler.protocol import mirroring
+from shared.scheduler.protocol.effects import Steps
+
+
+def copied_later(*_: Any) -> Steps[bool]:
+    """A change that is acknowledged before the copy has it."""
+    return True
+    yield
+
+
+def serves_at_once(self: mirror.Pair, seen: Any) -> float:
+    """A side that takes over while the other's deliveries are still starting."""
+    return 0.0
+
+
+def always_holds(way: Any) -> Steps[bool]:
+    """Owners and copies that do not ask who serves."""
+    return True
+    yield
+
+
+def ends_at_once(shard: str, way: Any, entry: Any) -> Steps[bool]:
+    """A shard that is finished without its copy."""
+    return True
+    yield
+
+
+type Place = tuple[object, str]
+PAIR_PLANTED: dict[str, tuple[str, int, list[tuple[Place, Callable[..., Any]]]]] = {
+    "changes are acknowledged before they are copied": ("loss", 8, [((changes, "mirror_event"), copied_later)]),
+    "a side that takes over serves at once": ("alarm", 57, [((mirror.Pair, "wait"), serves_at_once)]),
+    "nobody looks at the fence": ("alarm", 70, [((mirror, "holds"), always_holds), ((mirroring, "holds"), always_holds)]),
+    "shards end without their copies": ("loss", 31, [((mirror, "finish_copy"), ends_at_once)]),
+}
+"""Bug: the story in which it shows, the seed to look from (a later one does as well), and what to patch."""
+
+
+@contextmanager
+def pair_planted(name: str) -> Iterator[tuple[str, int]]:
+    """The app with the bug `name`; gives the story in which to look for it, and the first seed."""
+    story, first, places = PAIR_PLANTED[name]
+    patches = [patch.object(where, attribute, bug) for (where, attribute), bug in places]
+    try:
+        for each in patches:
+            each.start()
+        yield story, first
+    finally:
+        for each in patches:
+            each.stop()

@@ -1,0 +1,316 @@
+"""What a failover or the way back once lost, doubled or forgot: each test is one hole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from shared.channels.ports import Verdict
+from shared.scheduler.keys import GATE, Address, event_row, shard_key
+from shared.scheduler.protocol import changing, ingest, mirroring
+from shared.scheduler.protocol.mirroring import SECOND, Way
+from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
+from shared.storage.ports import ANY, Merge
+
+from .pair import PairWorld
+
+WAY = Way("", SECOND, SECOND, "first", 0)
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[PairWorld]:
+    """A mirrored pair, the first serving."""
+    world = PairWorld()
+    await world.open()
+    yield world
+    await world.close()
+
+
+async def mirrored(world: PairWorld, **event: Any) -> str:
+    """A new mirrored event; its id."""
+    made = await world.demo.create(durability="mirrored", **event)
+    return str(made["id"])
+
+
+async def back(world: PairWorld) -> None:
+    """The first is found again, and serves again."""
+    world.find_first()
+    await world.run(5)
+    assert (await world.admin.post("/api/v1/storage/failback", {})).status == 202
+    await world.run(60)
+    told = (await world.told())["mirror"]
+    assert (told["active"], told["state"]) == ("first", "serving")
+
+
+async def dead(world: PairWorld, **event: Any) -> str:
+    """A mirrored event whose receiver refused it for good."""
+    event_id = await mirrored(world, delay="PT5S", **event)
+    world.receiver.script(event_id, Verdict("final", 400, "refused"))
+    await world.run(40)
+    assert world.first.states()[event_id] == world.second.states()[event_id] == "dead"
+    world.receiver.script(event_id, Verdict("delivered", 204))
+    return event_id
+
+
+async def test_event_that_was_redriven_on_the_second_is_not_dead_again_on_the_first(pair: PairWorld) -> None:
+    event_id = await dead(pair)
+    # Longer than clocks may differ: the way back goes by what ended since.
+    await pair.clock.advance(7_200)
+    await pair.fail_over()
+    assert (await pair.demo.post(f"/api/v1/events/{event_id}/redrive", {})).status == 202
+    await pair.run(30)
+    assert (await pair.demo.event(event_id))["state"] == "delivered"
+    await back(pair)
+    assert (await pair.demo.event(event_id))["state"] == "delivered"
+    assert not pair.second._tables[SWEEPS].get(mirroring.AGAIN_PK)
+
+
+async def test_redrive_that_nobody_was_told_of_is_copied_by_the_timer(pair: PairWorld) -> None:
+    event_id = await dead(pair)
+    shard = next(row.pk for row in pair.events_of(pair.first) if row.props["id"] == event_id)
+    points = [False]
+
+    def fails(table: str, ops: Any) -> bool:
+        points[0] = points[0] or (table == EVENTS and any(row.props.get("target") for row in pair.events_of(pair.first)))
+        return points[0]
+
+    pair.second.fails = fails
+    assert (await pair.demo.post(f"/api/v1/events/{event_id}/redrive", {})).status == 503
+    pair.second.fails = None
+    copy = pair.second._tables[EVENTS][shard].rows["e000"]
+    assert "target" not in copy.props
+    await pair.run(400)
+    assert pair.second._tables[EVENTS][shard].rows["e000"].props["target"]
+    assert not pair.first._tables[SWEEPS].get(mirroring.AGAIN_PK)
+
+
+async def test_redriven_twice_and_told_of_the_second_time_only_is_found_delivered_after_a_failover(pair: PairWorld) -> None:
+    event_id = await dead(pair)
+    pair.second.fails = lambda table, ops: table == EVENTS and any(row.props.get("target") for row in pair.events_of(pair.first))
+    assert (await pair.demo.post(f"/api/v1/events/{event_id}/redrive", {})).status == 503
+    pair.second.fails = None
+    pair.receiver.script(event_id, Verdict("final", 400, "refused"))
+    await pair.run(30)
+    assert (await pair.demo.event(event_id))["state"] == "dead"
+    pair.receiver.script(event_id, Verdict("delivered", 204))
+    assert (await pair.demo.post(f"/api/v1/events/{event_id}/redrive", {})).status == 202
+    await pair.run(30)
+    await pair.fail_over()
+    assert (await pair.demo.event(event_id))["state"] == "delivered"
+
+
+async def test_move_that_was_cut_off_before_its_place_was_filed_is_served_after_the_way_back(pair: PairWorld) -> None:
+    event_id = await mirrored(pair, delay="PT300S")
+    # The place is made, with the event in it; then the account goes.
+    pair.first.fails = lambda table, ops: table == SHARDS and bool(ops)
+    assert (await pair.demo.patch(f"/api/v1/events/{event_id}", {"delay": "PT400S"})).status == 503
+    pair.first.fails = None
+    await pair.fail_over()
+    # The second finishes it, at the same place.
+    assert (await pair.demo.patch(f"/api/v1/events/{event_id}", {"delay": "PT500S"})).status == 200
+    await back(pair)
+    await pair.run(600)
+    assert pair.deliveries() == {event_id: 1}
+
+
+async def test_move_that_was_cut_off_and_forgotten_does_not_come_back_with_the_next_move(pair: PairWorld) -> None:
+    event_id = await mirrored(pair, delay="PT3000S")
+    pair.first.fails = lambda table, ops: table == SHARDS and bool(ops)
+    stale = {"delay": "PT300S", "payload": "stale"}
+    assert (await pair.demo.patch(f"/api/v1/events/{event_id}", stale)).status == 503
+    pair.first.fails = None
+    await pair.fail_over()
+    await back(pair)
+    wanted = await pair.demo.patch(f"/api/v1/events/{event_id}", {"delay": "PT2000S"})
+    assert wanted.status == 200 and wanted.json()["payload"] == {"n": 1}
+    assert (await pair.demo.event(event_id))["due"] == wanted.json()["due"]
+    await pair.run(1900)
+    assert pair.deliveries() == {}
+    await pair.run(200)
+    assert pair.deliveries() == {event_id: 1}
+    assert pair.first.states() == pair.second.states() == {event_id: "delivered"}
+
+
+async def test_event_that_moved_twice_is_alive_at_one_place_of_the_copy_whichever_is_copied_first(pair: PairWorld) -> None:
+    event_id = await mirrored(pair, delay="PT600S")
+    at = Address(shard_key("demo", event_id[:16]), event_row(0))
+    driver = pair.app.scheduler.driver
+    for due, nonce in ((700_000, "m"), (800_000, "n")):
+        answer = await pair.do(driver.drive(changing.move(at, pair.now + due, {}, nonce)))
+        assert isinstance(answer, changing.Done)
+    assert await pair.do(driver.drive(mirroring.mirror(answer.row.pk, WAY)))
+    alive = [row for row in pair.events_of(pair.second) if row.props["state"] not in ("moved", "moving")]
+    assert [(row.pk, row.props["state"]) for row in alive] == [(answer.row.pk, "scheduled")]
+
+
+async def test_what_was_never_acknowledged_is_removed_from_shards_that_ended_long_before_the_way_back(pair: PairWorld) -> None:
+    kept = await mirrored(pair, delay="PT60S")
+    pair.second.fails = lambda table, ops: table == EVENTS and bool(ops)
+    body = {"id": "half", "delay": "PT61S", "payload": 1, "durability": "mirrored"}
+    assert (await pair.demo.post("/api/v1/events", body)).status == 503
+    assert pair.first.states() == {kept: "scheduled", "half": "scheduled"}
+    pair.second.fails = None
+    await pair.run(4)
+    await pair.fail_over()
+    await pair.run(60)
+    assert pair.second.states() == {kept: "delivered"}
+    await pair.clock.advance(4 * 3_600)
+    await back(pair)
+    assert pair.first.states() == {kept: "delivered"}
+    assert (await pair.demo.post("/api/v1/events", body)).status == 201
+    await pair.run(120)
+    assert pair.deliveries() == {kept: 1, "half": 1}
+
+
+async def test_event_taken_in_fast_while_nobody_serves_fires_on_the_first(pair: PairWorld) -> None:
+    await pair.fail_over()
+    pair.find_first()
+    await pair.run(5)
+    assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
+    await pair.run(5)
+    assert (await pair.told())["mirror"]["state"] == "syncing"
+    answer = await pair.demo.post("/api/v1/events", {"delay": "PT1S", "payload": 1, "durability": "fast"})
+    assert answer.status == 202
+    await pair.run(200)
+    assert pair.deliveries() == {answer.json()["id"]: 1}
+
+
+async def test_event_left_in_the_firsts_queue_is_stored_where_its_cancel_was(pair: PairWorld) -> None:
+    pair.first_queues.away = True
+    pair.first_queues.hold = True
+    answer = await pair.demo.post("/api/v1/events", {"delay": "PT300S", "payload": 1, "durability": "fast"})
+    assert answer.status == 202
+    assert (await pair.admin.post("/api/v1/storage/failover", {})).status == 202
+    await pair.run(50)
+    assert (await pair.demo.delete(f"/api/v1/events/{answer.json()['id']}")).status == 204
+    pair.first_queues.away = pair.first_queues.hold = False
+    await pair.run(400)
+    assert pair.deliveries() == {}
+    assert (await pair.demo.event(answer.json()["id"]))["state"] == "cancelled"
+
+
+async def test_tenant_that_is_changed_while_nobody_serves_stays_so(pair: PairWorld) -> None:
+    await pair.fail_over()
+    pair.find_first()
+    await pair.run(5)
+    assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
+    await pair.run(20)
+    assert (await pair.told())["mirror"]["state"] == "syncing"
+    late = await pair.tenant("late")
+    listed = (await pair.admin.get("/api/v1/tenants/demo/keys")).json()["items"]
+    assert (await pair.admin.delete(f"/api/v1/tenants/demo/keys/{listed[0]['prefix']}")).status == 204
+    assert {row.rk for row in pair.rows_of(pair.first, "TocsinTenants") if row.pk == "tenant"} == {"demo", "late"}
+    await pair.run(120)
+    assert (await pair.told())["mirror"]["active"] == "first"
+    assert (await late.create(delay="PT1H"))["tenant"] == "late"
+    assert (await pair.demo.post("/api/v1/events", {"delay": "PT1H", "payload": 1})).status == 401
+
+
+async def test_lag_is_none_after_the_way_back(pair: PairWorld) -> None:
+    await mirrored(pair, delay="PT3600S")
+    await pair.fail_over()
+    await pair.run(30)
+    await back(pair)
+    assert (await pair.told())["mirror"]["lag_ms"] == 0
+    assert (await pair.demo.get("/api/v1/stats")).json()["mirror_lag_ms"] == 0
+
+
+async def test_way_back_is_called_off_by_another_failover(pair: PairWorld) -> None:
+    event_id = await mirrored(pair, delay="PT300S")
+    await pair.fail_over()
+    pair.find_first()
+    await pair.run(5)
+    pair.first.fails = lambda table, ops: table == EVENTS and bool(ops)
+    assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
+    await pair.run(3)
+    pair.lose_first()
+    assert (await pair.told())["mirror"]["state"] == "copying"
+    assert (await pair.admin.post("/api/v1/storage/failover", {})).status == 202
+    assert (await pair.told())["mirror"]["state"] == "serving"
+    pair.first.fails = None
+    pair.find_first()
+    await pair.run(400)
+    assert (await pair.told())["mirror"]["active"] == "second"
+    assert pair.deliveries() == {event_id: 1}
+
+
+async def test_first_lost_again_while_nobody_serves_is_overtaken_again(pair: PairWorld) -> None:
+    event_id = await mirrored(pair, delay="PT300S")
+    await pair.fail_over()
+    pair.find_first()
+    await pair.run(5)
+    assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
+    await pair.run(10)
+    assert (await pair.told())["mirror"]["state"] == "syncing"
+    await pair.fail_over()
+    await pair.run(300)
+    assert pair.deliveries() == {event_id: 1}
+
+
+async def test_id_that_the_first_alone_knows_is_not_given_again_while_it_answers(pair: PairWorld) -> None:
+    made = await pair.demo.create(id="order-1", delay="PT1H")
+    await pair.fail_over()
+    assert (await pair.demo.post("/api/v1/events", {"id": "order-2", "delay": "PT1H", "payload": 1})).status == 201
+    pair.find_first()
+    await pair.run(5)
+    again = await pair.demo.post("/api/v1/events", {"id": "order-1", "delay": "PT1H", "payload": {"n": 1}})
+    assert (again.status, again.json()["due"]) == (200, made["due"])
+    assert (await pair.demo.post("/api/v1/events", {"id": "order-1", "delay": "PT2H", "payload": {"n": 1}})).status == 409
+
+
+async def test_end_of_a_standard_event_that_the_second_served_is_in_the_firsts_lists_after_the_way_back(pair: PairWorld) -> None:
+    plain = (await pair.demo.create(delay="PT200S"))["id"]
+    await pair.fail_over()
+    pair.find_first()
+    await pair.run(5)
+    # It is due while nobody serves mirrored events; its owner is on the second.
+    await pair.run(130)
+    assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
+    await pair.run(120)
+    assert (await pair.told())["mirror"]["active"] == "first"
+    assert pair.deliveries() == {plain: 1}
+    assert [event["id"] for event in await pair.demo.all("/api/v1/events")] == [plain]
+    await pair.run(60)
+    assert not pair.second._tables[LEDGER]
+
+
+async def test_account_that_hangs_makes_few_calls_to_the_other_wait(pair: PairWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.storage.accounts.FOLLOW_FOR", 0.01)
+    monkeypatch.setattr("shared.scheduler.mirror.ASKED_FOR", 0.01)
+    await pair.fail_over()
+    pair.find_first()
+    await pair.run(5)
+    pair.first.hangs = True
+    asked = pair.first.transactions.copy()
+    for number in range(20):
+        assert (await pair.demo.post("/api/v1/events", {"id": f"n{number}", "delay": "PT1H", "payload": 1})).status == 201
+        assert (await pair.admin.put(f"/api/v1/tenants/t{number}", {})).status == 201
+    assert pair.first.transactions == asked and pair.first.waiting == 2
+    pair.first.hangs = False
+
+
+async def test_which_use_of_an_id_is_the_present_one_is_known_to_both(pair: PairWorld) -> None:
+    driver = pair.app.scheduler.driver
+    pk, rk = mirroring.id_partition("demo", "job"), mirroring.use_row_key("job")
+    await pair.first.write(IDS, pk, (mirroring.Insert(rk, {"generation": 1}),))
+    await mirrored(pair, id="job~1", delay="PT5S")
+    assert pair.second._tables[IDS][pk].rows[rk].props["generation"] == 1
+    await pair.first.write(IDS, pk, (Merge(rk, {"generation": 12}, ANY),))
+    assert await pair.do(driver.drive(mirroring.mirror_id("demo", "job~12", WAY)))
+    assert pair.second._tables[IDS][pk].rows[rk].props["generation"] == 12
+    await pair.first.write(IDS, pk, (Merge(rk, {"generation": 1}, ANY),))
+    await pair.run(30)
+    await pair.clock.advance(8 * 86_400)
+    await pair.do(pair.app.timers.run_once("retention_scan"))
+    assert pair.first._tables[IDS] == {} and list(pair.second._tables[IDS]) == [pk]
+
+
+async def test_copies_that_are_in_step_are_not_written_again(pair: PairWorld) -> None:
+    event_id = await mirrored(pair, delay="PT3600S")
+    shard = shard_key("demo", event_id[:16])
+    before = pair.second._tables[EVENTS][shard].rows[GATE].etag
+    assert await pair.do(pair.app.scheduler.driver.drive(mirroring.mirror(shard, WAY)))
+    assert pair.second._tables[EVENTS][shard].rows[GATE].etag == before
+    assert await pair.do(pair.app.scheduler.driver.drive(ingest.known_id("demo", event_id))) is None
