@@ -5,13 +5,18 @@
 
 The child holds one end of a pipe as its stdin and shuts itself down when that ends, so it cannot outlive its parent, not
 even after `kill -9`. (PR_SET_PDEATHSIG would do on Linux only, and is bound to the thread that forked.)
+
+Two emulators on one folder overwrite each other's files: what one acknowledged is lost. So a data folder is locked (flock, on a file
+that stays). The child inherits the lock, which ends with the last of parent and child, however they end.
 """
 
 import asyncio
 import contextlib
 import errno
+import fcntl
 import http.client
 import importlib.util
+import os
 import random
 import shutil
 import socket
@@ -30,6 +35,7 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 START_TIMEOUT = 60.0  # seconds; two are usual, a busy machine takes longer
 STOP_TIMEOUT = 10.0  # seconds, for flushing its files
 OLDEST_NODE = 20
+LOCK = "devhost.lock"
 
 # SIGTERM makes Azurite flush its files, but only the first one: a second kills it. So this is the only sender of it.
 # The timer ends a process that hangs; unref keeps the pipe from holding up one that was ended from outside.
@@ -45,6 +51,53 @@ class AzuriteError(Exception):
 
 class PortInUse(AzuriteError):
     """A port is taken; the message names it and the variable that changes it."""
+
+
+class FolderInUse(AzuriteError):
+    """The data folder belongs to another emulator; the message says what to do."""
+
+    def __init__(self, folder: Path, holder: int | None) -> None:
+        who = f"another devhost (process {holder})" if holder is not None else "the emulator of a devhost that has ended"
+        super().__init__(
+            f"{who} uses the data in {folder}, and two at once would lose events. Stop it, or keep this one's data elsewhere: "
+            "AZURITE_LOCATION=<folder>, or AZURITE=memory for none"
+        )
+
+
+def take_folder(folder: Path) -> IO[str] | None:
+    """Makes the folder and locks it; closing the file returned ends the lock.
+
+    None while only the emulator of a devhost that was killed has it, which takes a moment to put its files away. FolderInUse when a living
+    devhost has it, AzuriteError when there can be no such folder.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK).open("a+")
+    except OSError as error:
+        raise AzuriteError(f"data cannot be kept in {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with file:
+            file.seek(0)
+            holder = file.read()
+        if holder.isdecimal() and _lives(int(holder)):
+            raise FolderInUse(folder, int(holder)) from None
+        return None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 def find_node() -> str:
@@ -120,6 +173,7 @@ class Azurite:
         self.blob, self.queue, self.table = (port or next(free) for port in self._given.values())
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
+        self._lock: IO[str] | None = None
 
     @property
     def connection_string(self) -> str:
@@ -131,8 +185,22 @@ class Azurite:
         """The child's process id while it runs."""
         return self._process.pid if self._process is not None else None
 
+    async def reserve(self) -> None:
+        """Locks the data folder, before anything is started; FolderInUse when another has it."""
+        for pause in self._until_reserved():
+            await asyncio.sleep(pause)
+
+    def _until_reserved(self) -> Iterator[float]:
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while self._location is not None and self._lock is None:
+            self._lock = take_folder(self._location)
+            if self._lock is None:
+                if time.monotonic() > deadline:
+                    raise FolderInUse(self._location, None)
+                yield 0.05
+
     def spawn(self) -> None:
-        """Starts the child without waiting for it; AzuriteError when that is impossible."""
+        """Starts the child without waiting for it; AzuriteError when that is impossible. After `reserve`, if data is kept in a folder."""
         for what, port in self._given.items():
             if port:
                 check_port(self._host, port, f"Azurite {what}", f"AZURITE_{what.upper()}_PORT")
@@ -144,6 +212,7 @@ class Azurite:
         for name, port in (("blob", self.blob), ("queue", self.queue), ("table", self.table)):
             command += [f"--{name}Host", self._host, f"--{name}Port", str(port)]
         command += ["--location", str(self._location)] if self._location is not None else ["--inMemoryPersistence"]
+        assert (self._lock is None) == (self._location is None)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by stop
         # A session of its own: Ctrl-C must not end the storage before the app has put its things away.
         self._process = subprocess.Popen(
@@ -153,20 +222,29 @@ class Azurite:
             stderr=subprocess.STDOUT,
             cwd=ROOT,
             start_new_session=True,
+            pass_fds=() if self._lock is None else (self._lock.fileno(),),
         )
 
     def start(self) -> Self:
         """Starts the child and waits until all its ports answer."""
-        self.spawn()
-        for pause in self._until_ready():
+        for pause in self._until_started():
             time.sleep(pause)
         return self
 
     async def start_async(self) -> Self:
         """Like `start`, without blocking the loop."""
-        self.spawn()
-        await self.ready()
+        for pause in self._until_started():
+            await asyncio.sleep(pause)
         return self
+
+    def _until_started(self) -> Iterator[float]:
+        try:
+            yield from self._until_reserved()
+            self.spawn()
+            yield from self._until_ready()
+        except BaseException:
+            self.stop()
+            raise
 
     async def ready(self) -> None:
         """Waits until all ports answer, after `spawn`."""
@@ -186,6 +264,9 @@ class Azurite:
                 process.wait()
         if self._output is not None:
             self._output.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _until_ready(self) -> Iterator[float]:
         """Yields the pauses between probes; AzuriteError when the child ended or time is up."""

@@ -1,7 +1,7 @@
 """Starts everything a developer needs, in one process and one loop, and ends it cleanly.
 
-Order of the start: Azurite is spawned, the receiver listens, the environment is set, the app is indexed, storage answers,
-triggers start. The end goes the other way round: nothing new is accepted, the app's own `leave` is told, running
+Order of the start: the data folder is locked, Azurite is spawned, the receiver listens, the environment is set, the app is
+indexed, storage answers, triggers start. The end goes the other way round: nothing new is accepted, the app's own `leave` is told, running
 invocations finish within `DEVHOST_GRACE` seconds, the app's own `shutdown` runs, and only then do receiver and storage go.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devhost.azurite import ROOT, Azurite, AzuriteError, check_port, development_connection
+from devhost.failures import Failures
 from devhost.http import HttpFunctions
 from devhost.queues import QueueFunctions
 from devhost.receiver import Receiver
@@ -40,6 +41,7 @@ class Options:
     port: int
     receiver: int | None  # None: no receiver
     azurite: str  # disk, memory or off
+    location: Path  # the data, with disk
     storage_ports: tuple[int, int, int]  # blob, queue, table
     grace: float
 
@@ -49,8 +51,8 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
     parser = argparse.ArgumentParser(
         prog="python -m devhost",
         description="Runs the function app with Azurite and a receiver for its deliveries.",
-        epilog="Environment: PORT, RECEIVER_PORT, AZURITE=memory|off, AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, "
-        "AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), LOG_LEVEL.",
+        epilog="Environment: PORT, RECEIVER_PORT, AZURITE=memory|off, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, "
+        "AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), LOG_LEVEL.",
     )
     parser.add_argument("--app", type=Path, default=ROOT, help="the folder with function_app.py (default: the repository)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
@@ -74,6 +76,7 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         port=number("PORT", 7071),
         receiver=None if given.no_receiver else number("RECEIVER_PORT", 7072),
         azurite=azurite,
+        location=Path(environ.get("AZURITE_LOCATION") or ROOT / ".azurite").resolve(),
         storage_ports=(
             number("AZURITE_BLOB_PORT", blob),
             number("AZURITE_QUEUE_PORT", queue),
@@ -94,13 +97,16 @@ class DevHost:
         self._http: HttpFunctions | None = None
         self._queues: QueueFunctions | None = None
         self._timers: TimerFunctions | None = None
+        self._failures: Failures | None = None
         self.abandoned: list[str] = []
 
     async def start(self) -> str:
         """Starts everything and returns the app's URL."""
         options = self._options
+        await self._reserve_storage()
         check_port(options.host, options.port, "the API", "PORT")
-        self._spawn_storage()
+        if self._azurite is not None:
+            self._azurite.spawn()
         receiver_url = await self._start_receiver()
         self._set_environment(receiver_url)
         host = load_host(options.app)
@@ -115,17 +121,19 @@ class DevHost:
         self._queues.start()
         self._timers.start()
         url = f"http://{options.host}:{port}"
+        self._failures = Failures(f"{url}/api/v1")
+        self._failures.attach()
         print(_banner(options, url, receiver_url, functions), flush=True)
         return url
 
-    def _spawn_storage(self) -> None:
+    async def _reserve_storage(self) -> None:
         options = self._options
         if options.azurite == "off":
             return
         memory = options.azurite == "memory"
         blob, queue, table = options.storage_ports
-        self._azurite = Azurite(blob=blob, queue=queue, table=table, memory=memory, location=None if memory else ROOT / ".azurite")
-        self._azurite.spawn()
+        self._azurite = Azurite(blob=blob, queue=queue, table=table, memory=memory, location=None if memory else options.location)
+        await self._azurite.reserve()
 
     async def _start_receiver(self) -> str | None:
         port = self._options.receiver
@@ -163,6 +171,8 @@ class DevHost:
             await _bounded("messages in work were not settled", closing)
             await _call_app("shutdown")
             self._worker.close()
+        if self._failures is not None:
+            self._failures.detach()
         if self._receiver is not None:
             await self._receiver.close()
         if self._azurite is not None:
@@ -184,7 +194,7 @@ async def _bounded(what: str, work: Awaitable[object]) -> None:
 
 
 def _banner(options: Options, url: str, receiver_url: str | None, functions: list[FunctionInfo]) -> str:
-    storage = {"disk": f"Azurite, data in {ROOT / '.azurite'}", "memory": "Azurite, in memory", "off": "as in the settings"}
+    storage = {"disk": f"Azurite, data in {options.location}", "memory": "Azurite, in memory", "off": "as in the settings"}
     kinds = [function.trigger["type"] for function in functions]
     counts = ", ".join(f"{kinds.count(f'{kind}Trigger')} {kind}" for kind in ("http", "queue", "timer"))
     lines = [
@@ -193,12 +203,14 @@ def _banner(options: Options, url: str, receiver_url: str | None, functions: lis
         f"  Described  {url}/api/openapi.json",
         f"  Receiver   {receiver_url or 'off'}",
         f"  Storage    {storage[options.azurite]}",
-        "A first event, delivered to the receiver after five seconds:",
-        f"  curl -X POST {url}/api/v1/events -H 'Authorization: Bearer local-demo-key' \\",
-        '    -H \'Content-Type: application/json\' -d \'{"delay":"PT5S","payload":{"hello":"world"}}\'',
-        "Ctrl-C ends it.",
     ]
-    return "\n".join(lines)
+    if receiver_url is not None:
+        lines += [
+            "A first event, delivered to the receiver after five seconds:",
+            f"  curl -X POST {url}/api/v1/events -H 'Authorization: Bearer local-demo-key' \\",
+            '    -H \'Content-Type: application/json\' -d \'{"delay":"PT5S","payload":{"hello":"world"}}\'',
+        ]
+    return "\n".join([*lines, "Ctrl-C ends it."])
 
 
 async def run(options: Options) -> int:

@@ -45,13 +45,17 @@ class Refused(TocsinError):
         code: str,
         detail: str,
         *,
+        call: str = "",
         type: str = "",
         title: str = "",
         errors: Sequence[Fault] = (),
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(f"{status} {code}: {detail}" if code else f"{status}: {detail}")
+        said = f"{status} {code}: {detail}" if code else f"{status}: {detail}"
+        super().__init__(f"{said} ({call})" if call else said)
         self.status, self.code, self.detail = status, code, detail
+        self.call = call
+        """What was asked for: `GET events/order-17`."""
         self.type, self.title, self.errors = type, title, tuple(errors)
         self.retry_after = retry_after
         """Seconds after which to try again, if the service named any."""

@@ -119,7 +119,7 @@ def exchange[T](call: Call[T], patience: Patience, chance: Callable[[], float]) 
         elif 200 <= came.status < 300:
             return call.read(came)
         else:
-            refused = refusal(came)
+            refused = refusal(came, f"{call.method} {call.path}")
             refused.uncertain = refused.uncertain or doubt
             if doubt and (recovery := call.recovery) is not None and refused.code in recovery.codes:
                 event = yield from exchange(recovery.look, patience, chance)
@@ -142,17 +142,18 @@ def _again(refused: Refused, repeatable: bool) -> bool:
     return repeatable and refused.status in _MAYBE
 
 
-def refusal(reply: Reply) -> Refused:
-    """The exception for an answer that is no success."""
+def refusal(reply: Reply, what: str) -> Refused:
+    """The exception for an answer that is no success. `what` was asked for: it goes into the message, so that it names the id."""
     status, body, after = reply.status, _json(reply.body), _seconds(reply.headers.get("retry-after"))
     if not isinstance(body, dict) or "detail" not in body:
-        what = "no such route; is the URL the app's?" if status == 404 and not reply.body else "an answer without a problem document"
-        return kind_of(status)(status, "", what, retry_after=after)
+        why = "no such route; is the URL the app's?" if status == 404 and not reply.body else "an answer without a problem document"
+        return kind_of(status)(status, "", why, call=what, retry_after=after)
     kind = str(body.get("type", ""))
     return kind_of(status)(
         status,
         kind.rpartition("/")[2],
         str(body["detail"]),
+        call=what,
         type=kind,
         title=str(body.get("title", "")),
         errors=_faults(body.get("errors")),

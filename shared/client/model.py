@@ -82,6 +82,15 @@ class Retry(_Answer):
     within: timedelta | None = None
 
 
+class Held(_Answer):
+    """Why an event whose time has come is not delivered."""
+
+    reason: str
+    """The channel's doing: it is paused, or its breaker is open or half-open."""
+    until: datetime | None = None
+    """When a delivery may probe the receiver, if it is the breaker."""
+
+
 class Event(_Answer):
     """An event as it stands."""
 
@@ -100,7 +109,11 @@ class Event(_Answer):
     retry: Retry | None = None
     labels: Mapping[str, str] = Field(default_factory=dict)
     attempts: tuple[Attempt, ...] = ()
+    planned: datetime | None = None
+    """Its place in the window of `flex`, from which lateness counts."""
     next_attempt: datetime | None = None
+    held: Held | None = None
+    """Why it waits although its time has come."""
     delivered_at: datetime | None = None
     late_ms: int | None = None
     error: str | None = None
@@ -157,7 +170,12 @@ class Late(_Answer):
 class ChannelStats(_Answer):
     """One channel's share."""
 
+    state: str = ""
+    """ok, removed, or why it lets nothing through."""
     delivered: int = 0
+    dead: int = 0
+    held: int = 0
+    """Events whose time has come and that wait for the channel."""
     late_ms: Late = Late()
 
 
@@ -166,10 +184,21 @@ class Stats(_Answer):
 
     open: int
     overdue: int
+    """Past their time, and served by nobody."""
     delivered: int
     dead: int
+    stuck: int = 0
+    """Those that nobody manages to serve, however often they are asked for."""
+    retrying: int = 0
+    """Those that have failed and are to be tried again."""
+    held: int = 0
+    """Those whose time has come and whose channel lets nothing through: it is paused, or its breaker is not closed."""
+    held_partial: bool = False
+    """Whether there may be more of them."""
     lapsed: int = 0
     cancelled: int = 0
+    mirror_lag_ms: int | None = None
+    """How far the copies in the second account are behind, in milliseconds; None where nothing is mirrored."""
     late_ms: Late = Late()
     channels: Mapping[str, ChannelStats] = Field(default_factory=dict)
 
@@ -216,7 +245,7 @@ class ScheduleOptions(TypedDict, total=False):
     """How a schedule recurs: one of `cron` and `every`, the rest as needed."""
 
     cron: str
-    """Five fields: minute, hour, day of month, month, day of week."""
+    """Five fields: minute, hour, day of month, month, day of week; or `@daily` and the like."""
     every: timedelta
     timezone: str
     """An IANA name, `Europe/Berlin`."""
@@ -232,6 +261,8 @@ class Occurrence(_Answer):
     """A coming occurrence of a schedule."""
 
     at: datetime
+    local: datetime | None = None
+    """The same instant in the schedule's zone."""
     reason: str | None = None
     """Why it is not at the time the expression says: gap or fold of the clock."""
 
@@ -243,17 +274,33 @@ class Page[T](_Answer):
     next: str | None = None
 
 
+_TIMES = frozenset({"due", "start", "end", "from", "to"})
+_DURATIONS = frozenset(
+    {*("delay", "expires", "flex", "every", "jitter"), *("retry.first", "retry.max", "retry.within", "catch_up.within")}
+)
+
+
 def plain(name: str, value: Any) -> Any:
-    """`value` as JSON has it: times and durations as text, also inside mappings. ValueError for a datetime without a time zone."""
-    if isinstance(value, datetime):
+    """`value` as JSON has it: times and durations as text, also inside mappings. A text goes as it is.
+
+    ValueError for a datetime without a time zone and a negative duration; TypeError for what is none where one is meant.
+    """
+    if isinstance(value, datetime) and name not in _DURATIONS:
         if value.utcoffset() is None:
             raise ValueError(f"{name}: {value!r} has no time zone; use datetime.now(UTC) or .astimezone()")
         return to_text(to_millis(value))
-    if isinstance(value, timedelta):
+    if isinstance(value, timedelta) and name not in _TIMES:
         millis = -(-value // timedelta(milliseconds=1))
         if millis < 0:
             raise ValueError(f"{name}: {value!r} is negative")
         return format_duration(millis)
+    if value is None or isinstance(value, str):
+        return value
+    if name in _DURATIONS:
+        seconds = isinstance(value, int | float) and not isinstance(value, bool)
+        raise TypeError(f"{name}: {value!r} is not a timedelta{f'; write timedelta(seconds={value!r})' if seconds else ''}")
+    if name in _TIMES:
+        raise TypeError(f"{name}: {value!r} is not a datetime with a time zone")
     if isinstance(value, Mapping):
         return {key: plain(f"{name}.{key}", each) for key, each in value.items()}
     return value

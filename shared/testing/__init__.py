@@ -2,20 +2,24 @@
 
     Tocsin          the whole service in this process: a client for it, `advance(days=30)`, deliveries into your own app
     BlockingTocsin  the same for tests without async
-    FakeReceiver    what takes deliveries otherwise; `Verdict` and `Received` are what it answers and remembers
+    Receiver        what takes deliveries otherwise; `Verdict` and `Received` are what it answers and remembers
     SettableClock   a clock that tests move, for code of your own that takes a clock
     memory_storage  tables and queues in memory
 
-The service is the one that runs in production; only storage, clock and network are replaced. Needs no plugin, no network, no account.
+The service is the one that runs in production; only storage, clock and network are replaced. Needs no plugin, no network, no account,
+but the service's libraries: the extra `testing` of the package.
 """
 
 from __future__ import annotations
 
-from ..channels.fake import FakeReceiver, Received
-from ..channels.ports import Verdict
-from ..clock import SettableClock
-from ..storage import memory_storage
-from .blocking import BlockingTocsin
-from .kit import Tocsin
+try:
+    from ..channels.ports import Verdict
+    from ..clock import SettableClock
+    from ..storage import memory_storage
+    from .blocking import BlockingTocsin
+    from .kit import Tocsin
+    from .receiver import Received, Receiver
+except ModuleNotFoundError as missing:
+    raise ImportError(f"tocsin.testing needs {missing.name}: install the package with its extra, tocsin[testing]") from missing
 
-__all__ = ["BlockingTocsin", "FakeReceiver", "Received", "SettableClock", "Tocsin", "Verdict", "memory_storage"]
+__all__ = ["BlockingTocsin", "Received", "Receiver", "SettableClock", "Tocsin", "Verdict", "memory_storage"]

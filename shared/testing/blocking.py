@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import httpx
 
-from ..channels.fake import FakeReceiver, Received
 from ..client.blocking import Client
 from ..settings import LOCAL_ADMIN_KEY
 from .handling import App, Handler
 from .kit import ADDRESS, KEY, START, Tocsin
+from .receiver import Received, Receiver
 
 
 class BlockingTocsin:
@@ -49,7 +49,7 @@ class BlockingTocsin:
             self._run(self._kit.__aexit__())
 
     @property
-    def receiver(self) -> FakeReceiver:
+    def receiver(self) -> Receiver:
         """See `Tocsin.receiver`."""
         return self._kit.receiver
 

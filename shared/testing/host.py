@@ -7,14 +7,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextvars import Context, copy_context
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
 from ..app import Application
-from ..clock import Millis, SettableClock, to_millis
+from ..clock import Millis, SettableClock
 from ..scheduler.functions import QUEUE_FUNCTIONS, Act
-from ..scheduler.keys import MINUTE
+from ..scheduler.keys import MINUTE, minute_of
 from ..scheduler.protocol.dispatch import asks
 from ..scheduler.rules import DISPATCH_AHEAD
 from ..storage.memory import MemoryQueues, MemoryTables
@@ -146,7 +145,7 @@ class Host:
         period = round(PERIODS[name] * 1000)
         last = self._ticked[name]
         at = last + max(period, IDLE)
-        if period == SCAN and (wanted := self._wanted(now)) is not None:
+        if name == "scheduler_scan" and (wanted := self._wanted(now)) is not None:
             at = min(at, max(wanted, last + 1))
         return -(-at // period) * period
 
@@ -184,9 +183,7 @@ async def _nobody() -> bool:
     return False
 
 
-@lru_cache(maxsize=4096)
-def _start_of(minute: str) -> Millis:
-    return to_millis(datetime.strptime(minute, "%Y%m%d%H%M").replace(tzinfo=UTC))
+_start_of = lru_cache(maxsize=4096)(minute_of)
 
 
 def _minute(key: str) -> Millis:

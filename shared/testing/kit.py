@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from ..app import Application, build_routes
 from ..channels.egress import Egress
-from ..channels.fake import DELIVERED, FakeReceiver, Received
+from ..channels.fake import DELIVERED, FakeReceiver
 from ..channels.ports import Delivery, Sender, Target, Verdict
 from ..client.concurrent import AsyncClient
 from ..clock import Millis, to_datetime, to_millis
@@ -24,6 +24,7 @@ from ..web.routes import Routes
 from ..web.serve import Request, Response, serve
 from .handling import App, Handler, Handlers, HandlingClock, waiting
 from .host import Host
+from .receiver import Received, Receiver
 
 TENANT = "demo"
 KEY = "local-demo-key"
@@ -86,7 +87,8 @@ class Tocsin:
         }
         self._settings = _Settings(**(given | settings))
         self._storage = memory_storage(self.clock)
-        self.receiver = FakeReceiver(self.clock)
+        self._taken = FakeReceiver(self.clock)
+        self.receiver = Receiver(self._taken)
         """Remembers every attempt, and answers as scripted: `receiver.script(id, Verdict("retry", 503), ...)`."""
         self._handlers: Handlers | None = None
         self._routes = build_routes()
@@ -97,7 +99,7 @@ class Tocsin:
         """The same for the bootstrap admin key; see `AsyncClient.call`."""
 
     async def __aenter__(self) -> Self:
-        senders = cast(Mapping[str, Sender], dict.fromkeys(("http", "queue", "eventgrid", "kafka"), self.receiver))
+        senders = cast(Mapping[str, Sender], dict.fromkeys(("http", "queue", "eventgrid", "kafka"), self._taken))
         self.app = await Application.open(self._settings, clock=self.clock, ids=SeededIds(7), storage=self._storage, senders=senders)
         self._host = Host(self.app, self.clock, cast(MemoryTables, self._storage.tables), cast(MemoryQueues, self._storage.queues))
         if self._handler is not None:
@@ -118,7 +120,7 @@ class Tocsin:
         def answer(target: Target, delivery: Delivery) -> Awaitable[Verdict] | Verdict:
             return handlers.deliver(target, delivery) if target.spec.type == "http" else DELIVERED
 
-        self.receiver.otherwise = answer
+        self._taken.otherwise = answer
 
     @property
     def now(self) -> datetime:

@@ -21,8 +21,15 @@ async def remind(request: Request) -> Response:
     except tocsin.BadDelivery as why:
         print(f"refused: {why}")
         return Response(status_code=401)
+    match delivery.payload:
+        case {"text": str(text)}:
+            pass
+        case _:
+            # Not worth another try: the event becomes a dead letter, where it can be looked at.
+            print(f"not a reminder: event {delivery.id}")
+            return Response(status_code=422)
     # The effect itself is keyed by the event's id, so a second delivery changes nothing.
-    store.execute("INSERT OR IGNORE INTO reminders VALUES (?, ?)", (delivery.id, delivery.payload["text"]))
+    store.execute("INSERT OR IGNORE INTO reminders VALUES (?, ?)", (delivery.id, text))
     return Response(status_code=204)
 
 

@@ -21,7 +21,13 @@ async def remind(req: func.HttpRequest) -> func.HttpResponse:
     except tocsin.BadDelivery as why:
         logging.warning("refused: %s", why)
         return func.HttpResponse(status_code=401)
-    row = {"PartitionKey": delivery.channel, "RowKey": delivery.id, "text": delivery.payload["text"]}
+    match delivery.payload:
+        case {"text": str(text)}:
+            row = {"PartitionKey": delivery.channel, "RowKey": delivery.id, "text": text}
+        case _:
+            # Not worth another try: the event becomes a dead letter, where it can be looked at.
+            logging.warning("not a reminder: event %s", delivery.id)
+            return func.HttpResponse(status_code=422)
     async with TableServiceClient.from_connection_string(STORAGE) as service:
         table = await service.create_table_if_not_exists("Reminders")
         try:

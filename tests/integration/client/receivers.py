@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,6 @@ from pathlib import Path
 
 import httpx
 
-from devhost.azurite import free_ports
 from shared.channels import signing
 from tests.integration.devhost.conftest import wait_until
 
@@ -22,8 +22,7 @@ STRANGER = "whsec_b3RoZXItb3RoZXItb3RoZXItb3RoZXItb3RoZXI="
 
 
 @contextmanager
-def fastapi(folder: Path, installed: Path, secret: str) -> Iterator[str]:
-    port = free_ports("127.0.0.1", 1)[0]
+def fastapi(folder: Path, installed: Path, secret: str, port: int) -> Iterator[str]:
     environment = {**os.environ, "PYTHONPATH": str(installed), "TOCSIN_SECRET": secret, "REMINDERS": str(folder / "reminders.db")}
     command = [sys.executable, "-m", "uvicorn", "app:app", "--port", str(port), "--app-dir", str(EXAMPLES / "receiver_fastapi")]
     with (folder / "output.txt").open("wb") as output:
@@ -54,9 +53,9 @@ def unsigned(hook: str) -> int:
     return httpx.post(hook, json={"text": "unsigned"}).status_code
 
 
-def send(hook: str, id: str, text: str, secret: str) -> int:
+def send(hook: str, id: str, payload: object, secret: str) -> int:
     """A delivery as it comes a second time, or from a stranger; the status it was answered with."""
-    body = f'{{"text": "{text}"}}'.encode()
+    body = json.dumps(payload).encode()
     now = int(time.time())
     headers = {
         "content-type": "application/json",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,11 +14,13 @@ import pytest
 from azure.data.tables import TableClient
 
 import shared as tocsin
+from devhost.azurite import ROOT, free_ports
 from tests.integration.devhost.conftest import Process
 from tests.integration.scheduler.conftest import ADMIN_KEY, System, Tenant, eventually
 from tests.integration.scheduler.receiver import status
 
 from .conftest import EXAMPLES
+from .pages import run, shell_blocks
 from .receivers import STRANGER, fastapi, read, send, unsigned
 
 HOUR = timedelta(hours=1)
@@ -66,11 +72,14 @@ def test_changes_are_made_only_to_the_version_that_was_seen(client: tocsin.Clien
     assert refused.value.code == "already-final"
 
 
-async def test_dead_event_is_found_and_brought_back(client: tocsin.Client, tenant: Tenant) -> None:
+async def test_dead_event_is_seen_in_the_terminal_found_and_brought_back(client: tocsin.Client, system: System, tenant: Tenant) -> None:
     tenant.receiver.script(tenant.path, status(404), status(204))
     event = client.schedule(1, delay=HOUR)
     assert client.fire(event.id).id == event.id
     await eventually(lambda: client.get(event.id).state == "dead", "the dead letter")
+    [told] = [line for line in system.host.text.splitlines() if event.id in line]
+    assert f"delivery of {event.id} to {tenant.name}/default failed, it is dead: answered 404" in told
+    assert told.endswith(f"see GET {system.host.url}/api/v1/events/{event.id}")
     assert [dead.id for dead in client.dead_letters()] == [event.id]
     client.redrive(event.id)
     await eventually(lambda: client.get(event.id).state == "delivered", "the redriven event")
@@ -120,56 +129,98 @@ def test_schedules_and_load(client: tocsin.Client) -> None:
     assert sum(minute.scheduled for minute in client.load()) == 5
 
 
-async def reminders(tenant: Tenant) -> str:
-    """Make the tenant's channel `reminders`, which leads nowhere yet; its secret."""
-    return await tenant.channel("reminders", "/nowhere")
+UNEXPECTED = ["water the plants", {}, {"text": 1}, None]
+"""Payloads that are signed as they should be, and are no reminders."""
 
 
-async def remind(system: System, tenant: Tenant, hook: str, text: str) -> str:
-    """Let the channel lead to `hook`, schedule a reminder, wait until it is delivered; its id."""
-    answer = await tenant.admin.call("PUT", f"tenants/{tenant.name}/channels/reminders", {"type": "http", "url": hook})
-    assert answer.status == 200, answer
-    async with tocsin.AsyncClient(system.host.url, ADMIN_KEY, tenant=tenant.name) as client:
-        event = await client.schedule({"text": text}, delay=timedelta(0), channel="reminders")
+async def set_up(system: System, example: str, folder: Path, hook: str) -> str:
+    """Make the channel as the example's page says; its secret."""
+    page = EXAMPLES / example / "README.md"
+    [told] = re.findall(r'"url": "(http://[^"]+)"', page.read_text())
+    addresses = {"http://localhost:7071": system.host.url, told: hook}
+    return (await run(shell_blocks(page)[0] + 'printf %s "$TOCSIN_SECRET"\n', folder, addresses)).splitlines()[-1]
+
+
+async def try_it(system: System, example: str, folder: Path) -> str:
+    """Schedule a reminder as the example's page says, wait until it is delivered; its id."""
+    made = await run(shell_blocks(EXAMPLES / example / "README.md")[1], folder, {"http://localhost:7071": system.host.url})
+    async with tocsin.AsyncClient(system.host.url, ADMIN_KEY, tenant="demo") as client:
 
         async def ended() -> tocsin.Event | None:
-            found = await client.get(event.id)
+            found = await client.get(json.loads(made)["id"])
             return found if found.final else None
 
         done = await eventually(ended, "the delivery")
         assert done.state == "delivered", done
-        return event.id
+        return str(done.id)
 
 
-async def test_fastapi_receiver_takes_each_reminder_once_and_refuses_strangers(
-    system: System, tenant: Tenant, as_installed: Path, tmp_path: Path
-) -> None:
-    secret = await reminders(tenant)
-    with fastapi(tmp_path, as_installed, f"{STRANGER[:-4]} {secret}") as url:
-        hook = f"{url}/hooks/reminders"
-        id = await remind(system, tenant, hook, "water the plants")
+async def test_fastapi_receiver_takes_each_reminder_once_and_refuses_strangers(system: System, as_installed: Path, tmp_path: Path) -> None:
+    port = free_ports("127.0.0.1", 1)[0]
+    hook = f"http://127.0.0.1:{port}/hooks/reminders"
+    secret = await set_up(system, "receiver_fastapi", tmp_path, hook)
+    with fastapi(tmp_path, as_installed, f"{STRANGER[:-4]} {secret}", port) as url:
+        id = await try_it(system, "receiver_fastapi", tmp_path)
         assert read(f"{url}/reminders") == ["water the plants"]
-        assert send(hook, id, "again", secret) == 204
-        assert send(hook, "forged", "transfer money", STRANGER) == 401
+        assert send(hook, id, {"text": "again"}, secret) == 204
+        assert send(hook, "forged", {"text": "transfer money"}, STRANGER) == 401
         assert unsigned(hook) == 401
+        assert [send(hook, "odd", payload, secret) for payload in UNEXPECTED] == [422] * len(UNEXPECTED)
         assert read(f"{url}/reminders") == ["water the plants"]
 
 
 async def test_functions_receiver_takes_each_reminder_once_and_refuses_strangers(
-    system: System, tenant: Tenant, as_installed: Path, tmp_path: Path
+    system: System, as_installed: Path, tmp_path: Path
 ) -> None:
-    secret, storage = await reminders(tenant), system.azurite.connection_string
+    port = free_ports("127.0.0.1", 1)[0]
+    hook = f"http://127.0.0.1:{port}/api/reminders"
+    secret, storage = await set_up(system, "receiver_functions", tmp_path, hook), system.azurite.connection_string
     settings = {"AZURITE": "off", "AzureWebJobsStorage": storage, "TOCSIN_SECRET": secret, "PYTHONPATH": str(as_installed)}
-    process = Process(tmp_path, "--no-receiver", app=EXAMPLES / "receiver_functions", **settings)
+    process = Process(tmp_path, "--no-receiver", app=EXAMPLES / "receiver_functions", PORT=str(port), **settings)
     try:
-        hook = f"{process.ready()}/api/reminders"
-        id = await remind(system, tenant, hook, "water the plants")
-        assert send(hook, id, "again", secret) == 204
-        assert send(hook, "forged", "transfer money", STRANGER) == 401
+        process.ready()
+        id = await try_it(system, "receiver_functions", tmp_path)
+        assert send(hook, id, {"text": "again"}, secret) == 204
+        assert send(hook, "forged", {"text": "transfer money"}, STRANGER) == 401
         assert unsigned(hook) == 401
+        assert [send(hook, "odd", payload, secret) for payload in UNEXPECTED] == [422] * len(UNEXPECTED)
         with TableClient.from_connection_string(storage, "Reminders") as table:
             assert [(row["RowKey"], row["text"]) for row in table.list_entities()] == [(id, "water the plants")]
         assert STRANGER not in process.text and secret not in process.text
     finally:
         process.popen.terminate()
         process.exit_code()
+
+
+async def test_producer_on_the_page_is_the_file_and_its_events_come_in_through_the_queue(system: System, tmp_path: Path) -> None:
+    page = EXAMPLES.parent / "ingest.md"
+    [code] = re.findall(r"<!-- docs/examples/ingest/send.py -->\n```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert code == (EXAMPLES / "ingest" / "send.py").read_text()
+    install, ask = shell_blocks(page)
+    pin = next(line for line in (ROOT / "requirements-dev.txt").read_text().splitlines() if line.startswith("azure-storage-queue"))
+    started = {f"pip install {pin}\npython docs": f"STORAGE='{system.azurite.connection_string}' {sys.executable} {ROOT / 'docs'}"}
+    await run(install, tmp_path, started)
+    await eventually(lambda: b'{"order": 17}' in [hit.body for hit in system.receiver.at("/demo")], "the good event")
+
+    async def rejected() -> str | None:
+        said = await run(ask, tmp_path, {"http://localhost:7071": system.host.url})
+        return said if json.loads(said)["items"] else None
+
+    [reject] = json.loads(await eventually(rejected, "the reject", pause=0.5))["items"]
+    assert "order" in reject["message"] and reject["problem"]["errors"][0]["pointer"] == "/delay"
+
+
+async def test_tour_of_the_api_goes_as_the_page_says_and_goes_again(system: System, tmp_path: Path) -> None:
+    tour, rotate = shell_blocks(EXAMPLES.parent / "api.md")
+    here = {"http://localhost:7071": system.host.url, "http://localhost:7072/": system.receiver.url("/shop")}
+    for first in (True, False):
+        said = [json.loads(line) for line in (await run(tour, tmp_path, here)).splitlines() if line]
+        tenant, channel, made, moved, batch, redriven = said
+        assert (tenant["name"], channel["name"], "secret" in channel) == ("shop", "default", first)
+        assert made["state"] == moved["state"] == "scheduled" and moved["due"] > made["due"]
+        assert (batch["accepted"], redriven) == (1, {"redriven": 0})
+        # The page's id is the second's.
+        await eventually(lambda begun=made["id"]: f"hello-{int(time.time())}" > begun, "the next second")
+    assert shell_blocks(EXAMPLES.parent / "client.md") == [rotate]
+    secret = json.loads(await run(rotate, tmp_path, {"http://localhost:7071": system.host.url}))
+    assert secret["secret"].startswith("whsec_") and secret["previous_until"]

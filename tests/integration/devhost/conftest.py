@@ -15,7 +15,7 @@ import pytest
 
 from devhost.azurite import ROOT, Azurite
 
-DEADLINE = 20.0  # seconds
+DEADLINE = 60.0  # seconds
 SAMPLE = Path(__file__).parent / "apps" / "sample"
 
 

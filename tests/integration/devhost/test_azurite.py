@@ -1,5 +1,6 @@
 """The storage emulator as a child: clear errors, clean ends, no orphans."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 from azure.storage.queue.aio import QueueClient
 
 from devhost import azurite as module
-from devhost.azurite import ROOT, Azurite, AzuriteError, PortInUse, find_node
+from devhost.azurite import LOCK, ROOT, Azurite, AzuriteError, FolderInUse, PortInUse, find_node, take_folder
 
 from .conftest import wait_until
 
@@ -23,11 +24,16 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_data_outlives_a_stop_and_stop_may_be_called_twice(tmp_path: Path) -> None:
+async def test_data_outlives_a_stop_and_the_lock_its_devhost_and_stop_may_be_called_twice(tmp_path: Path) -> None:
     async with Azurite(location=tmp_path) as first:
         async with QueueClient.from_connection_string(first.connection_string, "kept") as queue:
             await queue.create_queue()
             await queue.send_message("here")
+        # As if this process were gone: the emulator has the lock too.
+        assert first._lock is not None
+        first._lock.close()
+        with pytest.raises(FolderInUse):
+            take_folder(tmp_path)
         first.stop()
         assert first.pid is None
     ports = {"blob": first.blob, "queue": first.queue, "table": first.table}
@@ -62,13 +68,39 @@ def test_missing_azurite_and_missing_node_point_to_make_setup(monkeypatch: pytes
         find_node()
 
 
-def test_failed_start_says_why_and_leaves_no_process(tmp_path: Path) -> None:
-    location = tmp_path / "file"
-    location.write_text("not a folder")
-    broken = Azurite(location=location)
-    with pytest.raises(AzuriteError, match=r"did not start: .*exist"):
+def test_failed_start_says_why_and_leaves_no_process_and_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "__azurite_db_table__.json").mkdir()
+    broken = Azurite(location=tmp_path)
+    with pytest.raises(AzuriteError, match=r"did not start: .*directory"):
         broken.start()
     assert broken.pid is None
+    taken = take_folder(tmp_path)
+    assert taken is not None
+    taken.close()
+
+
+def test_folder_that_cannot_be_is_explained(tmp_path: Path) -> None:
+    location = tmp_path / "file"
+    location.write_text("not a folder")
+    with pytest.raises(AzuriteError, match=r"data cannot be kept in .*/file: File exists"):
+        Azurite(location=location).start()
+
+
+def test_lock_of_a_living_process_refuses_and_one_left_by_a_dead_process_does_not(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    (tmp_path / LOCK).write_text(str(gone.pid))
+    held = take_folder(tmp_path)
+    assert held is not None and (tmp_path / LOCK).read_text() == str(os.getpid())
+    with pytest.raises(FolderInUse, match=rf"process {os.getpid()}\) uses the data in .*AZURITE_LOCATION=<folder>"):
+        Azurite(location=tmp_path).start()
+    # Held by the emulator that a devhost which was killed has left: it needs a moment.
+    (tmp_path / LOCK).write_text(str(gone.pid))
+    assert take_folder(tmp_path) is None
+    held.close()
+    again = take_folder(tmp_path)
+    assert again is not None
+    again.close()
 
 
 @pytest.mark.parametrize("end", ["kill", "exit"])

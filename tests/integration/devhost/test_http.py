@@ -16,7 +16,7 @@ from .conftest import Process, wait_until
 
 @pytest.fixture
 def client(sample_url: str) -> Any:
-    with httpx.Client(base_url=f"{sample_url}/api", timeout=20) as made:
+    with httpx.Client(base_url=f"{sample_url}/api", timeout=60) as made:
         yield made
 
 
@@ -73,7 +73,7 @@ def test_chunked_body_arrives_empty_and_the_connection_goes_on(client: httpx.Cli
 
 def test_expect_100_continue_is_answered_before_the_body(sample_url: str) -> None:
     parts = urlsplit(sample_url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=20) as connection:
+    with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
         head = "POST /api/echo/x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -105,7 +105,7 @@ def test_disconnect_of_the_client_does_not_stop_the_invocation(sample_url: str, 
     parts = urlsplit(sample_url)
     for name in ("started", "release", "finished"):
         (sample.meeting / name).unlink(missing_ok=True)
-    with socket.create_connection((parts.hostname, parts.port), timeout=20) as connection:
+    with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
         connection.sendall(b"GET /api/gate HTTP/1.1\r\nHost: x\r\n\r\n")
         sample.wait_for_file("started")
     (sample.meeting / "release").touch()

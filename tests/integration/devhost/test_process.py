@@ -26,7 +26,7 @@ def request(url: str) -> Callable[[], httpx.Response | Exception | None]:
 
     def send() -> None:
         try:
-            result.append(httpx.get(url, timeout=20))
+            result.append(httpx.get(url, timeout=60))
         except httpx.HTTPError as error:
             result.append(error)
 
@@ -101,6 +101,25 @@ def test_kill_leaves_no_azurite_behind(devhost: Start) -> None:
     process.popen.kill()
     process.exit_code()
     wait_until(lambda: not alive(child), "the end of Azurite")
+
+
+def test_folder_has_one_devhost_at_a_time_and_is_free_however_that_one_ends(devhost: Start, tmp_path: Path) -> None:
+    ports = {f"AZURITE_{name}_PORT": "0" for name in ("BLOB", "QUEUE", "TABLE")}
+    data = tmp_path / "data"
+    first = devhost("--no-receiver", AZURITE_LOCATION=str(data), **ports)
+    first.ready()
+    assert f"Azurite, data in {data}" in first.text
+    second = devhost(AZURITE_LOCATION=str(data), **ports)
+    assert second.exit_code() == 1
+    [said] = second.text.splitlines()
+    assert said.startswith(f"devhost: another devhost (process {first.popen.pid}) uses the data in {data}")
+    assert "AZURITE_LOCATION=<folder>" in said and "AZURITE=memory" in said
+    first.popen.kill()
+    first.exit_code()
+    third = devhost("--no-receiver", AZURITE_LOCATION=str(data), **ports)
+    third.ready()
+    third.signal(signal.SIGTERM)
+    assert third.exit_code() == 0
 
 
 @pytest.mark.parametrize(

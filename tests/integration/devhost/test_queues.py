@@ -90,7 +90,7 @@ async def count(queue: QueueClient) -> int:
 
 
 async def until_count(queue: QueueClient, wanted: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await count(queue) != wanted:  # noqa: ASYNC110  the store cannot notify
             await asyncio.sleep(0.02)
 

@@ -58,7 +58,7 @@ async def run(durations: list[float], **binding: Any) -> StubWorker:
     function = FunctionInfo("f", "id", ({"type": "timerTrigger", "name": "timer", **binding},))
     worker.timers = TimerFunctions(cast(Worker, worker), [function], clock)
     worker.timers.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.gather(*worker.timers._tasks)
     return worker
 

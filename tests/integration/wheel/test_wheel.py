@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
+import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
-from devhost.azurite import ROOT
+from devhost.azurite import ROOT, Azurite
+from tests.integration.scheduler.conftest import Host
+from tests.integration.scheduler.receiver import Receiver
 
-EXAMPLE = ROOT / "docs" / "examples" / "testing"
-
+RECEIVERS = ROOT / "docs" / "examples"
+EXAMPLE = RECEIVERS / "testing"
 
 KEPT = re.compile(r"(HOME|PATH)$|PIP_|SSL_|\w+_proxy$", re.IGNORECASE)
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -56,24 +64,146 @@ receiving = sorted({name.partition(".")[0] for name in sys.modules} & {"httpx", 
 from tocsin import Client, AsyncClient
 calling = sorted({name.partition(".")[0] for name in sys.modules} & {"aiohttp", "azure"})
 missing = [name for name in tocsin.__all__ if not hasattr(tocsin, name)]
-import tocsin.testing
 from importlib.metadata import distributions
 print(json.dumps([bare, receiving, calling, missing, tocsin.__file__, [each.name for each in distributions()]]))
 """
 
+# What an application and a node do with the bare package.
+USED = """
+import base64, hmac, time
+from datetime import timedelta
+import httpx
+import tocsin
 
-def test_wheel_in_an_empty_environment_serves_clients_receivers_and_tests(wheel: Path, tmp_path: Path) -> None:
-    python = tmp_path / "venv" / "bin" / "python"
-    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
-    pins = re.findall(r"^pytest==.*$", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
+key, body, now = b"k" * 32, b'{"n": 1}', str(int(time.time()))
+signature = base64.b64encode(hmac.digest(key, b"e1." + now.encode() + b"." + body, "sha256")).decode()
+headers = {"webhook-id": "e1", "webhook-timestamp": now, "webhook-signature": f"v1,{signature}", "ce-id": "e1"}
+headers |= {"ce-source": "/tenants/t/channels/c", "ce-tocsindue": "2030-01-01T00:00:00Z", "ce-tocsinfired": "2030-01-01T00:00:00Z"}
+headers |= {"ce-tocsinattempt": "1", "ce-tocsinlatems": "0"}
+assert tocsin.verify(headers, body, "whsec_" + base64.b64encode(key).decode()).payload == {"n": 1}
+
+problem = {"type": "x/not-found", "status": 404, "detail": "no such event"}
+transport = httpx.MockTransport(lambda request: httpx.Response(404, json=problem))
+with tocsin.Client("https://app.example", "a-demo-key", transport=transport) as client:
+    try:
+        client.cancel("order-17")
+    except tocsin.NotFound as missing:
+        assert "order-17" in str(missing)
+
+from tocsin.leases import FencedBatch, HttpTables, LeaseKeeper
+tables = HttpTables.from_connection_string("UseDevelopmentStorage=true")
+keeper = LeaseKeeper("search", "s7", tables, tenant="demo", folder=".")
+tables.close()
+
+try:
+    import tocsin.testing
+except ImportError as missing:
+    assert "tocsin[testing]" in str(missing)
+    print("used")
+"""
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has the bare package and what it needs."""
+    folder = tmp_path_factory.mktemp("venv")
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
+    install(folder / "bin" / "python", wheel)
+    return folder / "bin" / "python"
+
+
+def install(python: Path, *what: str | Path) -> None:
     # Compiling thousands of modules of which dozens are imported would take half the time.
-    run(*PIP, "--python", python, "install", "--no-compile", wheel, *pins, cwd=tmp_path)
+    run(*PIP, "--python", python, "install", "--no-compile", *what, cwd=python.parent)
 
+
+def test_bare_package_is_small_and_serves_clients_receivers_and_nodes(python: Path, tmp_path: Path) -> None:
     bare, receiving, calling, missing, home, installed = json.loads(run(python, "-c", LOADED, cwd=tmp_path))
     assert (bare, receiving, calling, missing) == ([], [], [], [])
-    assert str(tmp_path) in home
-    assert "tocsin" in installed and "azure-functions-runtime" not in installed
+    assert str(python.parents[1]) in home
+    assert {"tocsin", "httpx", "orjson", "pydantic"} <= set(installed) and len(installed) <= 15, installed
+    assert run(python, "-W", "error", "-c", USED, cwd=tmp_path) == "used\n"
 
+
+def lines_of(process: subprocess.Popen[str]) -> list[str]:
+    """What the process says, as it comes."""
+    said: list[str] = []
+    assert process.stdout is not None
+    threading.Thread(target=lambda: said.extend(line.strip() for line in process.stdout or ()), daemon=True).start()
+    return said
+
+
+def until(look: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + 120
+    while not look():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def test_example_server_joins_a_fleet_shares_it_and_hands_it_over(python: Path, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "examples" / "leases" / "server.py").read_text()
+    assert len([line for line in text.splitlines() if line]) <= 15 and text in (ROOT / "docs" / "leases.md").read_text()
+    (tmp_path / "server.py").write_text(text)
+    with Azurite(memory=True) as azurite, contextlib.ExitStack() as stack:
+        receiver = Receiver().start()
+        stack.callback(receiver.stop)
+        host = Host(tmp_path, azurite.connection_string, receiver).start()
+        stack.callback(host.end)
+        fleet = {"partitions": 4, "profile": {"beat": "PT1S", "validity": "PT10S", "takeover": "PT12S"}}
+        answer = httpx.put(f"{host.url}/api/v1/fleets/search", json=fleet, headers={"Authorization": "Bearer local-demo-key"}, timeout=60)
+        assert answer.status_code == 201, answer.text
+
+        def start(name: str) -> tuple[subprocess.Popen[str], list[str]]:
+            environment = {"TABLES": azurite.connection_string, "PYTHONUNBUFFERED": "1"}
+            command = [python, "-W", "error", "server.py", name]
+            process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process, lines_of(process)
+
+        a, said_by_a = start("a")
+        until(lambda: {f"serving {number}" for number in range(4)} <= set(said_by_a), "everything")
+        b, said_by_b = start("b")
+        until(lambda: len({line for line in said_by_b if line.startswith("serving")}) == 2, "half of it")
+        assert len({line for line in said_by_a if line.startswith("lost")}) == 2
+        a.terminate()
+        assert a.wait(120) == 0
+        until(lambda: {f"serving {number}" for number in range(4)} <= set(said_by_b), "everything handed over")
+        b.terminate()
+        assert b.wait(120) == 0
+        assert {line.split()[2] for line in said_by_a + said_by_b if line.startswith("lost")} == {"handed-off"}
+
+
+def test_extra_for_tests_runs_the_examples_with_plain_pytest(python: Path, wheel: Path, tmp_path: Path) -> None:
+    pins = re.findall(r"^pytest==.*$", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
+    install(python, f"{wheel}[testing]", *pins)
     shutil.copytree(EXAMPLE, tmp_path / "example", ignore=shutil.ignore_patterns("__pycache__"))
     said = run(python, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", ".", cwd=tmp_path / "example")
-    assert "4 passed" in said
+    assert "5 passed" in said
+
+
+def test_extras_and_the_apps_requirements_name_the_same_libraries() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = {line for lines in (project["dependencies"], *project["optional-dependencies"].values()) for line in lines}
+    ranges = dict(re.fullmatch(r"([a-z-]+)(>=.*)", line).groups() for line in named if "[" not in line)  # type: ignore[union-attr]
+    pins = dict(re.findall(r"^([a-z-]+)==(\S+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
+    # The worker is the platform's, not the code's; the client is not the app's.
+    assert pins.keys() - ranges.keys() == {"azure-functions-runtime"} and ranges.keys() - pins.keys() == {"httpx"}
+    for name, version in pins.items():
+        if name in ranges:
+            least, _, below = ranges[name].removeprefix(">=").partition(",<")
+            assert numbers(least) <= numbers(version) and (not below or numbers(version) < numbers(below)), name
+
+
+def numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
+@pytest.mark.parametrize("example", ["receiver_fastapi", "receiver_functions"])
+def test_requirements_of_a_receiver_name_the_wheel_that_is_built_and_the_pins_that_are_tested(wheel: Path, example: str) -> None:
+    lines = (RECEIVERS / example / "requirements.txt").read_text().splitlines()
+    given = [line for line in lines if not line.startswith("#")]
+    page = (RECEIVERS / example / "README.md").read_text()
+    assert f"./{wheel.name}" in given and f"cp dist/{wheel.name} docs/examples/{example}/" in page
+    tested = (ROOT / "requirements.txt").read_text() + (ROOT / "requirements-dev.txt").read_text()
+    assert [line for line in given if not line.startswith("./") and line not in tested.splitlines()] == []

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared.client import calls
+from shared.client.batches import lines
 
 DUE = datetime(2030, 1, 1, 12, 0, 0, 1, tzinfo=timezone(timedelta(hours=2)))
 
@@ -65,6 +66,44 @@ def test_fast_event_gets_its_id_from_the_service() -> None:
 def test_times_that_mean_nothing_are_refused_before_anything_is_sent(options: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         calls.schedule(1, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"delay": 5}, r"delay: 5 is not a timedelta; write timedelta\(seconds=5\)$"),
+        ({"delay": 0.5}, r"write timedelta\(seconds=0.5\)$"),
+        ({"delay": True}, r"delay: True is not a timedelta$"),
+        ({"delay": DUE}, r"delay: .* is not a timedelta$"),
+        ({"due": timedelta(1)}, "due: .* is not a datetime"),
+        ({"due": DUE.date()}, "due: .* is not a datetime"),
+        ({"due": 1893456000}, "due: 1893456000 is not a datetime with a time zone"),
+        ({"due": DUE, "expires": 60}, "expires: 60 is not"),
+        ({"due": DUE, "flex": [1]}, r"flex: \[1\] is not"),
+        ({"due": DUE, "retry": {"within": 3600}}, "retry.within: 3600 is not"),
+    ],
+)
+def test_numbers_and_the_like_are_no_times_and_the_error_says_what_to_write(options: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        calls.schedule(1, **options)
+    with pytest.raises(TypeError, match=words.removesuffix("$")) as refused:
+        list(lines([{"payload": 0, "delay": timedelta(1)}, {"payload": 1, **options}], make_ids=False))
+    assert refused.value.__notes__ == ["event 1 of the batch"]
+
+
+@pytest.mark.parametrize("options", [{"every": 60}, {"start": 1}, {"jitter": 2.5}, {"catch_up": {"policy": "all", "within": 60}}])
+def test_times_of_schedules_changes_and_lists_are_checked_too(options: Any) -> None:
+    with pytest.raises(TypeError, match=r"is not a (timedelta|datetime)"):
+        calls.put_schedule("daily", 1, None, options)
+    with pytest.raises(TypeError, match="delay: 5 is not"):
+        calls.change("e", {"delay": 5})
+    with pytest.raises(TypeError, match="from: 5 is not"):
+        calls.events(since=5, cursor=None)  # type: ignore[arg-type]
+
+
+def test_text_in_place_of_a_time_goes_as_it_is_and_labels_are_no_times() -> None:
+    body = body_of(calls.schedule(1, delay="PT5S", labels={"first": "x", "due": "y"}))  # type: ignore[typeddict-item]
+    assert (body["delay"], body["labels"]) == ("PT5S", {"first": "x", "due": "y"})
 
 
 def test_unknown_option_is_refused() -> None:

@@ -238,6 +238,25 @@ async def test_nobody_listening_is_unreachable_and_certainly_nothing_was_sent() 
                 await other.stats()
 
 
+@pytest.mark.parametrize("verb", ["get", "cancel", "fire", "redrive"])
+def test_refusal_names_what_was_asked_for_with_its_id(verb: str) -> None:
+    missing = {"type": "x/not-found", "status": 404, "detail": "there is no such event"}
+    with Wire(httpx.Response(404, json=missing)).blocking() as client, pytest.raises(tocsin.NotFound, match="order-17") as refused:
+        getattr(client, verb)("order-17")
+    assert refused.value.detail == "there is no such event" and refused.value.call in str(refused.value)
+    assert refused.value.call.endswith(f" events/order-17{f'/{verb}' if verb in ('fire', 'redrive') else ''}")
+
+
+def test_stats_have_every_figure_of_the_service_and_bear_what_is_missing_or_new() -> None:
+    figures = {"stuck": 2, "retrying": 3, "held": 4, "lapsed": 5, "cancelled": 6, "mirror_lag_ms": 7, "held_partial": True, "news": 1}
+    told = STATS | figures | {"channels": {"c": {"delivered": 1, "dead": 8, "held": 9, "state": "paused", "late_ms": LATE, "news": 1}}}
+    client = Wire(httpx.Response(200, json=told), httpx.Response(200, json=STATS)).blocking()
+    full, bare = client.stats(), client.stats()
+    assert (full.stuck, full.retrying, full.held, full.lapsed, full.cancelled, full.mirror_lag_ms) == (2, 3, 4, 5, 6, 7)
+    assert (full.channels["c"].dead, full.channels["c"].held, full.channels["c"].state, full.held_partial) == (8, 9, "paused", True)
+    assert (bare.stuck, bare.retrying, bare.held, bare.mirror_lag_ms, bare.channels["c"].held) == (0, 0, 0, None, 0)
+
+
 async def test_key_is_seen_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     denied = {"type": "x/unauthenticated", "status": 401, "detail": "not a valid key"}

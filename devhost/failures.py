@@ -1,0 +1,64 @@
+"""Says in the terminal which deliveries fail. In production that is seen in figures and in the events themselves; who tries things out
+looks at the terminal. One line per channel and kind of failure each ten seconds, however many fail."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger("devhost.deliveries")
+
+SOURCE = "shared.scheduler.owner"
+"""The logger that tells of every failed attempt, at DEBUG."""
+ACTION = "attempt_failed"
+QUIET = 10.0
+"""Seconds between two lines about the same thing."""
+
+
+class Failures(logging.Filter):
+    """Turns the app's records of failed attempts into lines for people. Other records pass if they would without it."""
+
+    def __init__(self, url: str, now: Callable[[], float] = time.monotonic) -> None:
+        """url: of the app, as a user reaches it."""
+        super().__init__()
+        self._url, self._now = url, now
+        self._level = logging.NOTSET
+        self._told: dict[tuple[Any, ...], float] = {}
+        self._untold: Counter[tuple[Any, ...]] = Counter()
+
+    def attach(self) -> None:
+        """Listens to the app."""
+        source = logging.getLogger(SOURCE)
+        self._level = source.getEffectiveLevel()
+        source.setLevel(logging.DEBUG)
+        source.addFilter(self)
+
+    def detach(self) -> None:
+        """Leaves the logger as it was."""
+        source = logging.getLogger(SOURCE)
+        source.removeFilter(self)
+        source.setLevel(logging.NOTSET)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged as it is."""
+        if getattr(record, "action", None) == ACTION:
+            self._tell(vars(record))
+        return record.levelno >= self._level
+
+    def _tell(self, found: dict[str, Any]) -> None:
+        topic = found["tenant"], found["channel"], found["state"]
+        now = self._now()
+        if now - self._told.get(topic, -QUIET) < QUIET:
+            self._untold[topic] += 1
+            return
+        self._told[topic] = now
+        more = self._untold.pop(topic, 0)
+        log.warning(
+            "delivery of %s to %s/%s failed, %s: %s%s; see GET %s/events/%s",
+            *(found["event"], found["tenant"], found["channel"]),
+            "will be tried again" if found["state"] == "retrying" else f"it is {found['state']}",
+            found["error"],
+            f" (and {more} more since the last line)" if more else "",
+            *(self._url, found["event"]),
+        )

@@ -1,0 +1,26 @@
+"""What comes back: the client knows every member of the service's answers."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel
+
+from shared.client import model
+from shared.scheduler import model as service
+from shared.scheduler.recurring import model as recurring
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (service.EventOut, model.Event),
+        (service.HeldOut, model.Held),
+        (service.AttemptOut, model.Attempt),
+        (service.StatsOut, model.Stats),
+        (service.ChannelStats, model.ChannelStats),
+        (recurring.ScheduleOut, model.Schedule),
+        (recurring.OccurrenceOut, model.Occurrence),
+    ],
+)
+def test_client_reads_every_member_that_the_service_tells(theirs: type[BaseModel], ours: type[BaseModel]) -> None:
+    assert theirs.model_fields.keys() - ours.model_fields.keys() == set()
