@@ -1,6 +1,6 @@
 # Everything a developer does here. The first use of any target sets up what it needs (devhost/setup.sh).
 # On the command line or in the environment:
-#   run    PORT, RECEIVER_PORT, AZURITE=memory, AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT
+#   run    PORT, RECEIVER_PORT, AZURITE=memory, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT
 #   test   JOBS (processes), ARGS (further arguments of pytest: ARGS='-k lease -x')
 #   setup  PYTHON=/path/to/python3.13
 
@@ -13,10 +13,10 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint long model simulate bench wheel clean
+.PHONY: help setup run test lint long model simulate simulate-leases bench wheel clean
 
 help:  ## list the targets (this)
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 setup:  ## create or update .venv and node_modules
 	@devhost/setup.sh
@@ -24,8 +24,9 @@ setup:  ## create or update .venv and node_modules
 run: setup  ## start the storage emulator and the app on http://localhost:7071
 	@$(IN_VENV) exec $(PY) -m devhost
 
+# Files in the order of their names: the many short ones of tests/unit come last, so no process ends alone with a long one.
 test: lint  ## the checks of lint, then every test not marked long
-	$(IN_VENV) $(PY) -m pytest -n $(JOBS) --dist loadfile -m "not long" $(ARGS)
+	$(IN_VENV) $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
 
 lint: setup  ## ruff and mypy
 	$(PY) -m ruff check .
@@ -39,6 +40,9 @@ model: setup  ## the model checker, exhaustively
 
 simulate: setup  ## SEEDS=n simulated runs (100 unless told)
 	$(IN_VENV) $(PY) -m tests.simulation --seeds $(SEEDS)
+
+simulate-leases: setup  ## SEEDS=n simulated histories of fleets
+	$(IN_VENV) $(PY) -m tests.simulation.leases --seeds $(SEEDS)
 
 bench: setup  ## the benchmarks
 	$(IN_VENV) $(PY) -m bench

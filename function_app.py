@@ -10,21 +10,21 @@ from shared import timers
 from shared.app import Lazy, build_routes
 from shared.kafka.sources import SETTING
 from shared.scheduler import functions as scheduler
-from shared.settings import MIRROR
+from shared.storage.names import MIRROR
 from shared.web.bind import bind
 
 get_app = Lazy()
 
 app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
 app.register_functions(bind(build_routes(), get_app))
-app.register_functions(scheduler.triggers(get_app.first))
+app.register_functions(scheduler.triggers(get_app.first, serving=get_app))
 app.register_functions(timers.triggers(get_app))
 # Only looked at, not read: a setting that is wrong must not keep the other functions from being found.
 if os.environ.get(SETTING, "").strip():
     app.register_functions(timers.triggers(get_app, timers.KAFKA_SCHEDULES))
 if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
     # The second account of a mirrored pair has queues of its own; both are listened to, whichever serves.
-    app.register_functions(scheduler.triggers(get_app.second, MIRROR, "_second"))
+    app.register_functions(scheduler.triggers(get_app.second, MIRROR, "_second", get_app))
 
 
 async def leave() -> None:

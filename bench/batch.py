@@ -14,7 +14,6 @@ from shared.app import Application
 from shared.scheduler.keys import event_row
 from shared.storage import wire
 from shared.storage.account import VERSION, from_connection_string
-from shared.storage.azure_tables import _BATCH
 from shared.storage.names import EVENTS
 from shared.storage.ports import Insert, Op
 
@@ -111,7 +110,7 @@ async def _bare(text: str, count: int, turn: int) -> tuple[float, float]:
     batches = count // GROUP
     bodies = [wire.batch_body(account.base, EVENTS, f"bare-{turn}-{batch // 10}", rows("bare", batch)) for batch in range(batches)]
     url = URL(f"{account.base}/$batch", encoded=True)
-    headers = {**_BATCH, "x-ms-version": VERSION}
+    headers = {**wire.BATCH, "x-ms-version": VERSION}
     await account.credential.authorize("POST", f"{account.path}/$batch", {}, headers, 0)
     async with aiohttp.ClientSession() as session:
 

@@ -31,7 +31,7 @@ from shared.clock import SystemClock
 from shared.storage import wire
 from shared.storage.account import VERSION, from_connection_string
 from shared.storage.azure_queues import AzureQueues
-from shared.storage.azure_tables import _BATCH, AzureTables
+from shared.storage.azure_tables import AzureTables
 from shared.storage.memory import MemoryTables
 from shared.storage.ports import ANY, Insert, Merge, Op
 
@@ -66,7 +66,7 @@ async def bare(connection: str, table: str, batches: int, width: int, pk: str) -
     account = from_connection_string("table", connection)
     bodies = [wire.batch_body(account.base, table, pk, ops(batch)) for batch in range(batches)]
     url = URL(f"{account.base}/$batch", encoded=True)
-    headers = {**_BATCH, "x-ms-version": VERSION}
+    headers = {**wire.BATCH, "x-ms-version": VERSION}
     await account.credential.authorize("POST", f"{account.path}/$batch", {}, headers, 0)
     async with aiohttp.ClientSession() as session:
 

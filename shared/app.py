@@ -17,20 +17,35 @@ from .clock import Clock, Millis, SystemClock
 from .errors import StorageError, UnsafeSettings
 from .failover import functions as failover_functions
 from .failover.service import Failover
+from .fleets import functions as fleet_functions
+from .fleets.store import Fleets
 from .health import functions as health_functions
 from .health.service import Health
 from .ids import Ids, SystemIds
 from .kafka.ingest import KafkaIngest, opener
 from .kafka.sources import read_sources
+from .leases import functions as lease_functions
+from .leases.beats import Beats
+from .leases.carrier import Carrier
+from .leases.control import functions as control_functions
+from .leases.control.service import Control
+from .leases.orders import Planning
+from .leases.resize import functions as resize_functions
+from .leases.resize.service import Resizes
+from .leases.views import Views
+from .leases.watch import functions as watch_functions
+from .leases.watch.service import Events, Watch
 from .metrics import functions as metric_functions
 from .metrics.service import Metrics
 from .scheduler import functions as scheduler_functions
 from .scheduler.mirror import Pair, Waits
+from .scheduler.protocol.effects import load
 from .scheduler.protocol.mirroring import Side
 from .scheduler.service import Scheduler
 from .settings import Settings
-from .storage import Storage, open_storage
+from .storage import Storage, check, open_storage
 from .storage.names import TENANTS
+from .storage.ports import Tables
 from .tenants import functions as tenant_functions
 from .tenants.rows import PK_TENANTS
 from .tenants.store import TenantDirectory, seed_local
@@ -53,8 +68,10 @@ class Application:
         senders: Mapping[str, Sender],
         pair: Pair | None = None,
         side: Side = "first",
+        home: Tables | None = None,
     ) -> None:
-        """pair: of mirrored accounts, if there is one; `side` is then the one that this application works on."""
+        """pair: of mirrored accounts, if there is one; `side` is then the one that this application works on. home: the first account's
+        tables, where fleets live whichever side serves: their servers know that account alone."""
         self.pair, self.side = pair, side
         self.other: Application | None = None
         """The application on the second account."""
@@ -66,7 +83,20 @@ class Application:
         self.bigben = BigBen(self.scheduler, storage.tables)
         self.crons = Crons(self.scheduler.recurring)
         self.processors = Processors(self.directory)
-        self.metrics = Metrics(storage, clock, ids, self.scheduler.counters)
+        home = home or storage.tables
+        self.carrier = Carrier(home, clock.monotonic)
+        planning = Planning(self.carrier)
+        self.control = Control(self.carrier, planning, clock)
+        """What operators say to fleets."""
+        self.resizes = Resizes(self.carrier, planning, clock)
+        """Changes of fleets' partition counts."""
+        self.watch = Watch(home, self.carrier, planning, clock, Events(self.scheduler.ingest))
+        self.fleets = Fleets(home, self.carrier, clock, self.directory.home)
+        self.directory.refuse, self.directory.ends = self.fleets.refuse_living, self.fleets.end_all
+        self.beats = Beats(self.carrier, clock, self.watch.takeover.nudge)
+        """What servers that speak HTTP ask for."""
+        self.views = Views(home, self.carrier, clock)
+        self.metrics = Metrics(storage, clock, ids, self.scheduler.counters, self.watch.figures)
         sources = read_sources(settings.kafka_sources.get_secret_value())
         self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, opener(settings.client_id))
         kafka: dict[str, list[tuple[str, Job]]] = {"ingest_kafka": [("kafka", self.kafka.run_once)]} if sources else {}
@@ -76,11 +106,17 @@ class Application:
             clock,
             {
                 "scheduler_scan": [("dispatch", self.scheduler.sweeps.dispatch), ("recurring", self.scheduler.recurring.chain.sweep)],
-                "stale_scan": [("dispatch", self.scheduler.sweeps.dispatch), ("failover", self.failover.sweep)],
+                "lease_scan": [("takeover", self.watch.takeover.run_once)],
+                "stale_scan": [
+                    ("dispatch", self.scheduler.sweeps.dispatch),
+                    ("failover", self.failover.sweep),
+                    ("leases", self.watch.inspect.run_once),
+                ],
                 "retention_scan": [
                     ("retention", self._retain),
                     ("rejects", self._retain_rejects),
                     ("recurring", self.scheduler.recurring.chain.retain),
+                    ("leases", self.watch.retain),
                 ],
                 **kafka,
             },
@@ -106,13 +142,15 @@ class Application:
         app = cls(settings, storage, clock, ids, senders or open_senders(settings, storage.queues, clock), pair)
         if storage.second is not None:
             there = storage.second
-            app.other = cls(settings, there, clock, ids, senders or open_senders(settings, there.queues, clock), pair, "second")
-        if settings.local:
-            try:
+            sending = senders or open_senders(settings, there.queues, clock)
+            app.other = cls(settings, there, clock, ids, sending, pair, "second", storage.tables)
+        try:
+            if settings.local:
                 await app._prepare()
-            except BaseException:
-                await app.close()
-                raise
+            await check(storage, settings.mirror_detached)
+        except BaseException:
+            await app.close()
+            raise
         return app
 
     async def _prepare(self) -> None:
@@ -136,20 +174,15 @@ class Application:
         tenants = await self._tenants()
         counts = await self.scheduler.sweeps.retain(tenants, now)
         await self.metrics.totals.forget(tenants)
+        if forgotten := await self.directory.tidy():
+            counts["tenants"] = forgotten
         return counts
 
     async def _retain_rejects(self, now: Millis) -> Counter[str]:
         return await self.scheduler.rejects.retain(await self._tenants(), now)
 
     async def _tenants(self) -> list[str]:
-        tenants: list[str] = []
-        cursor: str | None = None
-        while True:
-            page = await self.storage.tables.query(TENANTS, PK_TENANTS, cursor=cursor, select=("deleting",))
-            tenants += [row.rk for row in page.rows]
-            cursor = page.next
-            if cursor is None:
-                return tenants
+        return [row.rk for row in await load(self.storage.tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))]
 
     async def resumed(self, tenant: str) -> None:
         """A channel of the tenant may be delivered to again: its shards need not wait for their wake-ups."""
@@ -178,9 +211,11 @@ class Application:
         """Let go of shards and connections."""
         self.leave()
         try:
+            await self.watch.close()
             await self.failover.close()
             await self.kafka.close()
             if self.other is not None:
+                await self.other.watch.close()
                 await self.other.failover.close()
                 await self.other.kafka.close()
         finally:
@@ -201,6 +236,11 @@ def build_routes() -> Routes:
     health_functions.register(routes)
     failover_functions.register(routes)
     metric_functions.register(routes)
+    fleet_functions.register(routes)
+    lease_functions.register(routes)
+    control_functions.register(routes)
+    resize_functions.register(routes)
+    watch_functions.register(routes)
     bigben_functions.register(routes)
     openapi.register(routes)
     return routes

@@ -65,6 +65,9 @@ class Problem(TocsinError):
 class StorageError(TocsinError):
     """Storage did not do what was asked."""
 
+    account: str = ""
+    """Which account, where there are several: a number or "second", never a name that only operators know."""
+
 
 class Unavailable(StorageError):
     """Certainly not applied: throttled, or the connection was never made, until the retries ran out."""

@@ -11,17 +11,13 @@ from __future__ import annotations
 import json
 import re
 from functools import cached_property
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .errors import UnsafeSettings
-
-CONNECTION = "TocsinStorage"
-"""The name triggers use as their `connection`, and the prefix of the identity settings."""
-MIRROR = "TocsinMirror"
-"""The same of the second account."""
+from .storage.names import CONNECTION, MIRROR
 
 MAX_ACCOUNTS = 15
 """Further accounts: with the home account one hexadecimal digit names them all."""
@@ -63,6 +59,9 @@ class Settings(BaseSettings):
     mirror_take_seconds: float = Field(
         45.0, ge=0.5, description="The account that takes over serves this long after the fence was raised. Less than 45: emulator only."
     )
+    mirror_detached: Literal["", "yes", "stale"] = Field(
+        "", description="The second account is given up: `yes` if the first served, `stale` if it may lack what the second served since."
+    )
     admin_key: SecretStr | None = Field(None, description="The bootstrap admin key. Without it no admin call is accepted.")
     signing_key: SecretStr | None = Field(None, description="Master key that webhook secrets are derived from.")
     local: bool = Field(False, description="Local default: creates tables and queues on start, and the tenant `demo`.")
@@ -103,6 +102,11 @@ class Settings(BaseSettings):
     def mirrored(self) -> bool:
         """Whether there is a second account, so that durability `mirrored` can be kept."""
         return self.mirror is not None or self.mirror_table_uri is not None
+
+    @property
+    def keeps_mirrored(self) -> bool:
+        """Whether events of durability `mirrored` are taken in: in one account only after the second is given up."""
+        return self.mirrored or bool(self.mirror_detached)
 
     @cached_property
     def account_list(self) -> tuple[str, ...]:
@@ -151,6 +155,8 @@ class Settings(BaseSettings):
         others = [text for text in (*self.account_list, self.mirror.get_secret_value() if self.mirror else "") if "=" in text]
         if any(_emulated(text) != self.emulated for text in others) or (self.emulated and len(others) < self._others):
             raise UnsafeSettings("emulated and real storage accounts do not mix: the emulator's public keys would open the real one")
+        if self.mirrored and self.mirror_detached:
+            raise UnsafeSettings(f"TOCSIN_MIRROR_DETACHED gives the second account up: take {MIRROR} away, or that")
         if self.mirror is not None and self.mirror == self.storage:
             raise UnsafeSettings(f"{MIRROR} is the same account as {CONNECTION}: nothing would be mirrored")
         _ = self.fresh_accounts

@@ -21,9 +21,14 @@ log = logging.getLogger(__name__)
 
 type Job = Callable[[Millis], Awaitable[Mapping[str, int]]]
 
-SCHEDULES: Mapping[str, str] = {"scheduler_scan": "*/15 * * * * *", "stale_scan": "20 * * * * *", "retention_scan": "0 7 * * * *"}
+SCHEDULES: Mapping[str, str] = {
+    "scheduler_scan": "*/15 * * * * *",
+    "lease_scan": "*/15 * * * * *",
+    "stale_scan": "20 * * * * *",
+    "retention_scan": "0 7 * * * *",
+}
 """NCRONTAB, seconds first, UTC."""
-PERIODS: Mapping[str, float] = {"scheduler_scan": 15.0, "stale_scan": 60.0, "retention_scan": 3600.0}
+PERIODS: Mapping[str, float] = {"scheduler_scan": 15.0, "lease_scan": 15.0, "stale_scan": 60.0, "retention_scan": 3600.0}
 
 KAFKA_SCHEDULES: Mapping[str, str] = {"ingest_kafka": "0,30 * * * * *"}
 """Only where there are Kafka sources: it works most of the time, and is paid for."""

@@ -15,6 +15,8 @@ from .model import Cron, CronDescription, CronIn, CronType
 from .rules import base_id, hashed
 
 TYPES: tuple[CronType, ...] = ("UNIX", "CRON4J", "QUARTZ", "SPRING")
+DOOR = "BigBen"
+"""What schedules that were made here say of it."""
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _STEP = re.compile(r"(\d+)/(\d+)")
 _NUMBER = re.compile(r"\d+")
@@ -28,7 +30,8 @@ class Crons:
         self._recurring = recurring
 
     async def put(self, wanted: CronIn) -> None:
-        """Create or replace; raises 422 for an expression that the five fields of a schedule cannot say."""
+        """Create or replace. Raises 422 for an expression that the five fields of a schedule cannot say, 409 when a schedule of that name
+        was not made here, 429."""
         expression = five_fields(wanted.expression, wanted.type)
         event = {
             "id": wanted.id,
@@ -41,7 +44,7 @@ class Crons:
         }
         raw = orjson.dumps({"cron": expression, "timezone": "UTC", "payload": event})
         try:
-            await self._recurring.put(wanted.tenant, schedule_id(wanted.id, wanted.type), raw)
+            await self._recurring.put(wanted.tenant, schedule_id(wanted.id, wanted.type), raw, door=DOOR)
         except Problem as wrong:
             raise _in_their_words(wrong) from None
 
@@ -71,9 +74,7 @@ class Crons:
             if missing.status != 404:
                 raise
             return None
-        body = orjson.loads(schedule.definition.body)
-        made_here = isinstance(body, dict) and (body.get("id"), body.get("cronType")) == (cron_id, kind) and "payload" in body
-        return schedule if made_here and schedule.definition.spec.cron is not None else None
+        return schedule if schedule.definition.door == DOOR else None
 
 
 def _in_their_words(wrong: Problem) -> Problem:

@@ -161,7 +161,7 @@ def _tenants(routes: Routes) -> None:
         guest=guest,
         summary="Register a tenant, or change where its events go",
         body=Processor,
-        answers={200: dict[str, Processor]},
+        answers={200: dict[str, Processor], 409: ("changed-meanwhile", "events-left")},
         tag=_TAG,
     )
     async def bigben_register(call: Call[App, Processor]) -> Answer:
@@ -194,7 +194,7 @@ def _crons(routes: Routes) -> None:
         guest=guest,
         summary="Create or replace a cron; times are UTC, as they were at BigBen",
         body=CronIn,
-        answers={200: StatusOut, 404: "not-found"},
+        answers={200: StatusOut, 404: "not-found", 409: "made-elsewhere", 429: "too-many-requests"},
         tag=_TAG,
     )
     async def bigben_cron(call: Call[App, CronIn]) -> Answer:

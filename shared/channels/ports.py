@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from ..clock import Millis
@@ -17,7 +17,7 @@ class Target:
     tenant: str
     name: str
     spec: HttpChannel | QueueChannel | EventGridChannel | KafkaChannel
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
     """`whsec_...` each: one, or two while a rotation is under way."""
     paused: bool = False
     """No delivery is to be started."""

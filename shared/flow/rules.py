@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ..clock import Millis
+from .breaker import Breaker
 
 FIRST_WINDOW = 4
 """Deliveries at once to a channel that nothing is known of. Each answer makes the window wider by one, so it doubles with each round."""
@@ -31,6 +32,30 @@ PAUSED_LATEST: Millis = 300_000
 """How often the shards of a paused channel are looked at: the longer it is paused the less. Resuming calls them back at once."""
 FORGET = 60.0
 """After so long without a delivery nothing is known of a channel any more."""
+
+
+type Reason = Literal["paused", "breaker-open", "breaker-half-open"]
+
+
+class Block(NamedTuple):
+    """Why nothing is delivered to a channel."""
+
+    reason: Reason
+    until: Millis | None = None
+    """When that may change by itself, where that is known: an open breaker lets a probe through then."""
+
+
+def block(paused: bool, state: Breaker) -> Block | None:
+    """What keeps all deliveries to a channel, or None."""
+    if paused:
+        return Block("paused")
+    match state.state:
+        case "open":
+            return Block("breaker-open", state.until)
+        case "half-open":
+            return Block("breaker-half-open")
+        case _:
+            return None
 
 
 class Load(NamedTuple):

@@ -18,7 +18,8 @@ from ..tenants.limits import RateLimiter
 from ..tenants.model import Limits
 from ..tenants.store import TenantDirectory
 from . import breaker, rules
-from .lanes import Lane, Lanes
+from .lane import Lane
+from .lanes import Lanes
 from .limits import Limit, RateLimit, SharedSlots
 
 log = logging.getLogger(__name__)

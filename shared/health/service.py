@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
-from ..clock import Clock, Millis
+from ..clock import Clock
 from ..errors import StorageError
 from ..storage.names import SHARDS, SWEEPS
-from ..storage.ports import Tables
+from ..storage.ports import Page, Tables
 from ..tenants.cache import Cached
 from . import rules
 
 PK_TICKS = "tick"
 """Partition of `TocsinSweeps` with one row per timer: `at`, the milliseconds of its last tick."""
-PERIODS: Mapping[str, float] = {"scheduler_scan": 15.0, "lease_scan": 15.0, "stale_scan": 60.0, "retention_scan": 3600.0}
-"""The app's timers (api.md, "Operations") and their periods in seconds."""
 PATIENCE = 5.0
 """Seconds storage has to answer a probe."""
 
 
 class Health:
-    """The probe. Anonymous callers use it, so it asks storage once a second at most. `periods`: the timers that are deployed."""
+    """The probe. Anonymous callers use it, so it asks storage once a second at most."""
 
-    def __init__(self, tables: Tables, clock: Clock, periods: Mapping[str, float] = PERIODS, places: Iterable[str] = ()) -> None:
-        """places: of shards; each has an account that is probed."""
+    def __init__(self, tables: Tables, clock: Clock, periods: Mapping[str, float], places: Sequence[str] = ()) -> None:
+        """periods: seconds between the ticks of each timer that is deployed. places: of shards; of several, each account is probed."""
         self._tables, self._clock, self._periods = tables, clock, periods
-        self._places = tuple(places) if len(tuple(places)) > 1 else ()
+        self._places = places if len(places) > 1 else ()
         self._started = clock.monotonic()
         self._cache: Cached[str, rules.Verdict] = Cached(self._look, clock, ttl=1.0, missing_ttl=1.0, size=1)
 
@@ -37,24 +35,19 @@ class Health:
         return verdict
 
     async def _look(self, _: str) -> rules.Verdict:
-        ticks: dict[str, Millis] = {}
-        at: Millis | None = None
-        try:
-            async with asyncio.timeout(PATIENCE):
-                page = await self._tables.query(SWEEPS, PK_TICKS, limit=100)
-            at = page.read_at
-            ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props}
-        except (StorageError, TimeoutError):
-            pass
-        accounts = dict(zip(self._places, await asyncio.gather(*map(self._answers, self._places)), strict=True))
+        page = await self._asked(SWEEPS, PK_TICKS, 100)
+        # After it, not beside it: of an account that was away one call at a time finds out whether it is back.
+        found = await asyncio.gather(*(self._asked(SHARDS, f"{place}0", 1) for place in self._places))
+        at = page.read_at if page is not None else None
+        ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props} if page is not None else {}
+        accounts = {place: each is not None for place, each in zip(self._places, found, strict=True)}
         up = int((self._clock.monotonic() - self._started) * 1000)
         return rules.judge(rules.Observed(self._clock.now(), at, ticks, up, accounts), self._periods)
 
-    async def _answers(self, place: str) -> bool:
-        """Whether the account that holds a place's shards answers."""
+    async def _asked(self, table: str, pk: str, limit: int) -> Page | None:
+        """The first rows of a partition; None when its account does not answer."""
         try:
             async with asyncio.timeout(PATIENCE):
-                await self._tables.query(SHARDS, f"{place}0", limit=1)
+                return await self._tables.query(table, pk, limit=limit)
         except (StorageError, TimeoutError):
-            return False
-        return True
+            return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, SecretStr, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, SecretStr, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from ..errors import UnsafeSettings
 from ..tenants.model import Name, Strict
@@ -51,7 +51,7 @@ class Source(Strict):
         return f"{self.topic} at {self.servers}"
 
 
-_SOURCES: TypeAdapter[tuple[Source, ...]] = TypeAdapter(tuple[Annotated[Source, Field()], ...])
+_SOURCES: TypeAdapter[tuple[Source, ...]] = TypeAdapter(tuple[Source, ...])
 
 
 def read_sources(text: str) -> tuple[Source, ...]:

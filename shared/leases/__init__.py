@@ -3,12 +3,17 @@
     stamps      moments of sending and of receipt, profiles
     rows        the stored rows of a fleet
     rules       pure decisions of safety: who may act, who is silent, what may be claimed
+    generations pure decisions about a changing partition count
     planner     pure decision of balance: which server should have which partition
     protocol/   generators without I/O
     driver      carries their effects out, blocking
-    keeper      `LeaseKeeper`, what a server process runs; `scanner` is its second thread, `calls` runs the user's callbacks
+    keeper      `LeaseKeeper`, what a server process runs on threads: the loops `beating` and `scanner`, without threads and I/O of their
+                own; `desk` is between them, `notices` tells the application, `calls` runs its callbacks
     proof       the locked file that proves that a predecessor is gone
     fencing     `FencedBatch`: the store refuses a former owner's writes
+    carrier     carries effects out in the app; `survey` is what it sees of a fleet at one look, `orders` plans from it
+    beats       servers that speak HTTP; `views` shows who has what, `functions` are the doors to both
+    control/ watch/ resize/   what operators say; what the app sees to by itself; changing the number of partitions
 
 What nodes use is loaded when first asked for: the app imports the rules without an HTTP client for threads.
 """

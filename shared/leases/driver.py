@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import OutcomeUnknown, StorageError
+from ..errors import OutcomeUnknown
 from ..storage.blocking import BlockingTables
 from ..storage.ports import Row
-from .protocol.effects import LOST, Get, Load, Receiving, Sending, Steps, Write
+from .protocol.effects import LOST, Effect, Get, Load, Receiving, Sending, Wait, Work, Write
 from .stamps import ReceivedAt, SentAt
 
 
 class Driver:
-    """One per thread or shared by several; holds no state between calls. request: time-out of one request, seconds."""
+    """One per loop; where nothing waits, several threads may share one. request: time-out of one request, seconds."""
 
     def __init__(self, tables: BlockingTables, steady: Callable[[], float], request: float) -> None:
         self._tables, self._steady, self.request = tables, steady, request
+        self._bell = threading.Event()
 
-    def drive[T](self, steps: Steps[T]) -> T:
-        """Run `steps` to the end and return its result. No request is repeated. Raises `StorageError` where a request failed that
-        certainly changed nothing; then the generator is abandoned, which every protocol allows between any two effects."""
+    def wake(self) -> None:
+        """End the wait that is under way, or else the next one. Any thread may."""
+        self._bell.set()
+
+    def drive[T](self, steps: Work[T]) -> T:
+        """Run `steps` to the end and return its result. No request is repeated. What a request raises is raised in `steps`, and here
+        where that lets it pass: `StorageError` when it certainly changed nothing. Every protocol may be abandoned between any two
+        effects."""
         try:
             effect = next(steps)
             while True:
                 try:
                     answer = self._do(effect)
-                except StorageError as error:
+                except Exception as error:
                     effect = steps.throw(error)
                 else:
                     effect = steps.send(answer)
@@ -34,8 +41,12 @@ class Driver:
             result: T = stop.value
             return result
 
-    def _do(self, effect: Get | Load | Write | Sending | Receiving) -> Any:
+    def _do(self, effect: Effect | Wait) -> Any:
         match effect:
+            case Wait(until):
+                self._bell.wait(max(0.0, until - self._steady()))
+                self._bell.clear()
+                return None
             case Sending():
                 return SentAt(self._steady())
             case Receiving():

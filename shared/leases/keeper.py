@@ -1,51 +1,57 @@
 """`LeaseKeeper`: what a server process runs to have its share of a fleet's partitions.
 
-Two daemon threads: one beats, claims and releases, and does nothing else; the other looks at the fleet (`scanner`). Callbacks run on
-threads of their own. `owns` reads one immutable value and the clock: no lock, no I/O.
+Two daemon threads: one beats, claims and releases, and does nothing else (`beating`); the other looks at the fleet (`scanner`). Callbacks
+run on threads of their own. `owns` reads one immutable value and the clock: no lock, no I/O.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import os
+import re
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Collection
-from functools import partial
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from ..clock import SystemClock, steady
-from ..errors import Rejected, StorageError, TocsinError
+from ..errors import TocsinError
 from ..ids import Ids, SystemIds
 from ..storage.blocking import BlockingTables
-from . import rules
+from .beating import Beating, FleetMissing
 from .calls import Calls
+from .desk import Desk
 from .driver import Driver
+from .notices import Callbacks, Notices, View
 from .proof import NameInUse, StateFile
-from .protocol import membership
-from .protocol.membership import MAX_RIDERS, Again, Beaten, Fenced, InUse, Publish, Registered, Waiting
-from .rows import Fleet, ServerState, fleet_key, server_key
-from .rules import Claim, HandOff, Session, Sight
-from .scanner import Scanner, read_fleet
-from .stamps import PROFILES, unsafe
+from .protocol.membership import Publish
+from .rows import MAX_PARTITIONS, Fleet, fleet_key, server_key
+from .scanner import Scanner
 
 __all__ = ["FleetMissing", "LeaseKeeper", "NameInUse"]
 
 log = logging.getLogger(__name__)
 
-_NEVER: Final = float("-inf")
+_FIRST_REQUEST = 2.5
+"""Time-out of requests, in seconds, before the fleet's profile is known."""
+_DOMAIN: Final = 256
+_HALF: Final = re.compile("[\\ud800-\\udfff]")
+_keepers: weakref.WeakSet[LeaseKeeper] = weakref.WeakSet()
 
 
-class FleetMissing(TocsinError):
-    """There is no fleet of that name, or its profile is unsafe."""
-
-
-class View(NamedTuple):
-    """What `owns` reads: the epochs of what is held, and until when (steady seconds, exclusive)."""
-
-    epochs: dict[int, int]
-    until: float
+def _check(*, domain: str = "", load: float | None = None, capacity: int | None = None) -> None:
+    """Raise ValueError for what storage would refuse, and with it the beat that it rides on."""
+    if len(domain) > _DOMAIN or _HALF.search(domain):
+        raise ValueError(f"a fault domain is up to {_DOMAIN} characters")
+    if load is not None and not math.isfinite(load):
+        raise ValueError(f"a load is a finite number, not {load!r}")
+    if capacity is not None and not 0 <= capacity <= MAX_PARTITIONS:
+        raise ValueError(f"a capacity is 0 to {MAX_PARTITIONS}, not {capacity!r}")
 
 
 class LeaseKeeper:
@@ -59,10 +65,12 @@ class LeaseKeeper:
                 ...
 
     `on_gained(partition, epoch)`: served from now on, under this fencing token. `on_lost(partition, reason)`: no longer; reasons are
-    `handed-off` (stop within the fleet's drain time; the successor starts when the callback returns), `expired`, `fenced`, `stopped`.
-    After `expired` the same partition may come back under the same epoch: nobody had it meanwhile. `on_danger(seconds)`: so much validity
-    is left, and beats fail. `folder`: where to keep the proof of one's own end for the next start; without it a restart after a crash
-    waits T.
+    `handed-off` (stop within the fleet's drain time; the successor starts when the callback returns), `expired`, `fenced`, `stopped`,
+    `failed`. After `expired` the same partition may come back under the same epoch: nobody had it meanwhile. `on_danger(seconds)`: so much
+    validity is left, and beats fail. `on_exit()`: an operator wants this process to end; everything is handed over, and the keeper has
+    left. `on_resized(generation, partitions)`: the fleet's partition count has changed; all that was owned has been lost before, with the
+    reason `resized`, and what is gained from here on is numbered anew. `folder`: where to keep the proof of one's own end for the next
+    start; without it a restart after a crash waits T.
     """
 
     def __init__(
@@ -75,74 +83,97 @@ class LeaseKeeper:
         on_gained: Callable[[int, int], object] = lambda partition, epoch: None,
         on_lost: Callable[[int, str], object] = lambda partition, reason: None,
         on_danger: Callable[[float], object] = lambda seconds: None,
+        on_exit: Callable[[], object] = lambda: None,
+        on_resized: Callable[[int, int], object] = lambda generation, partitions: None,
         domain: str = "",
         capacity: int = 0,
         folder: Path | str | None = None,
         ids: Ids | None = None,
     ) -> None:
-        """ValueError for a name that cannot be one. `capacity`: partitions this server can have, 0 for no bound of its own."""
+        """ValueError for a name that cannot be one, or what cannot be stored. `capacity`: partitions this server can have, 0 for no bound
+        of its own. `domain`: the fault domain, up to 256 characters."""
         self._key = fleet_key(tenant, fleet)
         server_key(server)
+        _check(domain=domain, capacity=capacity)
         self.server = server
-        self.counts: Counter[str] = Counter()
-        self._tables, self._ids, self._clock = tables, ids or SystemIds(), SystemClock()
-        self._on_gained, self._on_lost, self._on_danger = on_gained, on_lost, on_danger
-        self._publish = Publish(domain, capacity)
+        self._ids, self._wall = ids or SystemIds(), SystemClock().now
         self._folder = Path(folder) if folder is not None else None
         self._file: StateFile | None = None
-        self._driver = Driver(tables, steady, 2.5)
-        self._fleet: Fleet | None = None
+        self._driver, self._scans = Driver(tables, steady, _FIRST_REQUEST), Driver(tables, steady, _FIRST_REQUEST)
+        self._calls = Calls(f"lease-{server}")
+        self._desk = Desk(steady)
+        self._desk.wake_beats, self._desk.wake_scans = self._driver.wake, self._scans.wake
         self._scanner: Scanner | None = None
-        self._session: Session | None = None
-        self._view = View({}, _NEVER)
-        self._told: dict[int, int] = {}
-        self._hand_offs: dict[int, HandOff] = {}
-        self._offered: deque[Claim] = deque()
-        self._wants: dict[int, float] = {}
-        self._orders: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._ready = threading.Event()
-        self._ended = threading.Event()
+        self._ready, self._publishing = threading.Event(), threading.Lock()
+        self._notices = Notices(self._calls, Callbacks(on_gained, on_lost, on_danger, on_exit, self._ready.set, on_resized))
+        self._beating = Beating(self._key, server, self._desk, self._notices, steady, self._wall, self._ids, Publish(domain, capacity))
         self._problem: TocsinError | None = None
-        self._next_beat = 0.0
-        self._last_cycle = _NEVER
-        self._claimed_this_cycle = 0
-        self._failures = 0
-        self._warned = False
-        self._draining = False
-        self._stopping = False
-        self._drain_until = float("inf")
-        self._calls: Calls | None = None
         self._thread: threading.Thread | None = None
+        _keepers.add(self)
 
     # -- for the application
 
     def owns(self, partition: int) -> bool:
         """Whether this process may act on the partition right now. Under a microsecond; ask at the point of use, each time."""
-        epochs, until = self._view
+        epochs, until = self._notices.view
         return partition in epochs and steady() < until
 
     def epoch(self, partition: int) -> int | None:
         """The fencing token, None unless the partition is owned."""
-        epochs, until = self._view
+        epochs, until = self._notices.view
         return epochs.get(partition) if steady() < until else None
 
     def owned(self) -> dict[int, int]:
         """Partition to epoch, of all that are owned right now."""
-        epochs, until = self._view
+        epochs, until = self._notices.view
         return dict(epochs) if steady() < until else {}
 
+    def find(self, number: int) -> tuple[int, int] | None:
+        """The partition that a key with this hash falls into, and its epoch, if it is owned right now. Right while the partition count
+        changes, too; a key's epochs grow over that."""
+        spread, (epochs, until) = self._notices.spread, self._notices.view
+        if spread is None or spread != self._notices.spread:
+            return None
+        partition = number % spread.partitions
+        return (partition, epochs[partition]) if partition in epochs and steady() < until else None
+
+    @property
+    def partitions(self) -> int:
+        """The fleet's partition count, 0 before this server is in for the first time."""
+        return self._notices.spread.partitions if self._notices.spread is not None else 0
+
+    @property
+    def generation(self) -> int:
+        """Of the partition count: each change raises it. 0 before this server is in for the first time."""
+        return self._notices.spread.generation if self._notices.spread is not None else 0
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was done so far, by name (docs/leases.md)."""
+        return self._desk.counts
+
     def publish(self, *, load: float | None = None, capacity: int | None = None) -> None:
-        """Tell the planner, with the next beat. load: any measure that is alike on all servers."""
-        now = self._publish
-        self._publish = Publish(now.domain, now.capacity if capacity is None else capacity, now.load if load is None else load)
+        """Tell the planner, with the next beat. load: any measure that is alike on all servers. ValueError for what is no measure."""
+        _check(load=load, capacity=capacity)
+        with self._publishing:
+            now = self._beating.publish
+            self._beating.publish = replace(
+                now, capacity=now.capacity if capacity is None else capacity, load=now.load if load is None else load
+            )
+
+    def drop(self, partition: int) -> None:
+        """Hand the partition off, as if ordered to. For a minute it does not come back, unless nobody else can have it; the planner keeps
+        shares equal, so that another may come for it. ValueError for what is no partition."""
+        # Every server of the fleet reads what is written then.
+        if type(partition) is not int or not 0 <= partition < MAX_PARTITIONS:
+            raise ValueError(f"no partition: {partition!r}")
+        self._desk.drop(partition)
 
     def start(self) -> Self:
         """Start the threads; once only. Returns at once: `wait` tells when the server is in."""
         if self._thread is not None:
             raise RuntimeError("a keeper starts once")
-        self._calls = Calls(f"lease-{self.server}")
+        self._calls.start()
         self._thread = threading.Thread(target=self._run, name=f"lease-{self.server}-beats", daemon=True)
         self._thread.start()
         return self
@@ -152,29 +183,29 @@ class LeaseKeeper:
         self._ready.wait(timeout)
         if self._problem is not None:
             raise self._problem
-        return self._session is not None
+        return self._desk.session is not None
+
+    def ended(self, timeout: float | None = None) -> bool:
+        """Wait until the keeper has ended: it was stopped, an operator told it to exit, or it failed (`wait` raises why). timeout: seconds,
+        0 to ask only."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return self._desk.ended
 
     def drain(self) -> None:
         """Hand everything off, and take nothing, until `undrain`."""
-        self._drain(True)
+        self._desk.drain(True)
 
     def undrain(self) -> None:
         """Take part again."""
-        self._drain(False)
-
-    def _drain(self, on: bool) -> None:
-        self._draining = on
-        self._drain_until = steady() + self._fleet.limits.drain if on and self._fleet is not None else float("inf")
-        self._next_beat = 0.0
-        self._wake.set()
+        self._desk.drain(False)
 
     def stop(self, timeout: float | None = None) -> bool:
         """Hand off, leave, end the threads. False when that takes longer than `timeout` seconds; it goes on then, and ends in bounded
         time."""
         if self._thread is None:
             return True
-        self._stopping = True
-        self.drain()
+        self._desk.stop()
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -190,42 +221,13 @@ class LeaseKeeper:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.stop)
 
-    # -- for the scanner (its thread)
-
-    def session(self) -> Session | None:
-        """See `scanner.Seat`."""
-        session = self._session
-        return session if session is not None and not session.fenced else None
-
-    def wants(self) -> list[int]:
-        """See `scanner.Seat`."""
-        now = steady()
-        with self._lock:
-            self._wants = {partition: until for partition, until in self._wants.items() if now < until}
-            offered = {claim.partition for claim in self._offered}
-            return [] if self._draining else sorted(self._wants.keys() - offered)
-
-    def offer(self, claims: Collection[Claim]) -> None:
-        """See `scanner.Seat`."""
-        with self._lock:
-            self._offered += claims
-        self._wake.set()
-
-    def orders(self, take: Collection[int], drop: Collection[int]) -> None:
-        """See `scanner.Seat`."""
-        with self._lock:
-            self._orders = (tuple(take), tuple(drop))
-        self._wake.set()
-
-    def shed(self) -> frozenset[rules.Duty]:
-        """See `scanner.Seat`."""
-        return rules.shed(self._failures)
-
-    # -- the thread that beats
+    # -- the threads
 
     def _run(self) -> None:
         try:
-            self._serve()
+            while (fleet := self._driver.drive(self._beating.open())) is not None:
+                if self._serve(fleet):
+                    break
         except TocsinError as problem:
             self._problem = problem
             log.error("The lease keeper of %s ended: %s", self.server, problem, extra={"action": "lease_keeper_ended"})
@@ -233,263 +235,39 @@ class LeaseKeeper:
             self._problem = TocsinError(f"the lease keeper failed: {type(error).__name__}")
             log.exception("The lease keeper failed", extra={"action": "lease_keeper_failed"})
         finally:
-            self._view = View({}, _NEVER)
-            self._notify("stopped" if self._problem is None else "failed")
-            if self._scanner is not None:
-                self._scanner.stop()
-            if self._calls is not None:
-                self._calls.close()
+            self._beating.end("stopped" if self._problem is None else "failed")
+            self._desk.ended = True
+            self._desk.wake_scans()
+            self._calls.close()
             if self._file is not None:
                 self._file.close()
-            self._ended.set()
             self._ready.set()
 
-    def _serve(self) -> None:
-        fleet = self._read_fleet()
-        if fleet is None:
-            return
-        self._fleet, self._driver.request = fleet, fleet.profile.request
-        if self._folder is not None:
+    def _serve(self, fleet: Fleet) -> bool:
+        """False when the fleet was changed before this server was in."""
+        self._driver.request = self._scans.request = fleet.profile.request
+        if self._folder is not None and self._file is None:
             self._file = StateFile(self._folder, self._key, self.server)
-        self._pause(self._ids.chance() * fleet.profile.beat / 4)
-        while True:
-            if not self._join(fleet):
-                return
-            while (session := self._session) is not None and not session.fenced:
-                if self._step(fleet, session):
-                    return
-            self._after_fence()
+        if self._scanner is None:
+            self._scanner = Scanner(self._key, self.server, self._desk, steady, self._wall, self._ids.chance)
+            threading.Thread(target=self._scans.drive, args=(self._scanner.run(),), name=f"lease-{self.server}-scans", daemon=True).start()
+        return self._driver.drive(self._beating.serve(self._file.begin if self._file is not None else lambda incarnation: ()))
 
-    def _pause(self, seconds: float) -> None:
-        if seconds > 0 and not self._stopping:
-            self._wake.wait(seconds)
-            self._wake.clear()
-
-    def _read_fleet(self) -> Fleet | None:
-        while not self._stopping:
-            try:
-                fleet = self._driver.drive(read_fleet(self._key))
-            except StorageError as error:
-                self._failed(error)
-                self._pause(1.0)
-                continue
-            if fleet is None:
-                raise FleetMissing(f"there is no fleet {self._key!r}")
-            name = next((name for name, known in PROFILES.items() if known == fleet.profile), "")
-            if problem := unsafe(fleet.profile, fleet.limits.drain, name=name):
-                raise FleetMissing(f"the fleet's profile is unsafe: {problem}")
-            self._failures = 0
-            return fleet
-        return None
-
-    def _join(self, fleet: Fleet) -> bool:
-        """Register a new incarnation. False when told to stop meanwhile."""
-        session = Session(self._key, self.server, self._ids.name())
-        proven = self._file.begin(session.incarnation) if self._file is not None else ()
-        before: Sight | None = None
-        while not self._stopping:
-            try:
-                found = self._driver.drive(membership.register(session, self._publish, before, proven, fleet.profile.takeover))
-            except StorageError as error:
-                self._failed(error)
-                found = None
-            match found:
-                case Registered():
-                    break
-                case InUse():
-                    raise NameInUse(f"a living server is called {self.server!r}")
-                case Fenced():
-                    session = Session(self._key, self.server, self._ids.name())
-                    proven = self._file.begin(session.incarnation) if self._file is not None else ()
-                case Waiting(sight):
-                    before = sight
-            self._pause(fleet.profile.beat / 4)
-        else:
-            return False
-        log.info("Server %s is in, incarnation %s", self.server, session.incarnation, extra={"action": "lease_joined"})
-        self._failures, self._next_beat = 0, steady() + fleet.profile.beat * self._ids.chance()
-        self._session = session
-        self._start_scanner(fleet)
-        self._show(fleet, session)
+    def _forked(self) -> None:
+        """In a child: the parent goes on alone, and hands over what the child would take for its own."""
+        self._notices.view = View({}, float("-inf"))
+        self._desk = Desk(steady)
+        self._desk.ended, self._thread = True, None
+        self._ready = threading.Event()
         self._ready.set()
-        return True
+        if self._file is not None:
+            self._file.close()
 
-    def _start_scanner(self, fleet: Fleet) -> None:
-        if self._scanner is not None:
-            self._scanner.stop()
-        driver = Driver(self._tables, steady, fleet.profile.request)
-        scanner = Scanner(self._key, self.server, fleet.profile, self, driver, steady, self._clock.now, self._ids.chance)
-        scanner.counts = self.counts
-        self._scanner = scanner
-        threading.Thread(target=scanner.run, name=f"lease-{self.server}-scans", daemon=True).start()
 
-    def _after_fence(self) -> None:
-        log.warning("Server %s was fenced: it had been silent for too long", self.server, extra={"action": "lease_was_fenced"})
-        self.counts["was_fenced"] += 1
-        self._session = None
-        self._hand_offs.clear()
-        with self._lock:
-            self._offered.clear()
-            self._wants.clear()
-            self._orders = None
-        self._view = View({}, _NEVER)
-        self._notify("fenced")
+def _forked() -> None:
+    for keeper in list(_keepers):
+        keeper._forked()
 
-    def _step(self, fleet: Fleet, session: Session) -> bool:
-        """Do what is due, or wait for it. True when the keeper is done."""
-        now = steady()
-        self._show(fleet, session)
-        self._take_orders(fleet, session)
-        if self._draining and (now >= self._drain_until or (self._scanner is not None and self._scanner.alone)):
-            self._give_up(fleet, set(session.held))
-        for partition in rules.releasable(self._hand_offs, now):
-            del self._hand_offs[partition]
-            if partition in session.held:
-                session.leaving[partition] = session.held.pop(partition)
-        if self._stopping and (not (session.held or session.leaving or session.open) or now >= self._drain_until + fleet.profile.validity):
-            return self._leave(session)
-        claims = self._ready_claims(fleet, session, now)
-        if now >= self._next_beat or ((claims or session.leaving) and not self._failures):
-            self._beat(fleet, session, claims)
-            return False
-        waits = [self._next_beat, *(hand_off.until for hand_off in self._hand_offs.values())]
-        if self._told:
-            waits += [self._view.until, self._view.until - self._danger(fleet) if not self._warned else self._next_beat]
-        if self._draining and session.held.keys() - self._hand_offs.keys():
-            waits.append(min(self._drain_until, now + fleet.profile.beat / 8))
-        self._wake.wait(max(0.0, min(waits) - now))
-        self._wake.clear()
-        return False
 
-    def _ready_claims(self, fleet: Fleet, session: Session, now: float) -> list[Claim]:
-        if now - self._last_cycle >= fleet.profile.beat:
-            self._last_cycle, self._claimed_this_cycle = now, 0
-        room = min(fleet.limits.claims_per_cycle - self._claimed_this_cycle, MAX_RIDERS - len(session.leaving))
-        with self._lock:
-            if self._draining or "claim" in self.shed():
-                self._offered.clear()
-            offered = [claim for claim in self._offered if claim.partition in self._wants and claim.partition not in session.held]
-        return offered[: max(0, room)]
-
-    def _beat(self, fleet: Fleet, session: Session, claims: list[Claim]) -> None:
-        state: ServerState = "draining" if self._draining else "live"
-        leaving = sorted(session.leaving)[:MAX_RIDERS]
-        with self._lock:
-            # Tried once: what does not succeed is scouted again.
-            tried = {claim.partition for claim in claims}
-            self._offered = deque(claim for claim in self._offered if claim.partition not in tried)
-        sent = steady()
-        self.counts["beats"] += 1
-        try:
-            done = self._driver.drive(membership.beat(session, self._publish, state, claims, leaving, self._clock.now()))
-        except StorageError as error:
-            self._failed(error)
-            done = Again()
-        match done:
-            case Beaten(claimed, released):
-                self._failures = 0
-                self._claimed_this_cycle += len(claimed)
-                self.counts["claimed"] += len(claimed)
-                self.counts["released"] += len(released)
-                with self._lock:
-                    for claim in claimed:
-                        self._wants.pop(claim.partition, None)
-                self._next_beat = sent + fleet.profile.beat * (0.97 + 0.06 * self._ids.chance())
-            case Again(told, refused):
-                if told:
-                    self._obey(fleet, session.take, session.drop)
-                self.counts["races_lost"] += len(refused)
-                if session.open:
-                    # The answer was lost: the store is slow or away.
-                    self._failures += 1
-                    self._next_beat = steady() + fleet.profile.beat * (0.1 + 0.1 * self._ids.chance())
-                else:
-                    self._next_beat = steady() + (fleet.profile.beat * 0.2 if self._failures else 0.0)
-            case Fenced():
-                return
-        self._show(fleet, session)
-
-    def _failed(self, error: StorageError) -> None:
-        self._failures += 1
-        self.counts["failed"] += 1
-        # What storage will never do needs somebody's help; say so once, not with every try.
-        level = logging.ERROR if isinstance(error, Rejected) and self._failures == 1 else logging.DEBUG
-        log.log(level, "A lease request failed: %s", error, extra={"action": "lease_request_failed"})
-
-    def _take_orders(self, fleet: Fleet, session: Session) -> None:
-        with self._lock:
-            orders, self._orders = self._orders, None
-        if orders is not None:
-            session.take, session.drop = orders
-            self._obey(fleet, *orders)
-
-    def _obey(self, fleet: Fleet, take: Collection[int], drop: Collection[int]) -> None:
-        """New orders replace the ones before; each has its deadline, after which it is forgotten and the next plan decides."""
-        until = steady() + fleet.limits.drain + fleet.profile.validity + 2 * fleet.profile.beat
-        with self._lock:
-            self._wants = {partition: self._wants.get(partition, until) for partition in take}
-        self._give_up(fleet, set(drop))
-        if take and self._scanner is not None:
-            self._scanner.poke()
-
-    def _give_up(self, fleet: Fleet, partitions: set[int]) -> None:
-        """Begin to hand off: stop serving at once, tell the application, release when it is done or its time is up."""
-        session, now = self._session, steady()
-        if session is None or self._calls is None:
-            return
-        given = sorted(partitions & set(session.held) - set(self._hand_offs))
-        self._hand_offs |= {partition: HandOff(now, now + fleet.limits.drain) for partition in given}
-        told = {partition for partition in given if self._told.pop(partition, None) is not None}
-        self._show(fleet, session)
-        for partition in given:
-            if partition in told:
-                self._calls.put(partition, partial(self._on_lost, partition, "handed-off"), partial(self._stopped_serving, partition))
-            else:
-                self._stopped_serving(partition)
-
-    def _stopped_serving(self, partition: int) -> None:
-        found = self._hand_offs.get(partition)
-        if found is not None:
-            self._hand_offs[partition] = HandOff(found.since, found.until, stopped=True)
-        self._wake.set()
-
-    def _danger(self, fleet: Fleet) -> float:
-        """Seconds of validity left at which the application is warned: two beats have failed by then, or one for the seed's profile."""
-        return max(fleet.profile.validity - 2.25 * fleet.profile.beat, fleet.profile.validity / 6)
-
-    def _show(self, fleet: Fleet, session: Session) -> None:
-        """Publish what `owns` reads, and tell the application what has changed."""
-        epochs = {partition: held.epoch for partition, held in session.held.items() if partition not in self._hand_offs}
-        self._view = View(epochs, rules.expires(session, fleet.profile))
-        left = self._view.until - steady()
-        self._notify("expired" if left <= 0 else "handed-off")
-        if self._told and left <= self._danger(fleet):
-            if not self._warned and self._calls is not None:
-                self._warned = True
-                self._calls.put(0, partial(self._on_danger, left))
-        else:
-            self._warned = False
-
-    def _notify(self, reason: str) -> None:
-        now, calls = self.owned(), self._calls
-        if calls is None:
-            return
-        for partition, epoch in list(self._told.items()):
-            if now.get(partition) != epoch:
-                del self._told[partition]
-                calls.put(partition, partial(self._on_lost, partition, reason))
-        for partition, epoch in now.items():
-            if partition not in self._told:
-                self._told[partition] = epoch
-                calls.put(partition, partial(self._on_gained, partition, epoch))
-
-    def _leave(self, session: Session) -> bool:
-        """End the incarnation, so that nobody waits for its silence. True: done, or given up; others wait T then."""
-        for _ in range(3):
-            try:
-                if self._driver.drive(membership.leave(session)) != "again":
-                    return True
-            except StorageError as error:
-                self._failed(error)
-            self._pause(0.1)
-        return True
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
@@ -92,6 +92,7 @@ class _Planner:
         epochs: Mapping[int, int],
     ) -> None:
         self.intents, self.budget, self.owners, self.epochs = intents, budget, owners, epochs
+        self.had = Counter(owners.values())
         self.present = {member.name for member in members}
         self.open = [m for m in members if not m.draining and m.name not in intents.drained]
         self.names = [member.name for member in self.open]
@@ -114,6 +115,11 @@ class _Planner:
             return [pin]
         return [name for name in self.names if self.allowed(partition, name)]
 
+    def may(self, partition: int, server: str) -> bool:
+        """Whether the server, an open one, is one of those that `fits` names."""
+        pin = self.pins.get(partition)
+        return server == pin if pin in self.has and self.allowed(partition, pin) else self.allowed(partition, server)
+
     def put(self, partition: int, server: str) -> None:
         self.placed[partition] = server
         self.has[server].add(partition)
@@ -128,7 +134,7 @@ class _Planner:
         self._pin()
         for number in self.online:
             owner = self.owners.get(number, "")
-            if number not in self.placed and owner in self.has and owner in self.fits(number):
+            if number not in self.placed and owner in self.has and self.may(number, owner):
                 self.put(number, owner)
         self._shares()
         self._shed()
@@ -196,6 +202,9 @@ class _Planner:
     def _augment(self, partition: int, bound: Mapping[str, int]) -> bool:
         """Place `partition` by passing partitions on from server to server until one has room within `bound`. Each server is passed
         once."""
+        if all(len(self.has[name]) >= bound[name] for name in self.names):
+            # Nothing can be passed on to anywhere: not to be found out anew for each of thousands of partitions.
+            return False
         came: dict[str, tuple[int, str]] = {}
         queue: deque[str] = deque()
         for name in self.prefer(partition, self.fits(partition)):
@@ -229,7 +238,7 @@ class _Planner:
                     (
                         (number, self.prefer(number, targets)[0])
                         for number in sorted(self.has[source])
-                        if (targets := [name for name in room if name in self.fits(number)])
+                        if (targets := [name for name in room if self.may(number, name)])
                     ),
                     None,
                 )
@@ -243,13 +252,13 @@ class _Planner:
     def _voluntary(self, partition: int) -> bool:
         """Whether the present owner could as well keep the partition."""
         owner = self.owners.get(partition, "")
-        return owner in self.has and owner in self.fits(partition)
+        return owner in self.has and self.may(partition, owner)
 
     def _spend(self) -> None:
         """Put off the voluntary moves beyond the budget: their partitions stay where they are, for now, if there is room for them there."""
         moved = [p for p in self.online if p in self.placed and self.placed[p] != self.owners.get(p, "") and self._voluntary(p)]
         # The fullest servers are relieved first.
-        moved.sort(key=lambda number: (-sum(owner == self.owners[number] for owner in self.owners.values()), number))
+        moved.sort(key=lambda number: (-self.had[self.owners[number]], number))
         for number in moved[self.budget :]:
             if len(self.has[self.owners[number]]) < self.cap[self.owners[number]]:
                 self.take(number)
@@ -283,5 +292,4 @@ class _Planner:
             return "draining"
         if self.pins.get(partition) == self.placed.get(partition):
             return "pinned"
-        had = sum(each == owner for each in self.owners.values())
-        return "over capacity" if had > self.cap[owner] else "balance"
+        return "over capacity" if self.had[owner] > self.cap[owner] else "balance"

@@ -7,13 +7,17 @@ since a copied disk brings a copy of the file; where the system has none, nothin
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import sys
 from pathlib import Path
 from typing import IO, Final
 
 from ..errors import TocsinError
+
+log = logging.getLogger(__name__)
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _KEPT: Final = 8
@@ -35,11 +39,16 @@ class StateFile:
     """The locked file of one server name. On a local disk: locks of network file systems prove nothing."""
 
     def __init__(self, folder: Path, fleet: str, server: str) -> None:
-        """Locks the file, which is created when missing. Raises `NameInUse` when another process has it locked, OSError."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Locks the file, which is created when missing. Raises `NameInUse` when another process has it locked, `TocsinError` when the
+        folder cannot keep it."""
         self.path = folder / f"{fleet.replace(':', '~')}~{server}.lease"
-        # Not inherited by children that are started: they must not keep the lock.
-        self._file: IO[str] = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+", encoding="utf-8")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # Not inherited by children that are started: they must not keep the lock.
+            opened = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise TocsinError(f"the folder {folder} cannot keep the file of server {server!r}: {error.strerror}") from None
+        self._file: IO[str] = os.fdopen(opened, "r+", encoding="utf-8")
         try:
             _lock(self._file)
         except OSError:
@@ -58,19 +67,26 @@ class StateFile:
             return []
 
     def begin(self, incarnation: str) -> tuple[str, ...]:
-        """Note an incarnation, on disk when this returns, before it is registered. Returns those that are proven gone."""
+        """Note an incarnation, on disk when this returns, before it is registered. Returns those that are proven gone. Where the disk does
+        not take it, nothing will be proven of this one."""
         gone = tuple(self._gone)
         self._gone = [incarnation, *gone][:_KEPT]
-        self._file.seek(0)
-        self._file.truncate()
-        json.dump({"boot": boot_id(), "incarnations": self._gone}, self._file)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.seek(0)
+            self._file.truncate()
+            json.dump({"boot": boot_id(), "incarnations": self._gone}, self._file)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            text = "%s cannot be written (%s): a restart after a crash waits for T"
+            log.warning(text, self.path, error.strerror, extra={"action": "lease_proof_failed"})
         return gone
 
     def close(self) -> None:
         """Let go of the lock; the file stays."""
-        self._file.close()
+        # What a full disk did not take is told already; the lock goes all the same.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 if sys.platform == "win32":

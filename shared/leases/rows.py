@@ -30,7 +30,7 @@ MAX_ORDERS: Final = 1000
 """Partitions in one order to one server; what is over comes with the next plan."""
 NO_PARTITION: Final = -1
 
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a tenant, fleet or server may be called."""
 
 type ServerState = Literal["live", "draining", "dead"]
@@ -57,7 +57,7 @@ def partition_key(partition: int) -> str:
 
 def _check_name(kind: str, name: str) -> None:
     if not NAME.fullmatch(name):
-        raise ValueError(f"a {kind}'s name is 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first")
+        raise ValueError(f"a {kind}'s name is 1 to 64 letters, digits, '.', '_' and '-', a letter or digit first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,9 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """What the admin decided. minimum: servers the fleet needs at least; spare: those it should have beside. changes: counts the writes of
-    operators. generation: of the partition count. rest: the definition's other parts, as JSON, which leases do not look at."""
+    operators. generation: of the partition count. rest: the definition's other parts, as JSON, which leases do not look at. former: while
+    the partition count changes, that of the generation before; else 0. closed: who registers now must leave again, for the profile is about
+    to change, or the fleet to end."""
 
     partitions: int
     profile: Profile = PROFILES["default"]
@@ -83,6 +85,8 @@ class Fleet:
     changes: int = 0
     spare: int = 0
     rest: str = "{}"
+    former: int = 0
+    closed: bool = False
 
     @property
     def most(self) -> int:
@@ -104,6 +108,8 @@ class Fleet:
             "drain": float(self.limits.drain),
             "spare": self.spare,
             "rest": self.rest,
+            "former": self.former,
+            "closed": self.closed,
         }
         if self.limits.max_per_server is not None:
             props["most"] = self.limits.max_per_server
@@ -126,6 +132,8 @@ def parse_fleet(props: Props) -> Fleet:
         int(props["changes"]),
         int(props.get("spare", 0)),
         str(props.get("rest", "{}")),
+        int(props.get("former", 0)),
+        bool(props.get("closed", False)),
     )
 
 
@@ -135,7 +143,10 @@ class Server:
 
     take, drop: the planner's orders, partitions to claim and to hand off. capacity: 0 for no bound of its own. scans: it looks at the
     others and plans. tell: 'exit' when an operator wants its process to end. held: what a server that speaks HTTP has, and the epochs
-    (others read their partitions' rows).
+    (others read their partitions' rows). avoid: partitions it would rather not have, as long as another can have them.
+    generation: the fleet's, as far as the server has been told. terms: H and V in seconds, `5:15`, that a server which speaks HTTP
+    registered under (others keep them in mind). spread: what it maps keys by, `2:8`, generation and partition count (others keep it in
+    mind); all that is in `held` was claimed under that.
     """
 
     name: str
@@ -150,6 +161,15 @@ class Server:
     scans: bool = True
     tell: str = ""
     held: tuple[tuple[int, int], ...] = ()
+    avoid: tuple[int, ...] = ()
+    generation: int = 1
+    terms: str = ""
+    spread: str = ""
+
+    @property
+    def works(self) -> int:
+        """The generation that a server which speaks HTTP works by."""
+        return int(self.spread.partition(":")[0] or 1)
 
     def props(self) -> Props:
         """As stored."""
@@ -165,6 +185,10 @@ class Server:
             "scans": self.scans,
             "tell": self.tell,
             "held": join_held(self.held),
+            "avoid": join(self.avoid),
+            "generation": self.generation,
+            "terms": self.terms,
+            "spread": self.spread,
         }
 
 
@@ -184,30 +208,52 @@ def parse_server(row: Row) -> Server:
         bool(props.get("scans", True)),
         str(props.get("tell", "")),
         split_held(str(props.get("held", ""))),
+        split(str(props.get("avoid", ""))),
+        int(props.get("generation", 1)),
+        str(props.get("terms", "")),
+        str(props.get("spread", "")),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
     """Who has a partition. owner '' when nobody; the epoch outlives the owner and only grows. since: when it was last claimed or
-    released."""
+    released. generation: of the partition count, under which the row may be claimed; while it is closed, it may not be claimed yet, and
+    under generations before never again."""
 
     number: int
     owner: str = ""
     incarnation: str = ""
     epoch: int = 0
     since: Millis = 0
+    generation: int = 1
+    closed: bool = False
 
     def props(self) -> Props:
         """As stored."""
-        return {"owner": self.owner, "incarnation": self.incarnation, "epoch": self.epoch, "since": self.since}
+        return {
+            "owner": self.owner,
+            "incarnation": self.incarnation,
+            "epoch": self.epoch,
+            "since": self.since,
+            "generation": self.generation,
+            "closed": self.closed,
+        }
 
 
 def parse_partition(row: Row) -> Partition:
     """The inverse of `Partition.props`."""
     props = row.props
     number = int(row.rk[len(PARTITIONS[0]) :])
-    return Partition(number, str(props["owner"]), str(props["incarnation"]), int(props["epoch"]), int(props["since"]))
+    return Partition(
+        number,
+        str(props["owner"]),
+        str(props["incarnation"]),
+        int(props["epoch"]),
+        int(props["since"]),
+        int(props.get("generation", 1)),
+        bool(props.get("closed", False)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

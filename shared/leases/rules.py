@@ -9,26 +9,30 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from .rows import Partition, Server
+from ..clock import Millis
+from .rows import Intents, Partition, Server
 from .stamps import Profile, ReceivedAt, SentAt
 
 # -- the owner's side
 
 
 class Claim(NamedTuple):
-    """A partition found free: the epoch it would have, and the ETag of the row that says so ('' when there is no row to match yet)."""
+    """A partition found free: the epoch it would have, and the ETag of the row that says so ('' when there is no row to match yet).
+    generation: the row's."""
 
     partition: int
     epoch: int
     etag: str
+    generation: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A partition one has: its epoch, and its row's ETag as last written."""
+    """A partition one has: its epoch, its row's ETag as last written, and the generation that it was claimed under."""
 
     epoch: int
     etag: str
+    generation: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Session:
 
     etag, beat: of the own row as last seen. valid: the SEND of the last beat known to be applied. open: tries whose answer was lost,
     by beat. won: claims that turned out applied but whose rows have not been read back. leaving: no longer served, release not confirmed.
+    take, drop, tell: the row's orders. generation: of the partition count that the server works by; heard: the newest one that its row
+    has told of.
     """
 
     key: str
@@ -60,7 +66,10 @@ class Session:
     leaving: dict[int, Holding] = field(default_factory=dict)
     take: tuple[int, ...] = ()
     drop: tuple[int, ...] = ()
+    tell: str = ""
     fenced: bool = False
+    generation: int = 1
+    heard: int = 1
 
 
 def expires(session: Session, profile: Profile) -> float:
@@ -96,7 +105,8 @@ def read_back(session: Session, server: Server | None, etag: str) -> Standing:
         session.fenced = True
         return "fenced"
     mine = session.open.get(server.beat)
-    session.take, session.drop = server.take, server.drop
+    session.take, session.drop, session.tell = server.take, server.drop, server.tell
+    session.heard = max(session.heard, server.generation)
     if mine is None:
         session.etag = etag
         return "told"
@@ -107,23 +117,40 @@ def read_back(session: Session, server: Server | None, etag: str) -> Standing:
     return "mine"
 
 
+def outdated(session: Session) -> list[int]:
+    """What is held under another generation than the server works by: to be given up, lowest first."""
+    return sorted(number for number, holding in session.held.items() if holding.generation != session.generation)
+
+
+def released(session: Session, partition: int, now: Millis) -> Partition:
+    """The row of a partition in `leaving` once it is nobody's. Under a newer generation that the server knows of it is closed at once."""
+    left = session.leaving[partition]
+    return Partition(
+        partition,
+        epoch=left.epoch,
+        since=now,
+        generation=max(left.generation, session.generation),
+        closed=left.generation < session.generation,
+    )
+
+
 # -- the observer's side
 
 
 class Sight(NamedTuple):
-    """A server's row as it was first seen unchanged."""
+    """A server's beat as it was first seen."""
 
-    etag: str
     incarnation: str
     beat: int
     first: ReceivedAt
 
 
-def look(before: Sight | None, server: Server, etag: str, at: ReceivedAt) -> Sight:
-    """What is known after seeing the row once more. ETag and beat both count: ETags have repeated in emulators."""
-    if before is not None and before.etag == etag and before.incarnation == server.incarnation and before.beat == server.beat:
+def look(before: Sight | None, server: Server, at: ReceivedAt) -> Sight:
+    """What is known after seeing the row once more. Only the server's own writes count: orders, which others write into the row of one
+    that has ended, must not keep it alive; and ETags have repeated in emulators."""
+    if before is not None and (before.incarnation, before.beat) == (server.incarnation, server.beat):
         return before
-    return Sight(etag, server.incarnation, server.beat, at)
+    return Sight(server.incarnation, server.beat, at)
 
 
 def silent(sight: Sight, at: ReceivedAt, takeover: float) -> bool:
@@ -141,7 +168,12 @@ def ended(incarnation: str, server: Server | None) -> bool:
 
 
 def claimable(partition: Partition, server: Server | None, session: Session) -> bool:
-    """Whether the partition may be claimed now. server: its owner's row, read after the partition's row."""
+    """Whether the partition may be claimed now. server: its owner's row, read after the partition's row.
+
+    Only under the generation that the server works by: under another one the same number stands for other keys.
+    """
+    if partition.closed or partition.generation != session.generation:
+        return False
     if not partition.owner:
         return True
     if partition.owner == session.server and partition.incarnation == session.incarnation:
@@ -176,16 +208,37 @@ def releasable(hand_offs: Mapping[int, HandOff], now: float) -> list[int]:
 
 SCANNERS: Final = 2
 """Servers that look at all others every H. Two, so that the cost stays the same whatever the fleet's size: together with the fall-back,
-three looks at each beat row per H."""
+three looks at each beat row per H at most."""
+FALL_BACK: Final = 8
+"""Servers beside the scanners up to which all of these together look once per H, and the most beats that they leave between two looks."""
+OVERDUE: Final = 1.3
+"""Beats after which a row is so old, in the storage service's time, that who looks seldom keeps an eye on it."""
 
 
 def scan_every(server: str, live: Iterable[str], profile: Profile) -> float:
     """Seconds between a server's scans: H for the lowest-ranked live ones, and for the others so long that all of them together make one
-    per H."""
+    per H, or per several where there are very many: what they read would else be most of what a fleet costs."""
     ranked = sorted(live)
     if server not in ranked or ranked.index(server) < SCANNERS:
         return profile.beat
-    return profile.beat * (len(ranked) - SCANNERS)
+    others = len(ranked) - SCANNERS
+    return profile.beat * others * min(max(1.0, others / FALL_BACK), FALL_BACK)
+
+
+def suspects(
+    server: str, looking: Collection[str], ages: Mapping[str, float], sights: Mapping[str, Sight], profile: Profile, now: float
+) -> set[str]:
+    """Whose rows a server reads once more when its sights of them are T old. looking: those who look at others. ages: seconds since each
+    row was written, as storage counts them. sights: of those that are not dead, its own among them. now: steady seconds.
+
+    All, for those that look every H: a row that lives shows another beat by then. The others look so seldom that all they saw is T old
+    before they look again. They keep to rows that are overdue, and to those of the scanners, which nobody else may be watching.
+    """
+    others = sights.keys() - {server}
+    if scan_every(server, looking, profile) <= profile.beat:
+        return others
+    old = {name for name in others if ages.get(name, 0.0) > OVERDUE * profile.beat or now >= sights[name].first.ripens(profile.takeover)}
+    return old | (others & set(sorted(looking)[:SCANNERS]))
 
 
 type Duty = Literal["scan", "balance", "claim"]
@@ -195,3 +248,48 @@ def shed(failures: int) -> frozenset[Duty]:
     """What to leave out after so many failed requests in a row: scans first, then balancing, then claims; never beats."""
     order: tuple[Duty, ...] = ("scan", "balance", "claim")
     return frozenset(order[: max(0, min(failures, len(order)))])
+
+
+# -- servers that speak HTTP: the app writes their rows for them
+
+MAX_HELD: Final = 1000
+"""Partitions that a server which speaks HTTP can have: all of them with their epochs are one property of its row."""
+
+type Hearing = Literal["register", "renew", "again", "stale", "fenced", "in-use"]
+
+
+def heard(server: Server | None, incarnation: str, seq: int, silent: bool) -> Hearing:
+    """What a beat `seq` of `incarnation` means for the row that is there. silent: the row has been unchanged for T and more.
+
+    `again`: it is applied already, and the row is the answer. `stale`: a later one is. Whatever comes late, or twice, renews nothing.
+    """
+    if server is not None and server.incarnation == incarnation:
+        # Of a server that looks for itself nobody else can speak: what it has is in its memory alone.
+        if server.state == "dead" or server.scans:
+            return "fenced"
+        if seq == server.beat:
+            return "again"
+        return "renew" if seq > server.beat else "stale"
+    if seq > 1:
+        return "fenced"
+    return "register" if server is None or server.state == "dead" or silent else "in-use"
+
+
+type Refusal = Literal["owned", "offline", "prohibited", "limit", "maintenance", "resizing"]
+
+
+def refusal(partition: Partition | None, owner: Server | None, server: Server, intents: Intents, room: int) -> Refusal | None:
+    """Why `server` may not claim the partition, None if it may. owner: the row of the partition's owner, read after the partition's.
+    room: how many more it may have."""
+    if partition is None or partition.number in intents.offline:
+        return "offline"
+    number = partition.number
+    pinned = next((name for pin, name in intents.pins if pin == number), server.name)
+    leaves = server.state == "draining" or server.tell or server.name in intents.drained
+    if leaves or pinned != server.name or (number, server.name) in intents.prohibited:
+        return "prohibited"
+    if partition.closed or partition.generation != server.works:
+        return "resizing"
+    if not claimable(partition, owner, Session("", server.name, server.incarnation, generation=server.works)):
+        return "owned"
+    return "limit" if room <= 0 else None

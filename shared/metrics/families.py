@@ -12,6 +12,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from ..clock import Millis
+from ..leases.watch.figures import Figures
+from ..leases.watch.rules import KINDS
 from ..scheduler import ledger
 from ..scheduler.totals import Total
 
@@ -63,6 +65,7 @@ class Observed:
     ticks: dict[str, Millis] = field(default_factory=dict)
     """Last tick by timer."""
     process: str = ""
+    fleets: list[Figures] = field(default_factory=list)
     counters: Mapping[str, int] = field(default_factory=dict)
     """What this process has counted since it began."""
 
@@ -84,6 +87,7 @@ class _Once(Collector):
     def collect(self) -> Iterator[Metric]:
         tenants = bounded(self._seen.tenants)
         yield from _of_tenants(tenants)
+        yield from _of_fleets(self._seen.fleets)
         yield from _of_service(self._seen)
 
 
@@ -130,6 +134,26 @@ def buckets(figures: ledger.Figures) -> list[tuple[str, float]]:
         found.append((repr(bound / 1000), sum(count for number, count in figures.histogram.items() if number <= last)))
     found.append(("+Inf", figures.delivered))
     return found
+
+
+def _of_fleets(fleets: Iterable[Figures]) -> Iterator[Metric]:
+    names = ("tenant", "fleet")
+    servers = GaugeMetricFamily("tocsin_lease_servers", "Living servers that count: not drained, not prohibited", labels=names)
+    needed = GaugeMetricFamily("tocsin_lease_servers_needed", "Servers there should be: minimum and spare", labels=names)
+    unserved = GaugeMetricFamily("tocsin_lease_partitions_unserved", "Partitions without a server, offline ones not counted", labels=names)
+    stale = GaugeMetricFamily("tocsin_lease_partitions_stale", "Of those, the ones without for longer than a take-over needs", labels=names)
+    beat = GaugeMetricFamily("tocsin_lease_oldest_beat_seconds", "Age of the oldest last beat of living servers", labels=names)
+    alarms = GaugeMetricFamily("tocsin_lease_alarm", "1 for an alarm that lasts", labels=(*names, "alarm"))
+    for each in fleets:
+        place = (each.tenant, each.fleet)
+        servers.add_metric(place, each.live)
+        needed.add_metric(place, each.needed)
+        unserved.add_metric(place, each.unserved)
+        stale.add_metric(place, each.stale)
+        beat.add_metric(place, each.oldest_beat)
+        for kind in KINDS:
+            alarms.add_metric((*place, kind), int(kind in each.alarms))
+    yield from (servers, needed, unserved, stale, beat, alarms)
 
 
 def _of_service(seen: Observed) -> Iterator[Metric]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
 from ..clock import Clock
@@ -11,6 +11,7 @@ from ..errors import Rejected, Unavailable
 from ..flow import breaker
 from ..health.service import PK_TICKS
 from ..ids import Ids
+from ..leases.watch.figures import Figures
 from ..scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
 from ..scheduler.protocol.dispatch import rounds_of
 from ..scheduler.protocol.effects import load
@@ -36,8 +37,11 @@ MOST_GATES = 1_000
 class Metrics:
     """The look. One per process."""
 
-    def __init__(self, storage: Storage, clock: Clock, ids: Ids, counters: Mapping[str, int]) -> None:
+    def __init__(
+        self, storage: Storage, clock: Clock, ids: Ids, counters: Mapping[str, int], fleets: Callable[[], Awaitable[list[Figures]]]
+    ) -> None:
         self._storage, self._tables, self._clock, self._ids, self._counters = storage, storage.tables, clock, ids, counters
+        self._fleets = fleets
         self.totals = Totals(storage.tables)
         """The figures of finished shards."""
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
@@ -55,8 +59,9 @@ class Metrics:
         self._process = self._process or self._ids.name()
         seen = Observed(self._clock.now(), process=self._process, counters=dict(self._counters))
         seen.tenants = {row.rk: Tenant() for row in await load(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
-        ticks, _, _, _, _ = await asyncio.gather(
+        ticks, seen.fleets, _, _, _, _ = await asyncio.gather(
             load(self._tables, SWEEPS, PK_TICKS, "", "~"),
+            self._fleets(),
             self._finished(seen),
             self._unfinished(seen),
             self._blocked(seen),

@@ -16,13 +16,13 @@ from ..storage.ports import Merge, Props, Row, Tables
 from ..web.etag import check_if_match
 from ..web.problem import conflict, not_found
 from .intake.queued import Queued
-from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, place_of
+from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, place_of, shard_tenant
 from .lookup import START, Filter, Lookup, Place
 from .mirror import Mirror
 from .protocol.changing import WINDOW, Changed, Done, Match, cancel, edit, move, moved_wake, redrive
 from .protocol.dispatch import ShardMessage, send
 from .protocol.effects import Driver, Steps
-from .protocol.mirroring import mirror, mirror_event
+from .protocol.mirroring import again, mirror, mirror_event
 from .rows import etag_of_row, withdrawn
 from .rules import DISPATCH_AHEAD, WAKE_EARLY
 from .writer import Writer
@@ -34,6 +34,9 @@ REDRIVE_GROUP = 99
 REDRIVE_BYTES = 3 * 1024 * 1024
 REDRIVE_FOR = 60.0
 """Seconds one call may take; an answer must come well before the platform's front end gives up."""
+FIRING = "the event is being delivered, or about to be; if this attempt fails, it can be changed or cancelled while its state is `retrying`"
+FLAGGED = "an instance was lost that was to deliver the event, and may do so yet: until it has come to its end it can no longer be changed"
+"""Details of 409 `already-firing`."""
 
 
 class Changes:
@@ -56,7 +59,7 @@ class Changes:
             if address is not None:
                 answer = await self._carry(address, cancel(address, self._clock.now(), by, _match(event_id, headers)))
                 if answer != "missing":
-                    self._done(tenant, event_id, answer)
+                    await self._done(tenant, event_id, answer)
                     return
             waiting = self._lookup.queued(tenant, event_id)
             if waiting is None:
@@ -84,7 +87,7 @@ class Changes:
             if int(change["size"]) > int(found.props["size"]):
                 # A shard's bytes were counted when it was filled, and memory is held by them: what grows goes into one of its own.
                 return await self.move(tenant, event_id, int(found.props["due"]), change, headers)
-        return self._done(tenant, event_id, await self._carry(address, edit(address, change, _match(event_id, headers))))
+        return await self._done(tenant, event_id, await self._carry(address, edit(address, change, _match(event_id, headers))))
 
     async def move(self, tenant: str, event_id: str, due: Millis | None, change: Props, headers: Mapping[str, str]) -> Row:
         """Give the event another due time (None: now). Raises 404, 409, 412."""
@@ -94,7 +97,7 @@ class Changes:
             # Now is now: what window it had is left behind.
             change = {**change, **dict.fromkeys(WINDOW, 0)}
         moved = await self._carry(address, move(address, when, change, self._ids.name(), _match(event_id, headers)))
-        row = self._done(tenant, event_id, moved)
+        row = await self._done(tenant, event_id, moved)
         await self._announce(row.pk, moved_wake(row.props, int(row.props["due"])))
         await self._shorten(tenant, event_id, Address(row.pk, row.rk))
         return row
@@ -143,10 +146,16 @@ class Changes:
             placed = await self._driver.drive(redrive(shard, rows, now))
         else:
             async with self._mirror.serving() as way:
+                # What was brought back before, and not copied then, is found by its first place.
+                firsts = [await self._lookup.address(shard_tenant(shard), str(row.props["id"])) for row in rows.values()]
+                await self._driver.drive(again(shard))
                 shut = partial(mirror, way=way) if way is not None else None
                 placed = await self._driver.drive(redrive(shard, rows, now, shut))
                 if way is not None and placed is not None:
                     await self._mirror.copied(mirror(shard, way, frozenset(rows)))
+                    for first in firsts:
+                        if first is not None and first.shard != shard:
+                            await self._mirror.copied(mirror_event(first, way))
         if placed is None:
             raise OutcomeUnknown("the other account has taken over meanwhile")
         return placed
@@ -170,16 +179,21 @@ class Changes:
         detail = "the event is still in the ingest queue; until it is stored it can only be cancelled"
         return Problem(409, "still-queued", detail, headers={"retry-after": "1"})
 
-    def _done(self, tenant: str, event_id: str, answer: Changed) -> Row:
+    async def _done(self, tenant: str, event_id: str, answer: Changed) -> Row:
         match answer:
             case Done(row):
                 return row
             case "missing":
                 raise self.absent(tenant, event_id)
             case "already-firing":
-                raise conflict("already-firing", "the event is being delivered, or may be; it can no longer be changed")
+                raise conflict("already-firing", FLAGGED if await self._flagged(tenant, event_id) else FIRING)
             case "already-final":
                 raise conflict("already-final", "the event has come to its end; it can no longer be changed")
+
+    async def _flagged(self, tenant: str, event_id: str) -> bool:
+        """Whether a lost owner may still deliver the event: then no attempt that fails opens it to changes again."""
+        row = await self._lookup.event(tenant, event_id)
+        return row is not None and bool(row.props.get("flag"))
 
     async def _announce(self, shard: str, wake: Millis) -> None:
         """Send a new shard's message when it is due before the sweep can be relied on."""

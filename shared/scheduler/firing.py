@@ -47,21 +47,15 @@ class Budget:
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
         """Wait for `size` bytes of room and hold them."""
-        await self.acquire(size)
-        try:
-            yield
-        finally:
-            await self.release(size)
-
-    async def acquire(self, size: int) -> None:
         async with self._room:
             await self._room.wait_for(lambda: self._used == 0 or self._used + size <= self._limit)
             self._used += size
-
-    async def release(self, size: int) -> None:
-        async with self._room:
-            self._used -= size
-            self._room.notify_all()
+        try:
+            yield
+        finally:
+            async with self._room:
+                self._used -= size
+                self._room.notify_all()
 
 
 class Firing:

@@ -12,9 +12,8 @@ import azure.functions as func
 from ..clock import Millis, to_millis
 from ..durations import MAX_TIME
 from ..errors import Problem
-from ..settings import CONNECTION
-from ..storage.names import QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
-from ..storage.ports import Message
+from ..storage.names import CONNECTION, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
+from ..storage.ports import Message, Row
 from ..web.cursor import decode_cursor, encode_cursor
 from ..web.problem import invalid, not_found
 from ..web.routes import Answer, Call, Routes
@@ -42,7 +41,7 @@ from .model import (
     StatsOut,
 )
 from .recurring import functions as recurring
-from .rows import etag_of_row, representation, shown_state
+from .rows import etag_of_row, shown_state
 from .service import Scheduler
 
 MAX_EVENT_BYTES = 512 * 1024
@@ -98,8 +97,8 @@ def _create(routes: Routes) -> None:
     )
     async def events_create(call: Call[App, EventIn]) -> Answer:
         made = await call.app.scheduler.ingest.one(call.tenant, call.body, call.raw)
-        location = {"location": f"/api/v1/events/{made.id}"}
-        return Answer(_status(made), made.shown, location, etag=made.etag)
+        shown = made.shown if isinstance(made, Queued) else await call.app.scheduler.showing.one(made.row)
+        return Answer(_status(made), shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
 
     @routes.route(
         "POST",
@@ -119,6 +118,10 @@ def _create(routes: Routes) -> None:
         accepted = sum(not isinstance(result, Problem) for result in results)
         lines = [_line(index, result) for index, result in enumerate(results)]
         return Answer(200, {"accepted": accepted, "rejected": len(lines) - accepted, "results": lines})
+
+
+async def _shown(call: Call[App, Any, Any], status: int, row: Row) -> Answer:
+    return Answer(status, await call.app.scheduler.showing.one(row), etag=etag_of_row(row))
 
 
 def _status(made: Admitted | Queued) -> int:
@@ -149,7 +152,7 @@ def _single(routes: Routes) -> None:
         lookup, event_id = call.app.scheduler.lookup, call.params["id"]
         row = await lookup.event(call.tenant, event_id)
         if row is not None:
-            return Answer(200, representation(row), etag=etag_of_row(row))
+            return await _shown(call, 200, row)
         waiting = lookup.queued(call.tenant, event_id)
         if waiting is None:
             raise not_found("event")
@@ -179,7 +182,7 @@ def _single(routes: Routes) -> None:
             row = await scheduler.changes.edit(call.tenant, event_id, change, call.headers)
         else:
             row = await scheduler.changes.move(call.tenant, event_id, due, change, call.headers)
-        return Answer(200, representation(row), etag=etag_of_row(row))
+        return await _shown(call, 200, row)
 
     @routes.route(
         "DELETE",
@@ -212,7 +215,7 @@ def _verbs(routes: Routes) -> None:
     )
     async def events_fire(call: Call[App]) -> Answer:
         row = await call.app.scheduler.changes.move(call.tenant, call.params["id"], None, {}, call.headers)
-        return Answer(202, representation(row), etag=etag_of_row(row))
+        return await _shown(call, 202, row)
 
     @routes.route(
         "POST",
@@ -231,7 +234,7 @@ def _verbs(routes: Routes) -> None:
         row = await scheduler.lookup.event(call.tenant, call.params["id"])
         if row is None:
             raise not_found("event")
-        return Answer(202, representation(row), etag=etag_of_row(row))
+        return await _shown(call, 202, row)
 
     @routes.route(
         "POST",
@@ -288,7 +291,6 @@ def _lists(routes: Routes) -> None:
         scheduler = call.app.scheduler
         return Answer(200, await scheduler.stats.of(call.tenant, scheduler.clock.now()))
 
-
     @routes.route(
         "GET",
         "v1/load",
@@ -316,7 +318,7 @@ def _lists(routes: Routes) -> None:
 async def _page(call: Call[App, Any, Any], kind: str, chosen: Filter, limit: int, cursor: str | None) -> Answer:
     start = _place(decode_cursor(kind, cursor, list)) if cursor is not None else START
     rows, following = await call.app.scheduler.lookup.events(call.tenant, chosen, limit, start)
-    shown = [representation(row) for row in rows]
+    shown = await call.app.scheduler.showing.all(rows)
     return Answer(200, {"items": shown, "next": encode_cursor(kind, list(following)) if following is not None else None})
 
 
@@ -341,14 +343,20 @@ QUEUE_FUNCTIONS: tuple[tuple[str, str, Act], ...] = (
 """The queue functions: name, queue, and what is done with a message. The test kit plays the host from the same table."""
 
 
-def triggers(get_app: Callable[[], Awaitable[App]], connection: str = CONNECTION, suffix: str = "") -> func.Blueprint:
-    """The queue functions, bound to the queues of one account. suffix: of their names."""
+def triggers(
+    get_app: Callable[[], Awaitable[App]],
+    connection: str = CONNECTION,
+    suffix: str = "",
+    serving: Callable[[], Awaitable[App]] | None = None,
+) -> func.Blueprint:
+    """The queue functions, bound to the queues of one account. suffix: of their names. serving: of a mirrored pair, the application of the
+    side that serves: it takes events in, whichever account's queue they are in."""
     blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
 
     def on_message(name: str, queue: str, act: Act) -> None:
         async def handler(msg: func.QueueMessage) -> None:
             try:
-                scheduler = (await get_app()).scheduler
+                scheduler = (await (serving if serving is not None and queue.startswith(QUEUE_INGEST) else get_app)()).scheduler
                 await act(scheduler, _message(msg, scheduler.clock.now()))
             except Exception:
                 # The host logs it again and counts the failure; here it gets its name.

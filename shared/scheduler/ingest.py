@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -26,7 +26,7 @@ from .intake.messages import ROOM, encode
 from .intake.outbox import Outbox
 from .intake.queued import Queued, QueuedIds
 from .model import MAX_BATCH_EVENTS, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, OUTLIVED, EventIn, EventPatch
-from .rows import NewEvent, body_of, body_props, encoded_size, etag_of_row, new_event, representation
+from .rows import NewEvent, body_of, body_props, encoded_size, etag_of_row, new_event
 from .rules import NEVER, durability_of, spread
 from .stats import Stats
 from .writer import Stored, Writer
@@ -46,13 +46,8 @@ class Admitted(NamedTuple):
     new: bool
 
     @property
-    def shown(self) -> dict[str, Any]:
-        """What it looks like; worked out when asked for, since a batch shows ids only."""
-        return representation(self.row)
-
-    @property
     def etag(self) -> str:
-        """The ETag of what is shown."""
+        """The ETag of its representation."""
         return etag_of_row(self.row)
 
 
@@ -231,7 +226,7 @@ class Ingest:
 
     def _durability(self, settings: Tenant, event: EventIn) -> Durability:
         durability = durability_of(settings.durability, event.durability)
-        if durability == "mirrored" and not self._settings.mirrored:
+        if durability == "mirrored" and not self._settings.keeps_mirrored:
             raise invalid("/durability", "mirrored needs a second storage account, and none is configured")
         if durability == "fast" and event.id is not None:
             if event.durability is None:

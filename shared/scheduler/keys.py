@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from ..clock import Millis, to_datetime, to_millis
+from ..storage import names
 
 MINUTE: Millis = 60_000
 GATE = "gate"
@@ -23,10 +24,7 @@ FIRST_EVENT, END_EVENTS = "e", "f"
 """Event rows sort between these; the gate does not."""
 INDEX_PARTITIONS = tuple(f"{digit:02x}" for digit in range(16))
 """Those of the home account; `index_partitions` tells those of several places."""
-HOME = "0"
-"""The place of the home account, which keeps everything that is not a shard."""
-MIRRORED = "m"
-"""The place of shards that two accounts keep."""
+HOME, MIRRORED = names.HOME, names.MIRRORED
 PLACES = "0123456789abcdef" + MIRRORED
 NEWS = "~"
 """Begins the row keys of ledger rows that are not in the totals yet: copies, sorted after every minute. They end the ledger proper."""
@@ -156,3 +154,9 @@ def id_row_key(event_id: str) -> str:
 def use_row_key(base: str) -> str:
     """The row, in the partition of id `base`, that counts how often the id has been used. No event id begins with its mark."""
     return f"!{base}"
+
+
+def base_of_use(event_id: str) -> str:
+    """The id whose use `event_id` is, or '' when it is none."""
+    base, mark, use = event_id.rpartition("~")
+    return base if mark and use.isascii() and use.isdigit() else ""

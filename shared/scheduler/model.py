@@ -8,8 +8,10 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstra
 
 from ..clock import Millis
 from ..durations import MAX_TIME, Duration, Time
+from ..flow.rules import Reason
 from ..tenants.model import Durability, Maybe, Name, Stamp, Strict
 from ..web.params import Moment, Paging, Query
+from ..web.words import TEXT, Shaped
 from .intake.queued import SHAPE
 
 MAX_PAYLOAD = 256 * 1024
@@ -17,6 +19,8 @@ MAX_PAYLOAD = 256 * 1024
 MAX_SMALL_PAYLOAD = 40 * 1024
 """The same for queue channels: the CloudEvent around it must fit a queue message."""
 MAX_BATCH_EVENTS = 10_000
+MOST_HELD_SHARDS = 50
+"""Shards whose events `GET /stats` reads to count those that are held."""
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 
@@ -27,14 +31,16 @@ def _not_ours(event_id: str) -> str:
     return event_id
 
 
-ClientId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$"), AfterValidator(_not_ours)]
-EventId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$|^[0-9a-v]{16}\.[0-9]{3}$")]
-LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-LabelText = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+_ID = Shaped("1 to 200 of A-Z a-z 0-9 _ - : @ ~")
+ClientId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$"), _ID, AfterValidator(_not_ours)]
+EventId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$|^[0-9a-v]{16}\.[0-9]{3}$"), _ID]
+LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$"), Shaped("a label's name of 1 to 64 of A-Z a-z 0-9 _ . -")]
+LabelText = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(256))]
 
 type EventState = Literal["queued", "scheduled", "firing", "retrying", "delivered", "dead", "cancelled", "lapsed"]
-Expires = Annotated[Duration, Field(ge=0)]
-Flex = Annotated[Duration, Field(ge=0)]
+MAX_FLEX: Millis = 30 * 86_400_000
+"""Longest flexible window: what is spread further is better told its day."""
+Flex = Annotated[Duration, Field(le=MAX_FLEX)]
 OUTLIVED = "the flexible window must not last longer than expires, or the event could lapse before its place in it"
 
 
@@ -61,8 +67,11 @@ class EventIn(Strict):
     delay: Duration | None = Field(None, description="Deliver this long after the request is taken.")
     payload: Any = Field(description="Any JSON, delivered byte for byte as sent.")
     channel: Name = "default"
-    expires: Expires | None = Field(None, description="Not delivered later than this after `due`: it lapses.")
-    flex: Flex | None = Field(None, description="Deliver anywhere in [due, due + flex), at a place that follows from the id.")
+    expires: Duration | None = Field(None, description="Not delivered later than this after `due`: it lapses.")
+    flex: Flex | None = Field(
+        None,
+        description="Deliver anywhere in [due, due + flex), at a place that follows from the id. At most P30D, and no more than expires.",
+    )
     durability: Durability | None = Field(None, description="How safe before it is acknowledged; never less than the tenant's own.")
     retry: RetryIn | None = None
     labels: dict[LabelKey, LabelText] | None = Field(None, max_length=32)
@@ -95,7 +104,7 @@ class EventPatch(Strict):
     delay: Duration | None = None
     payload: Any = None
     channel: Name | None = None
-    expires: Expires | None = None
+    expires: Duration | None = None
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -119,6 +128,13 @@ class AttemptOut(Strict):
     took_ms: int
 
 
+class HeldOut(Strict):
+    """Why an event whose time has come is not delivered: its channel is paused, or its channel's circuit breaker is not closed."""
+
+    reason: Reason
+    until: Maybe[Stamp] = Field(None, description="When a delivery may probe the receiver; of a pause nobody knows.")
+
+
 class EventOut(Strict):
     """An event as it stands."""
 
@@ -138,7 +154,8 @@ class EventOut(Strict):
     retry: Maybe[RetryIn] = None
     labels: Maybe[dict[str, str]] = None
     attempts: Maybe[list[AttemptOut]] = None
-    next_attempt: Maybe[Stamp] = None
+    next_attempt: Maybe[Stamp] = Field(None, description="While retrying, and not held.")
+    held: Maybe[HeldOut] = Field(None, description="While its time has come and its channel lets nothing through. No part of the ETag.")
     delivered_at: Maybe[Stamp] = None
     late_ms: Maybe[int] = None
     error: Maybe[str] = None
@@ -218,8 +235,10 @@ class LateOut(Strict):
 
 
 class ChannelStats(Strict):
-    """One channel's share of finished shards."""
+    """One channel: whether it lets deliveries through, and its share of finished shards."""
 
+    state: Literal["ok", "removed"] | Reason
+    held: int = Field(description="Events whose time has come and that wait for the channel; see `held_partial`.")
     delivered: int
     dead: int
     late_ms: LateOut
@@ -236,6 +255,10 @@ class StatsOut(Strict):
     lapsed: int
     cancelled: int
     retrying: int
+    held: int = Field(description="Open events whose time has come and whose channel is paused, or behind a breaker that is not closed.")
+    held_partial: bool = Field(
+        description=f"Whether `held` counts only the oldest {MOST_HELD_SHARDS} unfinished shards: there may be more, in others."
+    )
     mirror_lag_ms: int | None = Field(None, description="By how much the copies of unfinished mirrored shards are behind, at most.")
     late_ms: LateOut
     channels: dict[str, ChannelStats]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from ..channels.ports import Delivery, Target, Verdict
 from ..clock import Clock, Millis
 from ..errors import StorageError
-from ..flow.lanes import Lane
+from ..flow.lane import Lane
 from ..flow.service import Flow
 from ..ids import Ids
 from ..storage.ports import Row
@@ -346,10 +346,12 @@ class Owner:
     def _failed(self, props: Mapping[str, Any], at: Millis, verdict: Verdict, took: Millis) -> rules.Outcome:
         # Attempts that are known to have failed; claims whose owner died do not use up the policy.
         failed = int(props.get("failed", 0)) + 1
+        # What it waited beyond its time, held by its channel or by an outage, uses up nothing of the policy's time.
+        waited = (int(props.get("waited", 0)) if failed > 1 else 0) + max(0, at - punctual_at(props))
         again = rules.after_failure(
             self._policy(props),
             # An event that was overdue when it came in is tried again like any other.
-            max(int(props["due"]), int(props["created"])),
+            max(int(props["due"]), int(props["created"])) + waited,
             failed,
             self._clock.now(),
             self._ids.chance(),
@@ -357,13 +359,17 @@ class Owner:
             retry_after=verdict.retry_after,
         )
         history = with_attempt(props, at, verdict.outcome, verdict.status, verdict.error, took)
+        error = (verdict.error or f"answered {verdict.status}")[:ERROR_LENGTH]
         until = rules.last_call(props)
         if again is None or (until is not None and again > until):
             # No attempt would be in time any more: that is known now, and is told now.
             ended: Literal["dead", "lapsed"] = "dead" if again is None else "lapsed"
-            error = (verdict.error or f"answered {verdict.status}")[:ERROR_LENGTH]
-            return rules.Outcome(ended, {"ended": self._clock.now(), "history": history, "error": error, "failed": failed})
-        return rules.Outcome("retrying", {"next": again, "history": history, "failed": failed})
+            outcome = rules.Outcome(ended, {"ended": self._clock.now(), "history": history, "error": error, "failed": failed})
+        else:
+            outcome = rules.Outcome("retrying", {"next": again, "history": history, "failed": failed, "waited": waited})
+        extra = {"tenant": self._tenant, "channel": props["channel"], "event": props["id"], "state": outcome.state, "error": error}
+        log.debug("Event %s was not delivered: %s", props["id"], error, extra=extra | {"action": "attempt_failed"})
+        return outcome
 
     async def _rest(self, wake: Millis | None, todo: rules.Agenda) -> None:
         if wake is None:

@@ -26,6 +26,7 @@ from .mirror import Mirror, Pair
 from .protocol.effects import Driver
 from .protocol.mirroring import FIRST, SECOND, Side
 from .recurring.service import Recurring
+from .showing import Showing
 from .stats import Stats
 from .sweeps import Sweeps
 from .writer import Writer
@@ -49,11 +50,13 @@ class Scheduler:
         self.clock = clock
         self.counters: Counter[str] = Counter()
         self.directory = directory
+        directory.remains = self._remains
         tables = storage.tables
         self.driver = Driver(tables, storage.queues, clock)
         queued_ids, parcels = QueuedIds(settings.master_key), parcel_key(settings.master_key)
         self.lookup = Lookup(self.driver, tables, clock, queued_ids, storage.places, FIRST if side == "second" else "")
-        self.stats = Stats(tables, clock, storage.places, SECOND if pair is not None and side == "first" else "")
+        self.showing = Showing(directory, clock)
+        self.stats = Stats(tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else "")
         mirror = Mirror(side, pair, self.driver, clock) if pair is not None else None
         self.writer = Writer(self.driver, clock, ids, settings, storage.fresh, mirror)
         outbox = Outbox(storage.queues, clock, parcels)
@@ -66,3 +69,7 @@ class Scheduler:
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters)
         self.firing = Firing(self.driver, clock, ids, settings, directory, senders, self.counters, self.flow, mirror)
         self.sweeps = Sweeps(self.driver, tables, clock, settings.backlog_per_second, storage.places, mirror)
+
+    async def _remains(self, tenant: str) -> bool:
+        """Whether anything is kept that a tenant of this name could look up. Raises `StorageError`."""
+        return await self.stats.remains(tenant) or await self.rejects.any(tenant)

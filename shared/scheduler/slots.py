@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from types import TracebackType
 
 BACKLOG_TURN = 8
 """When both wait, one in so many slots goes to the backlog: it never comes to a stop."""
@@ -47,10 +46,6 @@ class Slots:
         self._free = limit
         self._line = Line()
 
-    def hold(self, *, backlog: bool = False) -> Hold:
-        """A context that waits for a slot and holds it."""
-        return Hold(self, backlog)
-
     def free(self) -> bool:
         """Whether `acquire` would not wait."""
         return self._free > 0
@@ -81,18 +76,3 @@ class Slots:
             self._free += 1
         else:
             turn.set_result(None)
-
-
-class Hold:
-    """One slot, held for as long as the context lasts."""
-
-    __slots__ = ("_backlog", "_slots")
-
-    def __init__(self, slots: Slots, backlog: bool) -> None:
-        self._slots, self._backlog = slots, backlog
-
-    async def __aenter__(self) -> None:
-        await self._slots.acquire(backlog=self._backlog)
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._slots.release()

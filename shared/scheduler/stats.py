@@ -4,32 +4,52 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..clock import Clock, Millis, to_text
 from ..durations import MAX_TIME
+from ..flow.rules import Block
 from ..storage.names import EVENTS, LEDGER, SHARDS
 from ..storage.ports import Row, Tables, Where
 from . import ledger
-from .keys import GATE, HOME, MINUTE, MIRRORED, NEWS, index_partitions, index_shard, minute_start, minute_text, place_of
+from .keys import (
+    END_EVENTS,
+    FIRST_EVENT,
+    GATE,
+    HOME,
+    MINUTE,
+    MIRRORED,
+    NEWS,
+    index_partitions,
+    index_shard,
+    minute_start,
+    minute_text,
+    place_of,
+)
+from .model import MOST_HELD_SHARDS
 from .protocol.changing import ORIGIN
 from .protocol.dispatch import rounds_of
 from .protocol.effects import load
 from .protocol.gate import COUNTS, Counts, parse_gate
 from .rules import OWNER_SILENT, STUCK_ROUNDS, may_take
+from .showing import is_waiting
 
 IN_FLIGHT = 32
 OPEN_TTL = 5.0
 """Seconds a count of open events is used again when checking a tenant's limit."""
 
 
+type Blocks = Callable[[str], Awaitable[Mapping[str, Block | None]]]
+
+
 class Stats:
     """Figures per tenant. One per process."""
 
-    def __init__(self, tables: Tables, clock: Clock, places: Iterable[str] = (HOME,), copy: str = "") -> None:
-        """copy: prefix of the tables that mirrored shards are copied to."""
-        self._tables, self._clock, self._copy = tables, clock, copy
+    def __init__(self, tables: Tables, clock: Clock, blocks: Blocks, places: Iterable[str] = (HOME,), copy: str = "") -> None:
+        """blocks: the channels of a tenant, and what keeps deliveries to each. copy: prefix of the tables that mirrored shards are copied
+        to."""
+        self._tables, self._clock, self._blocks, self._copy = tables, clock, blocks, copy
         self._partitions = index_partitions(places)
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
         self._open: dict[str, tuple[float, int]] = {}
@@ -78,6 +98,13 @@ class Stats:
         self._open[tenant] = (self._clock.monotonic(), total)
         return total
 
+    async def remains(self, tenant: str) -> bool:
+        """Whether anything is kept of the tenant's events: a ledger row, or an unfinished shard. Raises `StorageError`."""
+        if await is_there(self._tables, LEDGER, tenant):
+            return True
+        where = (Where("tenant", "eq", tenant),)
+        return any(await asyncio.gather(*(is_there(self._tables, SHARDS, partition, where) for partition in self._partitions)))
+
     def admitted(self, tenant: str, count: int) -> None:
         """Count events just let in, until the next look."""
         at, total = self._open.get(tenant, (0.0, 0))
@@ -97,9 +124,7 @@ class Stats:
             for shard, (counts, served) in gates.items()
             if not served and int(unfinished[shard].props["wake"]) + OWNER_SILENT <= now
         )
-        stuck = sum(
-            counts.open for shard, (counts, served) in gates.items() if not served and rounds_of(unfinished[shard]) >= STUCK_ROUNDS
-        )
+        stuck = sum(counts.open for shard, (counts, served) in gates.items() if not served and rounds_of(unfinished[shard]) >= STUCK_ROUNDS)
         totals: Counter[str] = Counter()
         channels: dict[str, ledger.Figures] = {}
         for counts, _ in gates.values():
@@ -110,6 +135,13 @@ class Stats:
             for channel, found in ledger.unpack(str(row.props["late"])).items():
                 channels.setdefault(channel, ledger.Figures()).add(found)
                 every.add(found)
+        blocks = await self._blocks(tenant)
+        waiting = sorted(
+            (str(unfinished[shard].props["bucket"]), shard)
+            for shard, (counts, _) in gates.items()
+            if counts.open and str(unfinished[shard].props["bucket"]) <= minute_text(now)
+        )
+        held, partial = await self._held([shard for _, shard in waiting], blocks, now)
         lag = await self._lag(shard for shard in gates if place_of(shard) == MIRRORED) if self._copy else None
         return {
             "mirror_lag_ms": lag,
@@ -117,12 +149,28 @@ class Stats:
             "overdue": overdue,
             "stuck": stuck,
             **{name: totals[name] for name in ("delivered", "dead", "lapsed", "cancelled", "retrying")},
+            "held": held.total(),
+            "held_partial": partial,
             "late_ms": _late(every),
             "channels": {
-                name: {"delivered": found.delivered, "dead": found.dead, "late_ms": _late(found)}
-                for name, found in sorted(channels.items())
+                name: {"state": _state(name, blocks), "held": held[name], **_share(channels.get(name, ledger.Figures()))}
+                for name in sorted({*channels, *(name for name, found in blocks.items() if found is not None)})
             },
         }
+
+    async def _held(self, shards: Sequence[str], blocks: Mapping[str, Block | None], now: Millis) -> tuple[Counter[str], bool]:
+        """Events that wait for a channel that lets nothing through, by channel, and whether there may be more. shards: the oldest first."""
+        blocked = {name for name, found in blocks.items() if found is not None}
+        if not blocked:
+            return Counter(), False
+
+        async def one(shard: str) -> Counter[str]:
+            async with self._in_flight:
+                rows = await load(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "due", "next", "channel"))
+            return Counter(str(row.props["channel"]) for row in rows if is_waiting(row.props, now) and row.props["channel"] in blocked)
+
+        found = await asyncio.gather(*map(one, shards[:MOST_HELD_SHARDS]))
+        return sum(found, Counter[str]()), len(shards) > MOST_HELD_SHARDS
 
     async def load(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
         """The answer of `GET /load`: for each minute from `first` up to, not including, `end`, both a minute's start, the open events of
@@ -136,15 +184,37 @@ class Stats:
         return [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
 
 
+async def is_there(tables: Tables, table: str, partition: str, where: Sequence[Where] = ()) -> bool:
+    """Whether the partition has such a row."""
+    cursor: str | None = None
+    while True:
+        page = await tables.query(table, partition, where=where, limit=1, cursor=cursor)
+        cursor = page.next
+        if page.rows or cursor is None:
+            return bool(page.rows)
+
+
 async def copy_lag(tables: Tables, source: str, copy: str, shard: str) -> Millis:
     """By how many milliseconds the copy of a shard is behind, at most: 0 when it tells what the gate does."""
     gate = await tables.get(source + EVENTS, shard, GATE)
     have = await tables.get(copy + EVENTS, shard, GATE)
-    if gate is None or (have is not None and have.props.get(ORIGIN) == gate.etag):
+    if gate is None or (have is not None and (have.props.get(ORIGIN) == gate.etag or gate.props.get(ORIGIN) == have.etag)):
+        # The other way round after the way back: the gate is a copy of the copy's.
         return 0
     # The copy was up to date when it was last written, or nobody had anything to tell since.
     oldest = have if have is not None else gate
     return max(1, oldest.read_at - oldest.timestamp)
+
+
+def _state(name: str, blocks: Mapping[str, Block | None]) -> str:
+    if name not in blocks:
+        return "removed"
+    found = blocks[name]
+    return "ok" if found is None else found.reason
+
+
+def _share(found: ledger.Figures) -> dict[str, Any]:
+    return {"delivered": found.delivered, "dead": found.dead, "late_ms": _late(found)}
 
 
 def _late(found: ledger.Figures) -> dict[str, Millis | None]:

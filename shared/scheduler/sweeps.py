@@ -23,6 +23,8 @@ from .keys import (
     HOME,
     MIRRORED,
     NEWS,
+    Address,
+    base_of_use,
     id_partition,
     id_row_key,
     index_partitions,
@@ -44,12 +46,9 @@ IN_FLIGHT = 32
 DELETES = 100
 KEEP_LINKED: Millis = 86_400_000
 """How much longer a shard is kept, at a time, while an event that began there lives on elsewhere."""
-
-
 RETAIN_FOR = 120.0
 RETAIN_PAGE = 8
 """Shards removed side by side."""
-
 RECALL = 5_000
 """Most shards that are woken at once when a channel is resumed."""
 BACKLOG_ROWS = 5_000
@@ -225,11 +224,12 @@ class Sweeps:
             await self._tables.write(LEDGER, tenant, (Merge(entry.rk, {"keep": now + KEEP_LINKED}, entry.etag),))
             return "kept"
         for row in rows:
-            await self._free_id(tenant, row)
-        for at in range(0, len(rows), DELETES):
+            if (event_id := _chosen_id(row)) is not None:
+                await self._free_id("", tenant, event_id, row)
+                await self._free_use("", tenant, event_id)
+        for some in batched(rows, DELETES, strict=False):
             # On their ETags: a dead row that is redriven at this moment is kept, and the shard with it.
-            deletes = tuple(Delete(row.rk, row.etag) for row in rows[at : at + DELETES])
-            if not isinstance(await self._tables.write(EVENTS, shard, deletes), Applied):
+            if not isinstance(await self._tables.write(EVENTS, shard, tuple(Delete(row.rk, row.etag) for row in some)), Applied):
                 return "kept"
         if self._mirror is not None and place_of(shard) == MIRRORED:
             async with self._mirror.serving() as way:
@@ -243,11 +243,9 @@ class Sweeps:
         """The other account's copy of a shard that is being removed."""
         rows = await load(self._tables, side + EVENTS, shard, FIRST_EVENT, END_EVENTS)
         for row in rows:
-            if "." not in (event_id := str(row.props["id"])):
-                partition = id_partition(tenant, event_id)
-                named = await self._tables.get(side + IDS, partition, id_row_key(event_id))
-                if named is not None and named.props["at"] == f"{shard}/{row.rk}":
-                    await self._tables.write(side + IDS, partition, (Delete(named.rk, named.etag),))
+            if (event_id := _chosen_id(row)) is not None:
+                await self._free_id(side, tenant, event_id, row)
+                await self._free_use(side, tenant, event_id)
         for some in batched(rows, DELETES, strict=False):
             await self._tables.write(side + EVENTS, shard, tuple(Delete(row.rk, ANY) for row in some))
         await self._tables.write(side + EVENTS, shard, (Delete(GATE, ANY),))
@@ -263,24 +261,26 @@ class Sweeps:
                     return True
         return False
 
-    async def _free_id(self, tenant: str, row: Row) -> None:
-        event_id = str(row.props["id"])
-        if "." in event_id:
-            return
+    async def _free_id(self, side: str, tenant: str, event_id: str, row: Row) -> None:
         partition = id_partition(tenant, event_id)
-        named = await self._tables.get(IDS, partition, id_row_key(event_id))
-        if named is not None and named.props["at"] == f"{row.pk}/{row.rk}":
-            answer = await self._tables.write(IDS, partition, (Delete(named.rk, named.etag),))
+        named = await self._tables.get(side + IDS, partition, id_row_key(event_id))
+        if named is not None and named.props["at"] == Address(row.pk, row.rk).text:
+            answer = await self._tables.write(side + IDS, partition, (Delete(named.rk, named.etag),))
             if isinstance(answer, Refused):
                 log.debug("An id was taken again while it was freed", extra={"action": "id_kept"})
-        await self._free_use(tenant, event_id)
 
-    async def _free_use(self, tenant: str, event_id: str) -> None:
+    async def _free_use(self, side: str, tenant: str, event_id: str) -> None:
         """An id of BigBen's API that was used again has a row that counts its uses: it goes with the event of the last one."""
-        base, mark, use = event_id.rpartition("~")
-        if not mark or not base or not (use.isascii() and use.isdigit()):
+        base = base_of_use(event_id)
+        if not base:
             return
         partition = id_partition(tenant, base)
-        counted = await self._tables.get(IDS, partition, use_row_key(base))
-        if counted is not None and str(counted.props["generation"]) == use:
-            await self._tables.write(IDS, partition, (Delete(counted.rk, counted.etag),))
+        counted = await self._tables.get(side + IDS, partition, use_row_key(base))
+        if counted is not None and f"{base}~{counted.props['generation']}" == event_id:
+            await self._tables.write(side + IDS, partition, (Delete(counted.rk, counted.etag),))
+
+
+def _chosen_id(row: Row) -> str | None:
+    """The event's id if an id row names it; ids that tell where the event is need none, and have a dot."""
+    event_id = str(row.props["id"])
+    return None if "." in event_id else event_id

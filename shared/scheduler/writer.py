@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..clock import Clock, Millis
+from ..clock import Clock
 from ..errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ..ids import Ids
 from ..settings import Settings
 from ..storage.ports import Row
-from .keys import HOME, MIRRORED, Address, event_row, minute_start, place_of, placed, server_id, shard_key
+from .filling import Filling, Fillings, Pending, Sink
+from .keys import HOME, MIRRORED, Address, place_of, server_id
 from .mirror import Mirror
 from .protocol.changing import find
 from .protocol.dispatch import ShardMessage, announce
 from .protocol.effects import Driver, Steps
-from .protocol.ingest import Entry, Fresh, Known, OpenShard, append, file_shard, known_id, register_id
+from .protocol.ingest import Entry, Fresh, Known, append, file_shard, known_id, register_id
 from .protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on
 from .rota import Rota
 from .rows import NewEvent
-from .rules import DISPATCH_AHEAD, WAKE_EARLY, opens_at
+from .rules import DISPATCH_AHEAD, WAKE_EARLY
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +38,6 @@ GROUP_WAIT = 0.003
 """Seconds the first of a group waits for others."""
 NEAR_FILL = 0.1
 """Seconds a shard that is due at once stays open for more: long enough for a batch, too short to matter."""
-OPEN_SHARDS = 512
-"""Most shards kept open; older ones are forgotten, which costs nothing but a new shard."""
 IN_FLIGHT = 16
 TRIES = 20
 
@@ -55,46 +52,6 @@ class Stored(NamedTuple):
     same: bool = True
 
 
-class Sink:
-    """Waits for several entries to be settled, each by its number: with its ETag when stored, None when the shard is lost, or an error."""
-
-    def __init__(self, count: int) -> None:
-        self.results: list[str | StorageError | None] = [None] * count
-        self._left = count
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def settle(self, number: int, result: str | StorageError | None) -> None:
-        self.results[number] = result
-        self._left -= 1
-        if self._left == 0 and not self._done.done():
-            self._done.set_result(None)
-
-    async def wait(self) -> list[str | StorageError | None]:
-        await self._done
-        return self.results
-
-
-class Pending(NamedTuple):
-    entry: Entry
-    sink: Sink
-    number: int
-
-
-@dataclass(slots=True, eq=False)
-class Filling:
-    """A shard under this writer's pen."""
-
-    opened: OpenShard
-    pending: deque[Pending] = field(default_factory=deque)
-    task: asyncio.Task[None] | None = None
-    filed: asyncio.Task[None] | None = None
-    announced: bool = False
-    closed: bool = False
-    mirrored: bool = False
-    copy: str | None = None
-    """Of a mirrored shard: the ETag of the copy's gate, as this writer left it."""
-
-
 class Writer:
     """Stores events. One per process; belongs to one event loop."""
 
@@ -103,9 +60,9 @@ class Writer:
     ) -> None:
         """fresh: the places that take new shards. mirror: for mirrored events, if there is a second account."""
         self._mirror = mirror
-        self._driver, self._clock, self._ids, self._settings = driver, clock, ids, settings
+        self._driver, self._clock = driver, clock
         self._rota = Rota(fresh, clock)
-        self._open: dict[tuple[str, Millis, bool], list[Filling]] = {}
+        self._fillings = Fillings(ids, settings, self._rota)
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
@@ -161,7 +118,11 @@ class Writer:
         self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]
     ) -> list[int]:
         """Place and write what is to do; returns what must go into another shard."""
-        places = [(number, *self._place(tenant, events[number])) for number in todo]
+        now = self._clock.now()
+        places = []
+        for number in todo:
+            mirrored = self._mirror is not None and (self._mirror.whole or events[number].durability == "mirrored")
+            places.append((number, *self._fillings.place(tenant, events[number], now, mirrored=mirrored)))
         named = [place for place in places if events[place[0]].id is not None]
         if named:
             await asyncio.gather(*(self._name(tenant, events[number], filling, row, number, results) for number, filling, row in named))
@@ -196,6 +157,8 @@ class Writer:
             if filling.filed is None:
                 # Most likely nobody has the id; but a replay must not file a shard that nothing will go into.
                 known = await self._driver.drive(known_id(tenant, event.id))
+            if known is None and self._mirror is not None:
+                known = await self._mirror.known_before(tenant, event.id)
             if known is None:
                 await self._filed(filling)
                 async with self._in_flight, self._serving(filling.opened.shard) as way:
@@ -227,49 +190,6 @@ class Writer:
             if way is not None and self._mirror is not None:
                 await self._mirror.copied(mirror_id(tenant, event_id, way))
                 await self._mirror.copied(mirror_event(Address(known.row.pk, known.row.rk), way))
-
-    def _place(self, tenant: str, event: NewEvent) -> tuple[Filling, str]:
-        """A place in an open shard of the event's bucket, or in a new one."""
-        now = self._clock.now()
-        due = max(event.due, now)
-        mirrored = self._mirror is not None and (self._mirror.whole or event.durability == "mirrored")
-        key = (tenant, minute_start(due), mirrored)
-        fillings = self._open.setdefault(key, [])
-        for filling in fillings:
-            if self._fits(filling, event, due, now):
-                break
-        else:
-            fillings[:] = [each for each in fillings if not (each.closed or each.opened.lost)]
-            # Never before its time: what is due earlier than the wake-up opens another shard.
-            wake = opens_at(event.due, now)
-            name = placed(self._ids.name(), MIRRORED if mirrored else self._rota.next())
-            filling = Filling(OpenShard(shard_key(tenant, name), self._ids.name(), wake), mirrored=mirrored)
-            fillings.append(filling)
-            self._open[key] = self._open.pop(key)
-            self._forget(now)
-        opened = filling.opened
-        row = event_row(opened.next_number)
-        opened.next_number += 1
-        opened.bytes += event.size
-        return filling, row
-
-    def _fits(self, filling: Filling, event: NewEvent, due: Millis, now: Millis) -> bool:
-        opened = filling.opened
-        return (
-            not filling.closed
-            and not opened.lost
-            and opened.wake <= due
-            and opened.next_number < self._settings.shard_events
-            and opened.bytes + event.size <= self._settings.shard_bytes
-            and (not filling.announced or now < opened.wake - WAKE_EARLY)
-        )
-
-    def _forget(self, now: Millis) -> None:
-        """Bound what is kept: buckets whose owners have come, then the oldest."""
-        for key in [key for key in self._open if key[1] + 60_000 < now]:
-            del self._open[key]
-        while len(self._open) > OPEN_SHARDS:
-            del self._open[next(iter(self._open))]
 
     async def _filed(self, filling: Filling) -> None:
         """The index row is in: from now on nothing stored in the shard can be overlooked."""
@@ -398,4 +318,4 @@ class Writer:
 
     def open_shards(self) -> int:
         """How many shards are kept open, for metrics and tests."""
-        return sum(len(fillings) for fillings in self._open.values())
+        return len(self._fillings)

@@ -12,6 +12,7 @@ from ..channels.ports import Target
 from ..clock import Clock, Millis
 from ..flow import breaker
 from ..flow.breaker import CLOSED, Breaker
+from ..flow.rules import Block, block
 from ..storage.names import TENANTS
 from ..storage.ports import ANY, Applied, Delete, Insert, Props, Replace, Row, Tables
 from ..web.etag import check_if_match, etag_of
@@ -91,6 +92,16 @@ class Channels:
         home = await self._home(tenant)
         found, more = await rows.listed(self._tables, rows.of_tenant(tenant), rows.PREFIX_CHANNEL, after, limit)
         return [self._shown(stored) for row in found if (stored := _stored(row)).uid == home.uid], more
+
+    async def blocks(self, tenant: str) -> dict[str, Block | None]:
+        """Every channel of the tenant as stored now, and what keeps deliveries to it; raises 404."""
+        home = await self._home(tenant)
+        found: list[Row] = []
+        after: str | None = ""
+        while after is not None:
+            page, after = await rows.listed(self._tables, rows.of_tenant(tenant), rows.PREFIX_CHANNEL, after, 1000)
+            found += page
+        return {each.name: block(each.paused, each.breaker) for row in found if (each := _stored(row)).uid == home.uid}
 
     async def put(self, tenant: str, name: str, spec: Spec, headers: Mapping[str, str] | None = None) -> tuple[Any, str, bool]:
         """Create or replace a channel; the third value is True when it is new. Honours `If-Match` in `headers`.

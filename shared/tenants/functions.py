@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
-from ..web.cursor import decode_cursor, encode_cursor
-from ..web.params import Paging
+from ..web.pages import after, page
+from ..web.params import Flag, Paging, Query
 from ..web.routes import Answer, Call, Routes
+from ..web.words import Shaped
 from .model import (
     Channel,
     ChannelList,
@@ -26,7 +27,14 @@ from .model import (
 from .rules import Spec
 from .store import TenantDirectory
 
-Prefix = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
+
+class TenantQuery(Query):
+    """How to make a tenant."""
+
+    inherit: Flag = Field(False, description="A new tenant takes over the events that a deleted one of this name has left.")
+
+
+Prefix = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$"), Shaped("the prefix of a key")]
 
 _TENANT = {"tenant": Name}
 _CHANNEL = {"tenant": Name, "name": Name}
@@ -42,14 +50,6 @@ class App(Protocol):
 
     async def resumed(self, tenant: str) -> None:
         """Called when a channel of the tenant may be delivered to again."""
-
-
-def _after(call: Call[Any, Any, Paging], kind: str) -> str:
-    return decode_cursor(kind, call.query.cursor, str) if call.query.cursor is not None else ""
-
-
-def _page(kind: str, items: list[Any], more: str | None) -> Answer:
-    return Answer(200, {"items": items, "next": encode_cursor(kind, more) if more is not None else None})
 
 
 def register(routes: Routes) -> None:
@@ -70,13 +70,15 @@ def _tenants(routes: Routes) -> None:
         params=_TENANT,
         body=Tenant,
         if_match=True,
-        answers={201: TenantOut, 200: TenantOut, 409: "changed-meanwhile"},
+        query=TenantQuery,
+        answers={201: TenantOut, 200: TenantOut, 409: ("changed-meanwhile", "events-left", "servers-live")},
         summary="Create a tenant or replace its settings",
+        description="A name whose former tenant has left events that are still kept can be taken again with `inherit` only.",
         tag="tenants",
         examples={"limits": {"limits": {"events_per_second": 100}}},
     )
-    async def put(call: Call[App, Tenant]) -> Answer:
-        out, etag, new = await call.app.directory.put(call.params["tenant"], call.body, call.headers)
+    async def put(call: Call[App, Tenant, TenantQuery]) -> Answer:
+        out, etag, new = await call.app.directory.put(call.params["tenant"], call.body, call.headers, inherit=call.query.inherit)
         return Answer(201 if new else 200, out, {"location": call.path} if new else None, etag=etag)
 
     @routes.route(
@@ -101,9 +103,10 @@ def _tenants(routes: Routes) -> None:
         scope="admin",
         params=_TENANT,
         if_match=True,
-        answers={204: None, 409: "changed-meanwhile"},
-        summary="Remove a tenant, its keys and its channels",
-        description="The keys stop working at once. Events that are still open end as dead letters, for their channels are gone.",
+        answers={204: None, 409: ("servers-live", "changed-meanwhile")},
+        summary="Remove a tenant, its keys, its channels and its fleets",
+        description="The keys stop working at once. Events that are still open end as dead letters, for their channels are gone; the name "
+        "stays taken until the last event is removed. Not while a server of one of its fleets lives.",
         tag="tenants",
     )
     async def delete(call: Call[App]) -> Answer:
@@ -121,7 +124,7 @@ def _tenants(routes: Routes) -> None:
         tag="tenants",
     )
     async def list_(call: Call[App, None, Paging]) -> Answer:
-        return _page("tenants", *await call.app.directory.list(call.query.limit, _after(call, "tenants")))
+        return page("tenants", *await call.app.directory.list(call.query.limit, after(call, "tenants", str, "")))
 
 
 def _keys(routes: Routes) -> None:
@@ -154,7 +157,8 @@ def _keys(routes: Routes) -> None:
     )
     async def list_(call: Call[App, None, Paging]) -> Answer:
         tenant = call.params["tenant"]
-        return _page(f"keys:{tenant}", *await call.app.directory.keys.list(tenant, call.query.limit, _after(call, f"keys:{tenant}")))
+        kind = f"keys:{tenant}"
+        return page(kind, *await call.app.directory.keys.list(tenant, call.query.limit, after(call, kind, str, "")))
 
     @routes.route(
         "DELETE",
@@ -185,12 +189,18 @@ def _channels(routes: Routes) -> None:
         if_match=True,
         answers={201: ChannelOut, 200: ChannelOut, 409: "changed-meanwhile"},
         summary="Create or replace a channel",
-        description="Making an http channel answers its webhook secret, this once. A header value of *** keeps the stored one.",
+        description="Making an http channel answers its webhook secret, this once. A header value of *** keeps the stored one. "
+        "Other settings close the breaker, and events that waited behind it go out at once.",
         tag="channels",
         examples={"http": {"type": "http", "url": "https://hooks.example.com/tocsin"}, "queue": {"type": "queue", "queue": "alarms"}},
     )
     async def put(call: Call[App, Spec]) -> Answer:
-        out, etag, new = await call.app.directory.channels.put(call.params["tenant"], call.params["name"], call.body, call.headers)
+        directory, tenant, name = call.app.directory, call.params["tenant"], call.params["name"]
+        before = await directory.target_now(tenant, name)
+        out, etag, new = await directory.channels.put(tenant, name, call.body, call.headers)
+        if before is not None and before.breaker.state != "closed" and out.flow.breaker == "closed":
+            # What was learnt of the old settings counts no more: what waited behind the breaker need not wait on.
+            await call.app.resumed(tenant)
         return Answer(201 if new else 200, out, {"location": call.path, **_SECRET} if new else _SECRET, etag=etag)
 
     @routes.route(
@@ -222,7 +232,7 @@ def _channels(routes: Routes) -> None:
     async def list_(call: Call[App, None, Paging]) -> Answer:
         tenant = call.params["tenant"]
         kind = f"channels:{tenant}"
-        return _page(kind, *await call.app.directory.channels.list(tenant, call.query.limit, _after(call, kind)))
+        return page(kind, *await call.app.directory.channels.list(tenant, call.query.limit, after(call, kind, str, "")))
 
     @routes.route(
         "DELETE",

@@ -11,17 +11,22 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, StringConstr
 from ..clock import to_text
 from ..durations import Duration
 from ..kafka.names import SERVERS, TOPIC
+from ..web.words import TEXT, Shaped
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?$"), Shaped("1 to 40 of a-z, 0-9 and inner hyphens")]
 """Tenant and channel names: 1 to 40 of a-z, 0-9 and inner hyphens, so that they fit keys, paths and header values."""
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 """The same, for `fullmatch`."""
 
-NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$")]
+NodeName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$"),
+    Shaped("1 to 64 of A-Z a-z 0-9 and inner . _ -"),
+]
 """Names of nodes: what machines are called."""
 
-Note = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Note = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(200))]
 """A line a person wrote."""
 
 Durability = Literal["fast", "standard", "mirrored"]
@@ -59,7 +64,11 @@ class Retry(Strict):
     attempts: int = Field(8, ge=1, le=100, description="Deliveries tried in all, the first included.")
     first: Annotated[Duration, Field(ge=1, le=86_400_000, description="Longest pause before attempt 2; doubles from there.")] = 5_000
     max: Annotated[Duration, Field(ge=1, le=7 * 86_400_000, description="Longest pause between attempts.")] = 3_600_000
-    within: Annotated[Duration, Field(ge=1, le=7 * 86_400_000, description="No attempt later than this after it was due.")] = 86_400_000
+    within: Annotated[Duration, Field(ge=1, le=7 * 86_400_000, description="No attempt later than this after its due time.")] = 86_400_000
+
+
+MOST_SCHEDULES = 10_000
+"""Recurring schedules of a tenant that has no limit of its own."""
 
 
 class Limits(Strict):
@@ -67,6 +76,9 @@ class Limits(Strict):
 
     events_per_second: float | None = Field(None, gt=0, le=1_000_000)
     open_events: int | None = Field(None, ge=0)
+    schedules: Maybe[Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
+        None, description=f"Recurring schedules; {MOST_SCHEDULES:,} unless given."
+    )
     payload_bytes: int | None = Field(None, ge=1, le=262_144)
     deliveries_per_second: float | None = Field(None, gt=0, le=1_000_000)
     concurrency: int | None = Field(None, ge=1, le=10_000)
@@ -104,8 +116,12 @@ class QueueChannel(_Limited):
     """CloudEvents as JSON messages into an Azure Storage queue: of the app's account, or of the one named."""
 
     type: Literal["queue"]
-    queue: Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:-?[a-z0-9]){2,62}$")]
-    account: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{3,24}$")] | None = None
+    queue: Annotated[
+        str,
+        StringConstraints(pattern=r"^[a-z0-9](?:-?[a-z0-9]){2,62}$"),
+        Shaped("a queue's name: 3 to 63 of a-z, 0-9 and single inner hyphens"),
+    ]
+    account: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{3,24}$"), Shaped("an account's name: 3 to 24 of a-z, 0-9")] | None = None
 
     @model_validator(mode="after")
     def _not_ours(self) -> QueueChannel:
@@ -125,9 +141,20 @@ class KafkaChannel(_Limited):
     """CloudEvents into a Kafka topic: of an Event Hubs namespace, by the app's identity, or of brokers on the egress allow-list."""
 
     type: Literal["kafka"]
-    servers: Annotated[str, StringConstraints(pattern=SERVERS, max_length=1024)] = Field(examples=["name.servicebus.windows.net:9093"])
-    topic: Annotated[str, StringConstraints(pattern=TOPIC)]
-    key: Annotated[str, StringConstraints(pattern=r"^(?:/[^\x00-\x1f\x7f]*)+$", max_length=200)] | None = Field(
+    servers: Annotated[
+        str,
+        StringConstraints(pattern=SERVERS, max_length=1024),
+        Shaped("one to eight host:port, separated by commas, at most 1,024 characters"),
+    ] = Field(examples=["name.servicebus.windows.net:9093"])
+    topic: Annotated[str, StringConstraints(pattern=TOPIC), Shaped("a topic's name: 1 to 249 of A-Z a-z 0-9 . _ -")]
+    key: (
+        Annotated[
+            str,
+            StringConstraints(pattern=r"^(?:/[^\x00-\x1f\x7f]*)+$", max_length=200),
+            Shaped("a JSON pointer like /order/id of at most 200 characters"),
+        ]
+        | None
+    ) = Field(
         None, description="JSON pointer to what in the payload is the message's key (same key, same partition); null: the event's id."
     )
     tls: bool = True

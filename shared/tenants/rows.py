@@ -1,7 +1,7 @@
 """How tenants, keys and channels lie in table `TocsinTenants`.
 
     partition          row               what
-    tenant             {name}            the tenant: its settings, a `uid` of this incarnation, `deleting`
+    tenant             {name}            the tenant: its settings, a `uid` of this incarnation, `deleting`, `gone`
     key:{2 hex}        {sha256 hex}      a key as calls look it up: tenant, uid, scopes, fleet, node
     t:{tenant}         key:{prefix}      the same key as admins see it
     t:{tenant}         channel:{name}    a channel: settings, secret generations, pause
@@ -47,13 +47,16 @@ class Home:
     created: Millis
     etag: str
     deleting: bool
+    gone: bool = False
+    """Deleted to the end: the row stays while events of the tenant are kept, so that nobody else gets to see them under its name."""
 
 
 def home_of(row: Row) -> Home:
     """The tenant in its row."""
     props = row.props
     spec = Tenant.model_validate_json(str(props["body"]))
-    return Home(row.rk, str(props["uid"]), spec, int(props["created"]), row.etag, bool(props.get("deleting", False)))
+    deleting, gone = (bool(props.get(name, False)) for name in ("deleting", "gone"))
+    return Home(row.rk, str(props["uid"]), spec, int(props["created"]), row.etag, deleting, gone)
 
 
 @dataclass(slots=True, frozen=True)

@@ -10,15 +10,16 @@ not exist 1 s. So a revoked key works for 5 s more at most.
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from ..channels.ports import Target
 from ..clock import Clock
-from ..errors import Problem
+from ..errors import Problem, StorageError
 from ..settings import Settings
 from ..storage.names import TENANTS
-from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Tables
+from ..storage.ports import Applied, Delete, Insert, Merge, Props, Replace, Tables
 from ..web.etag import check_if_match, etag_of
 from ..web.problem import conflict, invalid, not_found
 from . import rows, rules
@@ -28,11 +29,17 @@ from .keys import Keys
 from .model import BOOTSTRAP, NAME, HttpChannel, KeyIn, KeyRecord, Tenant, TenantOut
 from .rows import Home, StoredKey
 
+log = logging.getLogger(__name__)
+
 KEY_TTL = 5.0
 TENANT_TTL = 5.0
 CHANNEL_TTL = 1.0
 MISSING_TTL = 1.0
 """Seconds an answer is used again."""
+_EVENTS_LEFT = (
+    "events of a deleted tenant of this name are still kept, and would become this one's; take another name, or take them over with "
+    "?inherit=true"
+)
 CACHE_SIZE = 10_000
 """Most entries per kind."""
 
@@ -48,6 +55,12 @@ class TenantDirectory:
         self._homes = Cached(self._read_home, clock, ttl=TENANT_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
         self._keys = Cached(self._read_key, clock, ttl=KEY_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
         self._targets = Cached(self._read_target, clock, ttl=CHANNEL_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
+        self.remains: Callable[[str], Awaitable[bool]] = _nothing
+        """Whether events, or what else a tenant can look up, are still kept of a tenant that is gone. Set by who knows them."""
+        self.refuse: Callable[[str], Awaitable[object]] = _nothing
+        """Raises 409 while something of a tenant cannot be ended. Set by who knows, as is the next."""
+        self.ends: Callable[[str], Awaitable[object]] = _nothing
+        """Ends what a tenant has beside keys and channels; raises 409 as above. Safe to repeat."""
         self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy)
         """Keys: issue, list, revoke."""
         self.channels = Channels(tables, clock, self.home, self._drop_target, settings.master_key, settings.egress_names)
@@ -95,24 +108,31 @@ class TenantDirectory:
         home = await self.home(name)
         return shown(home), etag_of(home.etag)
 
-    async def put(self, name: str, spec: Tenant, headers: Mapping[str, str] | None = None) -> tuple[TenantOut, str, bool]:
-        """Create the tenant or replace its settings; the third value is True when it is new. Honours `If-Match` in `headers`. Raises 422
-        for a durability that cannot be kept."""
+    async def put(
+        self, name: str, spec: Tenant, headers: Mapping[str, str] | None = None, *, inherit: bool = False
+    ) -> tuple[TenantOut, str, bool]:
+        """Create the tenant or replace its settings; the third value is True when it is new. Honours `If-Match` in `headers`.
+
+        inherit: a new tenant may take over the events that a deleted one of this name has left. Raises 409 `events-left` without it, 422
+        for a durability that cannot be kept.
+        """
         if spec.durability == "mirrored" and not self._mirrored:
             raise invalid("/durability", "mirrored needs a second storage account, and none is configured")
         body = spec.model_dump_json()
         for _ in range(rows.ATTEMPTS):
-            home = await self._stored(name)
+            home, former = await self._stored(name), None
             if home is not None and home.deleting:
-                await self._finish_delete(home)
-                home = None
+                await self._end(home)
+                former, home = await self._released(home), None
             check_if_match(headers or {}, etag_of(home.etag) if home else None)
+            if former is not None and not inherit:
+                raise conflict("events-left", _EVENTS_LEFT)
             op: Insert | Replace
-            if home is None:
-                uid = self._entropy(8).hex()
-                op = Insert(name, {"body": body, "uid": uid, "created": self._clock.now(), "deleting": False})
-            else:
+            if home is not None:
                 op = Replace(name, {"body": body, "uid": home.uid, "created": home.created, "deleting": False}, home.etag)
+            else:
+                made: Props = {"body": body, "uid": self._entropy(8).hex(), "created": self._clock.now(), "deleting": False}
+                op = Insert(name, made) if former is None else Replace(name, made, former.etag)
             written = await rows.write_one(self._tables, rows.PK_TENANTS, op)
             self._homes.drop(name)
             if isinstance(written, Applied):
@@ -122,19 +142,26 @@ class TenantDirectory:
         raise contended()
 
     async def delete(self, name: str, headers: Mapping[str, str] | None = None) -> None:
-        """Remove the tenant, its keys and its channels; raises 404. Nobody gets in any more once the tenant is marked, which is first."""
+        """Remove the tenant and all that is its; raises 404, and 409 for what cannot end yet. Nobody gets in any more once the tenant is
+        marked, which is first."""
         for _ in range(rows.ATTEMPTS):
             home = await self._stored(name)
-            if home is None:
+            if home is None or home.gone:
                 raise not_found("tenant")
             if not home.deleting:
                 check_if_match(headers or {}, etag_of(home.etag))
+                await self.refuse(name)
                 marked = await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(name, {"deleting": True}, home.etag)])
                 self._homes.drop(name)
                 if not isinstance(marked, Applied):
                     continue
             # A deletion that was cut short is simply finished.
-            await self._finish_delete(home)
+            await self._end(home)
+            try:
+                await self._released(home)
+            except StorageError as error:
+                # The tenant is gone all the same; retention looks again.
+                log.info("Whether %s has left anything is not known yet: %s", name, error, extra={"action": "name_kept", "tenant": name})
             return
         raise contended()
 
@@ -144,14 +171,48 @@ class TenantDirectory:
         homes = [rows.home_of(row) for row in found]
         return [shown(home) for home in homes if not home.deleting], more
 
-    async def _finish_delete(self, home: Home) -> None:
+    async def tidy(self) -> int:
+        """Forget the tenants that are gone and of which nothing is left; how many those were."""
+        forgotten, after = 0, ""
+        while True:
+            found, more = await rows.listed(self._tables, rows.PK_TENANTS, "", after, 1000)
+            for home in map(rows.home_of, found):
+                if home.deleting:
+                    try:
+                        await self._end(home)
+                        forgotten += await self._released(home) is None
+                    except Problem as problem:
+                        # Something of it lives on yet; others' deletions do not wait for it.
+                        log.info("%s cannot end yet: %s", home.name, problem, extra={"action": "tenant_ends_later", "tenant": home.name})
+            if more is None:
+                return forgotten
+            after = more
+
+    async def _end(self, home: Home) -> None:
+        """Remove what a tenant has that is being deleted, and say that it is gone."""
+        if home.gone:
+            return
         await self.keys.delete_all(home)
         await self.channels.delete_all(home)
-        row = await self._tables.get(TENANTS, rows.PK_TENANTS, home.name)
-        # Only this incarnation: another instance may have finished, and the name may be in use again.
-        if row is not None and (now := rows.home_of(row)).uid == home.uid and now.deleting:
-            await self._tables.write(TENANTS, rows.PK_TENANTS, [Delete(home.name, row.etag)])
+        await self.ends(home.name)
+        now = await self._going(home)
+        if now is not None and not now.gone:
+            await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(home.name, {"gone": True}, now.etag)])
+
+    async def _released(self, home: Home) -> Home | None:
+        """Forget a tenant that is gone: None, or the tenant as it stays for the sake of what is kept of it. Raises `StorageError`."""
+        stays = await self.remains(home.name)
+        now = await self._going(home)
+        if now is not None and not stays:
+            await self._tables.write(TENANTS, rows.PK_TENANTS, [Delete(home.name, now.etag)])
         self._homes.drop(home.name)
+        return now if stays else None
+
+    async def _going(self, home: Home) -> Home | None:
+        """The tenant that is being deleted, as stored. Only this incarnation: another instance may have finished, and the name be in use
+        again."""
+        now = await self._stored(home.name)
+        return now if now is not None and now.uid == home.uid and now.deleting else None
 
     async def _stored(self, name: str) -> Home | None:
         if not NAME.fullmatch(name):
@@ -177,6 +238,10 @@ class TenantDirectory:
         self._targets.drop((tenant, channel))
 
 
+async def _nothing(tenant: str) -> bool:
+    return False
+
+
 def shown(home: Home) -> TenantOut:
     """The tenant as answered."""
     return TenantOut(name=home.name, created=home.created, **home.spec.__dict__)
@@ -192,6 +257,6 @@ async def seed_local(directory: TenantDirectory, settings: Settings) -> None:
     if not settings.local:
         return
     if await directory.tenant("demo") is None:
-        await directory.put("demo", Tenant())
+        await directory.put("demo", Tenant(), inherit=True)
     await directory.keys.plant("demo", "local-demo-key", KeyIn(scopes=["events", "fleets"], note="the local default"))
     await directory.channels.plant("demo", "default", HttpChannel(type="http", url=settings.receiver))

@@ -18,5 +18,5 @@ How a job opens its doors::
 
 The rooms: `routes` (table, `Call`, `Answer`), `templates` (route templates, ambiguity), `intake` (query, JSON body, validation),
 `problem` (RFC 9457), `auth` (keys, scopes, `?tenant=`), `serve` (one call, framework-free), `bind` (azure.functions), `params`
-(query models), `cursor`, `etag`, `openapi`.
+(query models), `words` (what is said of wrong values), `cursor`, `etag`, `openapi`.
 """

@@ -43,3 +43,13 @@ def check_if_match(headers: Mapping[str, str], etag: str | None) -> None:
     # Strong comparison: a weak tag matches nothing.
     if etag is None or not any(not weak and tag == etag for weak, tag in _ONE.findall(wanted)):
         raise Problem(412, "precondition-failed", "it has changed since the representation that If-Match names")
+
+
+def matches_none(headers: Mapping[str, str], etag: str) -> bool:
+    """Whether `If-None-Match` names the representation that is there, so that 304 says it all (RFC 9110, section 13.1.2).
+
+    What is not a list of entity tags matches nothing: the answer is then the whole of it.
+    """
+    wanted = headers.get("if-none-match", "").strip()
+    # Weak comparison: proxies that compress make strong tags weak.
+    return wanted == "*" or any(tag == etag for _, tag in _ONE.findall(wanted))

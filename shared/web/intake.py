@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..errors import Problem
 from .problem import invalid, invalid_all, unreadable
+from .words import said
 
 MAX_DEPTH = 64
 """Levels of arrays and objects a body may nest, its outermost included."""
@@ -57,7 +58,7 @@ def parse_query[T](adapter: TypeAdapter[T], query: Mapping[str, str]) -> T:
     try:
         return adapter.validate_strings(query)
     except ValidationError as failure:
-        raise invalid_all((_cut("?" + str(error["loc"][0] if error["loc"] else "")), _words(error)) for error in _errors(failure)) from None
+        raise invalid_all((_cut("?" + str(error["loc"][0] if error["loc"] else "")), said(error)) for error in _errors(failure)) from None
 
 
 def media_type(headers: Mapping[str, str], taken: Sequence[str]) -> str:
@@ -119,17 +120,35 @@ def load_json(raw: bytes) -> Any:
 
 def content_problem(failure: ValidationError, document: Any) -> Problem:
     """422 that tells where `document` is not what was asked for. Nothing of the document but member names is repeated."""
-    return invalid_all((pointer_of(_loc(error), error["type"], document), _words(error)) for error in _errors(failure))
+    found = []
+    for error in _errors(failure):
+        parts = _parts(_loc(error), error["type"], document)
+        found.append((_pointer(parts), said(error, _at(parts, document))))
+    return invalid_all(found)
 
 
-def pointer_of(loc: Loc, kind: str, document: Any) -> str:
-    """The JSON Pointer of pydantic's `loc` within `document`.
+def _parts(loc: Loc, kind: str, document: Any) -> Loc:
+    """The parts of pydantic's `loc` that lead to the place within `document`.
 
     pydantic's path also names what is not in the document: the branch of a union, the wrapper of a validator. Such parts are passed
     over; where a part could be either (a branch called like a member), the reading that reaches the end of the path counts.
     """
-    _, parts = _walk(loc, 0, kind in ("missing", "union_tag_not_found"), document)
+    return _walk(loc, 0, kind in ("missing", "union_tag_not_found"), document)[1]
+
+
+def _pointer(parts: Loc) -> str:
     return _cut("".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts))
+
+
+def _at(parts: Loc, document: Any) -> Any:
+    """What the document has there, if anything."""
+    here = document
+    for part in parts:
+        try:
+            here = here[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return here
 
 
 _LAST = 1000
@@ -237,15 +256,3 @@ def _loc(error: Any) -> Loc:
         # The fault is the member that chooses the branch; pydantic names the object around it.
         return (*loc, error["ctx"]["discriminator"].strip("'"))
     return loc
-
-
-def _words(error: Any) -> str:
-    kind, message = error["type"], str(error["msg"])
-    if kind == "extra_forbidden":
-        return "unknown"
-    if kind in ("missing", "union_tag_not_found"):
-        return "required"
-    if kind == "union_tag_invalid":
-        # pydantic's sentence repeats the tag that was sent.
-        return f"must be one of {error['ctx']['expected_tags']}"
-    return message.removeprefix("Value error, ").removeprefix("Assertion failed, ")

@@ -29,6 +29,7 @@ _REASONS = {
     201: "Created",
     202: "Accepted",
     204: "Done; no content",
+    304: "Not changed since the representation that If-None-Match names",
     401: "No key, or not a valid one",
     403: "The key may not do this",
     404: "There is no such thing, or it is not yours",
@@ -281,6 +282,8 @@ def _own_codes(route: Route) -> Iterator[tuple[int, str]]:
     if route.scopes:
         yield 401, "unauthenticated"
         yield 403, "missing-scope"
+    if "agent" in route.scopes:
+        yield 403, "not-your-node"
     if route.of_tenant:
         yield 403, "not-your-tenant"
         yield 404, "not-found"

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..durations import Time
+from .words import Shaped
 
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
 _PLUS_LOST = re.compile(r"(.*\d) (\d\d:\d\d)")
@@ -60,5 +61,10 @@ class Paging(Query):
 
     limit: Annotated[Whole, Field(ge=1, le=1000, description="Most items in the answer.")] = 100
     cursor: (
-        Annotated[str, Field(min_length=1, max_length=2048, pattern="^[A-Za-z0-9_-]+$", description="`next` of the page before.")] | None
+        Annotated[
+            str,
+            Field(min_length=1, max_length=2048, pattern="^[A-Za-z0-9_-]+$", description="`next` of the page before."),
+            Shaped("the `next` of a page of this list"),
+        ]
+        | None
     ) = None

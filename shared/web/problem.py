@@ -68,7 +68,8 @@ def of(failure: Exception, *, where: str) -> Problem:
             "storage did not answer a call",
             extra={"action": "web.storage-unavailable", "operation": where, "failure": type(failure).__name__},
         )
-        detail = "storage did not take the request; nothing was changed" if known else "storage did not confirm the request; try it again"
+        who = failure.account or "storage"
+        detail = f"{who} did not take the request; nothing was changed" if known else f"{who} did not confirm the request; try it again"
         return Problem(503, "storage-unavailable", detail, headers={"retry-after": "1"})
     incident = secrets.token_hex(8)
     action = "web.storage-rejected" if isinstance(failure, StorageError) else "web.internal-error"

@@ -15,6 +15,7 @@ from ..tenants.model import ANONYMOUS
 from . import auth, intake, problem
 from .params import NoQuery
 from .routes import Answer, Call, Route
+from .words import said
 
 type GetApp = Callable[[], Awaitable[Any]]
 
@@ -98,8 +99,8 @@ def _check_params(route: Route, params: Mapping[str, str]) -> None:
         except ValidationError as failure:
             if route.method != "PUT":
                 raise problem.not_found("thing: the path cannot name one") from None
-            error = failure.errors(include_url=False, include_context=False, include_input=False)[0]
-            raise problem.invalid(f"{{{name}}}", error["msg"]) from None
+            error = failure.errors(include_url=False, include_input=False)[0]
+            raise problem.invalid(f"{{{name}}}", said(error)) from None
 
 
 def path_of(url: str) -> str:

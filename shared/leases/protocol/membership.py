@@ -8,7 +8,7 @@ the lost one can never be, or is refused, and then the row tells.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...clock import Millis
@@ -27,11 +27,12 @@ MAX_RIDERS = 99
 @dataclass(frozen=True, slots=True)
 class Publish:
     """What a server tells about itself. capacity: partitions it can have, 0 for no bound. load: any measure that is alike on all
-    servers."""
+    servers. avoid: partitions it would rather not have."""
 
     domain: str = ""
     capacity: int = 0
     load: float = 0.0
+    avoid: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,14 @@ def register(
                 return Fenced()
             return Registered() if rules.read_back(session, found, row.etag) == "mine" else None
         if not rules.resumes(found, proven):
-            sight = rules.look(before, found, row.etag, at)
+            sight = rules.look(before, found, at)
             if before is not None and (sight.incarnation, sight.beat) != (before.incarnation, before.beat):
                 return InUse()
             if not rules.silent(sight, at, takeover):
                 return Waiting(sight)
     beat = session.beat + 1
-    props = Server(session.server, "live", session.incarnation, beat, publish.domain, publish.capacity, publish.load).props()
+    mine = Server(session.server, "live", session.incarnation, beat, publish.domain, publish.capacity, publish.load)
+    props = replace(mine, generation=session.generation).props()
     sent: SentAt = yield SENDING
     session.beat, session.open[beat] = beat, Try(sent)
     answer = yield Write(FLEETS, session.key, (Insert(key, props) if row is None else Replace(key, props, row.etag),))
@@ -130,13 +132,13 @@ def beat(
         "load": float(publish.load),
         "take": join(take),
         "drop": join(drop),
+        "avoid": join(publish.avoid),
     }
     ops: list[Op] = [Merge(server_key(session.server), mine, session.etag)]
     for claim in claims:
         ops.append(Replace(partition_key(claim.partition), _owned(session, claim, now).props(), claim.etag))
     for partition in releases:
-        left = session.leaving[partition]
-        ops.append(Replace(partition_key(partition), Partition(partition, epoch=left.epoch, since=now).props(), left.etag))
+        ops.append(Replace(partition_key(partition), rules.released(session, partition, now).props(), session.leaving[partition].etag))
     sent: SentAt = yield SENDING
     session.beat, session.open[number] = number, Try(sent, tuple(claims), tuple(releases))
     answer = yield Write(FLEETS, session.key, tuple(ops))
@@ -144,7 +146,7 @@ def beat(
         rules.applied(session, number, answer.etags[0], sent)
         session.take, session.drop = take, drop
         for claim, etag in zip(claims, answer.etags[1:], strict=False):
-            session.held[claim.partition] = Holding(claim.epoch, etag)
+            session.held[claim.partition] = Holding(claim.epoch, etag, claim.generation)
         for partition in releases:
             del session.leaving[partition]
         return Beaten(tuple(claims), tuple(releases))
@@ -176,14 +178,14 @@ def collect(session: Session) -> Steps[None]:
         row: Row | None = yield Get(FLEETS, session.key, partition_key(partition))
         del session.won[partition]
         if row is not None and _is_mine(session, row, epoch):
-            session.held[partition] = Holding(epoch, row.etag)
+            session.held[partition] = Holding(epoch, row.etag, parse_partition(row).generation)
 
 
 def _recheck(session: Session, partition: int) -> Steps[None]:
     row: Row | None = yield Get(FLEETS, session.key, partition_key(partition))
     left = session.leaving.pop(partition, None)
     if row is not None and left is not None and _is_mine(session, row, left.epoch):
-        session.leaving[partition] = Holding(left.epoch, row.etag)
+        session.leaving[partition] = Holding(left.epoch, row.etag, left.generation)
 
 
 def _is_mine(session: Session, row: Row, epoch: int) -> bool:
@@ -192,7 +194,7 @@ def _is_mine(session: Session, row: Row, epoch: int) -> bool:
 
 
 def _owned(session: Session, claim: Claim, now: Millis) -> Partition:
-    return Partition(claim.partition, session.server, session.incarnation, claim.epoch, now)
+    return Partition(claim.partition, session.server, session.incarnation, claim.epoch, now, claim.generation)
 
 
 def leave(session: Session) -> Steps[Literal["left", "again", "fenced"]]:

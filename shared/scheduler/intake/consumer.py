@@ -21,7 +21,7 @@ from ..rows import NewEvent
 from ..writer import Stored, Writer
 from .messages import Entry, Parcel, arriving, encode, open_letter, open_parcel
 from .outbox import Outbox
-from .rejects import Refused, Rejects, masked, without_keys
+from .rejects import Refused, Rejects, key_in, masked, without_keys
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,19 @@ class Intake:
         except Problem as wrong:
             text = without_keys(message.text)
             self._counters["events_rejected"] += 1
-            await self._rejects.add("", "queue", [Refused(wrong, text, f"queue:{message.id}", _since(message))])
+            sender = await self._sender(message.text)
+            await self._rejects.add(sender, "queue", [Refused(wrong, text, f"queue:{message.id}", _since(message))])
+
+    async def _sender(self, text: str) -> str:
+        """The tenant whose key a message carries that cannot be taken in; '' when there is none to be held to it. Raises `StorageError`."""
+        key = key_in(text)
+        if key is None:
+            return ""
+        try:
+            return (await auth.authenticate(self._directory, {"authorization": f"Bearer {key}"})).tenant
+        except Problem:
+            # Nobody's key: what is wrong with the message is told anyway, to admins.
+            return ""
 
     async def poisoned(self, message: Message) -> None:
         """A message that failed five times: it is put back, and will be tried again for as long as it takes. What is wrong is told."""

@@ -10,17 +10,18 @@ from ...tenants.model import Maybe, Stamp, Strict
 from ...web.cursor import decode_cursor, encode_cursor
 from ...web.params import Moment, Paging
 from ...web.routes import Answer, Call, Routes
+from ...web.words import Shaped
 from ..model import ProblemLine
 from .rejects import Rejects
 
-RejectId = Annotated[str, StringConstraints(pattern=r"^[0-9]{15}-[0-9a-v]{16}$")]
+RejectId = Annotated[str, StringConstraints(pattern=r"^[0-9]{15}-[0-9a-v]{16}$"), Shaped("the id of a reject")]
 
 
 class RejectOut(Strict):
     """Something that came through a queue and could not be taken in."""
 
     id: str
-    tenant: Maybe[str] = Field(None, description="Not there when nobody can be held to it: not JSON, unknown tenant, wrong key.")
+    tenant: Maybe[str] = Field(None, description="Not there when nobody can be held to it: no key in it, or none of a tenant's.")
     at: Stamp = Field(description="When it came in.")
     origin: str = Field(description="Which way it came.", examples=["queue"])
     source: str = Field(description="The message's id there, and the position of the event in it.")
@@ -70,7 +71,8 @@ def register(routes: Routes) -> None:
         scope="events",
         query=RejectQuery,
         summary="What came through a queue and could not be taken in",
-        description="The bootstrap admin key sees, without `tenant`, what nobody can be held to.",
+        description="A message with a key of the tenant is the tenant's, whatever else is wrong with it. The bootstrap admin key sees, "
+        "without `tenant`, what nobody can be held to.",
         answers={200: RejectList},
         tenant_optional=True,
         tag="rejects",

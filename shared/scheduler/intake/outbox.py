@@ -12,7 +12,8 @@ from ...clock import Clock
 from ...errors import OutcomeUnknown, Rejected, StorageError
 from ...storage.names import QUEUE_INGEST
 from ...storage.ports import Queues
-from ..writer import GROUP_WAIT, Sink
+from ..filling import Sink
+from ..writer import GROUP_WAIT
 from .messages import ROOM, Entry, encode, pack, seal
 
 log = logging.getLogger(__name__)

@@ -37,6 +37,7 @@ DELETES = 100
 MASK = "***"
 _KEY_MEMBER = re.compile(r'("key"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|\\?$)')
 """A member that holds a key, cut off or not."""
+_KEY_TEXT = re.compile(r'"key"\s*:\s*"([^"\\]+)"')
 _KEY = re.compile(r"tsn_[A-Za-z0-9]+")
 _UNSTORABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")
 
@@ -51,6 +52,17 @@ def without_keys(text: str) -> str:
         # Written anew: however the name was spelled, its value is gone.
         text = orjson.dumps({**document, "key": MASK}).decode()
     return masked(_KEY_MEMBER.sub(rf'\1"{MASK}"', text))
+
+
+def key_in(text: str) -> str | None:
+    """The key that a producer's message carries, whether it is JSON or only meant to be."""
+    try:
+        document = orjson.loads(text)
+    except ValueError:
+        found = _KEY_TEXT.search(text)
+        return found[1] if found is not None else None
+    key = document.get("key") if isinstance(document, dict) else None
+    return key if isinstance(key, str) else None
 
 
 def masked(text: str) -> str:
@@ -123,6 +135,11 @@ class Rejects:
                 return [_shown(tenant, row) for row in rows[:limit]], rows[limit - 1].rk
             if cursor is None:
                 return [_shown(tenant, row) for row in rows], None
+
+    async def any(self, tenant: str) -> bool:
+        """Whether any are kept. Raises `StorageError`."""
+        page = await self._tables.query(LEDGER, _partition(tenant), limit=1)
+        return bool(page.rows)
 
     async def delete(self, tenant: str, reject_id: str, headers: Mapping[str, str]) -> None:
         """Remove one that was dealt with. Raises 404 and 412."""

@@ -43,7 +43,7 @@ from .ingest import file_shard
 ORIGIN = "origin"
 """In a copy in another account: the ETag of the row that it was copied from (`mirroring`)."""
 CAME = "came"
-"""In a mirrored event that has moved here: where it was before, so that no copy shows it as alive at both."""
+"""In a mirrored event that has moved here, or was brought back: where it was before, so that no copy shows it as alive at both."""
 OWN = frozenset({"state", "target", "target_due", "moving", "epoch", "flag", "next", "ended", "late", "by", ORIGIN, CAME})
 """Properties that belong to a row's place, not to the event: a copy starts without them."""
 
@@ -226,7 +226,10 @@ def redrive(
     """
     placed: dict[str, Address] = {}
     attempt = 0
-    copies = {rk: {**without_window(copied(row.props, now)), "tries": 0, "failed": 0} for rk, row in rows.items()}
+    copies: dict[str, Props] = {rk: {**without_window(copied(row.props, now)), "tries": 0, "failed": 0} for rk, row in rows.items()}
+    if place_of(source) == MIRRORED:
+        for rk, copy in copies.items():
+            copy[CAME] = Address(source, rk).text
     while len(placed) < len(copies):
         shard = target_shard(source, "redrive", attempt)
         yield from file_shard(shard, now, sent=False)

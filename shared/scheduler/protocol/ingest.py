@@ -148,9 +148,9 @@ def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> St
             return Fresh()
 
 
-def known_id(tenant: str, event_id: str) -> Steps[Known | None]:
-    """The event that has the id, if it is plainly there; None decides nothing."""
-    named: Row | None = yield Get(IDS, id_partition(tenant, event_id), id_row_key(event_id))
+def known_id(tenant: str, event_id: str, side: str = "") -> Steps[Known | None]:
+    """The event that has the id, if it is plainly there; None decides nothing. side: prefix of the table of ids."""
+    named: Row | None = yield Get(side + IDS, id_partition(tenant, event_id), id_row_key(event_id))
     if named is None:
         return None
     place = parse_address(str(named.props["at"]))

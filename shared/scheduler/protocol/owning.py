@@ -179,18 +179,24 @@ def rest(session: Session, wake: Millis, *, retries_only: bool, sent: bool) -> S
     """
     key = index_key(session.shard, wake)
     old = session.held.gate.index or session.named
+    if not (yield from let_go(session, "resting", key)):
+        return False
+    yield from refile(session, old, key, wake, retries_only=retries_only, sent=sent)
+    return True
+
+
+def let_go(session: Session, state: Literal["resting", "done"], index: str) -> Steps[bool]:
+    """Write the session's last gate, with full counts. `index`: the index row that it names."""
     while True:
-        gate = replace(session.held.gate, state="resting", index=key, counts=counted(session, {}))
+        gate = replace(session.held.gate, state=state, index=index, counts=counted(session, {}))
         answer = yield Write(EVENTS, session.shard, (merge_gate(gate, session.held.etag),))
         if isinstance(answer, Applied):
             session.held = Held(gate, answer.etags[0])
-            break
+            return True
         if not (yield from refence(session)):
             return False
-        if session.held.gate.state == "resting":
-            break
-    yield from refile(session, old, key, wake, retries_only=retries_only, sent=sent)
-    return True
+        if session.held.gate.state == state:
+            return True
 
 
 def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[None]:
@@ -241,16 +247,8 @@ def finish(session: Session, entry: Props, before: Steps[bool] | None = None) ->
 
     before: what comes between the gate and the rest; when it answers False the rest is left to whoever meets the done gate.
     """
-    while True:
-        gate = replace(session.held.gate, state="done", counts=counted(session, {}))
-        answer = yield Write(EVENTS, session.shard, (merge_gate(gate, session.held.etag),))
-        if isinstance(answer, Applied):
-            session.held = Held(gate, answer.etags[0])
-            break
-        if not (yield from refence(session)):
-            return False
-        if session.held.gate.state == "done":
-            break
+    if not (yield from let_go(session, "done", session.held.gate.index)):
+        return False
     if before is not None and not (yield from before):
         return False
     yield from close(session.shard, session.held.gate, entry, session.named)

@@ -33,7 +33,10 @@ CANCELS = 32
 """Events of one schedule that are taken back side by side."""
 FIRE_BYTES = 1024 * 1024
 """Bytes of payload that are stored at a time for one schedule: what all of them together hold in memory is bounded."""
+LOOK = 5_000
+"""Pointers of a partition among which the tenants take turns."""
 PAGE = 200
+"""Schedules of a partition that are carried on before the sweep looks at the time."""
 RUN_FOR = 60.0
 """Seconds after which a sweep starts no further page; what is left is due at the next one."""
 
@@ -60,10 +63,11 @@ class Chain:
 
     async def _partition(self, partition: str, now: Millis, until: float) -> Counter[str]:
         counts: Counter[str] = Counter()
-        async for rows in self._store.due(partition, now + rules.AHEAD, PAGE):
-            counts.update(await asyncio.gather(*(self._one(row, now) for row in rows)))
-            if self._clock.monotonic() > until:
-                break
+        async for rows in self._store.due(partition, now + rules.AHEAD, LOOK):
+            for some in batched(rules.in_turn(rows), PAGE, strict=False):
+                counts.update(await asyncio.gather(*(self._one(row, now) for row in some)))
+                if self._clock.monotonic() > until:
+                    return counts
         return counts
 
     async def _one(self, pointer: Row, now: Millis) -> Outcome:

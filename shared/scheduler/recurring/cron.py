@@ -1,15 +1,15 @@
 """Cron expressions of five fields, as local times: no zone, no clock.
 
 The grammar is that of crontab(5): `*`, numbers, three-letter names of months and days, ranges, lists, and steps after `*` or a range. What
-cron implementations read differently (`5/10`, ranges that run backwards, `L`, `W`, `#`, `?`, nicknames) is refused. The days follow
-Vixie's rule: when neither day field starts with `*`, a day that fits either of them fits; otherwise it must fit both. Iteration is left
-to cronsim.
+cron implementations read differently (`5/10`, ranges that run backwards, `L`, `W`, `#`, `?`, `@reboot`) is refused; the nicknames on which
+all agree are taken. The days follow Vixie's rule: when neither day field starts with `*`, a day that fits either of them fits; otherwise
+it must fit both. Iteration is left to cronsim.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -20,6 +20,15 @@ LAST_YEAR = 9998
 """Every local time of this year has an instant that a datetime can name."""
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+NICKNAMES: Mapping[str, str] = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
 _ITEM = re.compile(r"(?:(?P<all>\*)|(?P<low>\d{1,2}|[A-Z]{3})(?:-(?P<high>\d{1,2}|[A-Z]{3}))?)(?:/(?P<step>\d{1,2}))?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1)
 
@@ -46,14 +55,17 @@ def check(expression: str) -> str:
     """The expression; ValueError says which field is wrong, and how, or that no day ever fits."""
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"longer than {MAX_LENGTH} characters")
-    parts = expression.upper().split()
+    fields = _fields(expression)
+    if fields.startswith("@"):
+        raise ValueError(f"not one of {', '.join(NICKNAMES)}")
+    parts = fields.upper().split()
     if len(parts) != len(_FIELDS):
         raise ValueError("not five fields: minute, hour, day of month, month, day of week")
     for field, part in zip(_FIELDS, parts, strict=True):
         for item in part.split(","):
             _check_item(field, item)
     try:
-        found = next(CronSim(expression, _EPOCH), None)
+        found = next(CronSim(fields, _EPOCH), None)
     except CronSimError:
         found = None
     if found is None:
@@ -64,13 +76,19 @@ def check(expression: str) -> str:
 def local_times(expression: str, after: datetime) -> Iterator[datetime]:
     """The local times that fit, later than `after` (naive), in order, up to `LAST_YEAR`. At most 50 years are searched for each."""
     try:
-        for local in CronSim(expression, after):
+        for local in CronSim(_fields(expression), after):
             if local.year > LAST_YEAR:
                 return
             yield local
     except (OverflowError, ValueError):
         # Beyond the last day that a datetime can name.
         return
+
+
+def _fields(expression: str) -> str:
+    """What a nickname stands for; else the expression."""
+    plain = expression.strip()
+    return NICKNAMES.get(plain.lower(), plain)
 
 
 def _check_item(field: _Field, item: str) -> None:

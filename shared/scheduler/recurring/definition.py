@@ -49,6 +49,7 @@ class Definition:
     taken: occurrences of former revisions that have fired, or that a user cancelled: not to fire again if a change sets `done` back.
     last: the latest occurrence that has come, of those no longer in the two lists.
     pointer: key of the pointer row, or ''.
+    door: the API it was made through: '' for our own, else a compatible one's name.
     """
 
     tenant: str
@@ -68,6 +69,7 @@ class Definition:
     last: Millis | None = None
     undo: Undo | None = None
     pointer: str = ""
+    door: str = ""
     etag: str = field(default="", compare=False)
 
     @property
@@ -83,6 +85,11 @@ class Definition:
     def key(self) -> str:
         return definition_key(self.tenant, self.id)
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What the chain's steps never change."""
+        return self.spec, self.body, self.uid, self.created, self.door
+
     def pointer_at(self, at: Millis) -> str:
         """The key of a pointer that a sweep meets at `at`."""
         return f"{POINTER}{minute_text(at)}:{self.tenant}:{self.id}"
@@ -90,7 +97,8 @@ class Definition:
     def props(self) -> Props:
         """The whole row."""
         content = self.spec.model_dump_json(exclude={"payload"})
-        return {"uid": self.uid, "created": self.created, "spec": content, **body_props(self.body), **self.chain_props()}
+        door = {"door": self.door} if self.door else {}
+        return {"uid": self.uid, "created": self.created, "spec": content, **door, **body_props(self.body), **self.chain_props()}
 
     def chain_props(self) -> Props:
         """What the chain's steps change."""
@@ -136,6 +144,7 @@ def definition_of(row: Row) -> Definition:
         last=None if int(props["last"]) < 0 else int(props["last"]),
         undo=undo,
         pointer=str(props["pointer"]),
+        door=str(props.get("door", "")),
         etag=row.etag,
     )
 

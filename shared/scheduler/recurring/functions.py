@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
 
-from ...clock import to_text
 from ...web.cursor import decode_cursor, encode_cursor
 from ...web.params import Paging
 from ...web.problem import invalid
 from ...web.routes import Answer, Call, Routes
 from ..model import EventOut
+from ..showing import Showing
 from .definition import PARTITIONS
 from .model import PreviewOut, PreviewQuery, ScheduleId, ScheduleIn, ScheduleList, ScheduleOut
 from .service import Recurring, Schedule
@@ -31,6 +31,10 @@ class Scheduler(Protocol):
     @property
     def recurring(self) -> Recurring:
         """Recurring schedules."""
+
+    @property
+    def showing(self) -> Showing:
+        """Representations of events."""
 
 
 class App(Protocol):
@@ -60,7 +64,13 @@ def _single(routes: Routes) -> None:
         description="The same content again changes nothing. What is about to fire follows: it is cancelled and made anew.",
         body=ScheduleIn,
         max_body=MAX_SCHEDULE_BYTES,
-        answers={201: ScheduleOut, 200: ScheduleOut, 409: "changed-meanwhile", 413: "payload-too-large"},
+        answers={
+            201: ScheduleOut,
+            200: ScheduleOut,
+            409: ("changed-meanwhile", "made-elsewhere"),
+            413: "payload-too-large",
+            429: "too-many-requests",
+        },
         if_match=True,
         examples=_EXAMPLES,
         tag="schedules",
@@ -144,7 +154,8 @@ def _switches(routes: Routes) -> None:
     )
     async def schedules_trigger(call: Call[App]) -> Answer:
         made = await call.app.scheduler.recurring.trigger(call.tenant, call.params["id"])
-        return Answer(202, made.shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
+        shown = await call.app.scheduler.showing.one(made.row)
+        return Answer(202, shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
 
 
 def _looks(routes: Routes) -> None:
@@ -177,9 +188,7 @@ def _looks(routes: Routes) -> None:
         tag="schedules",
     )
     async def schedules_preview(call: Call[App, None, PreviewQuery]) -> Answer:
-        found = await call.app.scheduler.recurring.preview(call.tenant, call.params["id"], call.query.n)
-        items = [{"at": to_text(each.at)} | ({"reason": each.reason} if each.reason else {}) for each in found]
-        return Answer(200, {"items": items})
+        return Answer(200, {"items": await call.app.scheduler.recurring.preview(call.tenant, call.params["id"], call.query.n)})
 
 
 def _shown(found: Schedule) -> Answer:

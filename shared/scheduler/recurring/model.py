@@ -10,12 +10,15 @@ from ...clock import Millis
 from ...durations import Duration, Time
 from ...tenants.model import Maybe, Name, Stamp, Strict
 from ...web.params import Query, Whole
+from ...web.words import Shaped
 from . import cron, zones
 from .timing import Timing, occurrences
 
 MAX_ID = 160
 """Longest schedule id: an occurrence's event id, with time and revision, stays within 200."""
-ScheduleId = Annotated[str, StringConstraints(pattern=rf"^[A-Za-z0-9_:@~-]{{1,{MAX_ID}}}$")]
+ScheduleId = Annotated[
+    str, StringConstraints(pattern=rf"^[A-Za-z0-9_:@~-]{{1,{MAX_ID}}}$"), Shaped(f"1 to {MAX_ID} of A-Z a-z 0-9 _ - : @ ~")
+]
 
 GRACE: Millis = 60_000
 """How late an occurrence may become an event before it counts as missed."""
@@ -35,7 +38,11 @@ class CatchUp(Strict):
 class Recurrence(Strict):
     """When a schedule fires, and where to."""
 
-    cron: str | None = Field(None, description="Minute, hour, day of month, month, day of week.", examples=["30 2 * * MON-FRI"])
+    cron: str | None = Field(
+        None,
+        description="Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.",
+        examples=["30 2 * * MON-FRI"],
+    )
     every: Duration | None = Field(None, description="Elapsed time from `start`, or from the schedule's creation; whole seconds.")
     timezone: str | None = Field(None, description="IANA name, for `cron`; UTC unless given.", examples=["Europe/Berlin"])
     start: Time | None = Field(None, description="No occurrence before this; with `every`, the first one.")
@@ -155,6 +162,9 @@ class OccurrenceOut(Strict):
     """One coming occurrence."""
 
     at: Stamp
+    local: Maybe[str] = Field(
+        None, description="With `cron`: the same instant in the schedule's zone.", examples=["2027-03-28T03:00:00.000+02:00"]
+    )
     reason: Maybe[zones.Reason] = Field(
         None, description="gap: its local time does not exist, this is the first instant after; fold: it exists twice, this is the first."
     )

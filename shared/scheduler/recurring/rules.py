@@ -12,13 +12,15 @@ Whoever meets that takes it back, event by event, before anything else: `undone`
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...clock import Millis
+from ...storage.ports import Row
 from ..rules import DISPATCH_AHEAD
-from .definition import Definition, Undo, offset
+from .definition import Definition, Undo, offset, pointed
 from .model import GRACE, Recurrence
 from .timing import occurrences, previous
 
@@ -67,6 +69,17 @@ def plan(definition: Definition, now: Millis) -> Plan:
             return Plan(tuple(fire), fire[-1])
         fire.append(found.at)
     return Plan(tuple(fire), horizon)
+
+
+def in_turn(pointers: Iterable[Row]) -> list[Row]:
+    """Pointers, the earliest first, so that the tenants take turns: one's very many schedules do not put another's behind them."""
+    turns: Counter[str] = Counter()
+    ranked: list[tuple[int, int, Row]] = []
+    for place, row in enumerate(pointers):
+        tenant, _ = pointed(row.rk)
+        ranked.append((turns[tenant], place, row))
+        turns[tenant] += 1
+    return [row for *_, row in sorted(ranked, key=lambda each: each[:2])]
 
 
 def pruned(definition: Definition, now: Millis) -> Definition:

@@ -13,13 +13,13 @@ import orjson
 from pydantic import TypeAdapter
 
 from ...clock import Clock, Millis, to_text
-from ...errors import OutcomeUnknown, StorageError, Unavailable
+from ...errors import OutcomeUnknown, Problem, StorageError, Unavailable
 from ...ids import Ids
 from ...storage.ports import Tables
 from ...tenants.store import TenantDirectory, contended
 from ...web.etag import check_if_match, etag_of
 from ...web.intake import member, parse_json
-from ...web.problem import invalid, not_found
+from ...web.problem import conflict, invalid, not_found
 from ..changes import Changes
 from ..ingest import Admitted, Ingest
 from ..lookup import Lookup
@@ -29,8 +29,9 @@ from . import rules
 from .chain import Chain, durability, occurrence
 from .definition import Definition
 from .model import Recurrence, ScheduleIn
+from .quota import Quota
 from .store import Definitions, Place
-from .timing import Occurrence, occurrences
+from .timing import occurrences
 
 log = logging.getLogger(__name__)
 
@@ -93,21 +94,29 @@ class Recurring:
     ) -> None:
         self._clock, self._ids, self._directory, self._ingest, self._writer = clock, ids, directory, ingest, writer
         self._store = Definitions(tables)
+        self._quota = Quota(self._store, clock)
         self.chain = Chain(self._store, writer, changes, lookup, directory, clock)
         """What the timers run."""
 
-    async def put(self, tenant: str, schedule: str, raw: bytes, headers: Mapping[str, str] = NO_HEADERS) -> tuple[Schedule, bool]:
+    async def put(
+        self, tenant: str, schedule: str, raw: bytes, headers: Mapping[str, str] = NO_HEADERS, door: str = ""
+    ) -> tuple[Schedule, bool]:
         """Create the schedule, or replace its content; True when it is new. The same content again changes nothing.
 
-        `raw`: the JSON of a `ScheduleIn`, kept as sent as far as the payload goes. Raises 404, 409, 412, 413, 422.
+        `raw`: the JSON of a `ScheduleIn`, kept as sent as far as the payload goes. `door`: the API it came in by, '' for our own; none
+        replaces what another has made. Raises 404, 409, 412, 413, 422, 429.
         """
         given = parse_json(_SCHEDULE, raw)
         body = member(raw, "payload")
         assert body is not None  # the model has it
         # Every field set, as it comes back from the store: then equal contents are equal.
         spec = Recurrence.model_validate_json(given.model_dump_json(exclude={"payload"}))
-        uid = (await self._directory.home(tenant)).uid
+        home = await self._directory.home(tenant)
+        uid = home.uid
         await self._ingest.accepts(tenant, spec.channel, body)
+        there = await self._store.get(tenant, schedule)
+        if there is None or not _lives(there, uid):
+            await self._quota.check(tenant, uid, home.spec.limits.schedules)
         new = False
 
         def change(old: Definition | None, now: Millis) -> Definition | None:
@@ -118,15 +127,20 @@ class Recurring:
             by = self._ids.name()
             if here is None:
                 _occurs(spec, now)
-                fresh = Definition(tenant, schedule, uid, spec, body, created=now, by=by, done=now)
+                fresh = Definition(tenant, schedule, uid, spec, body, created=now, by=by, done=now, door=door)
                 return rules.created(old, fresh, now)
+            if here.door != door:
+                raise _made_elsewhere(here.door)
             if here.spec == spec and canonical_json(here.body) == canonical_json(body):
                 return None
             if spec.end != here.spec.end:
                 _occurs(spec, now)
             return rules.redefined(here, spec, body, now, by)
 
-        return await self._change(tenant, schedule, change), new
+        found = await self._change(tenant, schedule, change)
+        if new:
+            self._quota.made(tenant, uid)
+        return found, new
 
     async def get(self, tenant: str, schedule: str) -> Schedule:
         """The schedule. Raises 404."""
@@ -170,10 +184,11 @@ class Recurring:
         event = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, durability(settings.durability))
         return Ingest.admitted(event, (await self._writer.store(tenant, [event]))[0])
 
-    async def preview(self, tenant: str, schedule: str, n: int) -> tuple[Occurrence, ...]:
-        """The next `n` occurrences, without jitter; of a paused schedule those it would have if it went on now. Raises 404."""
+    async def preview(self, tenant: str, schedule: str, n: int) -> tuple[dict[str, str], ...]:
+        """The next `n` occurrences as shown, without jitter; of a paused schedule those it would have if it went on now. Raises 404."""
         found = await self.get(tenant, schedule)
-        return tuple(islice(occurrences(found.definition.timing, found.now), n))
+        timing = found.definition.timing
+        return tuple(each.shown(timing) for each in islice(occurrences(timing, found.now), n))
 
     async def _switch(
         self,
@@ -243,6 +258,11 @@ def _occurs(spec: Recurrence, now: Millis) -> None:
     """Raise 422 for a schedule that ends before anything would occur: nobody means that."""
     if spec.end is not None and next(occurrences(spec.timing(now), now), None) is None:
         raise invalid("/end", "nothing occurs between now and then")
+
+
+def _made_elsewhere(door: str) -> Problem:
+    way = f"through the API of {door}" if door else "through /schedules"
+    return conflict("made-elsewhere", f"a schedule of this id was made {way}; use another id, or delete that one first")
 
 
 def _lives(definition: Definition, uid: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from ...clock import Millis
 from ...storage.names import SCHEDULES
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Tables, Upsert
 from ..keys import MINUTE, minute_text
+from ..protocol.effects import load
 from .definition import DEFINITION, PARTITIONS, POINTER, Definition, definition_key, definition_of, partition_of
 
 PAGE_BYTES = 4 * 1024 * 1024
@@ -39,7 +41,7 @@ class Definitions:
         ops: list[Op] = []
         if old is None:
             ops.append(Insert(new.key, new.props()))
-        elif (old.spec, old.body, old.uid, old.created) == (new.spec, new.body, new.uid, new.created):
+        elif old.content == new.content:
             ops.append(Merge(new.key, new.chain_props(), old.etag))
         else:
             ops.append(Replace(new.key, new.props(), old.etag))
@@ -64,13 +66,17 @@ class Definitions:
         await self._tables.write(SCHEDULES, pointer.pk, (Delete(pointer.rk, pointer.etag),))
 
     async def due(self, partition: str, until: Millis, limit: int) -> AsyncIterator[list[Row]]:
-        """Pages of pointers up to the minute of `until`, the earliest first."""
+        """Pointers up to the minute of `until`, the earliest first, about `limit` at a time."""
         cursor: str | None = None
         end = POINTER + minute_text(until + MINUTE)
+        rows: list[Row] = []
         while True:
-            page = await self._tables.query(SCHEDULES, partition, first=POINTER, end=end, limit=limit, cursor=cursor)
-            yield page.rows
+            page = await self._tables.query(SCHEDULES, partition, first=POINTER, end=end, cursor=cursor)
+            rows += page.rows
             cursor = page.next
+            if cursor is None or len(rows) >= limit:
+                yield rows
+                rows = []
             if cursor is None:
                 return
 
@@ -98,6 +104,12 @@ class Definitions:
                 if cursor is None:
                     break
         return found, None
+
+    async def count(self, tenant: str, uid: str) -> int:
+        """How many schedules the tenant of this incarnation has, deleted ones left out."""
+        prefix = definition_key(tenant, "")
+        pages = [load(self._tables, SCHEDULES, each, prefix, prefix[:-1] + ";", ("uid", "deleted")) for each in PARTITIONS]
+        return sum(row.props["uid"] == uid and not row.props["deleted"] for rows in await asyncio.gather(*pages) for row in rows)
 
     async def heads(self, partition: str) -> AsyncIterator[Page]:
         """Pages of all definitions, with nothing but the tenant's uid."""

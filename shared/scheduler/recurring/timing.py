@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from ...clock import Millis, to_millis
+from ...clock import Millis, to_millis, to_text
 from . import cron
-from .zones import Reason, instant_of, local_at, zone
+from .zones import Reason, instant_of, local_at, local_text, zone
 
 FIRST_WINDOW: Millis = 60_000
 END: Millis = to_millis(datetime(cron.LAST_YEAR, 12, 31, tzinfo=UTC))
@@ -21,6 +21,11 @@ class Occurrence(NamedTuple):
 
     at: Millis
     reason: Reason | None = None
+
+    def shown(self, timing: Timing) -> dict[str, str]:
+        """What a preview tells of it."""
+        local = {"local": local_text(self.at, zone(timing.zone))} if timing.cron else {}
+        return {"at": to_text(self.at)} | local | ({"reason": self.reason} if self.reason else {})
 
 
 @dataclass(slots=True, frozen=True)

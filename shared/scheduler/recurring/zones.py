@@ -42,6 +42,11 @@ def local_at(instant: Millis, where: ZoneInfo) -> datetime:
     return to_datetime(instant).astimezone(where).replace(tzinfo=None)
 
 
+def local_text(instant: Millis, where: ZoneInfo) -> str:
+    """The zone's clock at `instant`, with its offset: `2027-03-28T03:00:00.000+02:00`."""
+    return to_datetime(instant).astimezone(where).isoformat(timespec="milliseconds")
+
+
 def instant_of(local: datetime, where: ZoneInfo) -> tuple[Millis, Reason | None]:
     """The first instant at which the zone's clock has reached `local` (naive, whole seconds), and why that is not plain."""
     before = local.replace(tzinfo=where, fold=0)

@@ -1,14 +1,18 @@
-"""Calls and states that tests of events share."""
+"""Calls and states that tests of events, and of the ingest queue, share."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from shared.channels.ports import Verdict
-from tests.unit.scheduler.harness import Client, World
+from shared.storage.names import QUEUE_INGEST
+from tests.unit.scheduler.harness import DEMO, Client, World
 
 EVENTS = "/api/v1/events"
 DEAD = "/api/v1/dead-letters"
+REJECTS = "/api/v1/rejects"
+GOOD: dict[str, Any] = {"delay": "PT1M", "payload": {"n": 1}}
 AGAIN = Verdict("retry", 503, "answered 503")
 NEVER = Verdict("final", 400, "answered 400")
 
@@ -34,3 +38,24 @@ async def dead(world: World, **event: Any) -> dict[str, Any]:
     world.receiver.otherwise = Verdict("delivered", 200)
     assert (await world.demo.event(made["id"]))["state"] == "dead"
     return made
+
+
+async def send(world: World, body: Any) -> None:
+    """What a producer puts into the queue."""
+    await world.queues.send(QUEUE_INGEST, body if isinstance(body, str) else json.dumps(body))
+
+
+def letter(*events: Any, tenant: str = "demo", key: str = DEMO) -> dict[str, Any]:
+    return {"tenant": tenant, "key": key, "events": list(events)}
+
+
+async def rejects(client: Client, query: str = "") -> list[dict[str, Any]]:
+    return await client.all(REJECTS + query)
+
+
+def code(reject: dict[str, Any]) -> str:
+    return str(reject["problem"]["type"].rpartition("/")[2])
+
+
+def waiting(world: World) -> int:
+    return len(world.queues._queues[QUEUE_INGEST].messages)

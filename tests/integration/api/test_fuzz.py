@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 import requests
@@ -60,7 +62,7 @@ class Running(World):
 
     def __enter__(self) -> Running:
         self._thread.start()
-        assert self._started.wait(30)
+        assert self._started.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -104,6 +106,11 @@ def running() -> Iterator[Running]:
             for number in range(20):
                 event = {"id": f"known{number}", "delay": "PT12H", "payload": number}
                 session.post(f"{found.url}/api/v1/events?tenant=demo", json=event).raise_for_status()
+            for number in range(3):
+                at = f"{found.url}/api/v1/fleets/known{number}"
+                session.put(f"{at}?tenant=demo", json={"partitions": 4}).raise_for_status()
+                beat = {"incarnation": str(UUID(int=1)), "seq": 1}
+                session.post(f"{at}/nodes/known0/beat?tenant=demo", json=beat).raise_for_status()
         yield found
         # Both sides of the door were tried, unless somebody chose a few of the tests.
         if len(found.statuses) > 20:
@@ -133,6 +140,7 @@ def _lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
 
 
 _numbers = itertools.count()
+_WHOLE = re.compile(r"-?\d{1,10}", re.ASCII)
 
 
 def aim(case: schemathesis.Case, *, admin: bool) -> None:
@@ -147,6 +155,15 @@ def aim(case: schemathesis.Case, *, admin: bool) -> None:
             known["tenant"] = THROWAWAY[number % 20]
         if "name" in known:
             known["name"] = f"known{number % 3}"
+        if "fleet" in known:
+            known["fleet"] = f"known{number % 3}"
+        if "node" in known:
+            known["node"] = "known0"
+        if "partition" in known:
+            known["partition"] = number % 5
+    if known and not _WHOLE.fullmatch(str(known.get("partition", 0))):
+        # The host has no route for it, and answers 404 without a word.
+        known["partition"] = -1
     if known and known.get("tenant") == "demo":
         known["tenant"] = "demo2"
     if admin and case.operation.path.startswith("/api/v1/") and "/tenants" not in case.operation.path:

@@ -52,6 +52,30 @@ DELETE /tenants/{tenant}/channels/{name}
 POST /tenants/{tenant}/channels/{name}/secret/rotate
 POST /tenants/{tenant}/channels/{name}/pause
 POST /tenants/{tenant}/channels/{name}/resume
+PUT /fleets/{fleet}
+GET /fleets/{fleet}
+DELETE /fleets/{fleet}
+GET /fleets
+GET /fleets/{fleet}/nodes
+GET /fleets/{fleet}/nodes/{node}
+POST /fleets/{fleet}/nodes/{node}/beat
+POST /fleets/{fleet}/leases/claim
+POST /fleets/{fleet}/leases/{partition}/release
+GET /fleets/{fleet}/leases
+GET /fleets/{fleet}/leases/{partition}
+GET /fleets/{fleet}/routes
+POST /fleets/{fleet}/leases/{partition}/bump
+POST /fleets/{fleet}/leases/{partition}/offline
+POST /fleets/{fleet}/leases/{partition}/online
+POST /fleets/{fleet}/leases/{partition}/prohibit
+POST /fleets/{fleet}/leases/{partition}/permit
+POST /fleets/{fleet}/leases/{partition}/pin
+POST /fleets/{fleet}/nodes/{node}/drain
+POST /fleets/{fleet}/nodes/{node}/undrain
+POST /fleets/{fleet}/nodes/{node}/prohibit
+POST /fleets/{fleet}/nodes/{node}/permit
+GET /fleets/{fleet}/leases/stale
+POST /fleets/{fleet}/leases/plan
 """
 BIGBEN = """
 POST /events/schedule

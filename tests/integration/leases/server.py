@@ -33,12 +33,17 @@ class Data:
         self.batches: dict[int, FencedBatch] = {}
 
     def gained(self, partition: int, epoch: int) -> None:
-        batch = FencedBatch(self.tables, self.table, f"d{partition}", epoch)
-        try:
-            batch.take()
-        except StaleEpoch:
-            tell("refused", partition, epoch)
-            return
+        batch = FencedBatch(self.tables, self.table, f"d{partition}", epoch, timeout=1)
+        while True:
+            try:
+                batch.take()
+                break
+            except StaleEpoch:
+                tell("refused", partition, epoch)
+                return
+            except StorageError as error:
+                tell("failed", partition, type(error).__name__)
+                time.sleep(0.05)
         self.batches[partition] = batch
         tell("gained", partition, epoch)
 

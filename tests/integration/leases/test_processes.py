@@ -1,9 +1,10 @@
-"""Real server processes on Azurite, killed and stopped: every partition comes back, and no former owner's write is taken."""
+"""Real server processes on Azurite, killed, stopped, and cut off: every partition comes back, and no former owner's write is taken."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,13 +26,15 @@ from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
 from shared.storage.ports import Row
 
+from .proxy import Proxy
+
 PROFILE = Profile(0.4, 1.2, 2.3)
 PATIENT = Profile(0.4, 1.2, 60)
 """Nobody takes over within the test, however long a process needs to start: what comes back at once was resumed."""
 PARTITIONS = 6
 DATA = "Data"
 KEY = fleet_key("default", "fleet")
-BUSY = 20.0
+BUSY = 60.0
 """Seconds allowed beyond what the protocol needs, for a machine that does much else."""
 
 
@@ -81,15 +84,28 @@ class Fixture:
     """An emulator with a fleet, and the processes on it."""
 
     def __init__(self, tables: HttpTables, connection: str, folder: Path) -> None:
-        self.tables, self.folder = tables, folder
+        self.tables, self.folder, self.port = tables, folder, int(connection.rpartition(":")[2].partition("/")[0])
         self.driver = Driver(tables, steady, 5)
         self.processes: list[Process] = []
         self._environment = {**os.environ, "TABLES": connection, "DATA_TABLE": DATA, "PYTHONPATH": str(ROOT)}
 
-    def start(self, name: str) -> Process:
-        process = Process(name, self.folder, self._environment)
+    def start(self, name: str, through: Proxy | None = None) -> Process:
+        environment = self._environment
+        if through is not None:
+            tables = re.sub(r"(TableEndpoint=http://127.0.0.1):\d+", rf"\1:{through.port}", environment["TABLES"])
+            environment = environment | {"TABLES": tables}
+        process = Process(name, self.folder, environment)
         self.processes.append(process)
         return process
+
+    def check_writes(self) -> None:
+        """In each partition, epochs grow with the writes, and each is one server's."""
+        for number in range(PARTITIONS):
+            written = sorted((row.timestamp, int(row.props["epoch"])) for row in self.data(number))
+            epochs = [epoch for _, epoch in written]
+            assert epochs == sorted(epochs), f"partition {number} took a former owner's write"
+            for epoch in set(epochs):
+                assert len({row.props["server"] for row in self.data(number) if row.props["epoch"] == epoch}) == 1
 
     def owners(self) -> dict[int, Partition]:
         page = self.tables.query(FLEETS, KEY, first="p:", end="p;", cursor=None, timeout=5)
@@ -98,11 +114,11 @@ class Fixture:
     def has(self, name: str) -> set[int]:
         return {number for number, partition in self.owners().items() if partition.owner == name}
 
-    def data(self, partition: int) -> list[Row]:
+    def data(self, partition: int, first: str = "w-", end: str = "w.") -> list[Row]:
         rows: list[Row] = []
         cursor = None
         while True:
-            page = self.tables.query(DATA, f"d{partition}", first="w-", end="w.", cursor=cursor, timeout=5)
+            page = self.tables.query(DATA, f"d{partition}", first=first, end=end, cursor=cursor, timeout=5)
             rows += page.rows
             cursor = page.next
             if cursor is None:
@@ -174,13 +190,7 @@ def test_killed_and_stopped_servers_are_replaced_and_none_of_their_writes_is_tak
     c.leave()
     until(lambda: fleet.has("b") == set(range(PARTITIONS)), BUSY, "hand-off of the one that left")
     b.leave()
-
-    for number in range(PARTITIONS):
-        written = sorted((row.timestamp, int(row.props["epoch"])) for row in fleet.data(number))
-        epochs = [epoch for _, epoch in written]
-        assert epochs == sorted(epochs), f"partition {number} took a former owner's write"
-        for epoch in set(epochs):
-            assert len({row.props["server"] for row in fleet.data(number) if row.props["epoch"] == epoch}) == 1
+    fleet.check_writes()
 
 
 def _gains(process: Process, partition: int) -> list[tuple[str, ...]]:
@@ -205,3 +215,64 @@ def test_a_server_that_was_killed_takes_up_its_own_partitions_without_waiting(fl
     twin = fleet.start("a")
     until(lambda: twin.said_of("in-use"), BUSY, "refusal of a namesake")
     assert again.said_of("in") and len(b.said_of("lost")) == losses
+
+
+def _last(fleet: Fixture, partition: int, name: str, after: str = "") -> str:
+    """The row key of the last write of one server after another one of its writes, '' for none."""
+    rows = fleet.data(partition, first=f"{after}!" if after else f"w-{name}-", end=f"w-{name}.")
+    return rows[-1].rk if rows else ""
+
+
+def served_anew(fleet: Fixture, names: str, what: str) -> float:
+    """Wait until each partition takes writes of one of these servers, made from now on. Returns after how many seconds."""
+    start = time.monotonic()
+    last = {(number, name): _last(fleet, number, name) for number in range(PARTITIONS) for name in names}
+    waiting = set(range(PARTITIONS))
+
+    def all_served() -> bool:
+        found = {number for number in waiting if any(_last(fleet, number, name, last[number, name]) for name in names)}
+        waiting.difference_update(found)
+        return not waiting
+
+    until(all_served, PROFILE.takeover + PROFILE.beat + 2 + BUSY, what)
+    return time.monotonic() - start
+
+
+def test_where_answers_get_lost_and_storage_goes_away_no_former_owners_write_is_taken(fleet: Fixture) -> None:
+    with Proxy(fleet.port, seed=7) as proxy:
+        a, b, c = (fleet.start(name, through=proxy) for name in "abc")
+        served_anew(fleet, "abc", "all partitions served")
+        proxy.drop, proxy.delay = 0.15, PROFILE.beat / 8
+        dropped = proxy.dropped
+        until(lambda: proxy.dropped > dropped + 40, BUSY, "lost answers")
+
+        a.kill()
+        print(f"served {served_anew(fleet, 'bc', 'the partitions of the killed'):.1f} s after the kill")
+
+        had = fleet.has("b")
+        b.send(signal.SIGSTOP)
+        print(f"served {served_anew(fleet, 'c', 'the partitions of the stopped'):.1f} s after the stop")
+        b.send(signal.SIGCONT)
+        until(lambda: {int(words[1]) for words in b.said_of("refused")} >= had, BUSY, "refusals of the woken")
+
+        # Storage is away for longer than V and T: everybody loses everything by itself, and somebody gets it back.
+        marks = len(b.said), len(c.said)
+        proxy.away = True
+        for process, mark in zip((b, c), marks, strict=True):
+            until(lambda process=process: _ends(process), BUSY, f"{process.name} serves nothing")  # type: ignore[misc]
+            assert not [words for words in process.said[mark:] if words[0] == "left"]
+        passed = proxy.passed
+        time_up = time.monotonic() + PROFILE.takeover
+        until(lambda: time.monotonic() > time_up, BUSY, "T")
+        assert proxy.passed == passed
+        proxy.away, proxy.drop, proxy.delay = False, 0.0, 0.0
+        print(f"served {served_anew(fleet, 'bc', 'everything again'):.1f} s after the outage")
+        c.leave()
+        b.leave()
+    fleet.check_writes()
+
+
+def _ends(process: Process) -> bool:
+    """Whether what the process was told last of each partition is that it is lost."""
+    last = {words[1]: words[0] for words in list(process.said) if words[0] in ("gained", "lost")}
+    return "gained" not in last.values()

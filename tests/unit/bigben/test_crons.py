@@ -126,7 +126,23 @@ async def test_schedules_made_elsewhere_are_not_touched_by_this_door(world: Worl
     answer = await world.demo.get(f"{BASE}/demo/x?describe=true")
     assert (answer.status, answer.json()) == (200, [])
     assert (await world.demo.delete(f"{BASE}/demo/x/*")).status == 200
+    before = world.dump()
+    taken = await world.demo.post(BASE, GOOD)
+    assert (taken.status, taken.code) == (409, "made-elsewhere") and "through /schedules" in taken.json()["detail"]
+    assert world.dump() == before
     assert (await world.demo.get("/api/v1/schedules/x~unix")).status == 200
+
+
+async def test_crons_are_not_replaced_by_the_other_door_but_can_be_removed_by_it(world: World) -> None:
+    assert (await world.demo.post(BASE, GOOD)).status == 200
+    before = world.dump()
+    answer = await world.demo.put("/api/v1/schedules/x~unix", {"cron": "0 2 * * *", "payload": 1})
+    assert (answer.status, answer.code) == (409, "made-elsewhere") and "the API of BigBen" in answer.json()["detail"]
+    assert world.dump() == before
+    assert (await world.demo.post(BASE, GOOD | {"expression": "0 3 * * *"})).status == 200
+    assert (await world.demo.delete("/api/v1/schedules/x~unix")).status == 204
+    assert (await world.demo.put("/api/v1/schedules/x~unix", {"cron": "0 2 * * *", "payload": 1})).status == 201
+    assert (await world.demo.get(f"{BASE}/demo/x")).json() == []
 
 
 async def test_crons_of_another_tenant_are_out_of_reach(world: World) -> None:

@@ -166,9 +166,9 @@ async def test_a_receiver_that_does_not_answer_is_left_after_the_time_out(listen
         return False
 
     receiver = await listen(note)
-    verdict = await sender.send(http_target(url(receiver, "/hook?token=abc"), timeout=100), make_delivery())
+    verdict = await sender.send(http_target(url(receiver, "/hook?token=abc"), timeout=800), make_delivery())
     assert received.is_set()
-    assert verdict == ("retry", None, f"http://127.0.0.1:{receiver.port}/hook: no answer within 0.1 s", None)
+    assert verdict == ("retry", None, f"http://127.0.0.1:{receiver.port}/hook: no answer within 0.8 s", None)
     await receiver.idle.wait()
 
 
@@ -265,7 +265,7 @@ async def test_a_body_that_trickles_is_cut_after_its_bound(
 
 async def test_a_body_cut_by_the_channels_time_out_still_counts(listen: Listen, sender: HttpSender) -> None:
     receiver = await listen(answer(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx"))
-    assert (await sender.send(http_target(url(receiver), timeout=100), make_delivery())).outcome == "delivered"
+    assert (await sender.send(http_target(url(receiver), timeout=800), make_delivery())).outcome == "delivered"
     await receiver.idle.wait()
 
 

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from shared.clock import SettableClock
-from shared.flow.lanes import Lane, Lanes
+from shared.flow.lane import Lane
+from shared.flow.lanes import Lanes
 from shared.flow.limits import SharedSlots
 from shared.storage import memory_storage
 from shared.storage.names import LIMITS

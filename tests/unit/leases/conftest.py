@@ -94,12 +94,12 @@ def bench() -> Bench:
 QUICK = Profile(0.2, 0.6, 1.7)
 
 
-def quick_fleet(partitions: int, **limits: int) -> FaultyTables:
+def quick_fleet(partitions: int, profile: Profile = QUICK, **limits: int) -> FaultyTables:
     """Storage with a fleet whose durations are fractions of a second, for keepers on real threads."""
     memory = MemoryTables(SystemClock())
     run_through(memory.ensure([FLEETS]))
     tables = FaultyTables(memory)
-    fleet = Fleet(partitions, QUICK, Limits(claims_per_cycle=limits.get("claims", 100), drain=0.5))
+    fleet = Fleet(partitions, profile, Limits(claims_per_cycle=limits.get("claims", 100), drain=0.5))
     assert Driver(tables, steady, 1).drive(takeover.create(KEY, fleet))
     return tables
 

@@ -49,7 +49,7 @@ from shared.leases.rules import Sight, renewed
 from shared.leases import rules
 from shared.leases.stamps import ReceivedAt, SentAt
 renewed(None, ReceivedAt(0))
-Sight("etag", "i", 1, SentAt(0))
+Sight("i", 1, SentAt(0))
 """
 
 

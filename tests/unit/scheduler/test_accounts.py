@@ -16,7 +16,7 @@ from shared.scheduler.rota import AVOID, Rota
 from shared.storage import spread_storage
 from shared.storage.accounts import AWAY, AccountTables, SpreadTables
 from shared.storage.memory import MemoryQueues, MemoryTables
-from shared.storage.names import EVENTS, LEDGER, SHARDS, TENANTS
+from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
 from shared.storage.ports import Applied, Op, Refused, Upsert
 
 from .harness import World
@@ -77,7 +77,7 @@ async def test_shards_go_to_all_accounts_in_turn_and_everything_else_stays_at_ho
     assert sorted(event["id"] for event in await world.demo.all("/api/v1/events?limit=2")) == sorted(event["id"] for event in made)
     assert (await world.demo.get("/api/v1/stats")).json()["open"] == 9
     for tables in accounts.tables[1:]:
-        assert set(tables._tables) == {EVENTS, SHARDS}
+        assert set(tables._tables) == {EVENTS, SHARDS, SWEEPS} and list(tables._tables[SWEEPS]) == ["storage"]
     await world.close()
 
 
@@ -254,3 +254,18 @@ async def test_transactions_are_counted_by_account() -> None:
     await storage.tables.get(TENANTS, "tenant", "acme")
     assert [each["get"] for each in storage.tables.by_account] == [2, 1]
     assert storage.tables.transactions["get"] == 3
+
+
+@pytest.mark.parametrize("url", ["/api/v1/events", "/api/v1/stats", "/api/v1/dead-letters", "/api/v1/load"])
+async def test_lists_and_figures_say_which_account_keeps_them_from_being_whole(url: str) -> None:
+    accounts = Accounts(3)
+    world = await accounts.open()
+    await world.demo.create(delay="PT1H")
+    for failure in (Unavailable("the table request failed: secret.example"), None):
+        # The account is asked, and then known to be away.
+        accounts.tables[2].failure = failure or accounts.tables[2].failure
+        answer = await world.demo.get(url)
+        told = answer.json()
+        assert (answer.status, told["detail"]) == (503, "storage account 2 did not take the request; nothing was changed")
+        assert int(answer.headers["retry-after"]) >= 1
+    await world.close()

@@ -12,12 +12,8 @@ from shared.errors import Unavailable
 from shared.storage.names import EVENTS, SHARDS, TENANTS
 from shared.storage.ports import Op
 
+from .flowing import AGAIN, CHANNELS, DEFAULT, DELIVERED
 from .harness import World
-
-CHANNELS = "/api/v1/tenants/demo/channels"
-DEFAULT = f"{CHANNELS}/default"
-AGAIN = Verdict("retry", 503, "answered 503")
-DELIVERED = Verdict("delivered", 200)
 
 
 @pytest.fixture

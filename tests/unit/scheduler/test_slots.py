@@ -27,9 +27,12 @@ class Queue:
         await turn()
 
     async def _hold(self, name: str) -> None:
-        async with self.slots.hold(backlog=name.startswith("b")):
+        await self.slots.acquire(backlog=name.startswith("b"))
+        try:
             self.order.append(name)
             await self.ends[name].wait()
+        finally:
+            self.slots.release()
 
     async def leave(self, name: str) -> None:
         self.ends[name].set()

@@ -32,7 +32,8 @@ def test_five_plain_fields_are_taken(expression: str) -> None:
         ("", "not five fields"),
         ("* * * *", "not five fields"),
         ("0 * * * * *", "not five fields"),
-        ("@daily", "not five fields"),
+        ("@reboot", "not one of @hourly, @daily,"),
+        ("@daily 5 * * *", "not one of @hourly, @daily,"),
         ("60 * * * *", "minute: values are 0 to 59"),
         ("* 24 * * *", "hour: values are 0 to 23"),
         ("* * 0 * *", "day of month: values are 1 to 31"),
@@ -81,6 +82,24 @@ def test_what_is_wrong_is_told_by_field(expression: str, told: str) -> None:
 def test_days_follow_vixies_rule(expression: str, days: list[int]) -> None:
     found = islice(local_times(expression, datetime(2026, 12, 31, 12)), 9)
     assert [each.day for each in found if each < datetime(2027, 2, 1)] == days
+
+
+@pytest.mark.parametrize(
+    ("nickname", "fields"),
+    [
+        ("@hourly", "0 * * * *"),
+        ("@daily", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@monthly", "0 0 1 * *"),
+        ("@yearly", "0 0 1 1 *"),
+        (" @Annually ", "0 0 1 1 *"),
+    ],
+)
+def test_nicknames_mean_their_five_fields_and_stay_as_written(nickname: str, fields: str) -> None:
+    assert check(nickname) == nickname
+    start = datetime(2026, 12, 31, 12)
+    assert list(islice(local_times(nickname, start), 5)) == list(islice(local_times(fields, start), 5))
 
 
 def test_rare_days_are_found_across_decades() -> None:

@@ -113,9 +113,9 @@ async def test_if_match_guards_what_was_seen_and_occurrences_do_not_disturb_it(w
         ({"start": "2028-01-01T00:00:00Z", "end": "2028-01-01T00:00:00Z"}, "/end", "not later than start"),
         ({"cron": "0 0 1 1 *", "start": "2028-01-02T00:00:00Z", "end": "2028-12-01T00:00:00Z"}, "/end", "nothing occurs"),
         ({"end": "2027-01-01T00:00:00Z"}, "/end", "nothing occurs"),
-        ({"jitter": "PT25H"}, "/jitter", "less than or equal to"),
-        ({"catch_up": {"policy": "some"}}, "/catch_up/policy", "Input should be"),
-        ({"catch_up": {"within": "PT59S"}}, "/catch_up/within", "greater than or equal to"),
+        ({"jitter": "PT25H"}, "/jitter", "must be at most P1D"),
+        ({"catch_up": {"policy": "some"}}, "/catch_up/policy", "must be 'none', 'last' or 'all'"),
+        ({"catch_up": {"within": "PT59S"}}, "/catch_up/within", "must be at least PT1M"),
         ({"channel": "nowhere"}, "/channel", "no channel of that name"),
         ({"delay": "PT1S"}, "/delay", "unknown"),
     ],
@@ -334,7 +334,7 @@ async def test_schedules_of_a_deleted_tenant_stop_and_go(world: World) -> None:
     client = await world.tenant("gone")
     await put(client, "near", cron="*/10 * * * *")
     await put(client, "far", cron="0 0 1 6 *")
-    await put(client, "still")
+    await put(client, "still", cron="0 0 1 6 *")
     await client.post(f"{SCHEDULES_URL}/still/pause")
     await put(world.demo, "stays", cron="0 0 1 6 *")
     assert (await world.admin.delete("/api/v1/tenants/gone")).status == 204
@@ -367,8 +367,23 @@ async def test_trigger_fires_once_now_even_while_paused_and_leaves_the_chain_alo
 async def test_preview_tells_times_and_why_they_are_odd(world: World) -> None:
     await put(world.demo, cron="30 2 28 3 *", timezone="Europe/Berlin", start="2027-01-15T00:00:00Z", jitter="PT1H")
     answer = await world.demo.get(f"{URL}/preview?n=2")
-    assert answer.json() == {"items": [{"at": "2027-03-28T01:00:00.000Z", "reason": "gap"}, {"at": "2028-03-28T00:30:00.000Z"}]}
+    assert answer.json() == {
+        "items": [
+            {"at": "2027-03-28T01:00:00.000Z", "local": "2027-03-28T03:00:00.000+02:00", "reason": "gap"},
+            {"at": "2028-03-28T00:30:00.000Z", "local": "2028-03-28T02:30:00.000+02:00"},
+        ]
+    }
     await world.demo.post(f"{URL}/pause")
     assert len((await world.demo.get(f"{URL}/preview")).json()["items"]) == 10
     for wrong in ("0", "101", "x"):
         assert (await world.demo.get(f"{URL}/preview?n={wrong}")).status == 422
+
+
+async def test_preview_of_a_nickname_is_in_utc_and_that_of_an_interval_has_no_zone(world: World) -> None:
+    await put(world.demo, cron="@daily")
+    assert (await world.demo.get(f"{URL}/preview?n=1")).json() == {
+        "items": [{"at": "2027-01-16T00:00:00.000Z", "local": "2027-01-16T00:00:00.000+00:00"}]
+    }
+    assert (await world.demo.get(URL)).json()["cron"] == "@daily"
+    await put(world.demo, "beat", every="PT1H")
+    assert (await world.demo.get(f"{SCHEDULES_URL}/beat/preview?n=1")).json() == {"items": [{"at": "2027-01-15T09:00:00.000Z"}]}

@@ -1,0 +1,53 @@
+"""Changing what no server may run under: a fleet is closed first, and then nobody can have come in unseen.
+
+Who registers reads the fleet's row again after its own row is in, and leaves if the fleet is closed, gone, or other than it was. Who closes
+it reads the servers' rows after its mark is in. So of the two at least one sees the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from ...storage.names import FLEETS
+from ...storage.ports import Applied, Replace, Row
+from ..rows import FLEET, SERVERS, Fleet, parse_server
+from .effects import Load, Steps, Write
+
+
+class Closed(NamedTuple):
+    """No server runs, and none can come in. etag: of the fleet's row."""
+
+    etag: str
+
+
+class Living(NamedTuple):
+    """These servers are not dead."""
+
+    servers: Sequence[str]
+
+
+def living(key: str) -> Steps[list[str]]:
+    """The names of the servers that are not dead."""
+    rows: list[Row] = yield Load(FLEETS, key, *SERVERS)
+    return [server.name for server in map(parse_server, rows) if server.state != "dead"]
+
+
+def close(key: str, fleet: Fleet, etag: str) -> Steps[Closed | Living | Literal["changed"]]:
+    """Close the fleet unless servers live. `changed`: its row is no longer what it was, or an answer was lost. Safe to
+    abandon and to repeat: a closed fleet goes on as it is, only nobody comes in until it is written again, or the watch finds that nobody
+    goes on."""
+    if found := (yield from living(key)):
+        if fleet.closed:
+            # Left by one that was cut short, and nobody could come in any more.
+            yield Write(FLEETS, key, (Replace(FLEET, replace(fleet, closed=False).props(), etag),))
+        return Living(found)
+    answer = yield Write(FLEETS, key, (Replace(FLEET, replace(fleet, closed=True).props(), etag),))
+    if not isinstance(answer, Applied):
+        return "changed"
+    closed = answer.etags[0]
+    if found := (yield from living(key)):
+        yield Write(FLEETS, key, (Replace(FLEET, replace(fleet, closed=False).props(), closed),))
+        return Living(found)
+    return Closed(closed)

@@ -1,0 +1,138 @@
+"""Changing a fleet's partition count while its servers run. See `generations` for the states of a row, docs/leases.md for why it is safe.
+
+`begin` writes what is wanted; `sweep` carries it on and may be called by anybody, at any time and by several at once. Both are safe to
+abandon between any two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ...clock import Millis
+from ...scheduler.protocol.effects import MAX_LOST
+from ...storage.names import FLEETS
+from ...storage.ports import MAX_EGT_ROWS, Applied, Insert, Merge, Props, Replace, Row
+from .. import generations
+from ..generations import Progress
+from ..rows import (
+    FLEET,
+    INTENTS,
+    PARTITIONS,
+    SERVERS,
+    Fleet,
+    Partition,
+    Server,
+    in_force,
+    parse_fleet,
+    parse_intent,
+    parse_partition,
+    parse_server,
+    partition_key,
+)
+from .effects import Get, Load, Steps, Write
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The fleet's row says so now; or it said so before (`again`)."""
+
+    fleet: Fleet
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Another change is under way."""
+
+    fleet: Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """Operators keep these partitions from being served: under another count their keys would be served again."""
+
+    partitions: tuple[int, ...]
+
+
+type Beginning = Begun | Busy | Offline | Literal["missing", "contended"]
+
+
+def begin(key: str, partitions: int, now: Millis) -> Steps[Beginning]:
+    """Have the fleet use so many partitions. now: wall time, for expiries. `contended`: others changed the fleet again and again meanwhile.
+
+    New rows come first, closed: where the fleet's row names a number, its row is there.
+    """
+    for _ in range(MAX_LOST):
+        rows: list[Row] = yield Load(FLEETS, key, FLEET, INTENTS[1])
+        row = next((row for row in rows if row.rk == FLEET), None)
+        if row is None:
+            return "missing"
+        fleet = parse_fleet(row.props)
+        if fleet.partitions == partitions:
+            return Begun(fleet, again=True)
+        if fleet.former:
+            return Busy(fleet)
+        # Operators' words change the fleet's row, too: none can come in before the write.
+        if offline := in_force((parse_intent(row.props) for row in rows if row.rk >= INTENTS[0]), now).offline:
+            return Offline(tuple(sorted(offline)))
+        wanted = replace(
+            fleet, partitions=partitions, former=fleet.partitions, generation=fleet.generation + 1, changes=fleet.changes + 1
+        )
+        yield from _insert(key, wanted)
+        props: Props = {"partitions": partitions, "former": wanted.former, "generation": wanted.generation, "changes": wanted.changes}
+        answer = yield Write(FLEETS, key, (Merge(FLEET, props, row.etag),))
+        if isinstance(answer, Applied):
+            return Begun(wanted)
+        # Refused or lost: the row tells, whoever wrote it.
+    return "contended"
+
+
+def _insert(key: str, wanted: Fleet) -> Steps[None]:
+    while True:
+        present: list[Row] = yield Load(FLEETS, key, *PARTITIONS)
+        known = {row.rk for row in present}
+        new = [Partition(number, generation=wanted.generation, closed=True) for number in range(wanted.former, wanted.partitions)]
+        missing = [each for each in new if partition_key(each.number) not in known]
+        if not missing:
+            return
+        for start in range(0, len(missing), MAX_EGT_ROWS):
+            chunk = missing[start : start + MAX_EGT_ROWS]
+            yield Write(FLEETS, key, tuple(Insert(partition_key(each.number), each.props()) for each in chunk))
+
+
+def sweep(key: str) -> Steps[Progress | None]:
+    """Close and open what can be, and end the change once all is open. None when none is under way.
+
+    Rows that others write meanwhile are left to the next sweep.
+    """
+    row: Row | None = yield Get(FLEETS, key, FLEET)
+    fleet = parse_fleet(row.props) if row is not None else None
+    if row is None or fleet is None or not fleet.former:
+        return None
+    loaded: list[Row] = yield Load(FLEETS, key, *PARTITIONS)
+    # The owners' rows after those that name them (`rules.ended`).
+    servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
+    owners: dict[str, Server] = {server.name: server for server in map(parse_server, servers)}
+    rows = {found.number: found for found in map(parse_partition, loaded)}
+    etags = {parse_partition(each).number: each.etag for each in loaded}
+    closed = [generations.closing(found, owners.get(found.owner), fleet.generation) for found in rows.values()]
+    yield from _put([found for found in closed if found is not None], rows, etags, key)
+    yield from _put(generations.openings(rows, fleet), rows, etags, key)
+    found = generations.progress(rows.values(), fleet)
+    if found is not None and found.done:
+        # Lost or refused: the next sweep finds it done or does it.
+        yield Write(FLEETS, key, (Merge(FLEET, {"former": 0, "changes": fleet.changes + 1}, row.etag),))
+    return found
+
+
+def _put(changed: Sequence[Partition], rows: dict[int, Partition], etags: dict[int, str], key: str) -> Steps[None]:
+    """Write the rows, on the ETags they were judged by, and note those that were written."""
+    for start in range(0, len(changed), MAX_EGT_ROWS):
+        chunk = changed[start : start + MAX_EGT_ROWS]
+        ops = tuple(Replace(partition_key(each.number), each.props(), etags[each.number]) for each in chunk)
+        answer = yield Write(FLEETS, key, ops)
+        if isinstance(answer, Applied):
+            for each, etag in zip(chunk, answer.etags, strict=True):
+                rows[each.number], etags[each.number] = each, etag

@@ -1,0 +1,230 @@
+"""What there is to see of a fleet's leases: by partition, by server, and the routes for its clients."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+from ..clock import Clock, Millis, to_text
+from ..errors import Problem
+from ..scheduler.protocol.effects import load
+from ..storage.names import FLEETS
+from ..storage.ports import Tables
+from ..tenants.cache import Cached
+from ..web.etag import etag_of
+from ..web.problem import not_found
+from ..web.serve import encode
+from . import rules
+from .carrier import Carrier
+from .control.model import intent_out
+from .protocol.effects import Get, Load, Steps
+from .rows import (
+    FLEET,
+    INTENTS,
+    NO_PARTITION,
+    SERVERS,
+    Partition,
+    Server,
+    fleet_key,
+    parse_partition,
+    parse_server,
+    partition_key,
+    server_key,
+)
+from .survey import Glance, Of, Survey, age, standing, survey
+
+ROUTES_AGE = 1.0
+"""Seconds that routes are answered from memory."""
+MOST_ROUTES = 1000
+"""Fleets whose routes a process keeps in memory."""
+
+
+class Routing(NamedTuple):
+    """The routes as they are sent, and their entity tag."""
+
+    body: bytes
+    etag: str
+
+
+class Views:
+    """One per process."""
+
+    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock) -> None:
+        self._tables, self._carrier, self._clock = tables, carrier, clock
+        self._routes = Cached(self._read_routes, clock, ttl=ROUTES_AGE, missing_ttl=ROUTES_AGE, size=MOST_ROUTES)
+
+    async def lease(self, tenant: str, fleet: str, number: int) -> dict[str, Any]:
+        """One partition. Raises 404, `StorageError`."""
+        found = await self._carrier.drive(_one(fleet_key(tenant, fleet), number))
+        if found is None:
+            raise not_found("fleet")
+        seen, partition, owner = found
+        if number >= seen.fleet.partitions:
+            raise out_of_range(seen.fleet.partitions)
+        if partition is None:
+            raise not_found("partition: its row is missing; PUT of the fleet makes it again")
+        return lease_out(partition, owner, Standing(seen, self._clock.now()))
+
+    async def leases(self, tenant: str, fleet: str, limit: int, after: int = -1) -> tuple[list[dict[str, Any]], int | None]:
+        """Partitions by number beyond `after`, and the number to go on after. Raises 404, `StorageError`."""
+        key = fleet_key(tenant, fleet)
+        rows = await load(self._tables, FLEETS, key, FLEET, INTENTS[1])
+        seen = standing(key, rows)
+        if seen is None:
+            raise not_found("fleet")
+        end = min(after + 1 + limit, seen.fleet.partitions)
+        partitions = await load(self._tables, FLEETS, key, partition_key(after + 1), partition_key(end)) if after + 1 < end else []
+        servers = {(one := _of(row)).value.name: one for row in await load(self._tables, FLEETS, key, *SERVERS)}
+        words = Standing(seen, self._clock.now())
+        items = [lease_out(found, servers.get(found.owner), words) for found in map(parse_partition, partitions)]
+        return items, end - 1 if end < seen.fleet.partitions else None
+
+    async def by_server(self, tenant: str, fleet: str, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str | None]:
+        """Servers by name beyond `after`, with what they have. Raises 404, `StorageError`."""
+        seen = await self._survey(fleet_key(tenant, fleet))
+        owners = owners_of(seen)
+        names = [name for name in sorted(seen.glance.servers) if name > after]
+        items = []
+        for name in names[:limit]:
+            one = seen.glance.servers[name]
+            items.append({"server": name, "state": one.value.state, "beat_age_ms": _ms(one), "partitions": sorted(owners.get(name, ()))})
+        return items, names[limit - 1] if len(names) > limit else None
+
+    async def routes(self, tenant: str, fleet: str) -> Routing:
+        """Where to find whom, at most a second old. Raises 404, `StorageError`."""
+        found = await self._routes.get(fleet_key(tenant, fleet))
+        if found is None:
+            raise not_found("fleet")
+        return found
+
+    async def _read_routes(self, key: str) -> Routing | None:
+        seen = await self._carrier.drive(survey(key))
+        if seen is None:
+            return None
+        owners = owners_of(seen, seen.glance.fleet.generation)
+        taken = {number for numbers in owners.values() for number in numbers}
+        body = {
+            "generation": seen.glance.fleet.generation,
+            "owners": {name: sorted(numbers) for name, numbers in sorted(owners.items())},
+            "unowned": [number for number in range(seen.glance.fleet.partitions) if number not in taken],
+            "taking": None,
+        }
+        raw = encode(body)
+        return Routing(raw, etag_of(raw))
+
+    async def _survey(self, key: str) -> Survey:
+        seen = await self._carrier.drive(survey(key))
+        if seen is None:
+            raise not_found("fleet")
+        return seen
+
+    # -- nodes
+
+    async def node(self, tenant: str, fleet: str, name: str) -> dict[str, Any]:
+        """One view of a node. Raises 404, `StorageError`."""
+        seen = await self._survey(fleet_key(tenant, fleet))
+        one = seen.glance.servers.get(name)
+        if one is None:
+            raise not_found("node")
+        return node_out(one, owners_of(seen).get(name, {}), Standing(seen.glance, self._clock.now()))
+
+    async def nodes(self, tenant: str, fleet: str, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str | None]:
+        """Nodes by name beyond `after`, and the name to go on after. Raises 404, `StorageError`."""
+        seen = await self._survey(fleet_key(tenant, fleet))
+        owners, words = owners_of(seen), Standing(seen.glance, self._clock.now())
+        names = [name for name in sorted(seen.glance.servers) if name > after]
+        items = [node_out(seen.glance.servers[name], owners.get(name, {}), words) for name in names[:limit]]
+        return items, names[limit - 1] if len(names) > limit else None
+
+
+def _one(key: str, number: int) -> Steps[tuple[Glance, Partition | None, Of[Server] | None] | None]:
+    seen = standing(key, (yield Load(FLEETS, key, FLEET, INTENTS[1])))
+    if seen is None or number >= seen.fleet.partitions:
+        return None if seen is None else (seen, None, None)
+    row = yield Get(FLEETS, key, partition_key(number))
+    partition = parse_partition(row) if row is not None else None
+    owner = (yield Get(FLEETS, key, server_key(partition.owner))) if partition is not None and partition.owner else None
+    return seen, partition, _of(owner) if owner is not None else None
+
+
+class Standing:
+    """What operators have said and is in force at wall time `now`, as answered, by what it is about: a fleet can have thousands of both."""
+
+    def __init__(self, seen: Glance, now: Millis) -> None:
+        self.offline = seen.in_force(now).offline
+        self._about: defaultdict[int | str, list[dict[str, Any]]] = defaultdict(list)
+        for intent in seen.intents:
+            if not intent.expires or now < intent.expires:
+                self._about[intent.server if intent.partition == NO_PARTITION else intent.partition].append(intent_out(intent))
+
+    def about(self, target: int | str) -> list[dict[str, Any]]:
+        """Words on a partition, by number, or on a server, by name."""
+        return self._about.get(target, [])
+
+
+def lease_out(partition: Partition, owner: Of[Server] | None, words: Standing) -> dict[str, Any]:
+    """A partition as answered. owner: the row of its owner, read after its own."""
+    owned = bool(partition.owner) and not rules.ended(partition.incarnation, owner.value if owner is not None else None)
+    if owned:
+        state = "owned"
+    elif partition.number in words.offline:
+        state = "offline"
+    else:
+        state = "released" if partition.epoch and not partition.owner else "unowned"
+    return {
+        "partition": partition.number,
+        "state": state,
+        "owner": partition.owner if owned else None,
+        "epoch": partition.epoch,
+        "since": to_text(partition.since) if partition.since else None,
+        "beat_age_ms": _ms(owner) if owned and owner is not None else None,
+        "intents": words.about(partition.number),
+    }
+
+
+def node_out(one: Of[Server], held: dict[int, int], words: Standing) -> dict[str, Any]:
+    """A node as answered."""
+    server = one.value
+    return {
+        "node": server.name,
+        "beat": {
+            "seq": server.beat,
+            "age_ms": _ms(one),
+            "state": server.state,
+            "incarnation": server.incarnation,
+            "fault_domain": server.domain,
+            "capacity": server.capacity,
+            "load": server.load,
+            "scans": server.scans,
+        },
+        "partitions": {str(number): epoch for number, epoch in sorted(held.items())},
+        "assign": list(server.take),
+        "release": list(server.drop),
+        "intents": words.about(server.name),
+        "turn": None,
+        "maintenance": None,
+    }
+
+
+def owners_of(seen: Survey, generation: int = 0) -> dict[str, dict[int, int]]:
+    """What each server has: partition to epoch. Partitions of incarnations that are over are nobody's. generation: those of generations
+    before are left out."""
+    owners: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for number, each in seen.partitions.items():
+        owner = seen.glance.servers.get(each.value.owner)
+        if each.value.generation >= generation and owner is not None and not rules.ended(each.value.incarnation, owner.value):
+            owners[each.value.owner][number] = each.value.epoch
+    return owners
+
+
+def out_of_range(partitions: int) -> Problem:
+    """404 for a partition that the fleet does not have."""
+    return not_found(f"partition: the fleet has 0 to {partitions - 1:,}")
+
+
+def _of(row: Any) -> Of[Server]:
+    return Of(parse_server(row), row.etag, age(row))
+
+
+def _ms(one: Of[Server]) -> int:
+    return round(one.age * 1000)

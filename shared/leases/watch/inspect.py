@@ -1,0 +1,142 @@
+"""What the app does for fleets every minute: find what is wrong, raise alarms and clear them, tell, and tidy up."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import replace
+from typing import Final
+
+import orjson
+
+from ...clock import Millis
+from ...storage.names import FLEETS
+from ...storage.ports import Applied, Delete, Row
+from ..carrier import Carrier
+from ..orders import Planning
+from ..protocol.effects import Steps, Write
+from ..rows import Fleet, Server, server_key
+from ..survey import Glance, Of, Survey, glance
+from . import rules
+from .notices import SENTENCES, Publisher, publish
+from .rules import Alarm, Findings, Kind, Watched
+from .state import WATCHED, Memory, watched_of, watched_props
+from .takeover import Takeover
+from .turns import Turns, Visit
+
+log = logging.getLogger(__name__)
+
+ACTIONS: Final[dict[Kind, str]] = {
+    "silent": "lease_servers_silent",
+    "unserved": "lease_partitions_unserved",
+    "missing": "lease_rows_missing",
+    "servers": "lease_servers_few",
+    "forgotten": "lease_control_forgotten",
+    "late": "lease_beats_late",
+}
+
+
+class Inspect:
+    """One per process."""
+
+    def __init__(
+        self, memory: Memory, turns: Turns, carrier: Carrier, planning: Planning, takeover: Takeover, publisher: Publisher
+    ) -> None:
+        self._memory, self._turns, self._carrier, self._planning = memory, turns, carrier, planning
+        self._takeover, self._publisher = takeover, publisher
+
+    async def run_once(self, now: Millis) -> Counter[str]:
+        """Inspect every fleet. Counts `fleets`, `whole`, `raised`, `cleared`, `told`, `removed`, `expired`, `plans`, `orders`, `failed`."""
+
+        async def prepare(keys: list[str]) -> Visit:
+            known = await self._memory.load(WATCHED, keys)
+
+            async def visit(key: str) -> Counter[str]:
+                return await self._visit(key, known.get(key), now)
+
+            return visit
+
+        return await self._turns.go(WATCHED, prepare)
+
+    async def _visit(self, key: str, known: Row | None, now: Millis) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        seen = await self._carrier.drive(glance(key))
+        if seen is None:
+            if known is not None:
+                await self._memory.forget(WATCHED, key)
+            return Counter(gone=1)
+        before, etag = watched_of(known)
+        if before.looked < _made(seen.fleet):
+            # That was another fleet of the name.
+            before = Watched()
+        survey: Survey | None = None
+        if before.whole_look(rules.fingerprint(seen), now):
+            survey = await self._planning.look(key)
+        if survey is None:
+            after = rules.inspected(before, rules.looked_over(seen, now), now, None)
+        else:
+            counts["whole"] = 1
+            seen = survey.glance
+            after = rules.inspected(before, await self._found(survey, now), now, rules.fingerprint(seen))
+            counts += await self._tidy(survey, now)
+        if after != before:
+            # Whoever writes it raises the alarms: two instances at once do not tell twice.
+            saved = await self._memory.save(WATCHED, key, watched_props(after), etag)
+            if saved is None:
+                return counts
+            etag = saved
+            counts += _log(key, before, after)
+        if survey is not None and "unserved" in after.alarms and not after.alarms["unserved"].cleared:
+            # Who should have placed them has not.
+            found = await self._takeover.plan(key, now)
+            counts += Counter(plans=1, orders=found[2] if found is not None else 0)
+        return counts + await self._tell(key, seen.fleet, after, etag)
+
+    async def _found(self, survey: Survey, now: Millis) -> Findings:
+        return rules.findings(survey, (await self._planning.plan(survey, now)).plan, now)
+
+    async def _tidy(self, survey: Survey, now: Millis) -> Counter[str]:
+        """Remove bumps that have happened, and servers that have been dead for long."""
+        epochs = {number: each.value.epoch for number, each in survey.partitions.items()}
+        counts = Counter(expired=await self._takeover.end(survey.glance, rules.over(survey.glance, now, epochs)))
+        for name in rules.removable(survey):
+            removed = await self._carrier.drive(_remove(survey.glance, survey.glance.servers[name]))
+            counts["removed"] += removed
+        return counts
+
+    async def _tell(self, key: str, fleet: Fleet, after: Watched, etag: str) -> Counter[str]:
+        """Tell the tenant's channel what it has not been told; a failure is made up for next time."""
+        untold = [alarm for alarm in after.alarms.values() if not alarm.told]
+        done = [alarm for alarm in untold if await publish(self._publisher, key, fleet.rest, alarm)]
+        if done:
+            alarms = dict(after.alarms) | {alarm.kind: replace(alarm, told=True) for alarm in done}
+            await self._memory.save(WATCHED, key, watched_props(replace(after, alarms=alarms)), etag)
+        return Counter(told=len(done))
+
+
+def _made(fleet: Fleet) -> Millis:
+    """When the fleet was made, 0 when it does not say."""
+    return int(orjson.loads(fleet.rest).get("created", 0))
+
+
+def _log(key: str, before: Watched, after: Watched) -> Counter[str]:
+    begun, over = rules.raised(before, after)
+    for alarm in begun:
+        log.warning("%s: %s (%d: %s)", key, SENTENCES[alarm.kind], alarm.count, _some(alarm), extra=_extra(key, alarm, ACTIONS[alarm.kind]))
+    for alarm in over:
+        log.info("%s: no longer so: %s", key, SENTENCES[alarm.kind], extra=_extra(key, alarm, "lease_alarm_cleared"))
+    return Counter(raised=len(begun), cleared=len(over))
+
+
+def _extra(key: str, alarm: Alarm, action: str) -> dict[str, object]:
+    return {"action": action, "fleet": key, "alarm": alarm.kind, "count": alarm.count, "subjects": list(alarm.subjects)}
+
+
+def _some(alarm: Alarm) -> str:
+    return ", ".join(alarm.subjects[:5]) + (" ..." if alarm.count > 5 else "")
+
+
+def _remove(seen: Glance, server: Of[Server]) -> Steps[bool]:
+    """Remove a dead server's row, on the ETag that showed it dead: one that has come back refuses it."""
+    answer = yield Write(FLEETS, seen.key, (Delete(server_key(server.value.name), server.etag),))
+    return isinstance(answer, Applied)

@@ -1,0 +1,63 @@
+"""The walk-through of docs/fleets.md, as it stands there: a shell with curl, the devhost, Azurite."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devhost.azurite import ROOT, Azurite
+from tests.integration.scheduler.conftest import Host
+from tests.integration.scheduler.receiver import Receiver
+
+PAGE = ROOT / "docs" / "fleets.md"
+END = "--- end of block ---"
+VARIES = {"assign", "release"}
+"""What the planner has ordered by then."""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    receiver = Receiver().start()
+    with Azurite(memory=True) as azurite:
+        host = Host(tmp_path, azurite.connection_string, receiver).start()
+        yield host
+        host.end()
+    receiver.stop()
+
+
+def blocks() -> list[tuple[str, list[Any] | None]]:
+    """The page's shell blocks, each with the answers that the page shows under it."""
+    text = PAGE.read_text()
+    text = text[text.index("## A walk-through") : text.index("## How it works")]
+    found: list[tuple[str, list[Any] | None]] = []
+    for kind, block in re.findall(r"```(sh|json)\n(.*?)```", text, re.DOTALL):
+        if kind == "sh":
+            found.append((block, None))
+        else:
+            found[-1] = (found[-1][0], [json.loads(line) for line in block.splitlines()])
+    return found
+
+
+def steady(answer: Any) -> Any:
+    return {name: value for name, value in answer.items() if name not in VARIES} if isinstance(answer, dict) else answer
+
+
+def test_the_walk_through_goes_as_the_page_says(host: Host) -> None:
+    steps = blocks()
+    assert len(steps) == 8
+    script = f"\necho '{END}'\n".join(block for block, _ in steps).replace("http://localhost:7071", host.url)
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True, timeout=180, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    said = done.stdout.split(END)
+    for (block, shown), answers in zip(steps, said, strict=True):
+        lines = [json.loads(line) for line in answers.splitlines() if line.strip()]
+        if shown is not None:
+            assert [steady(line) for line in lines] == [steady(line) for line in shown], block
+        else:
+            assert [line["generation"] for line in lines] == [1], block

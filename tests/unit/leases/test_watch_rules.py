@@ -1,0 +1,265 @@
+"""What the watch finds at one look, and what it makes of it over time: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from shared.leases.orders import budget
+from shared.leases.planner import Plan
+from shared.leases.rows import NO_PARTITION, Fleet, Intent, Limits, Partition, Server
+from shared.leases.stamps import PROFILES, Profile
+from shared.leases.survey import Glance, Of, Survey
+from shared.leases.watch import rules
+from shared.leases.watch.notices import event_of, wanted
+from shared.leases.watch.rules import Alarm, Findings, Watched
+
+NOW = 1_800_000_000_000
+T = 18.0
+DEFAULT = PROFILES["default"]
+
+
+def server(name: str, age: float = 1.0, state: Any = "live", incarnation: str = "", **more: Any) -> Of[Server]:
+    return Of(Server(name, state, incarnation or f"{name}1", more.pop("beat", 1000), **more), "etag", age)
+
+
+def row(number: int, owner: str = "", age: float = 1000.0, incarnation: str = "") -> Of[Partition]:
+    return Of(Partition(number, owner, incarnation or (f"{owner}1" if owner else ""), 3), "etag", age)
+
+
+def seen(
+    servers: Iterable[Of[Server]] = (), rows: Iterable[Of[Partition]] = (), intents: Iterable[Intent] = (), fleet: Fleet | None = None
+) -> Survey:
+    rows = list(rows)
+    glance = Glance("demo:fleet", fleet or Fleet(len(rows)), "etag", 0.0, tuple(intents), {each.value.name: each for each in servers})
+    return Survey(glance, {each.value.number: each for each in rows})
+
+
+def found(survey: Survey, unplaced: dict[int, str] | None = None) -> Findings:
+    return rules.findings(survey, Plan({}, (), unplaced or {}), NOW)
+
+
+def reasons(findings: Findings) -> list[tuple[int, str]]:
+    return [(each.partition, each.reason) for each in findings.stale]
+
+
+def test_a_server_is_ripe_five_seconds_beyond_t() -> None:
+    assert not rules.ripe(DEFAULT, T + 4.9) and rules.ripe(DEFAULT, T + 5)
+
+
+def test_all_well_is_nothing() -> None:
+    assert found(seen([server("a")], [row(0, "a"), row(1, "a")])).subjects() == {}
+
+
+def test_partitions_without_a_server_are_stale_once_a_take_over_should_have_happened() -> None:
+    allowed = rules.allowed(DEFAULT)
+    assert allowed == T + 30
+    rows = [row(0, age=allowed), row(1, age=allowed - 1), row(2, "gone", allowed), row(3, "dead", 5000), row(4, "back", 5000, "back0")]
+    servers = [server("dead", allowed - 1, "dead"), server("back", 1, beat=2)]
+    findings = found(seen(servers, rows))
+    assert reasons(findings) == [(0, "unowned"), (2, "owner gone")]
+    assert [each.partition for each in findings.unserved] == [0, 1, 2, 3, 4]
+    assert [each.age for each in findings.unserved if each.reason == "owner gone"] == [allowed, allowed - 1, 11]
+
+
+def test_a_partition_whose_owner_came_back_as_another_long_ago_is_stale() -> None:
+    assert reasons(found(seen([server("back", 1, beat=20)], [row(0, "back", 5000, "back0")]))) == [(0, "owner gone")]
+
+
+def test_partitions_of_a_silent_owner_are_stale_and_the_owner_is_told_when_nobody_fenced_it() -> None:
+    findings = found(seen([server("a", T + 40)], [row(0, "a")]))
+    assert reasons(findings) == [(0, "owner silent")] and findings.silent == ("a",)
+    assert found(seen([server("a", T + 30)], [row(0, "a")])).silent == ()
+
+
+def test_what_operators_want_is_not_stale() -> None:
+    intents = [Intent("offline", 0, created=NOW)]
+    survey = seen([server("a")], [row(0), row(1), row(2)], intents)
+    assert reasons(found(survey, {1: "prohibited", 2: "no capacity"})) == [(2, "unowned")]
+
+
+def test_expired_words_do_not_excuse() -> None:
+    assert reasons(found(seen([server("a")], [row(0)], [Intent("offline", 0, created=NOW - 9, expires=NOW)]))) == [(0, "unowned")]
+
+
+def test_missing_rows_are_found() -> None:
+    survey = seen([server("a")], [row(0, "a")], fleet=Fleet(3))
+    assert reasons(found(survey)) == [(1, "missing"), (2, "missing")]
+    assert found(survey).subjects()["missing"] == ("1", "2")
+
+
+def test_rows_beyond_the_partition_count_are_nobodys_business() -> None:
+    assert found(seen([server("a")], [row(0, "a"), row(7)], fleet=Fleet(1))).subjects() == {}
+
+
+def test_drained_prohibited_draining_and_dead_servers_do_not_count() -> None:
+    servers = [server("a"), server("b"), server("c"), server("d", state="draining"), server("e", state="dead")]
+    intents = [Intent("drain", NO_PARTITION, "b", created=NOW), Intent("prohibit", NO_PARTITION, "c", created=NOW)]
+    findings = found(seen(servers, [row(0, "a")], intents, Fleet(1, minimum=1, spare=1)))
+    assert (findings.live, findings.needed) == (1, 2)
+    assert findings.subjects() == {"servers": ("1 of 2",)}
+    assert "servers" not in found(seen(servers, [row(0, "a")], (), Fleet(1, minimum=2, spare=1))).subjects()
+
+
+def test_a_control_without_expiry_is_forgotten_after_a_day() -> None:
+    day = 86_400_000
+    intents = [
+        Intent("offline", 0, created=NOW - day),
+        Intent("pin", 1, "a", created=NOW - day + 1),
+        Intent("drain", NO_PARTITION, "b", created=NOW - 9 * day, expires=NOW + 1),
+    ]
+    findings = found(seen([server("a")], [row(0), row(1, "a")], intents))
+    assert findings.subjects()["forgotten"] == ("i:offline:00000:",)
+
+
+@pytest.mark.parametrize(("ages", "late"), [((1, 1, 14), ()), ((14, 14, 1), ("a", "b")), ((14, 1, 1, 14), ("a", "d")), ((14,), ())])
+def test_late_beats_of_half_the_servers_are_storages_trouble_one_is_its_own(ages: tuple[float, ...], late: tuple[str, ...]) -> None:
+    survey = seen([server("abcd"[number], age) for number, age in enumerate(ages)], [row(0, "a")])
+    assert found(survey).late == late
+    assert found(survey).oldest == max(ages)
+
+
+def test_the_fingerprint_changes_with_membership_and_words_but_not_with_beats() -> None:
+    def mark(*servers: Of[Server], **fleet: Any) -> str:
+        return rules.fingerprint(seen(servers, fleet=Fleet(4, **fleet)).glance)
+
+    same = mark(server("a"))
+    assert mark(server("a", 9, beat=7, load=3.0)) == same
+    others = [mark(), mark(server("a", state="dead")), mark(server("a", incarnation="a2")), mark(server("a"), changes=1), mark(server("b"))]
+    assert len({same, *others, mark(server("a"), generation=2), mark(server("a", capacity=2))}) == 8
+
+
+def test_rows_of_servers_go_a_day_after_their_end_once_no_partition_names_them() -> None:
+    day = 86_400
+    servers = [server("a", day, "dead"), server("b", day, "dead"), server("c", day - 1, "dead"), server("d", day)]
+    assert rules.removable(seen(servers, [row(0, "b")])) == ["a"]
+
+
+def test_bumps_are_over_once_the_epoch_has_moved_on() -> None:
+    bump = Intent("bump", 0, epoch=3, created=NOW)
+    survey = seen([], [row(0)], [bump, Intent("pin", 1, "a", expires=NOW), Intent("pin", 2, "a", expires=NOW + 1)])
+    assert [intent.verb for intent in rules.over(survey.glance, NOW)] == ["pin"]
+    assert rules.over(survey.glance, NOW, {0: 3})[0].partition == 1
+    assert rules.over(survey.glance, NOW, {0: 4})[0] == bump
+
+
+@pytest.mark.parametrize(
+    ("per_minute", "profile", "expected"), [(32, DEFAULT, 3), (0, DEFAULT, 0), (1, DEFAULT, 1), (32, PROFILES["seed"], 32)]
+)
+def test_where_no_server_looks_a_look_may_order_a_beats_part_of_a_minutes_moves(per_minute: int, profile: Profile, expected: int) -> None:
+    fleet = Fleet(4, profile, Limits(moves_per_minute=per_minute))
+    assert budget(seen([server("a", scans=False)], fleet=fleet)) == expected
+    assert budget(seen([server("a", scans=False), server("b")], fleet=fleet)) == per_minute
+
+
+# -- over time
+
+FEW = Findings(live=1, needed=2)
+FINE = Findings(live=2, needed=2)
+
+
+def watch(*steps: tuple[float, Findings]) -> list[Watched]:
+    """What is known after each look, `whole` all of them. Times in seconds."""
+    known, out = Watched(), []
+    for at, findings in steps:
+        known = rules.inspected(known, findings, NOW + round(at * 1000), "mark")
+        out.append(known)
+    return out
+
+
+def test_what_lasts_for_a_minute_becomes_an_alarm_once() -> None:
+    first, young, alarmed, later = watch((0, FEW), (59, FEW), (60, FEW), (600, FEW))
+    assert first.alarms == young.alarms == {} and young.first == {"servers": NOW}
+    assert alarmed.alarms == later.alarms == {"servers": Alarm("servers", NOW, ("1 of 2",), 1)}
+    assert [rules.raised(young, alarmed), rules.raised(alarmed, later)] == [([alarmed.alarms["servers"]], []), ([], [])]
+
+
+def test_what_mends_itself_within_the_minute_starts_anew_the_next_time() -> None:
+    *_, last = watch((0, FEW), (30, FINE), (50, FEW), (100, FEW))
+    assert last.alarms == {} and last.first == {"servers": NOW + 50_000}
+
+
+def test_an_alarm_is_cleared_stays_until_that_is_told_and_may_come_back() -> None:
+    _, alarmed, cleared, still = watch((0, FEW), (60, FEW), (120, FINE), (180, FINE))
+    over = cleared.alarms["servers"]
+    assert (over.cleared, over.told) == (NOW + 120_000, False) and still.alarms == cleared.alarms
+    assert rules.raised(alarmed, cleared) == ([], [over]) and rules.raised(cleared, still) == ([], [])
+    told = Watched(alarms={"servers": Alarm("servers", NOW, ("1 of 2",), 1, NOW + 120_000, True)})
+    assert rules.inspected(told, FINE, NOW + 240_000, "mark").alarms == {}
+    known = told
+    for at in (240_000, 310_000):
+        known = rules.inspected(known, FEW, NOW + at, "mark")
+    assert known.alarms["servers"].since == NOW + 240_000 and rules.raised(told, known)[0]
+
+
+def test_what_comes_back_before_its_end_was_told_counts_from_its_return() -> None:
+    *_, back, later = watch((0, FEW), (60, FEW), (120, FINE), (180, FEW), (300, FEW))
+    assert back.alarms["servers"].cleared and back.first == {"servers": NOW + 180_000}
+    assert later.first == {"servers": NOW + 180_000}
+
+
+def test_partitions_that_were_not_looked_at_are_as_they_were() -> None:
+    bad = found(seen([server("a"), server("b")], [row(0)], fleet=Fleet(1, minimum=1)))
+    before = rules.inspected(Watched(), bad, NOW, "mark")
+    assert before.alarms["unserved"].subjects == ("0",) and (before.unserved, before.stale) == (1, 1)
+    after = rules.inspected(before, FINE, NOW + 60_000, None)
+    assert after == before
+    assert rules.inspected(before, FINE, NOW + 60_000, "mark").alarms["unserved"].cleared
+
+
+@pytest.mark.parametrize(
+    ("known", "at", "whole"),
+    [
+        (Watched("mark", NOW), 60_000, False),
+        (Watched("mark", NOW), 239_999, False),
+        (Watched("mark", NOW), 240_000, True),
+        (Watched("mark", NOW), -1, True),
+        (Watched("other", NOW), 60_000, True),
+        (Watched("mark", NOW, unserved=1), 60_000, True),
+        (Watched(), 0, True),
+    ],
+)
+def test_partition_rows_are_read_when_something_changed_is_not_in_order_or_it_was_long_ago(known: Watched, at: int, whole: bool) -> None:
+    assert known.whole_look("mark", NOW + at) == whole
+
+
+def test_an_alarm_names_some_of_its_subjects_and_tells_how_many_there_are() -> None:
+    alarm = rules.inspected(Watched(), found(seen([server("a")], [row(number) for number in range(50)])), NOW, "mark").alarms["unserved"]
+    assert len(alarm.subjects) == 20 and alarm.count == 50
+
+
+def test_events_of_alarms_have_ids_of_their_own_that_follow_from_the_alarm() -> None:
+    alarm = Alarm("unserved", NOW, ("5",), 1)
+    event = event_of("demo:my.fleet", alarm, "ops")
+    assert event == event_of("demo:my.fleet", alarm, "ops")
+    assert event["id"] == f"lease:my~fleet:unserved:{NOW}:raised" and event["due"] == "2027-01-15T08:00:00.000Z"
+    assert event["payload"] == {
+        "type": "lease-alarm",
+        "tenant": "demo",
+        "fleet": "my.fleet",
+        "alarm": "unserved",
+        "kind": "stale",
+        "state": "raised",
+        "since": "2027-01-15T08:00:00.000Z",
+        "cleared": None,
+        "count": 1,
+        "subjects": ["5"],
+        "text": "my.fleet: partitions have no server though they should",
+    }
+    assert event_of("demo:my.fleet", Alarm("unserved", NOW, ("5",), 1, NOW + 1), "ops")["id"].endswith(":cleared")
+
+
+@pytest.mark.parametrize(
+    ("rest", "kind", "channel"),
+    [
+        ("{}", "unserved", None),
+        ('{"notify": null}', "unserved", None),
+        ('{"notify": {"channel": "ops", "kinds": ["stale"]}}', "unserved", "ops"),
+        ('{"notify": {"channel": "ops", "kinds": ["stale"]}}', "servers", None),
+        ('{"notify": {"channel": "ops", "kinds": ["dead"]}}', "servers", "ops"),
+    ],
+)
+def test_alarms_go_where_the_fleet_wants_them(rest: str, kind: Any, channel: str | None) -> None:
+    assert wanted(rest, kind) == channel

@@ -1,0 +1,65 @@
+"""Many schedules: how many a tenant may have, and why one's hold up nobody else's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.scheduler.recurring import chain
+from shared.scheduler.recurring.quota import TTL
+from tests.unit.scheduler.harness import Client, World, drive
+
+from .faults import sweep
+from .test_doors import SCHEDULES_URL, put
+
+
+async def refused(client: Client, schedule: str) -> Any:
+    before = client.world.dump()
+    answer = await client.put(f"{SCHEDULES_URL}/{schedule}", {"cron": "0 0 1 6 *", "payload": 1})
+    assert client.world.dump() == before
+    return answer
+
+
+async def test_tenant_has_as_many_schedules_as_its_limit_says_and_can_replace_them(world: World) -> None:
+    client = await world.tenant("acme", limits={"schedules": 2})
+    await put(client, "one", cron="0 0 1 6 *")
+    await put(client, "two", cron="0 0 1 6 *")
+    answer = await refused(client, "three")
+    assert (answer.status, answer.code) == (429, "too-many-requests") and "may have 2 schedules" in answer.json()["detail"]
+    await put(client, "two", cron="0 0 2 6 *")
+    await put(world.demo, "three", cron="0 0 1 6 *")
+    assert (await client.delete(f"{SCHEDULES_URL}/one")).status == 204
+    await world.clock.advance(TTL)
+    await put(client, "three", cron="0 0 1 6 *")
+    assert (await refused(client, "one")).status == 429
+
+
+async def test_tenant_without_a_limit_of_its_own_has_the_products(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.scheduler.recurring.quota.MOST_SCHEDULES", 1)
+    await put(world.demo, "one", cron="0 0 1 6 *")
+    assert "may have 1 schedules" in (await refused(world.demo, "two")).json()["detail"]
+
+
+async def test_another_instance_counts_what_is_stored(world: World) -> None:
+    client = await world.tenant("acme", limits={"schedules": 1})
+    await put(client, "one", cron="0 0 1 6 *")
+    world.app.scheduler.recurring._quota._known.clear()
+    assert (await refused(client, "two")).status == 429
+
+
+async def test_sweep_takes_tenants_in_turn_however_many_schedules_one_has(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    many, few = await world.tenant("aaa"), await world.tenant("zzz")
+    for number in range(60):
+        await put(many, f"s{number}", cron="5 8 * * *")
+    await put(few, "only", cron="5 8 * * *")
+    await world.clock.advance(200)
+    # A sweep whose time is over after the first few schedules of each partition.
+    monkeypatch.setattr(chain, "PAGE", 2)
+    monkeypatch.setattr(chain, "RUN_FOR", -1.0)
+    counts = await drive(world.clock, sweep(world))
+    assert counts["stored"] < 60
+    assert [event["id"] for event in await few.all("/api/v1/events")] == ["only:20270115T080500Z"]
+    for _ in range(60):
+        await drive(world.clock, sweep(world))
+    assert len(await many.all("/api/v1/events")) == 60
