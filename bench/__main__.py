@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import batch, conditions, firing, machine, report, singles, transactions, twin
+from . import batch, conditions, firing, leases, leases_azurite, machine, report, singles, transactions, twin
 from .report import Figure
 from .stage import Run
 
@@ -33,16 +33,23 @@ FIGURES: dict[str, Measure] = {
     "cpu": twin.cpu,
     "memory": twin.memory,
     "backlog": twin.backlog,
+    "leases": leases.measure,
+    "leases-azurite": leases_azurite.measure,
 }
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measures the figures of the design page, on this machine alone.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="some figures only, as with --only")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=FIGURES, help=f"some of: {', '.join(FIGURES)}")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and events: a few minutes, rougher figures")
     parser.add_argument("--json", action="store_true", help="print JSON, details included")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table as Markdown")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    if unknown := set(given.names) - FIGURES.keys():
+        parser.error(f"no such figures: {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
+    given.only = [*given.names, *(given.only or [])]
+    return given
 
 
 async def run_all(names: list[str], quick: bool, console: Console) -> list[Figure]:

@@ -44,6 +44,7 @@ class Options:
     location: Path  # the data, with disk
     storage_ports: tuple[int, int, int]  # blob, queue, table
     grace: float
+    log_level: str
 
 
 def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
@@ -66,23 +67,33 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         except ValueError:
             parser.error(f"{name} must be a number, not {environ[name]!r}")
 
+    def port(name: str, default: int) -> int:
+        chosen = number(name, default)
+        if not 0 <= chosen <= 65_535:
+            parser.error(f"{name} must be a port, 0 to 65535, not {chosen}")
+        return chosen
+
     azurite = "off" if given.no_azurite else (environ.get("AZURITE") or "disk")
     if azurite not in ("disk", "memory", "off"):
         parser.error(f"AZURITE must be memory or off, not {azurite!r}")
+    level = (environ.get("LOG_LEVEL") or "INFO").upper()
+    if level not in logging.getLevelNamesMapping():
+        parser.error(f"LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not {environ['LOG_LEVEL']!r}")
     blob, queue, table = DEFAULT_PORTS
     return Options(
         app=given.app.resolve(),
         host=given.host,
-        port=number("PORT", 7071),
-        receiver=None if given.no_receiver else number("RECEIVER_PORT", 7072),
+        port=port("PORT", 7071),
+        receiver=None if given.no_receiver else port("RECEIVER_PORT", 7072),
         azurite=azurite,
         location=Path(environ.get("AZURITE_LOCATION") or ROOT / ".azurite").resolve(),
         storage_ports=(
-            number("AZURITE_BLOB_PORT", blob),
-            number("AZURITE_QUEUE_PORT", queue),
-            number("AZURITE_TABLE_PORT", table),
+            port("AZURITE_BLOB_PORT", blob),
+            port("AZURITE_QUEUE_PORT", queue),
+            port("AZURITE_TABLE_PORT", table),
         ),
         grace=number("DEVHOST_GRACE", 20),
+        log_level=level,
     )
 
 
@@ -256,7 +267,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The command `python -m devhost`."""
     options = parse(sys.argv[1:] if arguments is None else arguments, os.environ)
     logging.basicConfig(
-        level=os.environ.get("LOG_LEVEL", "INFO").upper(),
+        level=options.log_level,
         format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
         stream=sys.stderr,

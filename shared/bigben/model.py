@@ -62,7 +62,9 @@ class Processor(Lenient):
 
     tenant: str | None = None
     type: Literal["HTTP", "MESSAGING", "CUSTOM_CLASS"] | None = None
-    props: dict[str, Any] | None = Field(None, description="HTTP: `url`, `headers`. MESSAGING: `topic`, `bootstrap.servers`.")
+    props: dict[str, Any] | None = Field(
+        None, repr=False, description="HTTP: `url`, `headers`. MESSAGING: `topic`, `bootstrap.servers`."
+    )
 
 
 class CronIn(Lenient):

@@ -11,6 +11,7 @@ from ..errors import Problem
 from ..tenants.model import NAME, Channel, Tenant
 from ..tenants.store import TenantDirectory
 from ..web.problem import invalid
+from ..web.words import said
 from .model import Processor
 
 _SPEC: TypeAdapter[Any] = TypeAdapter(Channel)
@@ -78,7 +79,7 @@ def channel_of(wanted: Processor) -> Any:
         return _SPEC.validate_python(given)
     except ValidationError as failure:
         wrong = failure.errors(include_input=False, include_url=False)[0]
-        raise invalid(f"/props/{wrong['loc'][-1]}", str(wrong["msg"])) from None
+        raise invalid(f"/props/{wrong['loc'][-1]}", said(wrong)) from None
 
 
 def processor_of(tenant: str, channel: dict[str, Any]) -> Processor:

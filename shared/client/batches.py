@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
 
 from ..errors import TocsinError
+from ..packs import packs
 from . import calls
 from .errors import BatchStopped, Refused, Unreachable, Unreadable
 from .exchange import Patience, Sleep, Steps, exchange
@@ -43,16 +44,7 @@ def lines(events: Iterable[NewEvent], *, make_ids: bool) -> Iterator[Line]:
 
 def chunks(found: Iterable[Line]) -> Iterator[list[Line]]:
     """The lines in groups of the size the API takes; one that is too large alone goes alone, and the service says so."""
-    chunk: list[Line] = []
-    size = 0
-    for line in found:
-        if chunk and (len(chunk) == MAX_EVENTS or size + len(line.text) + 1 > MAX_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(line)
-        size += len(line.text) + 1
-    if chunk:
-        yield chunk
+    return packs(found, lambda line: len(line.text) + 1, MAX_BYTES, MAX_EVENTS)
 
 
 def send(events: Iterable[NewEvent], *, make_ids: bool, patience: Patience, chance: Callable[[], float]) -> Steps[Batch]:

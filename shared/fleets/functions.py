@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ..leases.control.model import ServerName
 from ..leases.views import Views
-from ..tenants.model import Name, NodeName
+from ..tenants.model import Name
 from ..web.pages import after, page
 from ..web.params import Paging
 from ..web.routes import Answer, Call, Routes
@@ -132,7 +133,7 @@ def _nodes(routes: Routes) -> None:
         "v1/fleets/{fleet}/nodes/{node}",
         name="nodes_get",
         scope="fleets",
-        params={"fleet": Name, "node": NodeName},
+        params={"fleet": Name, "node": ServerName},
         answers={200: NodeOut},
         summary="All that is known of a node",
         tag="fleets",

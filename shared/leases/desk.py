@@ -9,11 +9,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from . import rules
 from .rows import MAX_ORDERS, Fleet
 from .rules import Claim, HandOff, Session
+
+_NEVER: Final = float("inf")
 
 
 class Orders(NamedTuple):
@@ -34,7 +36,8 @@ class Desk:
 
     def __init__(self, steady: Callable[[], float]) -> None:
         self._steady = steady
-        self._lock = threading.Lock()
+        # A signal's handler may come in between, on the same thread, and say something too.
+        self._lock = threading.RLock()
         self._wants: dict[int, float] = {}
         self._offered: dict[int, Claim] = {}
         self._orders: Orders | None = None
@@ -49,7 +52,7 @@ class Desk:
         self.alone = False
         self.hurried = False
         self._given: dict[int, float] = {}
-        self.drained_since = float("inf")
+        self._drained = self._stopped = _NEVER
         self.stopping = False
         self.ended = False
 
@@ -57,23 +60,27 @@ class Desk:
 
     def drain(self, on: bool) -> None:
         """Hand everything off and take nothing, or take part again; said twice it changes nothing. A stop is not taken back."""
-        with self._lock:
-            if on != self.draining and not self.stopping:
-                # Who else is there has to be seen anew.
-                self.alone = self.alone and not on
-                self.drained_since = self._steady() if on else float("inf")
+        if on != (self._drained != _NEVER):
+            # Who else is there has to be seen anew.
+            self.alone = self.alone and not on
+            self._drained = self._steady() if on else _NEVER
         self.wake_beats()
 
     @property
     def draining(self) -> bool:
         """Whether everything is to be handed off."""
-        return self.drained_since != float("inf")
+        return self.drained_since != _NEVER
+
+    @property
+    def drained_since(self) -> float:
+        """Since when everything is to be handed off, steady seconds; never: infinity."""
+        return self._stopped if self.stopping else self._drained
 
     def stop(self) -> None:
         """Hand everything off, and leave."""
-        with self._lock:
-            if not self.stopping:
-                self.drained_since, self.stopping, self.alone = self._steady(), True, False
+        if not self.stopping:
+            self._stopped, self.alone = self._steady(), False
+            self.stopping = True
         self.wake_beats()
 
     def drop(self, partition: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import queue
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +19,13 @@ class Driver:
 
     def __init__(self, tables: BlockingTables, steady: Callable[[], float], request: float) -> None:
         self._tables, self._steady, self.request = tables, steady, request
-        self._bell = threading.Event()
+        # Not an event: a signal's handler may ring while its thread does.
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def wake(self) -> None:
         """End the wait that is under way, or else the next one. Any thread may."""
-        self._bell.set()
+        if self._bell.empty():
+            self._bell.put(None)
 
     def drive[T](self, steps: Work[T]) -> T:
         """Run `steps` to the end and return its result. No request is repeated. What a request raises is raised in `steps`, and here
@@ -44,8 +47,8 @@ class Driver:
     def _do(self, effect: Effect | Wait) -> Any:
         match effect:
             case Wait(until):
-                self._bell.wait(max(0.0, until - self._steady()))
-                self._bell.clear()
+                with contextlib.suppress(queue.Empty):
+                    self._bell.get(timeout=max(0.0, until - self._steady()))
                 return None
             case Sending():
                 return SentAt(self._steady())

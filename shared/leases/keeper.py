@@ -104,7 +104,7 @@ class LeaseKeeper:
         self._desk = Desk(steady)
         self._desk.wake_beats, self._desk.wake_scans = self._driver.wake, self._scans.wake
         self._scanner: Scanner | None = None
-        self._ready, self._publishing = threading.Event(), threading.Lock()
+        self._ready, self._publishing = threading.Event(), threading.RLock()
         self._notices = Notices(self._calls, Callbacks(on_gained, on_lost, on_danger, on_exit, self._ready.set, on_resized))
         self._beating = Beating(self._key, server, self._desk, self._notices, steady, self._wall, self._ids, Publish(domain, capacity))
         self._problem: TocsinError | None = None

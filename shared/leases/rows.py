@@ -278,6 +278,13 @@ class Intent:
         # A pin names its server inside the row: a partition has one.
         return f"{INTENTS[0]}{self.verb}:{what}:{'' if self.verb in ('pin', 'bump') else self.server}"
 
+    @property
+    def text(self) -> str:
+        """For a log line: `bump of partition 1`, `prohibit of partition 5 for s7`, `drain of s7`."""
+        if self.partition == NO_PARTITION:
+            return f"{self.verb} of {self.server}"
+        return f"{self.verb} of partition {self.partition}" + (f" for {self.server}" if self.server else "")
+
     def props(self) -> Props:
         """As stored."""
         return {

@@ -49,9 +49,9 @@ class Session:
     """One incarnation of a server, as it knows itself.
 
     etag, beat: of the own row as last seen. valid: the SEND of the last beat known to be applied. open: tries whose answer was lost,
-    by beat. won: claims that turned out applied but whose rows have not been read back. leaving: no longer served, release not confirmed.
-    take, drop, tell: the row's orders. generation: of the partition count that the server works by; heard: the newest one that its row
-    has told of.
+    by beat. won: claims that were, or may have been, applied and whose rows have not been read back. leaving: no longer served, release
+    not confirmed. take, drop, tell: the row's orders. generation: of the partition count that the server works by; heard: the newest one
+    that its row has told of.
     """
 
     key: str
@@ -89,6 +89,8 @@ def applied(session: Session, beat: int, etag: str, sent: SentAt) -> None:
     stale."""
     session.etag, session.beat = etag, max(session.beat, beat)
     session.valid = renewed(session.valid, sent)
+    # Where two writes have got the same ETag an earlier one may have been applied all the same: the rows of its claims tell.
+    session.won.update((claim.partition, claim.epoch) for number, tried in session.open.items() if number < beat for claim in tried.claims)
     session.open = {number: tried for number, tried in session.open.items() if number > beat}
 
 

@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 POLL = 0.25
 """Seconds between looks at partitions that are about to be handed over. While nothing is wanted, none is looked at."""
 PLAN_ANEW, PLAN_EVERY, PLAN_SOON = 192, 12, 2
-"""Beats after which a scanner plans even if nothing seems to have changed; if what was ordered is not done; and after a plan that moves
-something. A plan reads all rows."""
+"""Beats after which a scanner plans even if nothing seems to have changed; if there may be something left to do; and after a plan that
+moves something. A plan reads all rows."""
 MINUTE = 60.0
 HEARD = 1.05
 """Beats after which a server has heard an order: its next beat found it."""
@@ -48,6 +48,8 @@ class Facts:
 
     def __init__(self, fleet: Fleet, intents: Intents, partitions: dict[int, Partition], servers: dict[str, Server]) -> None:
         self.fleet, self.intents, self.partitions, self.servers = fleet, intents, partitions, servers
+        self._owned = _grouped({number: row.owner for number, row in partitions.items()})
+        self._targets: tuple[Plan, dict[str, list[int]]] | None = None
 
     @property
     def members(self) -> list[Member]:
@@ -97,11 +99,22 @@ class Facts:
     def orders(self, found: Plan, server: str) -> tuple[list[int], list[int]]:
         """What the server must take, and what it must drop, to get from here to the plan. A bumped partition is in both, and so may be one
         that is held under a former generation."""
+        if self._targets is None or self._targets[0] is not found:
+            # All servers are asked for, one after the other: partitions are gone through once.
+            self._targets = found, _grouped(found.target)
         bumped = {move.partition for move in found.moves if move.reason == "bump"}
-        mine = {number for number, target in found.target.items() if target == server}
-        has = {number for number in self.partitions if self.has(server, number)}
+        mine = set(self._targets[1].get(server, ()))
+        has = {number for number in self._owned.get(server, ()) if self.has(server, number)}
         here = {number for number in has if self.partitions[number].generation >= self.fleet.generation}
         return sorted((mine - here) | (mine & bumped)), sorted((has - mine) | (has - here) | (has & bumped))
+
+
+def _grouped(servers: Mapping[int, str]) -> dict[str, list[int]]:
+    """Partitions by server."""
+    found: dict[str, list[int]] = {}
+    for number, server in servers.items():
+        found.setdefault(server, []).append(number)
+    return found
 
 
 def read_facts(key: str, now: Millis) -> Steps[Facts | None]:
@@ -171,6 +184,9 @@ class Scanner:
                 self._next_poll = max(self._next_poll, now + min(POLL * 4, self._profile.beat / 4))
                 self._next_sweep = max(self._next_sweep, now + POLL * 4)
             except Exception:
+                if self._desk.ended:
+                    # Who stopped the keeper may have closed the tables since.
+                    return
                 # The loop must go on: what failed is tried again at the next round.
                 log.exception("The lease scanner failed", extra={"action": "lease_scanner_failed"})
                 self._next_scan = self._next_fence = self._next_poll = self._steady() + self._profile.beat
@@ -309,7 +325,8 @@ class Scanner:
         self._patience = PLAN_SOON if found.moves != self._moves else min(2 * self._patience, PLAN_EVERY)
         self._moves = found.moves
         # An order can be overlooked where two writes have got the same ETag; while the partition count changes, all wait for it.
-        beats = PLAN_SOON if facts.fleet.former else self._patience if found.moves else PLAN_ANEW
+        # What was ordered within the last minute may have used the budget up.
+        beats = PLAN_SOON if facts.fleet.former else self._patience if found.moves else PLAN_EVERY if self._ordered else PLAN_ANEW
         self._next_plan = now + beats * self._profile.beat
         later = self._not_yet(found, now)
         ready = [member.name for member in facts.members if not member.draining and member.name not in facts.intents.drained]

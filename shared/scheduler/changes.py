@@ -6,11 +6,13 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from ..clock import Clock, Millis
 from ..errors import OutcomeUnknown, Problem, StorageError
 from ..ids import Ids
+from ..packs import packs
 from ..storage.names import IDS
 from ..storage.ports import Merge, Props, Row, Tables
 from ..web.etag import check_if_match
@@ -229,17 +231,12 @@ def _match(event_id: str, headers: Mapping[str, str]) -> Match:
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Rows of one shard each, few and small enough for one transaction."""
-    group: list[Row] = []
-    size = 0
-    for row in rows:
-        weight = int(row.props["size"]) + len(str(row.props.get("history", "")))
-        if group and (group[0].pk != row.pk or len(group) == REDRIVE_GROUP or size + weight > REDRIVE_BYTES):
-            yield group
-            group, size = [], 0
-        group.append(row)
-        size += weight
-    if group:
-        yield group
+
+    def weight(row: Row) -> int:
+        return int(row.props["size"]) + len(str(row.props.get("history", "")))
+
+    for _, some in groupby(rows, lambda row: row.pk):
+        yield from packs(some, weight, REDRIVE_BYTES, REDRIVE_GROUP)
 
 
 def dead_letters(first: Millis | None, end: Millis | None, channel: str | None) -> Filter:

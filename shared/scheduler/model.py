@@ -31,9 +31,11 @@ def _not_ours(event_id: str) -> str:
     return event_id
 
 
-_ID = Shaped("1 to 200 of A-Z a-z 0-9 _ - : @ ~")
-ClientId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$"), _ID, AfterValidator(_not_ours)]
-EventId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$|^[0-9a-v]{16}\.[0-9]{3}$"), _ID]
+_OWN = "1 to 200 of A-Z a-z 0-9 _ - : @ ~"
+ClientId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$"), Shaped(_OWN), AfterValidator(_not_ours)]
+EventId = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$|^[0-9a-v]{16}\.[0-9]{3}$"), Shaped(_OWN + ", or an id that the service gave")
+]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$"), Shaped("a label's name of 1 to 64 of A-Z a-z 0-9 _ . -")]
 LabelText = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(256))]
 

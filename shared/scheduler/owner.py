@@ -347,7 +347,7 @@ class Owner:
         # Attempts that are known to have failed; claims whose owner died do not use up the policy.
         failed = int(props.get("failed", 0)) + 1
         # What it waited beyond its time, held by its channel or by an outage, uses up nothing of the policy's time.
-        waited = (int(props.get("waited", 0)) if failed > 1 else 0) + max(0, at - punctual_at(props))
+        waited = int(props.get("waited", 0)) + max(0, at - punctual_at(props))
         again = rules.after_failure(
             self._policy(props),
             # An event that was overdue when it came in is tried again like any other.

@@ -30,7 +30,7 @@ from .keys import (
 from .model import MOST_HELD_SHARDS
 from .protocol.changing import ORIGIN
 from .protocol.dispatch import rounds_of
-from .protocol.effects import load
+from .protocol.effects import is_there, load
 from .protocol.gate import COUNTS, Counts, parse_gate
 from .rules import OWNER_SILENT, STUCK_ROUNDS, may_take
 from .showing import is_waiting
@@ -182,16 +182,6 @@ class Stats:
         for row, (counts, _) in zip(filed.values(), await asyncio.gather(*map(self._gate, filed)), strict=True):
             minutes[minute_start(int(row.props["wake"]))] += counts.open
         return [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
-
-
-async def is_there(tables: Tables, table: str, partition: str, where: Sequence[Where] = ()) -> bool:
-    """Whether the partition has such a row."""
-    cursor: str | None = None
-    while True:
-        page = await tables.query(table, partition, where=where, limit=1, cursor=cursor)
-        cursor = page.next
-        if page.rows or cursor is None:
-            return bool(page.rows)
 
 
 async def copy_lag(tables: Tables, source: str, copy: str, shard: str) -> Millis:

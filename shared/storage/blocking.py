@@ -130,7 +130,7 @@ class HttpTables:
     @classmethod
     def from_connection_string(cls, text: str) -> Self:
         """With an account key or a shared access signature. Raises `UnsafeSettings`, without the text."""
-        return cls(account.from_connection_string("table", text))
+        return cls(account.from_connection_string("table", text, "HttpTables"))
 
     @classmethod
     def with_identity(cls, endpoint: str, credential: TokenCredential) -> Self:

@@ -15,6 +15,8 @@ from typing import Any, Final
 MOST: Final = 256
 """Calls under way at once, those that were given up included: more than an application has threads."""
 
+type _Waiting = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+
 
 class Full(Exception):
     """Too many calls are under way: this one was not begun."""
@@ -29,8 +31,9 @@ class Bounded:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._idle: list[queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]] = []
+        # A signal's handler may come in between, on the same thread, and call too.
+        self._lock = threading.RLock()
+        self._idle: list[_Waiting] = []
         self._threads = 0
         self._closed = False
 
@@ -40,17 +43,21 @@ class Bounded:
         if self._pid != os.getpid():
             self._begin()
         with self._lock:
-            if self._idle:
+            try:
                 waiting = self._idle.pop()
-            elif self._threads < self._most:
-                waiting = queue.SimpleQueue()
-                threading.Thread(target=self._serve, args=(waiting,), name=self._name, daemon=True).start()
-                self._threads += 1
-            else:
-                raise Full
+            except IndexError:
+                waiting = self._new()
         done: Future[T] = Future()
         waiting.put((done, call))
         return done.result(timeout)
+
+    def _new(self) -> _Waiting:
+        if self._threads >= self._most:
+            raise Full from None
+        self._threads += 1
+        waiting: _Waiting = queue.SimpleQueue()
+        threading.Thread(target=self._serve, args=(waiting,), name=self._name, daemon=True).start()
+        return waiting
 
     def close(self) -> None:
         """End the threads, each once its call has ended."""
@@ -60,7 +67,7 @@ class Bounded:
                 waiting.put(None)
             self._idle = []
 
-    def _serve(self, waiting: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+    def _serve(self, waiting: _Waiting) -> None:
         while (found := waiting.get()) is not None:
             done, call = found
             result, failed = None, None

@@ -108,7 +108,7 @@ class HttpChannel(_Limited):
 
     type: Literal["http"]
     url: Annotated[str, StringConstraints(min_length=8, max_length=2048)]
-    headers: dict[str, str] = Field(default_factory=dict, max_length=32)
+    headers: dict[str, str] = Field(default_factory=dict, max_length=32, repr=False)
     timeout: Annotated[Duration, Field(ge=100, le=60_000)] = 15_000
 
 
@@ -159,7 +159,7 @@ class KafkaChannel(_Limited):
     )
     tls: bool = True
     username: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
-    password: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
+    password: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = Field(None, repr=False)
 
     @model_validator(mode="after")
     def _both(self) -> Self:
@@ -225,7 +225,7 @@ class KeyOut(Strict):
 class KeyMade(KeyOut):
     """A new key. `key` is shown this once."""
 
-    key: str
+    key: str = Field(repr=False)
 
 
 class KeyList(Strict):
@@ -270,7 +270,7 @@ class _ChannelState(Strict):
     rotated_at: Maybe[Stamp] = None
     previous_until: Maybe[Stamp] = None
     """Until when deliveries are signed with the secret before this one too."""
-    secret: Maybe[str] = Field(default=None, description="The webhook secret, shown once: when the channel is made.")
+    secret: Maybe[str] = Field(default=None, repr=False, description="The webhook secret, shown once: when the channel is made.")
 
 
 class HttpChannelOut(HttpChannel, _ChannelState):
@@ -302,7 +302,7 @@ class ChannelList(Strict):
 class SecretOut(Strict):
     """A new webhook secret. It is shown this once; until `previous_until` deliveries carry a signature by the former one too."""
 
-    secret: str
+    secret: str = Field(repr=False)
     previous_until: Maybe[Stamp] = None
 
 

@@ -15,8 +15,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
 from ..channels.ports import Target
-from ..clock import Clock
-from ..errors import Problem, StorageError
+from ..clock import Clock, Millis
+from ..errors import Problem
 from ..settings import Settings
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Delete, Insert, Merge, Props, Replace, Tables
@@ -36,6 +36,9 @@ TENANT_TTL = 5.0
 CHANNEL_TTL = 1.0
 MISSING_TTL = 1.0
 """Seconds an answer is used again."""
+REMEMBER: Millis = 3_600_000
+"""How long a tenant that is gone is remembered at least: events that were taken in before its end was known everywhere, or that are in the
+ingest queue, are stored by then."""
 _EVENTS_LEFT = (
     "events of a deleted tenant of this name are still kept, and would become this one's; take another name, or take them over with "
     "?inherit=true"
@@ -123,9 +126,9 @@ class TenantDirectory:
             home, former = await self._stored(name), None
             if home is not None and home.deleting:
                 await self._end(home)
-                former, home = await self._released(home), None
+                former, home = await self._going(home), None
             check_if_match(headers or {}, etag_of(home.etag) if home else None)
-            if former is not None and not inherit:
+            if former is not None and not inherit and await self.remains(name):
                 raise conflict("events-left", _EVENTS_LEFT)
             op: Insert | Replace
             if home is not None:
@@ -157,11 +160,6 @@ class TenantDirectory:
                     continue
             # A deletion that was cut short is simply finished.
             await self._end(home)
-            try:
-                await self._released(home)
-            except StorageError as error:
-                # The tenant is gone all the same; retention looks again.
-                log.info("Whether %s has left anything is not known yet: %s", name, error, extra={"action": "name_kept", "tenant": name})
             return
         raise contended()
 
@@ -176,14 +174,18 @@ class TenantDirectory:
         forgotten, after = 0, ""
         while True:
             found, more = await rows.listed(self._tables, rows.PK_TENANTS, "", after, 1000)
-            for home in map(rows.home_of, found):
+            for row in found:
+                home = rows.home_of(row)
                 if home.deleting:
                     try:
                         await self._end(home)
-                        forgotten += await self._released(home) is None
                     except Problem as problem:
                         # Something of it lives on yet; others' deletions do not wait for it.
                         log.info("%s cannot end yet: %s", home.name, problem, extra={"action": "tenant_ends_later", "tenant": home.name})
+                if home.gone and row.read_at - row.timestamp >= REMEMBER and not await self.remains(home.name):
+                    written = await self._tables.write(TENANTS, rows.PK_TENANTS, [Delete(home.name, row.etag)])
+                    forgotten += isinstance(written, Applied)
+                    self._homes.drop(home.name)
             if more is None:
                 return forgotten
             after = more
@@ -198,15 +200,6 @@ class TenantDirectory:
         now = await self._going(home)
         if now is not None and not now.gone:
             await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(home.name, {"gone": True}, now.etag)])
-
-    async def _released(self, home: Home) -> Home | None:
-        """Forget a tenant that is gone: None, or the tenant as it stays for the sake of what is kept of it. Raises `StorageError`."""
-        stays = await self.remains(home.name)
-        now = await self._going(home)
-        if now is not None and not stays:
-            await self._tables.write(TENANTS, rows.PK_TENANTS, [Delete(home.name, now.etag)])
-        self._homes.drop(home.name)
-        return now if stays else None
 
     async def _going(self, home: Home) -> Home | None:
         """The tenant that is being deleted, as stored. Only this incarnation: another instance may have finished, and the name be in use

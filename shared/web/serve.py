@@ -97,10 +97,10 @@ def _check_params(route: Route, params: Mapping[str, str]) -> None:
         try:
             adapter.validate_strings(params.get(name, ""))
         except ValidationError as failure:
+            fault = said(failure.errors(include_url=False, include_input=False)[0])
             if route.method != "PUT":
-                raise problem.not_found("thing: the path cannot name one") from None
-            error = failure.errors(include_url=False, include_input=False)[0]
-            raise problem.invalid(f"{{{name}}}", said(error)) from None
+                raise problem.not_found(f"thing: {{{name}}} {fault}") from None
+            raise problem.invalid(f"{{{name}}}", fault) from None
 
 
 def path_of(url: str) -> str:

@@ -26,7 +26,7 @@ EXPECTED = {
     "an id row not copied before the event": ("P4", 10),
     "a source not sealed on the way back": ("P1", 32),
     "a copy begun before its index row": ("P1", 27),
-    "a place that was cut off not filed on the way back": ("P1", 1),
+    "a place that was cut off not filed on the way back": ("P1", 0),
 }
 
 

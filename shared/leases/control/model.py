@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
@@ -45,8 +46,8 @@ class Until:
 def _until(value: Any) -> Until | None:
     if value is None or isinstance(value, Until):
         return value
-    if not isinstance(value, str):
-        raise ValueError("a time like 2026-11-21T10:21:55Z or a duration like PT1H")
+    if not isinstance(value, str) or not re.match(r"P|\d", value):
+        raise ValueError("must be a time like 2026-11-21T10:21:55Z or a duration like PT1H")
     return Until(None, parse_duration(value)) if value.startswith("P") else Until(parse_time(value), None)
 
 

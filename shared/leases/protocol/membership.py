@@ -173,8 +173,11 @@ def settle(session: Session) -> Steps[Again | Fenced]:
 
 
 def collect(session: Session) -> Steps[None]:
-    """Take into `held` what is in `won`, with the ETags that its rows have."""
+    """Take into `held` what is in `won` and one's own by its row, with the ETag that the row has."""
     for partition, epoch in sorted(session.won.items()):
+        if partition in session.held or partition in session.leaving:
+            del session.won[partition]
+            continue
         row: Row | None = yield Get(FLEETS, session.key, partition_key(partition))
         del session.won[partition]
         if row is not None and _is_mine(session, row, epoch):

@@ -255,6 +255,18 @@ def release(
         if rules.ended(incarnation, found) or found.scans:
             return Unheard("fenced")
         of_partition: Row | None = yield Get(FLEETS, key, partition_key(number))
+        mine: Props = {
+            "held": join_held(each for each in found.held if each[0] != number),
+            "drop": join(p for p in found.drop if p != number),
+        }
+        if of_partition is None and (number, epoch) in found.held:
+            # Its row got lost: when it comes back (`mending`), it is nobody's.
+            answer = yield Write(FLEETS, key, (Merge(row.rk, mine, row.etag),))
+            if isinstance(answer, Applied):
+                return "released"
+            continue
+        if of_partition is None and answer is LOST:
+            return "released"
         if of_partition is None:
             fleet, _ = yield from _standing(key, now)
             return OutOfRange(fleet.partitions) if fleet is not None and number >= max(fleet.partitions, fleet.former) else "stale"
@@ -263,10 +275,6 @@ def release(
             return "released"
         if (partition.owner, partition.incarnation, partition.epoch) != (name, incarnation, epoch):
             return "stale"
-        mine: Props = {
-            "held": join_held(each for each in found.held if each[0] != number),
-            "drop": join(p for p in found.drop if p != number),
-        }
         # Under a newer generation that it has been told of, it is closed at once (`generations`).
         newer = max(partition.generation, found.generation)
         closed = partition.closed or partition.generation < newer

@@ -163,7 +163,7 @@ class Takeover:
             etag, done = answer, done + len(some)
             for intent in some:
                 extra = {"action": "lease_control_over", "fleet": seen.key, "intent": intent.key}
-                log.info("%s: %s is over", seen.key, intent.key, extra=extra)
+                log.info("%s: %s is over", seen.key, intent.text, extra=extra)
         return done
 
 

@@ -18,6 +18,7 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from ...clock import Millis
 from ...errors import Problem
+from ...packs import packs
 from ...storage.ports import MAX_MESSAGE_BYTES
 from ...tenants.model import Strict
 from ...web.intake import elements, member, parse_json
@@ -56,7 +57,7 @@ class Letter(Strict):
     """A producer's message."""
 
     tenant: str = Field(min_length=1, max_length=40)
-    key: str = Field(min_length=1, max_length=256)
+    key: str = Field(min_length=1, max_length=256, repr=False)
     event: Any = None
     events: list[Any] | None = Field(None, min_length=1)
 
@@ -107,16 +108,7 @@ def _decode(raw: bytes) -> Entry:
 
 def pack(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Encoded entries in as few parcels as their order allows. One that is over `ROOM` by itself is alone."""
-    group: list[bytes] = []
-    size = 0
-    for entry in entries:
-        if group and size + len(entry) + 1 > ROOM:
-            yield group
-            group, size = [], 0
-        group.append(entry)
-        size += len(entry) + 1
-    if group:
-        yield group
+    return packs(entries, lambda entry: len(entry) + 1, ROOM)
 
 
 def seal(key: bytes, entries: Iterable[bytes], *, admitted: bool = True, tries: int = 0) -> str:

@@ -23,6 +23,7 @@ from ...storage.ports import ANY, Delete, Props, Row, Tables, Upsert, Where
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import not_found
 from ..ledger import KEEP
+from ..protocol.effects import is_there
 from .queued import name_of
 
 log = logging.getLogger(__name__)
@@ -138,8 +139,7 @@ class Rejects:
 
     async def any(self, tenant: str) -> bool:
         """Whether any are kept. Raises `StorageError`."""
-        page = await self._tables.query(LEDGER, _partition(tenant), limit=1)
-        return bool(page.rows)
+        return await is_there(self._tables, LEDGER, _partition(tenant))
 
     async def delete(self, tenant: str, reject_id: str, headers: Mapping[str, str]) -> None:
         """Remove one that was dealt with. Raises 404 and 412."""

@@ -44,8 +44,8 @@ ORIGIN = "origin"
 """In a copy in another account: the ETag of the row that it was copied from (`mirroring`)."""
 CAME = "came"
 """In a mirrored event that has moved here, or was brought back: where it was before, so that no copy shows it as alive at both."""
-OWN = frozenset({"state", "target", "target_due", "moving", "epoch", "flag", "next", "ended", "late", "by", ORIGIN, CAME})
-"""Properties that belong to a row's place, not to the event: a copy starts without them."""
+OWN = frozenset({"state", "target", "target_due", "moving", "epoch", "flag", "next", "waited", "ended", "late", "by", ORIGIN, CAME})
+"""Properties that belong to a row's place, or to its due time, not to the event: a copy starts without them."""
 
 WINDOW = frozenset({"flex", "shift"})
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ...clock import Clock, Millis
 from ...errors import OutcomeUnknown, StorageError, Unavailable
-from ...storage.ports import Applied, Op, Queues, Refused, Row, Tables
+from ...storage.ports import Applied, Op, Queues, Refused, Row, Tables, Where
 
 log = logging.getLogger(__name__)
 
@@ -142,3 +142,13 @@ async def load(tables: Tables, table: str, pk: str, first: str, end: str, select
         page = await tables.query(table, pk, first=first, end=end, select=select, cursor=page.next)
         rows.extend(page.rows)
     return rows
+
+
+async def is_there(tables: Tables, table: str, partition: str, where: Sequence[Where] = ()) -> bool:
+    """Whether the partition has such a row."""
+    cursor: str | None = None
+    while True:
+        page = await tables.query(table, partition, where=where, limit=1, cursor=cursor)
+        cursor = page.next
+        if page.rows or cursor is None:
+            return bool(page.rows)

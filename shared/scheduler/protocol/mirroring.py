@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
+from ...packs import packs
 from ...storage import names
 from ...storage.names import EVENTS, IDS, SHARDS, SWEEPS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Upsert
@@ -300,17 +301,11 @@ def gate_copy(way: Way, gate: Row | None, source: Row, shard: str) -> Props:
 
 def grouped(ops: list[Op]) -> Iterator[list[Op]]:
     """As many operations as one transaction takes."""
-    group: list[Op] = []
-    size = 0
-    for op in ops:
-        weight = 500 if isinstance(op, Delete) else sum(len(value) for value in op.props.values() if isinstance(value, str)) * 2 + 1000
-        if group and (len(group) == GROUP or size + weight > GROUP_BYTES):
-            yield group
-            group, size = [], 0
-        group.append(op)
-        size += weight
-    if group:
-        yield group
+
+    def weight(op: Op) -> int:
+        return 500 if isinstance(op, Delete) else sum(len(value) for value in op.props.values() if isinstance(value, str)) * 2 + 1000
+
+    return packs(ops, weight, GROUP_BYTES, GROUP)
 
 
 def mirror_event(address: Address, way: Way) -> Steps[bool]:

@@ -82,6 +82,8 @@ async def test_expires_is_a_time_or_a_duration_from_now(world: World, fleet: str
     for wrong in ("PT0S", to_text(world.now), "tomorrow", 5, "P1M"):
         answer = await world.demo.post(f"{AT}/leases/2/offline", {"note": "x", "expires": wrong})
         assert (answer.status, answer.pointers) == (422, ["/expires"]), answer
+    answer = await world.demo.post(f"{AT}/leases/2/offline", {"note": "x", "expires": "-PT5M"})
+    assert "or a duration like PT1H" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

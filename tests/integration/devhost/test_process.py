@@ -144,7 +144,12 @@ def test_banner_names_what_runs(sample: Process) -> None:
 
 @pytest.mark.parametrize(
     ("variables", "message"),
-    [({"AZURITE": "tape"}, "AZURITE must be memory or off"), ({"PORT": "many"}, "PORT must be a number, not 'many'")],
+    [
+        ({"AZURITE": "tape"}, "AZURITE must be memory or off"),
+        ({"PORT": "many"}, "PORT must be a number, not 'many'"),
+        ({"PORT": "99999"}, "PORT must be a port, 0 to 65535, not 99999"),
+        ({"LOG_LEVEL": "loud"}, "LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not 'loud'"),
+    ],
 )
 def test_wrong_environment_is_explained(devhost: Start, variables: dict[str, str], message: str) -> None:
     process = devhost(**variables)

@@ -53,7 +53,7 @@ class Measured:
         self.world = World(f"fleet {seed}", traced=False)
         run_through(self.world.store.ensure(ALL_TABLES))
         run_through(self.world.store.write(FLEETS, INDEX, [Insert(KEY, {"created": self.world.time.now(), "ending": False})]))
-        rows = Fleet(partitions, profile, limits if limits is not None else Limits())
+        rows = Fleet(partitions, profile, limits if limits is not None else Limits(drain=min(10.0, profile.validity / 2)))
         assert Driver(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0).drive(takeover.create(KEY, rows))
         self.world.weather = AZURE
         self.watch = Watch(self.world)

@@ -220,6 +220,17 @@ def test_a_missing_row_comes_back_as_its_owners_when_a_server_that_speaks_http_h
     assert bench.drive(remote.release(KEY, "a", "i1", 0, 1, 0)) == "released"
 
 
+def test_what_is_released_while_its_row_is_missing_comes_back_free(bench: Bench) -> None:
+    register(bench)
+    bench.drive(remote.claim(KEY, "a", "i1", [0, 1], 0))
+    missing(bench, 0)
+    assert bench.drive(remote.release(KEY, "a", "i1", 0, 2, 0)) == "stale"
+    bench.tables.faults.append("lost")
+    assert bench.drive(remote.release(KEY, "a", "i1", 0, 1, 0)) == "released"
+    assert bench.server("a").held == ((1, 1),)
+    assert refill(bench) == 1 and bench.partition(0) == Partition(0, epoch=1000)
+
+
 def test_a_missing_row_stays_missing_while_a_server_of_the_library_may_still_serve_it(bench: Bench) -> None:
     session = library_server(bench)
     missing(bench, 0)

@@ -66,6 +66,25 @@ def test_to_drain_again_and_again_puts_nothing_off(servers: Servers) -> None:
     until(drained, "drained")
 
 
+def test_a_signals_handler_may_say_anything_while_its_thread_does(servers: Servers) -> None:
+    a, done = servers.start("a"), threading.Event()
+    until(lambda: a.has() == ALL, "everything")
+
+    def say() -> None:
+        keeper = a.keeper
+        # Where a handler finds its thread that is interrupted in the middle of each of them.
+        with keeper._desk._lock, keeper._publishing:
+            keeper.publish(load=1.0)
+            keeper.drop(0)
+            keeper.drain()
+            keeper.undrain()
+            keeper.stop(0)
+        done.set()
+
+    threading.Thread(target=say, daemon=True).start()
+    assert done.wait(60) and a.keeper.ended(60)
+
+
 def test_a_callback_that_ends_its_thread_holds_no_other_up() -> None:
     told: list[int] = []
 
@@ -310,6 +329,24 @@ def test_an_unexpected_exception_does_not_end_the_looking(servers: Servers, odd:
     odd.odd = {}
     b = servers.start("b")
     until(lambda: len(a.has()) == len(b.has()) == PARTITIONS // 2, "shares")
+
+
+def test_tables_may_be_closed_as_soon_as_the_keeper_has_stopped(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
+    looking, gate = threading.Event(), threading.Event()
+
+    class Closed(FaultyTables):
+        def query(self, *args: Any, **options: Any) -> Any:
+            if threading.current_thread().name.endswith("-scans"):
+                looking.set()
+                assert gate.wait(60)
+                raise RuntimeError("the client has been closed")
+            return super().query(*args, **options)
+
+    keeper = LeaseKeeper("fleet", "closing", Closed(servers.tables.tables)).start()
+    assert looking.wait(60) and keeper.stop(60)
+    gate.set()
+    until(lambda: "lease-closing-scans" not in {thread.name for thread in threading.enumerate()}, "the end of its last look")
+    assert not said(caplog, "lease_scanner_failed")
 
 
 def test_when_no_answer_ever_comes_ownership_ends_by_itself(servers: Servers, odd: Odd) -> None:

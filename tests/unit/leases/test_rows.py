@@ -95,6 +95,7 @@ def test_intents_come_back_and_expire() -> None:
     stored = [parse_intent(row(intent.key, intent.props()).props) for intent in wanted]
     assert stored == wanted
     assert len({intent.key for intent in wanted}) == len(wanted)
+    assert [intent.text for intent in wanted[:3]] == ["offline of partition 4", "prohibit of partition 5 for s1", "prohibit of s2"]
     found = in_force(stored, 1_000)
     assert (found.offline, found.prohibited, found.drained) == ({4}, {(5, "s1")}, {"s2"})
     assert (found.pins, found.bumps) == (((6, "s1"),), ((7, 3),))

@@ -62,33 +62,45 @@ async def test_retrying_event_of_a_channel_that_is_well_tells_its_next_attempt(w
     assert shown["state"] == "retrying" and "held" not in shown and shown["next_attempt"] > "2027-01-15T08:00:05"
 
 
-async def test_what_an_event_was_held_for_is_not_taken_from_its_retries(world: World) -> None:
-    [made] = await batch(world, 1, retry={"attempts": 100, "first": "PT2M", "max": "PT2M", "within": "PT1H"})
+HOUR_OF_RETRIES = {"attempts": 100, "first": "PT2M", "max": "PT2M", "within": "PT1H"}
 
-    async def pause(hours: int) -> None:
-        await world.admin.post(f"{DEFAULT}/pause")
-        await world.run(hours * 3600, step=20)
-        world.receiver.otherwise = AGAIN
-        await world.admin.post(f"{DEFAULT}/resume")
-        await world.run(10)
-        assert (await world.demo.event(made))["state"] == "retrying"
 
-    await pause(3)
-    # Once more in mid-retry.
-    await pause(3)
-    at = world.now
-    while (await world.demo.event(made))["state"] == "retrying":
-        await world.run(300, step=5)
-    # The hour that it has is spent on attempts alone.
-    assert 40 * 60_000 <= world.now - at <= 70 * 60_000
-    assert (await world.demo.event(made))["state"] == "dead"
-    # Brought back, it has an hour anew, and no more than that.
-    assert (await world.demo.post(f"{EVENTS}/{made}/redrive")).status == 202
+async def held_for_hours(world: World, event: str) -> None:
+    """Its channel is paused, and its first attempt after that fails."""
+    await world.admin.post(f"{DEFAULT}/pause")
+    await world.run(3 * 3600, step=20)
+    world.receiver.otherwise = AGAIN
+    await world.admin.post(f"{DEFAULT}/resume")
+    await world.run(10)
+    assert (await world.demo.event(event))["state"] == "retrying"
+
+
+async def dies_after_an_hour(world: World, event: str) -> None:
+    """The time that it has is spent on attempts alone."""
     at = world.now
     await world.run(10)
-    while (await world.demo.event(made))["state"] == "retrying":
+    while (await world.demo.event(event))["state"] == "retrying":
         await world.run(300, step=5)
+    assert (await world.demo.event(event))["state"] == "dead"
     assert 40 * 60_000 <= world.now - at <= 70 * 60_000
+
+
+async def test_what_an_event_was_held_for_is_not_taken_from_its_retries(world: World) -> None:
+    [made] = await batch(world, 1, retry=HOUR_OF_RETRIES)
+    await held_for_hours(world, made)
+    # Once more in mid-retry.
+    await held_for_hours(world, made)
+    await dies_after_an_hour(world, made)
+    # Brought back, it has an hour anew, and no more than that.
+    assert (await world.demo.post(f"{EVENTS}/{made}/redrive")).status == 202
+    await dies_after_an_hour(world, made)
+
+
+async def test_what_an_event_was_held_for_is_not_added_to_its_retries_at_another_time(world: World) -> None:
+    [made] = await batch(world, 1, retry=HOUR_OF_RETRIES)
+    await held_for_hours(world, made)
+    assert (await world.demo.patch(f"{EVENTS}/{made}", {"delay": "PT0S"})).status == 200
+    await dies_after_an_hour(world, made)
 
 
 async def test_new_event_for_now_on_a_paused_channel_is_held_at_once(world: World) -> None:

@@ -12,7 +12,7 @@ from shared.storage.names import TENANTS
 from shared.storage.ports import Delete, Insert, Merge, Op
 from shared.tenants import rules
 from shared.tenants.model import KeyIn, Limits, QueueChannel, Tenant
-from shared.tenants.store import seed_local
+from shared.tenants.store import REMEMBER, seed_local
 
 from .conftest import ADMIN, World, make_settings
 
@@ -207,11 +207,21 @@ async def test_deleting_a_tenant_ends_keys_channels_and_the_tenant(world: World)
     assert await world.directory.key(made.key) is None
     assert await world.directory.tenant("acme") is None
     assert await world.directory.target("acme", "c") is None
-    assert world.tables.rows(TENANTS) == []
+    assert [(row.pk, row.rk) for row in world.tables.rows(TENANTS)] == [("tenant", "acme")]
     await world.clock.advance(5)
     assert await world.other.key(made.key) is None
     with pytest.raises(Problem, match="404"):
         await world.directory.delete("acme")
+
+
+async def test_a_deleted_tenant_is_forgotten_once_everybody_has_heard_of_its_end(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    await world.directory.delete("acme")
+    await world.clock.advance(REMEMBER / 1000 - 1)
+    assert await world.directory.tidy() == 0
+    await world.clock.advance(1)
+    assert (await world.directory.tidy(), await world.directory.tidy()) == (1, 0)
+    assert world.tables.rows(TENANTS) == []
 
 
 async def test_nobody_gets_in_once_the_tenant_is_marked_even_if_the_rest_crashes(world: World) -> None:
@@ -229,7 +239,7 @@ async def test_nobody_gets_in_once_the_tenant_is_marked_even_if_the_rest_crashes
                 await verb
     assert (await world.directory.list(10))[0] == []
     await world.directory.delete("acme")
-    assert world.tables.rows(TENANTS) == []
+    assert [(row.pk, row.rk) for row in world.tables.rows(TENANTS)] == [("tenant", "acme")]
 
 
 async def test_a_name_taken_again_inherits_nothing(world: World) -> None:

@@ -1,0 +1,242 @@
+"""Leases on virtual time: 1,024 partitions, 64 servers, storage that answers in 5 to 30 ms and now and then in 300.
+
+The keepers' own loops run, and the app's timers beside them; only threads, network and storage are replaced. So the figures are those of
+the protocol, and the same on every machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from shared.leases.planner import Member, plan
+from shared.leases.rows import Intents
+from shared.leases.stamps import PROFILES, Profile
+from tests.simulation.leases.fleet import AZURE, Measured
+from tests.simulation.leases.history import listening
+from tests.simulation.leases.world import Weather
+
+from . import leases_seed
+from .report import Figure
+from .stage import Run
+
+PARTITIONS, SERVERS = 1024, 64
+QUIET = 600.0
+"""Seconds over which the cost of a quiet fleet is counted."""
+RESTART = 3.0
+"""Seconds that a process is away in a quick restart."""
+
+
+async def measure(run: Run) -> list[Figure]:
+    """Every profile, the scheme that leases are modelled on, and the planner's own time."""
+    return await asyncio.to_thread(_all, run)
+
+
+def _all(run: Run) -> list[Figure]:
+    figures: list[Figure] = []
+    with listening():
+        for number, name in enumerate(("default", "fast", "economy", "seed")):
+            run.tell(f"leases, {name}", number, 6)
+            figures += _Bench(name, PROFILES[name], run).measure()
+    run.tell("leases, the model's scheme", 4, 6)
+    return [*figures, *_model(run), *_planner()]
+
+
+def at(values: Sequence[float], share: float) -> float:
+    """The quantile of sorted values."""
+    return values[min(len(values) - 1, int(len(values) * share))]
+
+
+class _Bench:
+    def __init__(self, name: str, profile: Profile, run: Run) -> None:
+        self.name, self.profile, self.run = name, profile, run
+        self.fleet = Measured(profile, SERVERS, PARTITIONS, seed=name)
+        self.beat = profile.beat
+
+    def measure(self) -> list[Figure]:
+        """All figures of one profile, on one fleet, one after the other."""
+        try:
+            fleet = self.fleet
+            fleet.start_all()
+            began = fleet.now
+            fleet.run(max(200.0, 40 * self.beat))
+            parts = [self.cost, self.crashes, self.hand_offs, self.balance, self.outages, self.quick_restarts, self.slow_restarts]
+            figures = [Figure(self._named("all served and shared out after a cold start"), began, "s")]
+            for part in parts:
+                figures += part()
+            return figures
+        finally:
+            self.fleet.close()
+
+    def _named(self, what: str) -> str:
+        return f"{self.name}: {what}"
+
+    def _figure(self, what: str, value: float, unit: str, limits: dict[str, float], note: str = "") -> Figure:
+        limit = limits.get(self.name)
+        return Figure(self._named(what), value, unit, "<=" if limit is not None else "", limit, note)
+
+    def cost(self) -> list[Figure]:
+        length = max(QUIET, 120 * self.beat)
+        made = self.fleet.cost(length)
+        note = f"over {length:.0f} s, the app's timers included: {made['query']} queries, {made['get']} gets"
+        return [
+            self._figure("writes", made["write"] / length, "/s", {"default": 13.0}),
+            self._figure("entities read", made["rows_read"] / length, "/s", {"default": 40.0}, note),
+        ]
+
+    def crashes(self) -> list[Figure]:
+        count, fleet = self.run.pick(*((100, 20) if self.name in ("default", "fast") else (30, 10))), self.fleet
+        gaps, whole = list[float](), list[float]()
+        for _ in range(count):
+            name = fleet.world.random.choice(sorted(fleet.shares()))
+            known = len(fleet.watch.gaps)
+            fleet.run(self.beat * fleet.world.random.random())
+            fleet.nodes[name].crash()
+            fleet.until(fleet.served, 4 * self.profile.takeover)
+            found = sorted(gap for _, gap, _ in fleet.watch.gaps[known:])
+            gaps += found
+            whole.append(found[-1])
+            self._back(name)
+        gaps.sort()
+        whole.sort()
+        note = f"p50 {at(gaps, 0.5):.1f}, at most {gaps[-1]:.1f} s; {count} crashes, {len(gaps):,} partitions"
+        return [self._figure("crash to take-over, p99", at(gaps, 0.99), "s", {"default": 24.0, "fast": 10.0}, note)]
+
+    def _back(self, name: str) -> float:
+        """It starts again, and gets its share: how long that takes."""
+        self.fleet.start(name)
+        return self.fleet.until(lambda: name in self.fleet.shares() and self.fleet.balanced(), 60 * self.beat)
+
+    def hand_offs(self) -> list[Figure]:
+        fleet, known = self.fleet, len(self.fleet.watch.gaps)
+        count = self.run.pick(20, 8)
+        for name in fleet.world.random.sample(fleet.names, count):
+            node = fleet.nodes[name]
+            node.desk.stop()
+            fleet.until(lambda node=node: not node.running and fleet.served(), 60 * self.beat)  # type: ignore[misc]
+            self._back(name)
+            fleet.run(60.0)
+        gaps = sorted(gap for _, gap, _ in fleet.watch.gaps[known:])
+        note = f"p50 {at(gaps, 0.5):.2f}, at most {gaps[-1]:.2f} s; {len(gaps):,} hand-offs as {count} servers stop and return"
+        return [self._figure("planned hand-off gap, p99", at(gaps, 0.99), "s", {"default": 1.0}, note)]
+
+    def balance(self) -> list[Figure]:
+        fleet, joins, leaves = self.fleet, list[float](), list[float]()
+        for _ in range(self.run.pick(10, 4)):
+            fleet.run(60.0)
+            joins.append(self._back("extra"))
+            fleet.run(60.0)
+            fleet.nodes["extra"].desk.stop()
+            leaves.append(fleet.until(fleet.balanced, 60 * self.beat))
+        fleet.run(60.0)
+        eight = [f"more{number}" for number in range(8)]
+        for name in eight:
+            fleet.start(name)
+        came = fleet.until(lambda: all(name in fleet.shares() for name in eight) and fleet.balanced(), 900 + 60 * self.beat)
+        for name in eight:
+            fleet.nodes[name].desk.stop()
+        fleet.until(fleet.balanced, 60 * self.beat)
+        joins.sort()
+        limits = {"default": 2 * self.beat}
+        note = f"p50 {at(joins, 0.5):.1f} s; from its process's start; eight at once: {came:.0f} s, which `moves_per_minute` bounds"
+        leave = f"p50 {at(sorted(leaves), 0.5):.1f} s"
+        return [
+            self._figure("max - min <= 1 after one more server, at most", joins[-1], "s", limits, note),
+            self._figure("max - min <= 1 after one stops, at most", max(leaves), "s", limits, leave),
+        ]
+
+    def outages(self) -> list[Figure]:
+        fleet, length = self.fleet, self.profile.validity - self.beat
+        figures: list[Figure] = []
+        # A beat that fails comes again after up to 0.2 H; one that nobody answers has to time out before that, after H/2.
+        for how, spare in (("refuses all", 0.25), ("does not answer", 0.75)):
+            moved, known = fleet.moves.total(), len(fleet.watch.gaps)
+            for _ in range(self.run.pick(10, 4)):
+                fleet.run(10 * self.beat * (1 + fleet.world.random.random()))
+                lasts = length - spare * self.beat
+                if how == "refuses all":
+                    fleet.world.weather = Weather(refuse=1.0)
+                else:
+                    for node in fleet.nodes.values():
+                        node.host.cut_until = fleet.now + lasts
+                fleet.run(lasts)
+                fleet.world.weather = AZURE
+            fleet.run(4 * self.beat)
+            gaps = len(fleet.watch.gaps) - known
+            note = f"{lasts:.1f} s (V - H less {spare:g} H); {fleet.moves.total() - moved} moves"
+            figures.append(Figure(self._named(f"partitions lost while storage {how}"), gaps, "", "==", 0, note))
+        return figures
+
+    def quick_restarts(self) -> list[Figure]:
+        """Each process is killed and started again at once, by whoever looks after it."""
+        fleet, moved = self.fleet, self.fleet.moves.total()
+        for name in fleet.names:
+            fleet.nodes[name].crash()
+            fleet.run(min(RESTART, self.profile.validity / 2))
+            fleet.start(name)
+            fleet.until(lambda name=name: fleet.shares().get(name, 0) > 0 and fleet.served(), 60 * self.beat)  # type: ignore[misc]
+        value = (fleet.moves.total() - moved) / PARTITIONS
+        return [self._figure("moves per partition, all killed and back within V", value, "", {"default": 0.0}, f"away {RESTART:g} s each")]
+
+    def slow_restarts(self) -> list[Figure]:
+        """Each stops as it should, and is away for longer than T; the next stops as soon as it is back."""
+        fleet, known = self.fleet, len(self.fleet.watch.gaps)
+        fleet.run(20 * self.beat)
+        moved, before = fleet.moves.total(), dict(fleet.moves)
+        for name in fleet.names:
+            node = fleet.nodes[name]
+            node.desk.stop()
+            fleet.until(lambda node=node: not node.running, 60 * self.beat)  # type: ignore[misc]
+            fleet.run(self.profile.takeover + 2 * self.beat)
+            fleet.start(name)
+            fleet.until(lambda name=name: name in fleet.shares(), 60 * self.beat)  # type: ignore[misc]
+        fleet.until(fleet.balanced, 900 + 60 * self.beat)
+        most = max(count - before.get(number, 0) for number, count in fleet.moves.items())
+        gaps = sorted(gap for _, gap, _ in fleet.watch.gaps[known:])
+        note = f"at most {most} of one; gaps p99 {at(gaps, 0.99):.2f} s; without a spare server no less than {1 + 1 / SERVERS:.3f}"
+        value = (fleet.moves.total() - moved) / PARTITIONS
+        return [self._figure("moves per partition, all stopped for longer than T", value, "", {"default": 1.0}, note)]
+
+
+def _model(run: Run) -> list[Figure]:
+    found = leases_seed.measure(SERVERS, PARTITIONS, run.pick(100, 20))
+    gaps: list[float] = found["gaps"]
+    name = "the model's scheme (each partition renewed every 120 s, all rows read by all)"
+    note = f"p50 {at(gaps, 0.5):.0f}, at most {gaps[-1]:.0f} s; a server that stops is not told from one that crashed"
+    return [
+        Figure(f"{name}: writes", found["writes"], "/s"),
+        Figure(f"{name}: entities read", found["read"], "/s"),
+        Figure(f"{name}: crash to take-over, p99", at(gaps, 0.99), "s", note=note),
+    ]
+
+
+def _planner() -> list[Figure]:
+    """CPU of one plan: on a thread of its own, beside the beats."""
+    figures: list[Figure] = []
+    for partitions, servers in ((PARTITIONS, SERVERS), (10_000, 200)):
+        members = [Member(f"s{number:03d}") for number in range(servers + 1)]
+        had = {number: members[number % servers].name for number in range(partitions)}
+        dice = random.Random(1)
+        forbidden = frozenset((dice.randrange(partitions), dice.choice(members).name) for _ in range(partitions // 2))
+        tight = -(-partitions // servers)
+
+        def think(
+            owners: dict[int, str], intents: Intents, most: int, members: list[Member] = members, partitions: int = partitions
+        ) -> Callable[[], object]:
+            return lambda: plan(partitions, owners, members, intents, most=most, budget=32)
+
+        full = think({}, replace(Intents(), prohibited=forbidden), tight)
+        cases = {
+            "one more server": think(had, Intents(), partitions),
+            "nobody has anything": think({}, Intents(), partitions),
+            f"nobody has anything, {len(forbidden):,} prohibitions, no room to spare": full,
+        }
+        for case, thought in cases.items():
+            began = time.process_time()
+            thought()
+            took = 1000 * (time.process_time() - began)
+            figures.append(Figure(f"planner, {partitions:,} x {servers}: {case}", took, "ms of CPU"))
+    return figures
