@@ -96,7 +96,8 @@ async def test_broker_that_is_away_gets_its_events_once_it_is_back(broker: Broke
 async def test_topic_that_is_missing_gets_its_events_once_it_is_there(broker: Broker, apps: Apps) -> None:
     app = await apps()
     await app.channel(broker, topic="out-later")
-    retry = {"first": "PT0.1S", "max": "PT0.1S", "attempts": 50}
+    # The client library looks for a topic that was missing seconds later only: attempts must not run out before.
+    retry = {"first": "PT0.5S", "max": "PT2S", "attempts": 100}
     late = (await app.call("POST", "events", {"delay": "PT0S", "payload": 1, "retry": retry})).json()["id"]
 
     async def event() -> dict[str, Any]:
