@@ -34,6 +34,9 @@ FIGURES: dict[str, Measure] = {
     "memory": twin.memory,
     "backlog": twin.backlog,
     "leases": leases.measure,
+    "leases-fast": leases.of("fast"),
+    "leases-economy": leases.of("economy"),
+    "leases-seed": leases.of("seed"),
     "leases-azurite": leases_azurite.measure,
 }
 

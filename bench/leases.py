@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from typing import Any
 
 from shared.leases.planner import Member, plan
 from shared.leases.rows import Intents
@@ -31,18 +32,27 @@ RESTART = 3.0
 
 
 async def measure(run: Run) -> list[Figure]:
-    """Every profile, the scheme that leases are modelled on, and the planner's own time."""
-    return await asyncio.to_thread(_all, run)
+    """The default profile, the scheme that leases are modelled on, and the planner's own time."""
+
+    def all_() -> list[Figure]:
+        return [*_one("default", run), *_model(run), *_planner()]
+
+    return await asyncio.to_thread(all_)
 
 
-def _all(run: Run) -> list[Figure]:
-    figures: list[Figure] = []
+def of(name: str) -> Callable[[Run], Coroutine[Any, Any, list[Figure]]]:
+    """What measures another profile: minutes each."""
+
+    async def measure(run: Run) -> list[Figure]:
+        return await asyncio.to_thread(_one, name, run)
+
+    return measure
+
+
+def _one(name: str, run: Run) -> list[Figure]:
+    run.tell(f"leases, {name}", 0, 1)
     with listening():
-        for number, name in enumerate(("default", "fast", "economy", "seed")):
-            run.tell(f"leases, {name}", number, 6)
-            figures += _Bench(name, PROFILES[name], run).measure()
-    run.tell("leases, the model's scheme", 4, 6)
-    return [*figures, *_model(run), *_planner()]
+        return _Bench(name, PROFILES[name], run).measure()
 
 
 def at(values: Sequence[float], share: float) -> float:
