@@ -6,7 +6,7 @@ Time comes from the `steady` it is given, what others want from its `Desk`; what
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -258,12 +258,19 @@ class Beating:
         if now - self._last_cycle >= self._profile.beat:
             self._last_cycle, self._claimed_this_cycle = now, 0
         room = self._desk.fleet.limits.claims_per_cycle - self._claimed_this_cycle
-        offers = self._desk.offers(min(room, MAX_RIDERS - len(session.leaving)))
+        offers = self._desk.offers(MAX_RIDERS - len(session.leaving))
         # Found under a former generation.
         self._desk.tried([claim for claim in offers if claim.generation != session.generation])
         # A transaction cannot name a row twice: what is still leaving is claimed later.
         busy = session.held.keys() | session.leaving.keys()
-        return [claim for claim in offers if claim.partition not in busy and claim.generation == session.generation]
+        open_ = [claim for claim in offers if claim.partition not in busy and claim.generation == session.generation]
+        # What is being handed over does not count: the planner has bounded it, and nobody serves it meanwhile.
+        planned = self._handed_over(open_)
+        return [*planned, *[claim for claim in open_ if claim not in planned][: max(0, room)]]
+
+    def _handed_over(self, claims: Iterable[Claim]) -> list[Claim]:
+        now = self._wall()
+        return [claim for claim in claims if rules.handed_over(claim, now, self._profile)]
 
     def _beat(self, session: Session, claims: list[Claim]) -> Work[None]:
         state = self._state
@@ -288,7 +295,7 @@ class Beating:
         match done:
             case Beaten(claimed, released):
                 self._desk.failures = 0
-                self._claimed_this_cycle += len(claimed)
+                self._claimed_this_cycle += len(claimed) - len(self._handed_over(claimed))
                 counts["claimed"] += len(claimed)
                 counts["released"] += len(released)
                 self._desk.has(claimed)

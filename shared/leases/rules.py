@@ -18,12 +18,13 @@ from .stamps import Profile, ReceivedAt, SentAt
 
 class Claim(NamedTuple):
     """A partition found free: the epoch it would have, and the ETag of the row that says so ('' when there is no row to match yet).
-    generation: the row's."""
+    generation: the row's. released: when its owner gave it up, by that one's wall clock; 0 where it has an owner, or never had one."""
 
     partition: int
     epoch: int
     etag: str
     generation: int = 1
+    released: Millis = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,11 @@ def claimable(partition: Partition, server: Server | None, session: Session) -> 
     if partition.owner == session.server and partition.incarnation == session.incarnation:
         return False
     return ended(partition.incarnation, server)
+
+
+def handed_over(claim: Claim, now: Millis, profile: Profile) -> bool:
+    """Whether its owner has just given the partition up, by the two wall clocks: only how many claims go at once rests on it."""
+    return bool(claim.released) and abs(now - claim.released) < 2000 * profile.beat
 
 
 def resumes(server: Server, proven: Collection[str]) -> bool:

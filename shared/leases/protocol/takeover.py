@@ -73,7 +73,7 @@ def scout(session: Session, partitions: Iterable[int]) -> Steps[list[Claim]]:
     """Of `partitions`, those that may be claimed now."""
     found, owners = yield from owned(session.key, partitions)
     return [
-        Claim(partition.number, partition.epoch + 1, etag, partition.generation)
+        Claim(partition.number, partition.epoch + 1, etag, partition.generation, 0 if partition.owner else partition.since)
         for partition, etag in found
         if rules.claimable(partition, owners.get(partition.owner), session)
     ]

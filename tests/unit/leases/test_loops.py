@@ -96,6 +96,16 @@ def test_a_server_that_stops_serves_until_its_successors_wait(fleet: FleetOf) ->
     assert not a.exited
 
 
+def test_what_is_handed_over_is_claimed_at_once_however_many_may_be_claimed_in_a_cycle() -> None:
+    fleet = FleetOf(40)
+    _, b = fleet.shared("a", "b")
+    had, known = fleet.has(b), len(fleet.watch.gaps)
+    assert len(had) == 20 > Limits().claims_per_cycle
+    b.desk.stop()
+    fleet.until(6 * H, lambda: len(fleet.has(fleet.nodes[0])) == 40)
+    assert max(gap for number, gap, _ in fleet.watch.gaps[known:] if number in had) < 2
+
+
 def test_a_server_that_is_alone_stops_without_waiting(fleet: FleetOf) -> None:
     (a,) = fleet.shared("a")
     a.desk.stop()
