@@ -164,6 +164,8 @@ class Beating:
         self._desk.failures, self._next_beat = 0, now + self._profile.beat * self._ids.chance()
         self._desk.session, self._obeyed, self._said = session, Orders(), "live"
         self._go_over(session)
+        # The row may have been read back with orders that somebody was quick to give.
+        self._obey(session)
         self._desk.wake_scans()
         self._show(session)
         self._notices.callbacks.joined()

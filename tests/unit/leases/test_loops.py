@@ -184,6 +184,22 @@ def test_orders_that_came_with_a_lost_answer_are_obeyed(fleet: FleetOf) -> None:
     assert lost[0]
 
 
+def test_orders_that_came_with_a_registrations_lost_answer_are_obeyed(fleet: FleetOf) -> None:
+    key, lost = server_key("a"), [False]
+
+    def loses(host: Host, effect: Any) -> str:
+        if lost[0] or not isinstance(effect, Write):
+            return ""
+        lost[0] = True
+        fleet.world.at(fleet.now + 1, fleet.write, Merge(key, {"take": "2"}, ANY))
+        return "answer"
+
+    fleet.world.loses = loses
+    a = fleet.start("a")
+    fleet.until(4 * H, lambda: a.desk.session is not None)
+    assert lost[0] and a.desk.wants() == [2]
+
+
 def test_claims_that_turn_out_applied_are_served_though_reading_them_failed(fleet: FleetOf) -> None:
     lost: list[str] = []
 
