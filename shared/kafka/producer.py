@@ -20,6 +20,8 @@ LINGER_MS = 2
 _SLACK = 5.0
 _POLL = 0.5
 """Seconds of one wait for answers; an answer ends it at once."""
+_LOOK = 3.0
+"""Seconds that the look for a missing topic may take."""
 _FLUSH = 5.0
 """Seconds that `close` waits for what is under way."""
 
@@ -98,9 +100,20 @@ class ThreadedProducer:
             return self._judged(raised.args[0])
         try:
             async with asyncio.timeout(self._timeout + _SLACK):
-                return await future
+                answer = await future
         except TimeoutError:
             return Answer("_MSG_TIMED_OUT", hint=self._last)
+        if answer.error == "_UNKNOWN_TOPIC":
+            await asyncio.to_thread(self._look, topic)
+        return answer
+
+    def _look(self, topic: str) -> None:
+        """Ask the brokers for a topic that was missing: by itself the library may not for minutes, and refuses all messages until then."""
+        try:
+            self._inner.list_topics(topic, _LOOK)
+        except _kafka_exception() as error:
+            # Whether it is there now is for the next attempt to find out.
+            self._complain(error.args[0].name())
 
     def _judged(self, error: Any) -> Answer:
         return Answer(error.name(), error.fatal(), self._last if error.name() == "_MSG_TIMED_OUT" else None)
