@@ -13,7 +13,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint long model simulate simulate-leases bench wheel clean
+.PHONY: help setup run test lint long model simulate simulate-leases simulate-checkpoints bench demo-maintenance wheel settings bicep clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -44,11 +44,24 @@ simulate: setup  ## SEEDS=n simulated runs (100 unless told)
 simulate-leases: setup  ## SEEDS=n simulated histories of fleets
 	$(IN_VENV) $(PY) -m tests.simulation.leases --seeds $(SEEDS)
 
+simulate-checkpoints: setup  ## SEEDS=n simulated days of replica groups
+	$(IN_VENV) $(PY) -m tests.simulation.checkpoints --seeds $(SEEDS)
+
 bench: setup  ## the benchmarks
 	$(IN_VENV) $(PY) -m bench
 
+demo-maintenance: setup  ## five nodes, three fault domains, a rolling host update: a time-line, in a minute
+	$(IN_VENV) $(PY) -m devhost.demo.maintenance
+
 wheel: setup  ## build the package for nodes into dist/
 	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+settings: setup  ## write docs/settings.md from the class
+	$(PY) -m devhost.settings_page
+
+bicep: setup  ## check infra/, with the real compiler too where one is installed
+	$(PY) -m pytest -q tests/unit/infra
+	@infra/compile.sh
 
 clean:  ## remove caches and built files; .venv, node_modules and the data in .azurite stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis

@@ -13,6 +13,8 @@ from .bigben.crons import Crons
 from .bigben.processors import Processors
 from .bigben.service import BigBen
 from .channels import Sender, close_senders, open_senders
+from .checkpoints import functions as checkpoint_functions
+from .checkpoints.service import Checkpoints
 from .clock import Clock, Millis, SystemClock
 from .errors import StorageError, UnsafeSettings
 from .failover import functions as failover_functions
@@ -29,12 +31,16 @@ from .leases.beats import Beats
 from .leases.carrier import Carrier
 from .leases.control import functions as control_functions
 from .leases.control.service import Control
+from .leases.leaving import Leaving
 from .leases.orders import Planning
 from .leases.resize import functions as resize_functions
 from .leases.resize.service import Resizes
 from .leases.views import Views
 from .leases.watch import functions as watch_functions
 from .leases.watch.service import Events, Watch
+from .maintenance import functions as maintenance_functions
+from .maintenance.arm import Arm
+from .maintenance.service import Maintenance
 from .metrics import functions as metric_functions
 from .metrics.service import Metrics
 from .scheduler import functions as scheduler_functions
@@ -51,6 +57,7 @@ from .tenants.rows import PK_TENANTS
 from .tenants.store import TenantDirectory, seed_local
 from .timers import KAFKA_PERIODS, PERIODS, Job, Timers
 from .web import openapi
+from .web.dashboard import functions as dashboard_functions
 from .web.routes import Routes
 
 log = logging.getLogger(__name__)
@@ -93,10 +100,18 @@ class Application:
         self.watch = Watch(home, self.carrier, planning, clock, Events(self.scheduler.ingest))
         self.fleets = Fleets(home, self.carrier, clock, self.directory.home)
         self.directory.refuse, self.directory.ends = self.fleets.refuse_living, self.fleets.end_all
+        self.checkpoints = Checkpoints(home, self.carrier, clock, ids)
+        self.fleets.ends.append(self.checkpoints.end)
+        self.fleets.forgets.append(self.checkpoints.forget)
+        self.watch.inspect.stuck = self.checkpoints.stuck
+        self.arm = Arm(settings.client_id)
+        maintenance = Maintenance(home, clock, self.fleets, Leaving(self.carrier, planning, clock), Events(self.scheduler.ingest), self.arm)
+        self.maintenance, self.checkpoints.pending = maintenance.desk, maintenance.pending
+        self.fleets.ends.append(self.maintenance.end)
         self.beats = Beats(self.carrier, clock, self.watch.takeover.nudge)
         """What servers that speak HTTP ask for."""
-        self.views = Views(home, self.carrier, clock)
-        self.metrics = Metrics(storage, clock, ids, self.scheduler.counters, self.watch.figures)
+        self.views = Views(home, self.carrier, clock, self.maintenance.nodes)
+        self.metrics = Metrics(storage, clock, ids, self.scheduler.counters, self.watch.figures, self.checkpoints.figures)
         sources = read_sources(settings.kafka_sources.get_secret_value())
         self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, opener(settings.client_id))
         kafka: dict[str, list[tuple[str, Job]]] = {"ingest_kafka": [("kafka", self.kafka.run_once)]} if sources else {}
@@ -106,17 +121,24 @@ class Application:
             clock,
             {
                 "scheduler_scan": [("dispatch", self.scheduler.sweeps.dispatch), ("recurring", self.scheduler.recurring.chain.sweep)],
-                "lease_scan": [("takeover", self.watch.takeover.run_once)],
+                "lease_scan": [
+                    ("takeover", self.watch.takeover.run_once),
+                    ("turns", self.checkpoints.run_once),
+                    ("maintenance", maintenance.watch.run_once),
+                ],
                 "stale_scan": [
                     ("dispatch", self.scheduler.sweeps.dispatch),
                     ("failover", self.failover.sweep),
                     ("leases", self.watch.inspect.run_once),
+                    ("maintenance", maintenance.watch.inspect),
                 ],
                 "retention_scan": [
                     ("retention", self._retain),
                     ("rejects", self._retain_rejects),
                     ("recurring", self.scheduler.recurring.chain.retain),
                     ("leases", self.watch.retain),
+                    ("turns", self.checkpoints.retain),
+                    ("maintenance", maintenance.watch.retain),
                 ],
                 **kafka,
             },
@@ -223,6 +245,9 @@ class Application:
             if self.other is not None:
                 await self.other.scheduler.flow.close()
             await close_senders(self.senders)
+            await self.arm.close()
+            if self.other is not None:
+                await self.other.arm.close()
             if self.other is not None and self.other.senders is not self.senders:
                 await close_senders(self.other.senders)
             await self.storage.close()
@@ -241,7 +266,10 @@ def build_routes() -> Routes:
     control_functions.register(routes)
     resize_functions.register(routes)
     watch_functions.register(routes)
+    checkpoint_functions.register(routes)
+    maintenance_functions.register(routes)
     bigben_functions.register(routes)
+    dashboard_functions.register(routes)
     openapi.register(routes)
     return routes
 

@@ -3,7 +3,9 @@
 Settings come from the environment (in Azure: app settings; locally: `local.settings.json` through the host). Names are
 upper-case `TOCSIN_...` except the storage connection, which follows the Functions convention so that triggers and code
 share it: `TocsinStorage` (a connection string) or `TocsinStorage__tableServiceUri`, `TocsinStorage__queueServiceUri`,
-`TocsinStorage__credential`, `TocsinStorage__clientId` (identity).
+`TocsinStorage__credential`, `TocsinStorage__clientId` (identity). One that is empty counts as not set.
+
+docs/settings.md is made from this class: `make settings`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cached_property
+from ipaddress import ip_network
 from typing import Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
@@ -25,11 +28,19 @@ MAX_ACCOUNTS = 15
 LOCAL_ADMIN_KEY = "local-admin-key"
 LOCAL_SIGNING_KEY = "local-signing-key"
 
+SHORTEST_KEY = 20
+"""Letters that a key has at least, outside the emulator."""
+
+OWN_ADDRESSES = tuple(
+    ip_network(text) for text in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "168.63.129.16/32", "::/127", "fe80::/10")
+)
+"""Where a machine and its host answer themselves: loopback, the metadata service with its tokens, Azure's host agent."""
+
 
 class Settings(BaseSettings):
     """The app's settings. Durations are in seconds, sizes in bytes unless the name says otherwise."""
 
-    model_config = SettingsConfigDict(env_prefix="TOCSIN_", extra="ignore", populate_by_name=True)
+    model_config = SettingsConfigDict(env_prefix="TOCSIN_", extra="ignore", populate_by_name=True, env_ignore_empty=True)
 
     storage: SecretStr | None = Field(None, validation_alias=CONNECTION, description="Connection string of the storage account.")
     table_uri: str | None = Field(None, validation_alias=f"{CONNECTION}__tableServiceUri", description="Table endpoint (identity).")
@@ -68,6 +79,9 @@ class Settings(BaseSettings):
     receiver: str = Field("http://localhost:7072/", description="Where the local tenant's channel `default` points.")
     egress_allow: str = Field(
         "", description="Comma-separated hosts or networks that http channels may reach beside public https: `localhost, 10.1.0.0/16`."
+    )
+    egress_plain: bool = Field(
+        False, description="Channels may reach what is on the allow-list without TLS, in the clear. On the emulator they always may."
     )
     bigben_open: bool = Field(
         False, description="Serve `/api/bigben` on loopback without a key, as BigBen did. For the emulator only: refused otherwise."
@@ -145,8 +159,19 @@ class Settings(BaseSettings):
         """The allow-list, split and trimmed."""
         return tuple(part.strip() for part in self.egress_allow.split(",") if part.strip())
 
+    @property
+    def plain_http(self) -> bool:
+        """Whether channels may use http without TLS, to hosts on the allow-list."""
+        return self.emulated or self.egress_plain
+
     @model_validator(mode="after")
     def _refuse_unsafe(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            text = value.get_secret_value() if isinstance(value, SecretStr) else value
+            if isinstance(text, str) and text.lower().startswith("@microsoft.keyvault("):
+                # Azure hands the reference itself over: a key that anybody can guess.
+                raise UnsafeSettings(f"{env_name(name)} is a reference to a vault that was not resolved: may the app's identity read it?")
         if self.storage is None and (self.table_uri is None or self.queue_uri is None):
             raise UnsafeSettings(
                 f"no storage: set {CONNECTION} to a connection string, or {CONNECTION}__tableServiceUri and "
@@ -157,7 +182,9 @@ class Settings(BaseSettings):
             raise UnsafeSettings("emulated and real storage accounts do not mix: the emulator's public keys would open the real one")
         if self.mirrored and self.mirror_detached:
             raise UnsafeSettings(f"TOCSIN_MIRROR_DETACHED gives the second account up: take {MIRROR} away, or that")
-        if self.mirror is not None and self.mirror == self.storage:
+        if self.mirror is None and (self.mirror_table_uri is None) != (self.mirror_queue_uri is None):
+            raise UnsafeSettings(f"{MIRROR}__tableServiceUri and {MIRROR}__queueServiceUri go together: one of them is missing")
+        if (self.mirror is not None and self.mirror == self.storage) or _same(self.mirror_table_uri, self.table_uri):
             raise UnsafeSettings(f"{MIRROR} is the same account as {CONNECTION}: nothing would be mirrored")
         _ = self.fresh_accounts
         # Two clocks that run up to 1 % apart, and a store that tells its time in whole seconds.
@@ -170,6 +197,16 @@ class Settings(BaseSettings):
                 raise UnsafeSettings("TOCSIN_ADMIN_KEY is the public sample value; choose a secret one, this storage is not the emulator")
             if self.signing_key is None or self.signing_key.get_secret_value() == LOCAL_SIGNING_KEY:
                 raise UnsafeSettings("TOCSIN_SIGNING_KEY is missing or the public sample value; this storage is not the emulator")
+            for name, key in (("TOCSIN_ADMIN_KEY", self.admin_key), ("TOCSIN_SIGNING_KEY", self.signing_key)):
+                if key is not None and len(key.get_secret_value()) < SHORTEST_KEY:
+                    raise UnsafeSettings(f"{name} has fewer than {SHORTEST_KEY} letters: it could be guessed")
+            if self.admin_key == self.signing_key:
+                raise UnsafeSettings("TOCSIN_ADMIN_KEY and TOCSIN_SIGNING_KEY are the same: one must not tell the other")
+            home = self.storage.get_secret_value() if self.storage else ""
+            if any(_in_the_clear(text) for text in (home, *others)):
+                raise UnsafeSettings("a connection string names a real account by http: what is stored would travel in the clear")
+            if entry := next(filter(_own, self.egress_names), None):
+                raise UnsafeSettings(f"TOCSIN_EGRESS_ALLOW: {entry[:60]!r} opens the app's own machine or the metadata service to channels")
             if self.bigben_open:
                 raise UnsafeSettings("TOCSIN_BIGBEN_OPEN lets anybody in who reaches the app; it is for the emulator only")
             if self.local:
@@ -177,6 +214,35 @@ class Settings(BaseSettings):
         return self
 
 
+def env_name(field: str) -> str:
+    """What a field of `Settings` is called in the environment."""
+    return str(Settings.model_fields[field].validation_alias or f"TOCSIN_{field.upper()}")
+
+
 def _emulated(text: str) -> bool:
     parts = {part.strip() for part in text.split(";")}
-    return not parts.isdisjoint({"UseDevelopmentStorage=true", "AccountName=devstoreaccount1"})
+    # The emulator's name with an address in Azure would have its public keys accepted by an app that everybody reaches.
+    real = ".table.core." in text or ".queue.core." in text
+    return not real and not parts.isdisjoint({"UseDevelopmentStorage=true", "AccountName=devstoreaccount1"})
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one.rstrip("/") == other.rstrip("/")
+
+
+def _in_the_clear(connection: str) -> bool:
+    """Whether a connection string sends what is stored over http, further than to this machine."""
+    parts = {name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in connection.split(";"))}
+    bases = (parts.get(name, "").lower() for name in ("tableendpoint", "queueendpoint"))
+    plain = [base for base in bases if base.startswith("http://")]
+    away = [base for base in plain if not re.match(r"http://(127\.0\.0\.1|localhost|\[::1\])(:|/|$)", base)]
+    return bool(away) or (parts.get("defaultendpointsprotocol", "").lower() == "http" and len(plain) < 2)
+
+
+def _own(entry: str) -> bool:
+    """Whether an entry of the allow-list opens addresses that answer on every machine."""
+    try:
+        network = ip_network(entry.lower().strip("[]"), strict=False)
+    except ValueError:
+        return entry.lower().rstrip(".").endswith("localhost")
+    return any(network.version == own.version and network.overlaps(own) for own in OWN_ADDRESSES)

@@ -5,8 +5,8 @@ A URL is checked when it is used (`problem`: scheme, literal address, odd spelli
 address came about: what was checked is what is connected to, and an answer of the resolver that changes in between (DNS
 rebinding) has no effect.
 
-The allow-list (`TOCSIN_EGRESS_ALLOW`) opens plain http and any address for hosts named exactly, and for addresses within
-networks named in CIDR form.
+The allow-list (`TOCSIN_EGRESS_ALLOW`) opens any address for hosts named exactly, and for addresses within networks named in
+CIDR form; plain http too on the emulator, elsewhere where `TOCSIN_EGRESS_PLAIN` says so.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ _CLOSED6 = tuple(
 
 
 _NO_PLAIN = "plain http is only for hosts on the allow-list"
+_NO_PLAIN_HERE = "plain http is off: the url's scheme must be https, unless the operator sets TOCSIN_EGRESS_PLAIN"
 _NO_ADDRESS = "the host has no publicly routable address"
 
 
@@ -90,9 +91,13 @@ def refusal(address: Address) -> str | None:
 
 
 class Egress:
-    """The rules for one allow-list. UnsafeSettings for an entry that is neither a host nor a network."""
+    """The rules for one allow-list. UnsafeSettings for an entry that is neither a host nor a network.
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
+    plain: whether what is on the list may be reached by plain http.
+    """
+
+    def __init__(self, names: Iterable[str] = (), *, plain: bool = True) -> None:
+        self._plain_too = plain
         self._hosts: set[str] = set()
         self._networks: list[IPv4Network | IPv6Network] = []
         for name in names:
@@ -129,6 +134,8 @@ class Egress:
             return "the url's scheme must be https"
         if not host:
             return "the url names no host"
+        if url.scheme == "http" and not self._plain_too:
+            return _NO_PLAIN_HERE
         address: Address | None = None
         if ":" in host or _NUMERIC.fullmatch(host):
             try:
@@ -152,6 +159,8 @@ class Egress:
 
     def allows(self, host: str, address: Address, *, plain: bool = False) -> bool:
         """True when a connection made for `host` may go to `address`; `plain` for one without TLS."""
+        if plain and not self._plain_too:
+            return False
         if self.names(host) or self.opens(address):
             return True
         return not plain and refusal(address) is None

@@ -165,7 +165,7 @@ class HttpSender:
         new_socket: Callable[[AddrInfoType], socket.socket] = _new_socket,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.egress = Egress(settings.egress_names)
+        self.egress = Egress(settings.egress_names, plain=settings.plain_http)
         self._clock: Clock = clock or SystemClock()
         self._lookup, self._new_socket, self._tls = lookup, new_socket, tls
         self._per_host = settings.deliver_concurrency

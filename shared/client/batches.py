@@ -49,10 +49,15 @@ def chunks(found: Iterable[Line]) -> Iterator[list[Line]]:
 
 def send(events: Iterable[NewEvent], *, make_ids: bool, patience: Patience, chance: Callable[[], float]) -> Steps[Batch]:
     """Send them all, one chunk after the other. Raises `BatchStopped`."""
+    return send_lines(lines(events, make_ids=make_ids), patience=patience, chance=chance)
+
+
+def send_lines(found: Iterable[Line], *, patience: Patience, chance: Callable[[], float]) -> Steps[Batch]:
+    """The same for events that are encoded already; each result's index is its line's `at`."""
     done: dict[int, BatchLine] = {}
     unknown: list[int] = []
     try:
-        for chunk in chunks(lines(events, make_ids=make_ids)):
+        for chunk in chunks(found):
             yield from _chunk(chunk, done, unknown, patience, chance)
     except Exception as error:
         raise BatchStopped(f"{len(done)} events answered, then: {error}", [done[at] for at in sorted(done)], unknown) from error

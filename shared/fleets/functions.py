@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..leases.control.model import ServerName
 from ..leases.views import Views
-from ..tenants.model import Name
+from ..tenants.model import Name, NodeName
 from ..web.pages import after, page
 from ..web.params import Paging
 from ..web.routes import Answer, Call, Routes
@@ -133,7 +132,7 @@ def _nodes(routes: Routes) -> None:
         "v1/fleets/{fleet}/nodes/{node}",
         name="nodes_get",
         scope="fleets",
-        params={"fleet": Name, "node": ServerName},
+        params={"fleet": Name, "node": NodeName},
         answers={200: NodeOut},
         summary="All that is known of a node",
         tag="fleets",

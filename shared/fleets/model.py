@@ -6,11 +6,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from ..checkpoints.model import ReplicaOut
 from ..durations import Duration
 from ..leases.control.model import IntentOut
 from ..leases.resize.model import ResizingOut
 from ..leases.rows import MAX_PARTITIONS, ServerState
 from ..leases.stamps import PROFILES, Profile, unsafe
+from ..maintenance.model import NodeMaintenance
 from ..tenants.model import Maybe, Name, Stamp, Strict
 
 DRAIN = 10_000
@@ -82,9 +84,16 @@ class FleetCheckpoints(Strict):
     """How turns to take a checkpoint are given."""
 
     timeout: TurnTimeout = Field(default_factory=TurnTimeout)
-    drift: float = Field(0.3, ge=0, lt=1, description="How much faster or slower than true time a replica's clock may run.")
+    drift: float = Field(0.3, ge=0, le=0.9, description="How much faster or slower than true time a replica's clock may run.")
     silence: Annotated[Duration, Field(ge=1000, le=DAY, description="A replica silent for so long is down.")] = 60_000
     max_lag: int | None = Field(None, ge=0, description="A secondary further behind gets no turn; null: any may.")
+    interval: Maybe[Annotated[Duration, Field(ge=0, le=7 * DAY)]] = Field(
+        default=None, description="Least time from one turn's grant to the next; without it they follow one another."
+    )
+
+
+def _is_false(value: object) -> bool:
+    return not value
 
 
 class Quorum(Strict):
@@ -109,9 +118,16 @@ class FleetMaintenance(Strict):
     lead: Span = Field(30_000, description="How long before NotBefore a node prepares.")
     leads: dict[EventType, Span] = Field(default_factory=dict, description="The same by type of event.")
     require_central: bool = Field(False, description="A node that cannot reach Tocsin approves nothing by itself.")
-    transport: Literal["relay", "direct"] = "relay"
-    catch_up: Span = Field(600_000, description="How long after its end an event still counts for a node that was away.")
+    transport: Literal["relay", "arm"] = Field(
+        "relay", description="How approvals reach Azure: by way of a node's agent, or of Azure Resource Manager."
+    )
+    catch_up: Span = Field(
+        600_000, description="How long a node that was put back counts as down, unless it says before that it is in step."
+    )
     quorum: Quorum = Field(default_factory=Quorum)
+    early: bool = Field(
+        False, exclude_if=_is_false, description="Events are approved before their time, one fault domain after the other."
+    )
     rules: list[MaintenanceRule] = Field(default_factory=list, max_length=50)
 
 
@@ -191,8 +207,8 @@ class NodeOut(Strict):
     assign: list[int] = Field(description="What it is to claim.")
     release: list[int] = Field(description="What it is to hand off.")
     intents: list[IntentOut] = Field(description="What operators want of it.")
-    turn: None = None
-    maintenance: None = None
+    turn: ReplicaOut | None = Field(None, description="What it is as a replica.")
+    maintenance: NodeMaintenance | None = Field(None, description="What its agent told last.")
 
 
 class NodeList(Strict):

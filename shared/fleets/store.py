@@ -72,6 +72,10 @@ class Fleets:
 
     def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, tenant: Callable[[str], Awaitable[object]]) -> None:
         self._tables, self._carrier, self._clock, self._tenant = tables, carrier, clock, tenant
+        self.ends: list[Callable[[str], Awaitable[None]]] = []
+        """What else ends with the fleet of a key. Raise `StorageError`; safe to repeat."""
+        self.forgets: list[Callable[[str], Awaitable[None]]] = []
+        """What else is kept of a tenant's fleets that ended."""
 
     async def read(self, tenant: str, name: str) -> tuple[Fleet, str]:
         """The fleet's row as it is stored now, and that row's ETag. Raises 404, `StorageError`."""
@@ -183,6 +187,8 @@ class Fleets:
                     raise
         for row in await load(self._tables, FLEETS, GONE, f"{tenant}:", f"{tenant};"):
             await self._tables.write(FLEETS, GONE, [Delete(row.rk, row.etag)])
+        for forget in self.forgets:
+            await forget(tenant)
 
     # -- creating
 
@@ -287,6 +293,8 @@ class Fleets:
                 highest = max(epochs + ([int(before.props["epoch"])] if before is not None else []))
                 await self._tables.write(FLEETS, GONE, [Upsert(key, {"epoch": highest, "at": self._clock.now()})])
             if not rows:
+                for end in self.ends:
+                    await end(key)
                 await self._tables.write(FLEETS, INDEX, [Delete(key, entry.etag)])
                 return
             for start in range(0, len(rows), 100):

@@ -12,20 +12,21 @@ from functools import partial
 from typing import Final
 
 from ..clock import Millis
-from ..errors import StorageError, TocsinError
+from ..errors import StorageError
 from ..ids import Ids
 from . import rules
 from .desk import Desk, Orders
+from .facts import read_fleet
 from .failures import Failures
+from .heirs import EXPECTED
+from .joining import Joining
 from .notices import Notices, Spread
-from .proof import NameInUse
 from .protocol import membership
 from .protocol.effects import Wait, Work
-from .protocol.membership import MAX_RIDERS, Again, Beaten, Fenced, InUse, Publish, Registered, Waiting
+from .protocol.membership import MAX_RIDERS, Again, Beaten, Fenced, Publish
 from .rows import MAX_ORDERS, Fleet, ServerState
-from .rules import Claim, HandOff, Session, Sight
-from .scanner import read_fleet
-from .stamps import PROFILES, Profile, unsafe
+from .rules import Claim, HandOff, Session
+from .stamps import Profile
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +35,6 @@ _TOLD: Final = 2.25
 """Beats that a draining server goes on serving, so that its successors wait by then."""
 _AVOIDED: Final = 60.0
 """Seconds for which a partition that the application dropped is not wanted back, as long as another can have it."""
-
-
-class FleetMissing(TocsinError):
-    """There is no fleet of that name, or its profile is unsafe."""
 
 
 class Beating:
@@ -66,36 +63,19 @@ class Beating:
         self._exit = False
         self._said: ServerState = "live"
         self._failures = Failures(server, desk)
+        self._joining = Joining(key, server, desk, self._failures, steady, ids)
 
     def open(self) -> Work[Fleet | None]:
         """Read the fleet, for as long as that takes; None when told to stop meanwhile. Raises `FleetMissing`."""
-        while not self._desk.stopping:
-            try:
-                fleet = yield from read_fleet(self._key)
-            except StorageError as error:
-                self._failures.failed(error)
-                yield from self._pause(1.0)
-                continue
-            if fleet is None:
-                raise FleetMissing(f"there is no fleet {self._key!r}")
-            if fleet.closed:
-                # Its profile is about to change, or it ends.
-                yield from self._pause(1.0)
-                continue
-            name = next((name for name, known in PROFILES.items() if known == fleet.profile), "")
-            if problem := unsafe(fleet.profile, fleet.limits.drain, name=name):
-                raise FleetMissing(f"the fleet's profile is unsafe: {problem}")
-            self._desk.fleet, self._desk.failures = fleet, 0
-            return fleet
-        return None
+        return (yield from self._joining.open())
 
     def serve(self, proof: Callable[[str], tuple[str, ...]]) -> Work[bool]:
         """Join and beat until told to stop, again after each fencing. False when the fleet is no longer what was opened: then open it
         again. proof: notes an incarnation durably, and returns those that are proven to be gone. Raises `NameInUse`."""
-        yield from self._pause(self._ids.chance() * self._profile.beat / 4)
-        while (session := (yield from self._join(proof))) is not None:
-            if not (yield from self._confirm(session)):
-                yield from self._leave(session)
+        yield from self._joining.pause(self._ids.chance() * self._profile.beat / 4)
+        while (session := (yield from self._joining.join(lambda: self.publish, proof))) is not None:
+            if not (yield from self._joining.confirm()):
+                yield from self._joining.leave(session)
                 return False
             self._joined(session)
             while not session.fenced:
@@ -110,53 +90,7 @@ class Beating:
         if self._exit:
             self._notices.exit()
 
-    # -- joining and leaving
-
-    def _pause(self, seconds: float) -> Work[None]:
-        if seconds > 0 and not self._desk.stopping:
-            yield Wait(self._steady() + seconds)
-
-    def _join(self, proof: Callable[[str], tuple[str, ...]]) -> Work[Session | None]:
-        """Register a new incarnation. None when told to stop meanwhile."""
-        session = self._incarnation()
-        proven = proof(session.incarnation)
-        before: Sight | None = None
-        while not self._desk.stopping:
-            try:
-                found = yield from membership.register(session, self.publish, before, proven, self._profile.takeover)
-            except StorageError as error:
-                self._failures.failed(error)
-                found = None
-            match found:
-                case Registered():
-                    return session
-                case InUse():
-                    raise NameInUse(f"a living server is called {self._server!r}")
-                case Fenced():
-                    session = self._incarnation()
-                    proven = proof(session.incarnation)
-                case Waiting(sight):
-                    before = sight
-            yield from self._pause(self._profile.beat / 4)
-        return None
-
-    def _incarnation(self) -> Session:
-        return Session(self._key, self._server, self._ids.name(), generation=self._desk.fleet.generation)
-
-    def _confirm(self, session: Session) -> Work[bool]:
-        """Read the fleet again now that its changers see this server (`protocol.closing`). True as well when told to stop meanwhile."""
-        while not self._desk.stopping:
-            try:
-                fleet = yield from read_fleet(self._key)
-            except StorageError as error:
-                self._failures.failed(error)
-                yield from self._pause(self._profile.beat / 4)
-                continue
-            if fleet is None or fleet.closed or fleet.profile != self._profile:
-                return False
-            self._desk.hear(fleet)
-            break
-        return True
+    # -- in, and out again
 
     def _joined(self, session: Session) -> None:
         log.info("Server %s is in, incarnation %s", self._server, session.incarnation, extra={"action": "lease_joined"})
@@ -178,16 +112,6 @@ class Beating:
         self._desk.clear()
         self._notices.nothing("fenced")
 
-    def _leave(self, session: Session) -> Work[None]:
-        """End the incarnation, so that nobody waits for its silence. Given up when storage does not do it; others wait T then."""
-        for _ in range(3):
-            try:
-                if (yield from membership.leave(session)) != "again":
-                    return
-            except StorageError as error:
-                self._failures.failed(error)
-            yield Wait(self._steady() + 0.1)
-
     # -- one turn
 
     def _turn(self, session: Session) -> Work[bool]:
@@ -205,7 +129,7 @@ class Beating:
                 session.leaving[partition] = session.held.pop(partition)
         late = now >= drained + self._limit + self._profile.validity
         if self._desk.stopping and (late or not (session.held or session.leaving or session.open)):
-            yield from self._leave(session)
+            yield from self._joining.leave(session)
             return True
         claims = self._claims(session, now)
         news = claims or session.leaving or self._state != self._said
@@ -248,7 +172,7 @@ class Beating:
         if (orders := self._desk.orders()) is not None:
             # They may be those of a generation that the other loop has heard of first.
             self._go_over(session)
-            session.take, session.drop = orders
+            session.take, session.drop = orders.take, orders.drop
         if dropped := set(self._desk.dropped()):
             self._avoided |= dict.fromkeys(dropped, now + _AVOIDED)
             session.take = tuple(partition for partition in session.take if partition not in dropped)
@@ -281,7 +205,8 @@ class Beating:
         # What is forgotten must not stay in the row: the planner takes what stands there for ordered, and would not order it again.
         session.take = self._desk.wanted(session.take)
         session.drop = tuple(partition for partition in session.drop if partition in self._hand_offs or partition in session.leaving)
-        self._obeyed, ordered = Orders(session.take, session.drop), set(session.drop)
+        session.expect = self._desk.expected(session.expect)
+        self._obeyed, ordered = _orders(session), set(session.drop)
         sent, counts = self._steady(), self._desk.counts
         self._avoided = {partition: until for partition, until in self._avoided.items() if sent < until}
         publish = replace(self.publish, avoid=tuple(sorted(self._avoided))[:MAX_ORDERS])
@@ -304,15 +229,19 @@ class Beating:
                 # Who was to take them may be gone by now, and who planned that need not find out.
                 self._desk.give(released, self._steady() + 2 * self._profile.beat)
                 self._next_beat = sent + self._profile.beat * (0.97 + 0.06 * self._ids.chance())
-                self._obeyed = Orders(session.take, session.drop)
+                self._obeyed = _orders(session)
                 if state != self._said or (state == "live" and not set(released) <= ordered):
                     # Successors are to be told soon, of what is to come or of what nobody was told to take.
                     self._said = state
                     self._desk.hurry()
                 yield from self._collect(session)
-            case Again(_, refused):
+            case Again(pushed, refused):
                 counts["races_lost"] += len(refused)
-                self._scout_again(claims)
+                if pushed:
+                    # Only the own row was not as it was taken for: what was found free is as good as before.
+                    self._desk.offer(claims)
+                else:
+                    self._scout_again(claims)
                 if session.open:
                     # The answer was lost: the store is slow or away.
                     self._failures.missed()
@@ -322,7 +251,7 @@ class Beating:
             case Fenced():
                 return
         yield from self._read(session)
-        told = Orders(session.take, session.drop) != self._obeyed or (session.tell and not self._exit)
+        told = _orders(session) != self._obeyed or (session.tell and not self._exit)
         # Orders of a generation that is not known yet wait for it.
         if told and session.heard <= session.generation:
             self._obey(session)
@@ -372,7 +301,9 @@ class Beating:
 
     def _obey(self, session: Session) -> None:
         """New orders replace the ones before; each has its deadline, after which it is forgotten and the next plan decides."""
-        self._obeyed = Orders(session.take, session.drop)
+        if session.expect != self._obeyed.expect:
+            self._desk.expect(session.expect, self._steady() + EXPECTED * self._profile.beat)
+        self._obeyed = _orders(session)
         take = [partition for partition in session.take if partition not in session.held or partition in session.drop]
         self._desk.want(take, self._steady() + self._limit + self._profile.validity + 2 * self._profile.beat)
         self._give_up(session, set(session.drop))
@@ -407,3 +338,7 @@ class Beating:
         until, now = self._publish(session), self._steady()
         self._notices.tell(now, "handed-off" if now < until else "expired")
         self._notices.warn(until - now, self._danger)
+
+
+def _orders(session: Session) -> Orders:
+    return Orders(session.take, session.drop, session.expect)

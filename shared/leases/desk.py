@@ -12,17 +12,18 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from . import rules
-from .rows import MAX_ORDERS, Fleet
+from .rows import MAX_ORDERS, Expected, Fleet
 from .rules import Claim, HandOff, Session
 
 _NEVER: Final = float("inf")
 
 
 class Orders(NamedTuple):
-    """Partitions to claim, and to hand off."""
+    """Partitions to claim, and to hand off; and to claim once others are fenced."""
 
     take: tuple[int, ...] = ()
     drop: tuple[int, ...] = ()
+    expect: Expected = ()
 
 
 class Desk:
@@ -40,6 +41,7 @@ class Desk:
         self._lock = threading.RLock()
         self._wants: dict[int, float] = {}
         self._offered: dict[int, Claim] = {}
+        self._expected: dict[str, tuple[tuple[int, ...], float]] = {}
         self._orders: Orders | None = None
         self._ready: list[tuple[int, HandOff]] = []
         self._dropped: list[int] = []
@@ -120,6 +122,25 @@ class Desk:
             self._orders = Orders(tuple(take)[:MAX_ORDERS], tuple(drop)[:MAX_ORDERS])
         self.wake_beats()
 
+    def expecting(self) -> list[str]:
+        """Servers whose end is expected."""
+        now = self._steady()
+        with self._lock:
+            return [] if self.draining else sorted(server for server, (_, until) in self._expected.items() if now < until)
+
+    def inherit(self, server: str, seconds: float) -> None:
+        """It has ended: what was expected of it is wanted for so long."""
+        until = self._steady() + seconds
+        with self._lock:
+            partitions, _ = self._expected.pop(server, ((), 0.0))
+            held = self.session.held if self.session is not None else ()
+            self._wants |= {partition: until for partition in partitions if partition not in held}
+
+    def lives(self, server: str) -> None:
+        """It has not ended: nothing is expected of it."""
+        with self._lock:
+            self._expected.pop(server, None)
+
     def hear(self, fleet: Fleet) -> None:
         """What the fleet's row says now. The durations of the profile stay: what runs was begun under them."""
         self.fleet = replace(fleet, profile=self.fleet.profile)
@@ -178,6 +199,18 @@ class Desk:
         if take:
             self.wake_scans()
 
+    def expect(self, expected: Expected, until: float) -> None:
+        """Expectations replace the ones before, and are forgotten at their deadline (steady seconds)."""
+        with self._lock:
+            self._expected = {server: (partitions, until) for server, partitions in expected}
+        if expected:
+            self.wake_scans()
+
+    def expected(self, expected: Expected) -> Expected:
+        """Those of `expected` that still are."""
+        standing = set(self.expecting())
+        return tuple((server, partitions) for server, partitions in expected if server in standing)
+
     def wanted(self, take: Collection[int]) -> tuple[int, ...]:
         """Those of `take` that are still wanted."""
         now = self._steady()
@@ -206,4 +239,4 @@ class Desk:
     def clear(self) -> None:
         """The incarnation is over: so is what was ordered and found for it."""
         with self._lock:
-            self._wants, self._offered, self._orders, self._ready = {}, {}, None, []
+            self._wants, self._offered, self._expected, self._orders, self._ready = {}, {}, {}, None, []

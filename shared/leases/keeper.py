@@ -23,10 +23,11 @@ from ..clock import SystemClock, steady
 from ..errors import TocsinError
 from ..ids import Ids, SystemIds
 from ..storage.blocking import BlockingTables
-from .beating import Beating, FleetMissing
+from .beating import Beating
 from .calls import Calls
 from .desk import Desk
 from .driver import Driver
+from .joining import FleetMissing
 from .notices import Callbacks, Notices, View
 from .proof import NameInUse, StateFile
 from .protocol.membership import Publish

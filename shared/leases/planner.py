@@ -104,16 +104,28 @@ class _Planner:
         self.placed: dict[int, str] = {}
         self.has: dict[str, set[int]] = {name: set() for name in self.names}
         self.share: dict[str, int] = {}
+        self.forbidden: dict[int, set[str]] = {}
+        for number, name in intents.prohibited:
+            self.forbidden.setdefault(number, set()).add(name)
+        self.shut: tuple[set[str], set[str]] = set(), set()
 
     def allowed(self, partition: int, server: str) -> bool:
-        return (partition, server) not in self.intents.prohibited
+        return server not in self.forbidden.get(partition, ())
 
     def fits(self, partition: int) -> list[str]:
         """Servers that may have the partition: its pin's, when that one may, else all that are not prohibited."""
         pin = self.pins.get(partition)
         if pin in self.has and self.allowed(partition, pin):
             return [pin]
-        return [name for name in self.names if self.allowed(partition, name)]
+        forbidden = self.forbidden.get(partition, ())
+        return [name for name in self.names if name not in forbidden]
+
+    def among(self, partition: int, servers: set[str]) -> set[str]:
+        """Those of `servers`, open ones, that `fits` names."""
+        pin = self.pins.get(partition)
+        if pin in self.has and self.allowed(partition, pin):
+            return servers & {pin}
+        return servers - self.forbidden.get(partition, set())
 
     def may(self, partition: int, server: str) -> bool:
         """Whether the server, an open one, is one of those that `fits` names."""
@@ -190,24 +202,27 @@ class _Planner:
             if len(self.has[name]) < self.share[name]:
                 self.put(partition, name)
                 return True
-        if self._augment(partition, self.share):
+        if self._augment(partition, self.share, self.shut[0]):
             return True
         roomy = [name for name in fits if len(self.has[name]) < self.cap[name]]
         if roomy:
             fewest = min(len(self.has[name]) for name in roomy)
             self.put(partition, self.prefer(partition, (name for name in roomy if len(self.has[name]) == fewest))[0])
             return True
-        return self._augment(partition, self.cap)
+        return self._augment(partition, self.cap, self.shut[1])
 
-    def _augment(self, partition: int, bound: Mapping[str, int]) -> bool:
+    def _augment(self, partition: int, bound: Mapping[str, int], shut: set[str]) -> bool:
         """Place `partition` by passing partitions on from server to server until one has room within `bound`. Each server is passed
-        once."""
+        once. shut: servers that are full, and whose partitions fit nowhere but there; what is found is added. They stay so: what comes in
+        fits nowhere else either. So it is not found out anew for each of thousands of partitions."""
         if all(len(self.has[name]) >= bound[name] for name in self.names):
-            # Nothing can be passed on to anywhere: not to be found out anew for each of thousands of partitions.
             return False
         came: dict[str, tuple[int, str]] = {}
         queue: deque[str] = deque()
-        for name in self.prefer(partition, self.fits(partition)):
+        rest = self.among(partition, set(self.names))
+        if rest <= shut:
+            return False
+        for name in self.prefer(partition, rest):
             came[name] = (partition, "")
             queue.append(name)
         while queue:
@@ -221,24 +236,27 @@ class _Planner:
                     if not before:
                         return True
                     name = before
-            for number in sorted(self.has[name]):
-                for other in self.prefer(number, (each for each in self.fits(number) if each not in came)):
+            rest = set(self.names) - came.keys()
+            for number in sorted(self.has[name]) if rest else ():
+                for other in self.prefer(number, self.among(number, rest)):
                     came[other] = (number, name)
                     queue.append(other)
+                    rest.discard(other)
+        shut.update(came)
         return False
 
     def _level(self) -> None:
         """Where prohibitions or pins made shares unreachable, even out what is left: a move from the fullest to one with two fewer."""
         while True:
             for source in sorted(self.names, key=lambda name: (-len(self.has[name]), name)):
-                room = [
+                room = {
                     name for name in self.names if len(self.has[name]) + 1 < len(self.has[source]) and len(self.has[name]) < self.cap[name]
-                ]
+                }
                 step = next(
                     (
                         (number, self.prefer(number, targets)[0])
-                        for number in sorted(self.has[source])
-                        if (targets := [name for name in room if self.may(number, name)])
+                        for number in (sorted(self.has[source]) if room else ())
+                        if (targets := self.among(number, room))
                     ),
                     None,
                 )

@@ -50,7 +50,7 @@ class StateFile:
             raise TocsinError(f"the folder {folder} cannot keep the file of server {server!r}: {error.strerror}") from None
         self._file: IO[str] = os.fdopen(opened, "r+", encoding="utf-8")
         try:
-            _lock(self._file)
+            lock(self._file)
         except OSError:
             self._file.close()
             raise NameInUse(f"another process on this machine is server {server!r}: it holds the lock on {self.path.name}") from None
@@ -92,11 +92,13 @@ class StateFile:
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock(file: IO[str]) -> None:
+    def lock(file: IO[str]) -> None:
+        """Lock the file for this process, at once or not at all: OSError."""
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
 
-    def _lock(file: IO[str]) -> None:
+    def lock(file: IO[str]) -> None:
+        """Lock the file for this process, at once or not at all: OSError."""
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,7 +11,7 @@ In key order partitions come before servers: a scan that reads a partition's own
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
@@ -30,11 +30,15 @@ MAX_ORDERS: Final = 1000
 """Partitions in one order to one server; what is over comes with the next plan."""
 NO_PARTITION: Final = -1
 
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What a tenant, fleet or server may be called."""
+_SHORT: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"), "1 to 40 of a-z, 0-9 and inner hyphens"
+_LONG: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?"), "1 to 64 of A-Z a-z 0-9 and inner . _ -"
+_NAMES: Final = {"tenant": _SHORT, "fleet": _SHORT, "server": _LONG}
+"""What they may be called: as over HTTP (`tenants.model`)."""
 
 type ServerState = Literal["live", "draining", "dead"]
-type Verb = Literal["offline", "prohibit", "pin", "drain", "bump"]
+type Expected = tuple[tuple[str, tuple[int, ...]], ...]
+"""Servers that seem to have ended, and those of their partitions that are to be claimed once they are fenced."""
+type Verb = Literal["offline", "prohibit", "pin", "drain", "bump", "maintain"]
 
 
 def fleet_key(tenant: str, fleet: str) -> str:
@@ -56,8 +60,9 @@ def partition_key(partition: int) -> str:
 
 
 def _check_name(kind: str, name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise ValueError(f"a {kind}'s name is 1 to 64 letters, digits, '.', '_' and '-', a letter or digit first")
+    pattern, rule = _NAMES[kind]
+    if not pattern.fullmatch(name):
+        raise ValueError(f"a {kind}'s name is {rule}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,7 @@ class Server:
     (others read their partitions' rows). avoid: partitions it would rather not have, as long as another can have them.
     generation: the fleet's, as far as the server has been told. terms: H and V in seconds, `5:15`, that a server which speaks HTTP
     registered under (others keep them in mind). spread: what it maps keys by, `2:8`, generation and partition count (others keep it in
-    mind); all that is in `held` was claimed under that.
+    mind); all that is in `held` was claimed under that. expect: orders for when others have ended.
     """
 
     name: str
@@ -165,6 +170,7 @@ class Server:
     generation: int = 1
     terms: str = ""
     spread: str = ""
+    expect: Expected = ()
 
     @property
     def works(self) -> int:
@@ -189,6 +195,7 @@ class Server:
             "generation": self.generation,
             "terms": self.terms,
             "spread": self.spread,
+            "expect": join_expected(self.expect),
         }
 
 
@@ -212,6 +219,7 @@ def parse_server(row: Row) -> Server:
         int(props.get("generation", 1)),
         str(props.get("terms", "")),
         str(props.get("spread", "")),
+        split_expected(str(props.get("expect", ""))),
     )
 
 
@@ -317,13 +325,15 @@ def parse_intent(props: Props) -> Intent:
 
 @dataclass(frozen=True, slots=True)
 class Intents:
-    """The intents in force. prohibited: (partition, server) pairs; drained: servers that get no partitions, by drain or prohibition."""
+    """The intents in force. prohibited: (partition, server) pairs; drained: servers that get no partitions, by drain, prohibition or
+    maintenance; struck: those about to be hit by maintenance."""
 
     offline: frozenset[int] = frozenset()
     prohibited: frozenset[tuple[int, str]] = frozenset()
     drained: frozenset[str] = frozenset()
     pins: tuple[tuple[int, str], ...] = ()
     bumps: tuple[tuple[int, int], ...] = ()
+    struck: frozenset[str] = frozenset()
 
 
 def in_force(intents: Iterable[Intent], now: Millis) -> Intents:
@@ -332,10 +342,22 @@ def in_force(intents: Iterable[Intent], now: Millis) -> Intents:
     return Intents(
         frozenset(i.partition for i in live if i.verb == "offline"),
         frozenset((i.partition, i.server) for i in live if i.verb == "prohibit" and i.partition != NO_PARTITION),
-        frozenset(i.server for i in live if i.verb == "drain" or (i.verb == "prohibit" and i.partition == NO_PARTITION)),
+        frozenset(i.server for i in live if i.verb in ("drain", "maintain") or (i.verb == "prohibit" and i.partition == NO_PARTITION)),
         tuple(sorted((i.partition, i.server) for i in live if i.verb == "pin")),
         tuple(sorted((i.partition, i.epoch) for i in live if i.verb == "bump")),
+        frozenset(i.server for i in live if i.verb == "maintain"),
     )
+
+
+def sift[R](rows: Iterable[Row], parse: Callable[[Row], R]) -> tuple[list[tuple[Row, R]], list[str]]:
+    """What the rows mean, and the keys of those that cannot be read: somebody has edited them by hand."""
+    found, unreadable = list[tuple[Row, R]](), list[str]()
+    for row in rows:
+        try:
+            found.append((row, parse(row)))
+        except (KeyError, TypeError, ValueError):
+            unreadable.append(row.rk)
+    return found, unreadable
 
 
 def join(partitions: Iterable[int]) -> str:
@@ -356,3 +378,13 @@ def join_held(held: Iterable[tuple[int, int]]) -> str:
 def split_held(text: str) -> tuple[tuple[int, int], ...]:
     """The inverse of `join_held`."""
     return tuple((int(partition), int(epoch)) for partition, _, epoch in (each.partition(":") for each in text.split(","))) if text else ()
+
+
+def join_expected(expected: Expected) -> str:
+    """What is expected of whom as one property: `s7:5,9 s8:12`."""
+    return " ".join(f"{server}:{join(partitions)}" for server, partitions in expected)
+
+
+def split_expected(text: str) -> Expected:
+    """The inverse of `join_expected`."""
+    return tuple((server, split(partitions)) for server, _, partitions in (each.partition(":") for each in text.split()))

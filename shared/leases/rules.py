@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from ..clock import Millis
-from .rows import Intents, Partition, Server
+from .rows import Expected, Intents, Partition, Server
 from .stamps import Profile, ReceivedAt, SentAt
 
 # -- the owner's side
@@ -51,8 +51,8 @@ class Session:
 
     etag, beat: of the own row as last seen. valid: the SEND of the last beat known to be applied. open: tries whose answer was lost,
     by beat. won: claims that were, or may have been, applied and whose rows have not been read back. leaving: no longer served, release
-    not confirmed. take, drop, tell: the row's orders. generation: of the partition count that the server works by; heard: the newest one
-    that its row has told of.
+    not confirmed. take, drop, tell, expect: the row's orders. generation: of the partition count that the server works by; heard:
+    the newest one that its row has told of.
     """
 
     key: str
@@ -68,6 +68,7 @@ class Session:
     take: tuple[int, ...] = ()
     drop: tuple[int, ...] = ()
     tell: str = ""
+    expect: Expected = ()
     fenced: bool = False
     generation: int = 1
     heard: int = 1
@@ -108,7 +109,7 @@ def read_back(session: Session, server: Server | None, etag: str) -> Standing:
         session.fenced = True
         return "fenced"
     mine = session.open.get(server.beat)
-    session.take, session.drop, session.tell = server.take, server.drop, server.tell
+    session.take, session.drop, session.tell, session.expect = server.take, server.drop, server.tell, server.expect
     session.heard = max(session.heard, server.generation)
     if mine is None:
         session.etag = etag
@@ -159,6 +160,17 @@ def look(before: Sight | None, server: Server, at: ReceivedAt) -> Sight:
 def silent(sight: Sight, at: ReceivedAt, takeover: float) -> bool:
     """Whether the row, seen again unchanged at `at`, has been so for T."""
     return at.seconds >= sight.first.ripens(takeover)
+
+
+FORESEEN: Final = 1.25
+"""Beats before T at which a server's end is foreseen: by T its heirs have heard, with their next beats, what they are to claim."""
+MISSED: Final = 2.25
+"""Beats of silence before which nobody's end is: two beats have failed by then, or one, for a profile whose T is short."""
+
+
+def foreseen(profile: Profile) -> float:
+    """Seconds of silence after which others are told to expect a server's partitions; T for a profile that leaves no time to."""
+    return min(profile.takeover, max(profile.takeover - FORESEEN * profile.beat, MISSED * profile.beat))
 
 
 def ended(incarnation: str, server: Server | None) -> bool:
@@ -292,6 +304,8 @@ def refusal(partition: Partition | None, owner: Server | None, server: Server, i
     if partition is None or partition.number in intents.offline:
         return "offline"
     number = partition.number
+    if server.name in intents.struck:
+        return "maintenance"
     pinned = next((name for pin, name in intents.pins if pin == number), server.name)
     leaves = server.state == "draining" or server.tell or server.name in intents.drained
     if leaves or pinned != server.name or (number, server.name) in intents.prohibited:

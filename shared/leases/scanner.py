@@ -7,8 +7,9 @@ writes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from itertools import batched
 from typing import Final
 
 from ..clock import Millis
@@ -17,13 +18,13 @@ from ..storage.names import FLEETS
 from ..storage.ports import Row
 from . import generations, rules
 from .desk import Desk
-from .planner import Member, Move, Plan, plan
+from .facts import Facts, read_facts, read_fleet
+from .heirs import Heirs
+from .planner import Move, Plan
 from .protocol import resizing, takeover
-from .protocol.effects import Get, Load, Steps, Wait, Work
-from .rows import FLEET, INTENTS, PARTITIONS, SERVERS, Fleet, Intents, Partition, Server, in_force, parse_fleet, parse_intent, partition_key
-from .rows import parse_partition as parse_partition_row
-from .rows import parse_server as parse_server_row
-from .rules import Sight
+from .protocol.effects import Get, Wait, Work
+from .rows import MAX_ORDERS, Server, parse_partition, parse_server, partition_key
+from .rules import Session, Sight
 from .stamps import Profile
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ POLL = 0.25
 PLAN_ANEW, PLAN_EVERY, PLAN_SOON = 192, 12, 2
 """Beats after which a scanner plans even if nothing seems to have changed; if there may be something left to do; and after a plan that
 moves something. A plan reads all rows."""
+CHUNK = 4
+"""Partitions, read one by one, after which those that are free are told."""
 MINUTE = 60.0
 HEARD = 1.05
 """Beats after which a server has heard an order: its next beat found it."""
@@ -40,98 +43,11 @@ GENTLE = frozenset({"balance", "over capacity", "draining", "pinned"})
 """Reasons for which the owner goes on until its successor is waiting."""
 MISSES = 2
 """Orders in one plan that storage may fail to take before the plan is given up."""
+ALONE, YOUNG = 0.15, 4
+"""Beats after which a server that came plans for itself, since its share is ordered a beat sooner then than by those who look; and the
+writes that each other one must have behind it: where many come at once, it would be a stampede. One that stops for it says so meanwhile."""
+UNREADABLE: Final = {"action": "lease_rows_unreadable"}
 _NEVER: Final = float("inf")
-
-
-class Facts:
-    """All rows of a fleet at about one time: partitions were read before servers."""
-
-    def __init__(self, fleet: Fleet, intents: Intents, partitions: dict[int, Partition], servers: dict[str, Server]) -> None:
-        self.fleet, self.intents, self.partitions, self.servers = fleet, intents, partitions, servers
-        self._owned = _grouped({number: row.owner for number, row in partitions.items()})
-        self._targets: tuple[Plan, dict[str, list[int]]] | None = None
-
-    @property
-    def members(self) -> list[Member]:
-        """The servers that are not dead."""
-        return [
-            Member(server.name, self._capacity(server), server.load, server.state == "draining")
-            for server in self.servers.values()
-            if server.state != "dead"
-        ]
-
-    def _capacity(self, server: Server) -> int:
-        """What the server can have; one that speaks HTTP no more than its row can hold."""
-        return server.capacity if server.scans or (server.capacity or self.fleet.most) <= rules.MAX_HELD else rules.MAX_HELD
-
-    def has(self, server: str, partition: int) -> bool:
-        """Whether the server's incarnation of now has the partition."""
-        found, row = self.partitions.get(partition), self.servers.get(server)
-        return found is not None and row is not None and found.owner == server and not rules.ended(found.incarnation, row)
-
-    def plan(self, budget: int, before: Mapping[str, Server] | None = None) -> Plan:
-        """What the planner makes of it. While the partition count changes all is claimed anew, and nothing counts against the budget.
-
-        before: the servers as they were before the partitions were read. An order goes when its claim comes, so that by those rows each
-        partition has the one or the other.
-        """
-        now = self.fleet.generation
-        owners = {number: row.owner for number, row in self.partitions.items() if row.owner and not generations.behind(row, now)}
-        heirs = generations.heirs(self.partitions, before or self.servers, self.fleet)
-        budget = self.fleet.partitions if self.fleet.former else budget
-        epochs = {number: partition.epoch for number, partition in self.partitions.items()}
-        intents = replace(self.intents, prohibited=self.intents.prohibited | self._avoided())
-        found = plan(self.fleet.partitions, owners | heirs, self.members, intents, most=self.fleet.most, budget=budget, epochs=epochs)
-        # Nobody has had those yet: whoever is to, it is no move from server to server.
-        moves = [move for move in found.moves if move.partition not in heirs]
-        moves += [Move(number, "", server, "unowned") for number in heirs if (server := found.target.get(number))]
-        return replace(found, moves=tuple(sorted(moves)))
-
-    def _avoided(self) -> set[tuple[int, str]]:
-        """What servers would rather not have, and another may."""
-        ready = {member.name for member in self.members if not member.draining and member.name not in self.intents.drained}
-        avoided = {(number, name) for name in ready for number in self.servers[name].avoid}
-        return {(number, name) for number, name in avoided if any(self._may(number, other, avoided) for other in ready)}
-
-    def _may(self, partition: int, server: str, avoided: set[tuple[int, str]]) -> bool:
-        return (partition, server) not in avoided and (partition, server) not in self.intents.prohibited
-
-    def orders(self, found: Plan, server: str) -> tuple[list[int], list[int]]:
-        """What the server must take, and what it must drop, to get from here to the plan. A bumped partition is in both, and so may be one
-        that is held under a former generation."""
-        if self._targets is None or self._targets[0] is not found:
-            # All servers are asked for, one after the other: partitions are gone through once.
-            self._targets = found, _grouped(found.target)
-        bumped = {move.partition for move in found.moves if move.reason == "bump"}
-        mine = set(self._targets[1].get(server, ()))
-        has = {number for number in self._owned.get(server, ()) if self.has(server, number)}
-        here = {number for number in has if self.partitions[number].generation >= self.fleet.generation}
-        return sorted((mine - here) | (mine & bumped)), sorted((has - mine) | (has - here) | (has & bumped))
-
-
-def _grouped(servers: Mapping[int, str]) -> dict[str, list[int]]:
-    """Partitions by server."""
-    found: dict[str, list[int]] = {}
-    for number, server in servers.items():
-        found.setdefault(server, []).append(number)
-    return found
-
-
-def read_facts(key: str, now: Millis) -> Steps[Facts | None]:
-    """Read the whole fleet, partitions before servers. None when there is no such fleet."""
-    rows: list[Row] = yield Load(FLEETS, key, FLEET, PARTITIONS[1])
-    servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
-    fleet = next((row for row in rows if row.rk == FLEET), None)
-    if fleet is None:
-        return None
-    intents = [parse_intent(row.props) for row in rows if INTENTS[0] <= row.rk < INTENTS[1]]
-    partitions = [parse_partition_row(row) for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]]
-    return Facts(
-        parse_fleet(fleet.props),
-        in_force(intents, now),
-        {partition.number: partition for partition in partitions},
-        {server.name: server for server in map(parse_server_row, servers)},
-    )
 
 
 class Scanner:
@@ -161,6 +77,11 @@ class Scanner:
         self._drained: frozenset[str] = frozenset()
         self._refused = False
         self._looks, self._generation, self._next_sweep, self._turn = False, 0, _NEVER, 0
+        self._came, self._next_ask = False, 0.0
+        self._heirs = Heirs(key, server, desk, self._sights, steady, wall)
+        self._living: set[str] = set()
+        self._living_until = 0.0
+        self._unreadable: tuple[str, ...] = ()
 
     @property
     def _profile(self) -> Profile:
@@ -183,6 +104,7 @@ class Scanner:
                 self._next_fence = max(self._next_fence, now + self._profile.beat / 4)
                 self._next_poll = max(self._next_poll, now + min(POLL * 4, self._profile.beat / 4))
                 self._next_sweep = max(self._next_sweep, now + POLL * 4)
+                self._next_ask = max(self._next_ask, now + min(POLL * 4, self._profile.beat / 4))
             except Exception:
                 if self._desk.ended:
                     # Who stopped the keeper may have closed the tables since.
@@ -200,11 +122,14 @@ class Scanner:
         steps = [self._next_scan]
         if self._desk.wants():
             steps.append(self._next_poll)
+        if self._desk.expecting():
+            steps.append(self._next_ask)
         # A row that stays unchanged is read again when it is ripe, not at the next round.
         ripe = [sight.first.ripens(self._profile.takeover) for name, sight in self._sights.items() if name in self._suspects]
         if "scan" not in self._desk.shed():
             steps.append(self._next_sweep)
-            if due := [*ripe, *self._desk.given().values()]:
+            foreseen = self._heirs.due(self._suspects).values() if self._looks else ()
+            if due := [*ripe, *foreseen, *self._desk.given().values()]:
                 steps.append(max(self._next_fence, min(due)))
         return min(steps)
 
@@ -217,7 +142,8 @@ class Scanner:
                 yield from takeover.look(self._key, self._sights)
             return
         if session.incarnation != self._incarnation:
-            self._incarnation, self._next_scan, self._known = session.incarnation, now, None
+            self._incarnation, self._next_scan, self._known = session.incarnation, now + ALONE * self._profile.beat, None
+            self._came = True
         if self._desk.hurried:
             self._desk.hurried, self._next_scan, self._due = False, now, True
         fleet = self._desk.fleet
@@ -225,29 +151,43 @@ class Scanner:
             # Those who look begin at once to carry the change on.
             self._generation, self._next_scan = fleet.generation, now if self._looks else self._next_scan
             self._due = self._due or self._looks
+        if now >= self._next_ask and self._desk.expecting():
+            self._next_ask = now + min(POLL, self._profile.beat / 4)
+            if "claim" not in shed and (yield from self._heirs.ask()):
+                self._next_poll = now
         wants = self._desk.wants()
         if wants and now >= self._next_poll:
             self._next_poll = now + min(POLL, self._profile.beat / 4) * max(1, len(wants) // takeover.FEW)
             if fleet.former:
                 self._next_poll, wants = now + generations.pace(fleet, POLL), self._some(wants)
-            if "claim" not in shed and (claims := (yield from takeover.scout(session, wants))) and session is self._desk.seat():
-                self._desk.offer(claims)
+            if "claim" not in shed:
+                yield from self._scout(session, wants, now)
         if "scan" in shed:
             self._next_scan = max(self._next_scan, now + self._profile.beat / 2)
             return
         yield from self._fence(now)
+        if self._looks and now >= self._next_fence:
+            yield from self._heirs.foresee(self._suspects, now)
         yield from self._look_after(now)
         if now >= self._next_sweep:
             yield from self._sweep(now)
         if now >= self._next_scan:
             yield from self._look(now)
 
+    def _scout(self, session: Session, wants: list[int], now: float) -> Work[None]:
+        """Look which of them can be claimed, and say so at once: what is free waits for no look at others."""
+        if now >= self._living_until:
+            self._living, self._living_until = set(), now + self._profile.beat / 2
+        for some in [wants] if len(wants) > takeover.FEW else batched(wants, CHUNK, strict=False):
+            if (claims := (yield from takeover.scout(session, some, self._living))) and session is self._desk.seat():
+                self._desk.offer(claims)
+
     def _look_after(self, now: float) -> Work[None]:
         """Look whether somebody took what this server gave up; if not, it is time to plan."""
         for partition in [partition for partition, at in self._desk.given().items() if now >= at][: takeover.FEW]:
             row: Row | None = yield Get(FLEETS, self._key, partition_key(partition))
             self._desk.looked_after(partition)
-            found = parse_partition_row(row) if row is not None else None
+            found = parse_partition(row) if row is not None else None
             if found is not None and not found.owner and not found.closed:
                 self._due, self._next_scan = True, now
 
@@ -285,7 +225,7 @@ class Scanner:
         self._desk.counts["scans"] += 1
         rows = yield from takeover.look(self._key, self._sights)
         self._refused = False
-        servers = [parse_server_row(row) for row in rows]
+        servers = [parse_server(row) for row in rows]
         # Those that speak HTTP look at nobody.
         looking = [server.name for server in servers if server.state != "dead" and server.scans]
         every = rules.scan_every(self._server, looking, self._profile)
@@ -301,6 +241,9 @@ class Scanner:
             # For all others a plan is due when they have fenced somebody, or have something to say: it reads all rows.
             self._due = self._due or known != self._known or now >= self._next_plan or (yield from self._changes())
         self._known = known
+        if self._came:
+            young = (server.name for server in servers if server.state != "dead" and server.beat < YOUNG)
+            self._came, self._due = False, self._due or not set(young) - {self._server}
         if self._due:
             yield from self._plan(now, {server.name: server for server in servers})
 
@@ -316,6 +259,10 @@ class Scanner:
         if facts is None:
             return
         self._desk.counts["plans"] += 1
+        if facts.unreadable != self._unreadable and facts.unreadable:
+            odd = ", ".join(facts.unreadable[:10])
+            log.error("Rows of fleet %s cannot be read, and what they are about stays as it is: %s", self._key, odd, extra=UNREADABLE)
+        self._unreadable = facts.unreadable
         self._seen_changes = facts.fleet.changes
         self._desk.hear(facts.fleet)
         if facts.fleet.former and self._looks:
@@ -335,27 +282,41 @@ class Scanner:
         for move in found.moves:
             if move.reason in ("balance", "over capacity"):
                 self._ordered.setdefault((move.partition, move.target), now)
-        take, drop = facts.orders(found, self._server)
-        self._desk.order(take, [number for number in drop if number not in later])
-        refused = failed = 0
-        for member in facts.members:
-            if member.name != self._server:
-                take, drop = facts.orders(found, member.name)
-                drop = [number for number in drop if number not in later]
-                try:
-                    heard = yield from takeover.order(self._key, member.name, take, drop, facts.fleet.generation)
-                except StorageError:
-                    # One lost answer must not keep the others waiting; where most are lost, to ask so many would take too long.
-                    self._desk.counts["failed"] += 1
-                    if (failed := failed + 1) > MISSES:
-                        raise
-                    heard = False
-                refused += not heard
+        refused = yield from self._give(facts, found, later)
         self._desk.counts["orders_refused"] += refused
         # Who was not reached beat in between: plan again soon, from what is there then.
         self._due = refused > 0 or bool(later)
         again = [*([now + self._profile.beat / 4] if refused else []), *later.values()]
         self._next_scan = min([self._next_scan, *again])
+
+    def _give(self, facts: Facts, found: Plan, later: Collection[int]) -> Work[int]:
+        """Give the orders of a plan. later: what is not to be handed off yet. Returns how many were not told: they beat in between."""
+        generation = facts.fleet.generation
+        given: dict[str, tuple[list[int], list[int]]] = {}
+        for member in facts.members:
+            row = facts.servers[member.name]
+            take, drop = facts.orders(found, member.name)
+            # What somebody has ordered already is not put off again.
+            drop = [number for number in drop if number not in later or number in row.drop]
+            if member.name == self._server:
+                self._desk.order(take, drop)
+            elif (list(row.take), list(row.drop), row.generation) != (take[:MAX_ORDERS], drop[:MAX_ORDERS], generation):
+                given[member.name] = take, drop
+        props = {name: (takeover.orders(*each, generation), facts.etags[name]) for name, each in given.items()}
+        missed, refused, failed = list(given), 0, 0
+        with suppress(StorageError):
+            missed = yield from takeover.tell(self._key, props)
+        for name in missed:
+            try:
+                heard = yield from takeover.order(self._key, name, *given[name], generation)
+            except StorageError:
+                # One lost answer must not keep the others waiting; where most are lost, to ask so many would take too long.
+                self._desk.counts["failed"] += 1
+                if (failed := failed + 1) > MISSES:
+                    raise
+                heard = False
+            refused += not heard
+        return refused
 
     def _not_yet(self, found: Plan, now: float) -> dict[int, float]:
         """Partitions whose owners are to go on until their successors have heard that they are to take over, and when that will be. So a
@@ -369,8 +330,3 @@ class Scanner:
         self._ordered = {move: at for move, at in self._ordered.items() if now - at < MINUTE}
         done = sum(facts.has(target, partition) for partition, target in self._ordered)
         return max(0, facts.fleet.limits.moves_per_minute - done)
-
-
-def read_fleet(key: str) -> Steps[Fleet | None]:
-    row: Row | None = yield Get(FLEETS, key, FLEET)
-    return parse_fleet(row.props) if row is not None else None

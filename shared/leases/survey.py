@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..clock import Millis
 from ..storage.names import FLEETS
 from ..storage.ports import Row
+from .facts import Facts
 from .protocol.effects import Load, Steps
 from .rows import (
     FLEET,
@@ -29,7 +30,6 @@ from .rows import (
     parse_partition,
     parse_server,
 )
-from .scanner import Facts
 
 
 class Of[T](NamedTuple):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Set
 from typing import Any, NamedTuple
 
+from ..checkpoints.protocol import look as look_at_turns
+from ..checkpoints.terms import terms_of
+from ..checkpoints.views import replicas_out, taking
 from ..clock import Clock, Millis, to_text
 from ..errors import Problem
 from ..scheduler.protocol.effects import load
@@ -39,6 +43,10 @@ MOST_ROUTES = 1000
 """Fleets whose routes a process keeps in memory."""
 
 
+type Agents = Callable[[str], Awaitable[Mapping[str, dict[str, Any]]]]
+"""What agents told last of a fleet's nodes, by node."""
+
+
 class Routing(NamedTuple):
     """The routes as they are sent, and their entity tag."""
 
@@ -49,8 +57,8 @@ class Routing(NamedTuple):
 class Views:
     """One per process."""
 
-    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock) -> None:
-        self._tables, self._carrier, self._clock = tables, carrier, clock
+    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, agents: Agents) -> None:
+        self._tables, self._carrier, self._clock, self._agents = tables, carrier, clock, agents
         self._routes = Cached(self._read_routes, clock, ttl=ROUTES_AGE, missing_ttl=ROUTES_AGE, size=MOST_ROUTES)
 
     async def lease(self, tenant: str, fleet: str, number: int) -> dict[str, Any]:
@@ -107,7 +115,7 @@ class Views:
             "generation": seen.glance.fleet.generation,
             "owners": {name: sorted(numbers) for name, numbers in sorted(owners.items())},
             "unowned": [number for number in range(seen.glance.fleet.partitions) if number not in taken],
-            "taking": None,
+            "taking": taking(await self._carrier.drive(look_at_turns(key))),
         }
         raw = encode(body)
         return Routing(raw, etag_of(raw))
@@ -122,18 +130,28 @@ class Views:
 
     async def node(self, tenant: str, fleet: str, name: str) -> dict[str, Any]:
         """One view of a node. Raises 404, `StorageError`."""
-        seen = await self._survey(fleet_key(tenant, fleet))
-        one = seen.glance.servers.get(name)
-        if one is None:
+        items, _ = await self._nodes(tenant, fleet, lambda known: [name] if name in known else [], 1)
+        if not items:
             raise not_found("node")
-        return node_out(one, owners_of(seen).get(name, {}), Standing(seen.glance, self._clock.now()))
+        return items[0]
 
     async def nodes(self, tenant: str, fleet: str, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str | None]:
         """Nodes by name beyond `after`, and the name to go on after. Raises 404, `StorageError`."""
-        seen = await self._survey(fleet_key(tenant, fleet))
-        owners, words = owners_of(seen), Standing(seen.glance, self._clock.now())
-        names = [name for name in sorted(seen.glance.servers) if name > after]
-        items = [node_out(seen.glance.servers[name], owners.get(name, {}), words) for name in names[:limit]]
+        return await self._nodes(tenant, fleet, lambda known: sorted(name for name in known if name > after), limit)
+
+    async def _nodes(
+        self, tenant: str, fleet: str, pick: Callable[[Set[str]], list[str]], limit: int
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """The first nodes of those picked. A node is known as a server, as a replica, by its agent, or as all of them."""
+        key = fleet_key(tenant, fleet)
+        seen = await self._survey(key)
+        replicas = replicas_out(await self._carrier.drive(look_at_turns(key)), terms_of(seen.glance.fleet))
+        owners, words, servers = owners_of(seen), Standing(seen.glance, self._clock.now()), seen.glance.servers
+        agents = await self._agents(key)
+        names = pick(servers.keys() | replicas.keys() | agents.keys())
+        items = [
+            node_out(name, servers.get(name), owners.get(name, {}), words, replicas.get(name), agents.get(name)) for name in names[:limit]
+        ]
         return items, names[limit - 1] if len(names) > limit else None
 
 
@@ -182,27 +200,38 @@ def lease_out(partition: Partition, owner: Of[Server] | None, words: Standing) -
     }
 
 
-def node_out(one: Of[Server], held: dict[int, int], words: Standing) -> dict[str, Any]:
-    """A node as answered."""
+def node_out(
+    name: str,
+    one: Of[Server] | None,
+    held: dict[int, int],
+    words: Standing,
+    replica: dict[str, Any] | None = None,
+    agent: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A node as answered. one, held: what it is as a server; replica: what it is as a replica; agent: what its agent told last."""
+    return {
+        "node": name,
+        "beat": _beat_out(one) if one is not None else None,
+        "partitions": {str(number): epoch for number, epoch in sorted(held.items())},
+        "assign": list(one.value.take) if one is not None else [],
+        "release": list(one.value.drop) if one is not None else [],
+        "intents": words.about(name),
+        "turn": replica,
+        "maintenance": agent,
+    }
+
+
+def _beat_out(one: Of[Server]) -> dict[str, Any]:
     server = one.value
     return {
-        "node": server.name,
-        "beat": {
-            "seq": server.beat,
-            "age_ms": _ms(one),
-            "state": server.state,
-            "incarnation": server.incarnation,
-            "fault_domain": server.domain,
-            "capacity": server.capacity,
-            "load": server.load,
-            "scans": server.scans,
-        },
-        "partitions": {str(number): epoch for number, epoch in sorted(held.items())},
-        "assign": list(server.take),
-        "release": list(server.drop),
-        "intents": words.about(server.name),
-        "turn": None,
-        "maintenance": None,
+        "seq": server.beat,
+        "age_ms": _ms(one),
+        "state": server.state,
+        "incarnation": server.incarnation,
+        "fault_domain": server.domain,
+        "capacity": server.capacity,
+        "load": server.load,
+        "scans": server.scans,
     }
 
 

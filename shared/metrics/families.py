@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from ..checkpoints.views import Figures as TurnFigures
 from ..clock import Millis
 from ..leases.watch.figures import Figures
 from ..leases.watch.rules import KINDS
@@ -66,6 +67,7 @@ class Observed:
     """Last tick by timer."""
     process: str = ""
     fleets: list[Figures] = field(default_factory=list)
+    turns: list[TurnFigures] = field(default_factory=list)
     counters: Mapping[str, int] = field(default_factory=dict)
     """What this process has counted since it began."""
 
@@ -88,6 +90,7 @@ class _Once(Collector):
         tenants = bounded(self._seen.tenants)
         yield from _of_tenants(tenants)
         yield from _of_fleets(self._seen.fleets)
+        yield from _of_turns(self._seen.turns)
         yield from _of_service(self._seen)
 
 
@@ -154,6 +157,32 @@ def _of_fleets(fleets: Iterable[Figures]) -> Iterator[Metric]:
         for kind in KINDS:
             alarms.add_metric((*place, kind), int(kind in each.alarms))
     yield from (servers, needed, unserved, stale, beat, alarms)
+
+
+def _of_turns(fleets: Iterable[TurnFigures]) -> Iterator[Metric]:
+    names = ("tenant", "fleet")
+    replicas = GaugeMetricFamily("tocsin_turn_replicas", "Replicas that report, or did so within a day", labels=names)
+    down = GaugeMetricFamily("tocsin_turn_replicas_down", "Of those, silent ones and ones with a clock out of bounds", labels=names)
+    taking = GaugeMetricFamily("tocsin_turn_taking", "1 while a replica may be taking its checkpoint", labels=names)
+    age = GaugeMetricFamily("tocsin_turn_age_seconds", "Time since the last turn was granted", labels=names)
+    timeout = GaugeMetricFamily("tocsin_turn_timeout_seconds", "How long the next turn may take", labels=names)
+    misses = GaugeMetricFamily("tocsin_turn_misses", "Turns in a row that timed out", labels=names)
+    granted = CounterMetricFamily("tocsin_turns_granted", "Turns granted", labels=names)
+    sequence = GaugeMetricFamily("tocsin_checkpoint_sequence", "Of the latest published checkpoint", labels=names)
+    published = GaugeMetricFamily("tocsin_checkpoint_age_seconds", "Time since the latest checkpoint was published", labels=names)
+    for each in fleets:
+        place = (each.tenant, each.fleet)
+        replicas.add_metric(place, each.replicas)
+        down.add_metric(place, each.down)
+        taking.add_metric(place, each.taking)
+        age.add_metric(place, each.age)
+        timeout.add_metric(place, each.timeout)
+        misses.add_metric(place, each.misses)
+        granted.add_metric(place, each.epoch)
+        if each.sequence:
+            sequence.add_metric(place, each.sequence)
+            published.add_metric(place, each.checkpoint_age)
+    yield from (replicas, down, taking, age, timeout, misses, granted, sequence, published)
 
 
 def _of_service(seen: Observed) -> Iterator[Metric]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
+from ..checkpoints.views import Figures as TurnFigures
 from ..clock import Clock
 from ..errors import Rejected, Unavailable
 from ..flow import breaker
@@ -38,10 +39,16 @@ class Metrics:
     """The look. One per process."""
 
     def __init__(
-        self, storage: Storage, clock: Clock, ids: Ids, counters: Mapping[str, int], fleets: Callable[[], Awaitable[list[Figures]]]
+        self,
+        storage: Storage,
+        clock: Clock,
+        ids: Ids,
+        counters: Mapping[str, int],
+        fleets: Callable[[], Awaitable[list[Figures]]],
+        turns: Callable[[], Awaitable[list[TurnFigures]]],
     ) -> None:
         self._storage, self._tables, self._clock, self._ids, self._counters = storage, storage.tables, clock, ids, counters
-        self._fleets = fleets
+        self._fleets, self._turns = fleets, turns
         self.totals = Totals(storage.tables)
         """The figures of finished shards."""
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
@@ -59,9 +66,8 @@ class Metrics:
         self._process = self._process or self._ids.name()
         seen = Observed(self._clock.now(), process=self._process, counters=dict(self._counters))
         seen.tenants = {row.rk: Tenant() for row in await load(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
-        ticks, seen.fleets, _, _, _, _ = await asyncio.gather(
-            load(self._tables, SWEEPS, PK_TICKS, "", "~"),
-            self._fleets(),
+        (ticks, seen.fleets, seen.turns), _, _, _, _ = await asyncio.gather(
+            asyncio.gather(load(self._tables, SWEEPS, PK_TICKS, "", "~"), self._fleets(), self._turns()),
             self._finished(seen),
             self._unfinished(seen),
             self._blocked(seen),

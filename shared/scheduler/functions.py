@@ -10,18 +10,18 @@ from typing import Any, Protocol
 import azure.functions as func
 
 from ..clock import Millis, to_millis
-from ..durations import MAX_TIME
 from ..errors import Problem
 from ..storage.names import CONNECTION, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
 from ..storage.ports import Message, Row
 from ..web.cursor import decode_cursor, encode_cursor
 from ..web.problem import invalid, not_found
 from ..web.routes import Answer, Call, Routes
+from . import minutes
 from .changes import dead_letters
 from .ingest import Admitted
 from .intake import functions as intake
 from .intake.queued import Queued
-from .keys import MINUTE, PLACES, minute_start
+from .keys import PLACES
 from .lookup import START, Filter, Place
 from .model import (
     MAX_BATCH_BYTES,
@@ -34,8 +34,6 @@ from .model import (
     EventOut,
     EventPatch,
     EventQuery,
-    LoadOut,
-    LoadQuery,
     RedriveIn,
     RedriveOut,
     StatsOut,
@@ -45,9 +43,6 @@ from .rows import etag_of_row, shown_state
 from .service import Scheduler
 
 MAX_EVENT_BYTES = 512 * 1024
-HOUR = 60 * MINUTE
-MOST_MINUTES = 1_440
-"""Minutes in one answer of `GET /load`."""
 _NDJSON = "application/x-ndjson"
 _ID = {"id": EventId}
 _EXAMPLES = {
@@ -70,6 +65,7 @@ def register(routes: Routes) -> None:
     _single(routes)
     _verbs(routes)
     _lists(routes)
+    minutes.register(routes)
     intake.register(routes)
     recurring.register(routes)
 
@@ -290,29 +286,6 @@ def _lists(routes: Routes) -> None:
     async def stats(call: Call[App]) -> Answer:
         scheduler = call.app.scheduler
         return Answer(200, await scheduler.stats.of(call.tenant, scheduler.clock.now()))
-
-    @routes.route(
-        "GET",
-        "v1/load",
-        name="load",
-        scope="events",
-        query=LoadQuery,
-        summary="How many open events are planned for each minute",
-        description="At most 1,440 minutes. Cancelled events count until their owner meets them; events to be tried again count for the "
-        "minute of the earliest next attempt of their shard.",
-        answers={200: LoadOut},
-        tag="events",
-    )
-    async def load(call: Call[App, None, LoadQuery]) -> Answer:
-        scheduler = call.app.scheduler
-        first = minute_start(call.query.from_ if call.query.from_ is not None else scheduler.clock.now())
-        # The year 9999 has no minute after its last.
-        end = min(MAX_TIME + 1, first + HOUR if call.query.to is None else minute_start(call.query.to + MINUTE - 1))
-        if end <= first:
-            raise invalid("?to", "not after from")
-        if end - first > MOST_MINUTES * MINUTE:
-            raise invalid("?to", f"more than {MOST_MINUTES:,} minutes after from")
-        return Answer(200, {"items": await scheduler.stats.load(call.tenant, first, end)})
 
 
 async def _page(call: Call[App, Any, Any], kind: str, chosen: Filter, limit: int, cursor: str | None) -> Answer:

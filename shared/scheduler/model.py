@@ -284,3 +284,31 @@ class LoadOut(Strict):
     """Every minute of the range, in order, those without events included."""
 
     items: list[LoadMinute]
+
+
+class HistoryQuery(Query):
+    """Which minutes: from the one that holds `from`, an hour before `to` unless given, to the one before `to`, now unless given."""
+
+    from_: Moment | None = Field(None, alias="from")
+    to: Moment | None = None
+
+
+class HistoryMinute(Strict):
+    """What became of the events that were planned for one minute."""
+
+    minute: Stamp
+    accepted: int
+    open: int = Field(description="Without a final state.")
+    delivered: int
+    dead: int
+    lapsed: int
+    cancelled: int
+    moved: int = Field(description="Planned anew for another time, or brought back: they count there.")
+    gap: int = Field(description="Accepted by finished shards, and came to no end: 0, or a mistake of the service.")
+    late_ms: LateOut = Field(description="Of finished shards.")
+
+
+class HistoryOut(Strict):
+    """The minutes of the range for which there were events, in order."""
+
+    items: list[HistoryMinute]

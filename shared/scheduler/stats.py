@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..clock import Clock, Millis, to_text
@@ -23,6 +24,7 @@ from .keys import (
     NEWS,
     index_partitions,
     index_shard,
+    minute_of,
     minute_start,
     minute_text,
     place_of,
@@ -182,6 +184,43 @@ class Stats:
         for row, (counts, _) in zip(filed.values(), await asyncio.gather(*map(self._gate, filed)), strict=True):
             minutes[minute_start(int(row.props["wake"]))] += counts.open
         return [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
+
+    async def history(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
+        """The answer of `GET /history`: what became of the events planned for the minutes from `first` up to, not including, `end`."""
+        start, stop = minute_text(first), minute_text(end) if end <= MAX_TIME else NEWS
+        unfinished = {index_shard(row.rk): str(row.props["bucket"]) for row in await self._unfinished(tenant)}
+        planned = {shard: bucket for shard, bucket in unfinished.items() if start <= bucket < stop}
+        gates = dict(zip(planned, await asyncio.gather(*map(self._gate, planned)), strict=True))
+        minutes: dict[str, _Minute] = {}
+        # As in `of`: read last, and what finishes meanwhile counts once.
+        for row in await load(self._tables, LEDGER, tenant, start, stop):
+            gates.pop(str(row.props["shard"]), None)
+            minute = minutes.setdefault(row.rk.partition(":")[0], _Minute())
+            counts = Counts(*(int(row.props[name]) for name in COUNTS))
+            minute.counts.update(counts._asdict())
+            minute.gap += counts.open
+            for found in ledger.unpack(str(row.props["late"])).values():
+                minute.late.add(found)
+        for shard, (counts, _) in gates.items():
+            minute = minutes.setdefault(planned[shard], _Minute())
+            minute.counts.update(counts._asdict())
+            minute.open += counts.open
+        return [_minute_out(name, minutes[name]) for name in sorted(minutes) if minutes[name].counts["accepted"]]
+
+
+@dataclass(slots=True)
+class _Minute:
+    """What became of a minute's events. open: of unfinished shards; gap: of finished ones, so there should be none."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    late: ledger.Figures = field(default_factory=ledger.Figures)
+    open: int = 0
+    gap: int = 0
+
+
+def _minute_out(name: str, minute: _Minute) -> dict[str, Any]:
+    ends = {each: minute.counts[each] for each in ("accepted", "delivered", "dead", "lapsed", "cancelled", "moved")}
+    return {"minute": to_text(minute_of(name)), **ends, "open": minute.open, "gap": minute.gap, "late_ms": _late(minute.late)}
 
 
 async def copy_lag(tables: Tables, source: str, copy: str, shard: str) -> Millis:

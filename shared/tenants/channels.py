@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -68,10 +68,10 @@ class Channels:
         home: Callable[[str], Awaitable[Home]],
         drop: Callable[[str, str], None],
         signing_key: str,
-        egress_names: Sequence[str],
+        egress: Egress,
     ) -> None:
         self._tables, self._clock, self._home, self._drop = tables, clock, home, drop
-        self._signing_key, self._egress = signing_key, Egress(egress_names)
+        self._signing_key, self._egress = signing_key, egress
 
     async def read_target(self, home: Home, name: str) -> Target | None:
         """The channel as senders want it, read now."""
@@ -177,7 +177,10 @@ class Channels:
                 raise not_found("channel")
             if not paused:
                 return old._replace(paused=False, reason="", paused_at=0, breaker=CLOSED)
-            return old._replace(paused=True, reason=reason, paused_at=old.paused_at if old.paused else self._clock.now())
+            if old.paused:
+                # Said again without a reason it stays as it was.
+                return old._replace(reason=reason or old.reason)
+            return old._replace(paused=True, reason=reason, paused_at=self._clock.now())
 
         _, new = await self._change(await self._home(tenant), name, change)
         return self._shown(new), etag_of(new.etag)

@@ -14,6 +14,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
+from ..channels.egress import Egress
 from ..channels.ports import Target
 from ..clock import Clock, Millis
 from ..errors import Problem
@@ -66,7 +67,8 @@ class TenantDirectory:
         """Ends what a tenant has beside keys and channels; raises 409 as above. Safe to repeat."""
         self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy)
         """Keys: issue, list, revoke."""
-        self.channels = Channels(tables, clock, self.home, self._drop_target, settings.master_key, settings.egress_names)
+        egress = Egress(settings.egress_names, plain=settings.plain_http)
+        self.channels = Channels(tables, clock, self.home, self._drop_target, settings.master_key, egress)
         """Channels: put, get, list, delete, rotate, pause."""
 
     async def key(self, token: str) -> KeyRecord | None:

@@ -73,7 +73,8 @@ def media_type(headers: Mapping[str, str], taken: Sequence[str]) -> str:
     kind, *parameters = (part.strip() for part in text.lower().split(";"))
     json_like = kind.startswith("application/") and kind.endswith("+json") and "application/json" in taken
     if kind not in taken and not json_like:
-        raise Problem(415, "unsupported-media-type", f"the body must be {' or '.join(taken)}")
+        got = f"it came as {_cut(kind)}" if kind else "it came without a Content-Type"
+        raise Problem(415, "unsupported-media-type", f"the body must be {' or '.join(taken)}; {got}")
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):

@@ -1,4 +1,4 @@
-"""`python -m tests.model [--full] [--of PROTOCOL] [--play NAME] [--mutants] [--trace]`: run the checker and print what it found."""
+"""`python -m tests.model [--full] [--of PROTOCOL] [--play NAME] [--mutants] [--trace [MUTANT]]`: run the checker, print what it found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,19 @@ from .leases import plays as lease_plays
 from .leases import remote as remote_leases
 from .leases import remote_mutants, resizing, resizing_mutants
 from .leases import world as lease_world
+from .maintenance import mutants as maintenance_mutants
+from .maintenance import plays as maintenance_plays
+from .maintenance import world as maintenance_world
+from .ringmaster import mutants as ringmaster_mutants
+from .ringmaster import plays as ringmaster_plays
+from .ringmaster import story
+from .turns import endless
+from .turns import mutants as turn_mutants
+from .turns import plays as turn_plays
+from .turns import world as turn_world
 
+EVERY = "every mutant"
+"""What `--trace` alone asks for."""
 LIMIT = 5_000_000
 """States of one play: about 2 KiB each."""
 
@@ -30,6 +42,9 @@ class Protocol(NamedTuple):
     world: Callable[[Any], Any]
     mutants: Sequence[Any]
     hunt: Callable[[Any], Report]
+    tell: Callable[[Any, Report], Any] = lambda mutant, report: f"[b]{mutant.name}[/b]\n{report}"
+    """A mutant's trace, to be printed."""
+    explore: Callable[..., Report] = explore
 
 
 PROTOCOLS = {
@@ -38,6 +53,14 @@ PROTOCOLS = {
     "lease": Protocol(lease_plays.PLAYS, lease_world.World, lease_mutants.MUTANTS, lease_mutants.hunt),
     "resize": Protocol(resizing.RESIZES, resizing.ResizeWorld, resizing_mutants.RESIZE_MUTANTS, resizing_mutants.hunt_resize),
     "remote": Protocol(remote_leases.PLAYS, remote_leases.RemoteWorld, remote_mutants.MUTANTS, remote_mutants.hunt),
+    "agent": Protocol(maintenance_plays.PLAYS, maintenance_world.AgentWorld, maintenance_mutants.MUTANTS, maintenance_mutants.hunt),
+    "ringmaster": Protocol(
+        ringmaster_plays.PLAYS, ringmaster_plays.world, ringmaster_mutants.MUTANTS, ringmaster_mutants.hunt, story.tell
+    ),
+    "turns": Protocol(turn_plays.PLAYS, turn_world.World, turn_mutants.MUTANTS, turn_mutants.hunt),
+    "endless turns": Protocol(
+        endless.PLAYS, endless.Endless, turn_mutants.ENDLESS_MUTANTS, turn_mutants.hunt_endless, explore=endless.follow
+    ),
 }
 
 
@@ -49,12 +72,16 @@ def main() -> int:
     parser.add_argument("--of", choices=list(PROTOCOLS), help="this protocol only")
     parser.add_argument("--play", choices=names, help="this play only")
     parser.add_argument("--mutants", action="store_true", help="the mutants only")
-    parser.add_argument("--trace", action="store_true", help="print the mutants' traces")
+    parser.add_argument("--trace", nargs="?", const=EVERY, metavar="MUTANT", help="print the mutants' traces, or hunt this one only")
     asked = parser.parse_args()
+    chosen = [asked.of] if asked.of else list(PROTOCOLS)
+    holes = [mutant.name for name in chosen for mutant in PROTOCOLS[name].mutants]
+    if asked.trace not in (None, EVERY, *holes):
+        parser.error(f"argument --trace: no mutant of that name, but: {', '.join(holes)}")
     console = Console()
     failed = 0
-    for name in [asked.of] if asked.of else PROTOCOLS:
-        if not asked.mutants:
+    for name in chosen:
+        if not asked.mutants and asked.trace in (None, EVERY):
             failed += _check(console, name, [asked.play] if asked.play else None, int(asked.full))
         if not asked.play:
             failed += _hunt(console, name, asked.trace)
@@ -67,7 +94,7 @@ def _check(console: Console, name: str, only: list[str] | None, level: int) -> i
     for play in [each for each in protocol.plays if only is None or each in only]:
         with console.status(f"exploring {play} ...") as status:
             try:
-                report = explore(protocol.world(protocol.plays[play](level)), limit=LIMIT, progress=_teller(status, play))
+                report = protocol.explore(protocol.world(protocol.plays[play](level)), limit=LIMIT, progress=_teller(status, play))
             except OverflowError as unfinished:
                 # Not a proof, and not to be taken for one.
                 failed += 1
@@ -82,17 +109,18 @@ def _check(console: Console, name: str, only: list[str] | None, level: int) -> i
     return failed
 
 
-def _hunt(console: Console, name: str, trace: bool) -> int:
+def _hunt(console: Console, name: str, trace: str | None) -> int:
     protocol, failed = PROTOCOLS[name], 0
     table = Table("left out", "play", "caught as", "steps", "states", title=f"Mutants of the {name} protocol")
-    for mutant in protocol.mutants:
+    for mutant in [each for each in protocol.mutants if trace in (None, EVERY, each.name)]:
         report = protocol.hunt(mutant)
         failed += report.violation is None
         caught = (report.violation or "NOT CAUGHT").partition(":")[0]
         table.add_row(mutant.name, mutant.play, caught, str(report.steps), f"{report.states:,}")
         if trace:
-            console.print(f"[b]{mutant.name}[/b]\n{report}", highlight=False)
-    console.print(table)
+            console.print(protocol.tell(mutant, report), highlight=False)
+    if table.rows:
+        console.print(table)
     return failed
 
 

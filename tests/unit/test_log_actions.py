@@ -1,6 +1,7 @@
 """Operators can look up what a log line means: each action that the code logs is in the table of docs/operations.md.
 
-Those of leases and fleets are told on a page of their own, docs/leases.md.
+Those of turns may be in docs/checkpoints.md; those of leases and fleets are told on a page of their own, docs/leases.md, and those of a
+node's agent on docs/maintenance.md (a test of its own reads that).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def test_every_action_that_is_logged_is_explained() -> None:
     logged = {action for path in (ROOT / "shared").rglob("*.py") for action in actions(path.read_text())}
     assert {"shard_stuck", "web.internal-error", "failback", "kafka_waiting"} <= logged
     table = (ROOT / "docs" / "operations.md").read_text().partition("## Log actions")[2].partition("\n## ")[0]
+    table += (ROOT / "docs" / "checkpoints.md").read_text().partition("### Log actions")[2].partition("\n## ")[0]
     explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
-    mine = {action for action in logged ^ explained if not action.startswith(("lease_", "fleet_"))}
+    mine = {action for action in logged ^ explained if not action.startswith(("lease_", "fleet_", "agent_"))}
     assert (sorted(mine & logged), sorted(mine & explained)) == ([], []), "logged and not explained, explained and not logged"

@@ -6,7 +6,8 @@ from tocsin.leases import HttpTables, LeaseKeeper
 
 
 def lost(partition, reason):
-    print("lost", partition, reason)
+    # In one piece: callbacks come on threads of their own.
+    print(f"lost {partition} {reason}\n", end="", flush=True)
 
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
@@ -16,4 +17,4 @@ with LeaseKeeper("search", sys.argv[1], tables, tenant="demo", on_lost=lost) as 
     while not keeper.ended(0.1):
         for partition in keeper.owned():
             if keeper.owns(partition):
-                print("serving", partition)
+                print(f"serving {partition}\n", end="", flush=True)

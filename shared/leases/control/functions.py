@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ...clock import Clock, Millis
-from ...tenants.model import Name
+from ...tenants.model import Name, NodeName
 from ...web.problem import invalid, not_found
 from ...web.routes import Answer, Call, Routes
 from ..rows import NO_PARTITION
@@ -22,7 +22,6 @@ from .model import (
     PlanIn,
     PlanOut,
     Said,
-    ServerName,
     ServerVerb,
     intent_out,
 )
@@ -30,7 +29,7 @@ from .service import Control
 from .verbs import UNDO, Word
 
 _FLEET = {"fleet": Name}
-_NODE = {"fleet": Name, "node": ServerName}
+_NODE = {"fleet": Name, "node": NodeName}
 _PARTITION_VERBS: dict[PartitionVerb, tuple[type[Said], str, str, tuple[str, ...]]] = {
     "offline": (Lasting, "Take a partition offline: its server hands it off, and nobody claims it", "", ()),
     "online": (Said, "Bring a partition back online", "", ("not-offline",)),

@@ -9,18 +9,13 @@ from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from ...clock import Millis, to_text
 from ...durations import DURATION_PATTERN, parse_duration, parse_time
-from ...tenants.model import Maybe, Stamp, Strict
+from ...tenants.model import Maybe, NodeName, Stamp, Strict
 from ...web.words import TEXT, Shaped
-from ..rows import NAME, NO_PARTITION, Intent
+from ..rows import NO_PARTITION, Intent
 
 type PartitionVerb = Literal["offline", "online", "bump", "prohibit", "permit", "pin", "unpin"]
 type ServerVerb = Literal["drain", "undrain", "prohibit", "permit"]
 type AnyVerb = PartitionVerb | ServerVerb
-
-ServerName = Annotated[
-    str, StringConstraints(pattern=f"^{NAME.pattern}$"), Shaped("1 to 64 letters, digits, '.', '_' and '-', a letter or digit first")
-]
-"""What a server may be called."""
 
 Why = Annotated[
     str,
@@ -82,19 +77,19 @@ class Lasting(Said):
 class LastingForServer(Lasting):
     """The same, of a partition and a server."""
 
-    server: ServerName
+    server: NodeName
 
 
 class BumpIn(Lasting):
     """A partition is to be handed off and claimed anew."""
 
-    server: ServerName | None = Field(None, description="Is prohibited for the partition from now on, too.")
+    server: NodeName | None = Field(None, description="Is prohibited for the partition from now on, too.")
 
 
 class PermitIn(Said):
     """A server may have the partition again."""
 
-    server: ServerName
+    server: NodeName
 
 
 class DrainIn(Lasting):
@@ -106,7 +101,7 @@ class DrainIn(Lasting):
 class IntentOut(Strict):
     """What an operator said."""
 
-    verb: AnyVerb
+    verb: AnyVerb | Literal["maintain"]
     target: int | str = Field(description="A partition's number, or a server's name.")
     server: Maybe[str] = Field(None, description="Of a verb on a partition: the server that it is about.")
     exit: Maybe[bool] = None

@@ -52,8 +52,8 @@ class Control:
             raise not_found("fleet")
         extra = {"action": "lease_control", "fleet": key, "verb": word.verb, "author": word.author, "note": word.note}
         target = word.server if word.partition == NO_PARTITION else f"partition {word.partition}"
-        log.info("%s: %s %s", key, word.verb, target, extra=extra)
         if change.ops:
+            log.info("%s: %s %s, says %s%s", key, word.verb, target, word.author, f": {word.note}" if word.note else "", extra=extra)
             try:
                 await self.plan(tenant, fleet, dry_run=False)
             except StorageError as error:

@@ -15,7 +15,7 @@ from ...clock import Millis
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Replace, Row
 from .. import rules
-from ..rows import Partition, Server, ServerState, join, parse_partition, parse_server, partition_key, server_key
+from ..rows import Partition, Server, ServerState, join, join_expected, parse_partition, parse_server, partition_key, server_key
 from ..rules import Claim, Holding, Session, Sight, Try
 from ..stamps import ReceivedAt, SentAt
 from .effects import LOST, RECEIVING, SENDING, Get, Steps, Write
@@ -133,6 +133,7 @@ def beat(
         "take": join(take),
         "drop": join(drop),
         "avoid": join(publish.avoid),
+        "expect": join_expected(session.expect),
     }
     ops: list[Op] = [Merge(server_key(session.server), mine, session.etag)]
     for claim in claims:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import batched
 from typing import Literal
 
 from ...storage.names import FLEETS
-from ...storage.ports import Applied, Insert, Merge, Props, Row
+from ...storage.ports import Applied, Insert, Merge, Props, Refused, Row
 from .. import rules
 from ..rows import (
     FLEET,
     MAX_ORDERS,
     PARTITIONS,
     SERVERS,
+    Expected,
     Fleet,
     Partition,
     Server,
     join,
+    join_expected,
     parse_fleet,
     parse_partition,
     parse_server,
     partition_key,
     server_key,
+    sift,
 )
 from ..rules import Claim, Session, Sight
 from ..stamps import ReceivedAt
@@ -30,20 +33,24 @@ from .effects import RECEIVING, Get, Load, Steps, Write
 
 FEW = 16
 """Partitions that are read one by one; more are read by one query."""
+MAX_TOLD = 100
+"""Servers told in one transaction."""
+RACES = 4
+"""Servers that may beat in between before the others are told one by one."""
 
 
 def look(key: str, sights: dict[str, Sight]) -> Steps[list[Row]]:
-    """Read all beat rows and bring `sights` (by server) up to date. Dead servers are not watched. Returns the rows."""
+    """Read all beat rows and bring `sights` (by server) up to date. Dead servers are not watched. Returns the rows that can be read."""
     rows: list[Row] = yield Load(FLEETS, key, *SERVERS)
     at: ReceivedAt = yield RECEIVING
     seen: dict[str, Sight] = {}
-    for row in rows:
-        server = parse_server(row)
+    found, _ = sift(rows, parse_server)
+    for _, server in found:
         if server.state != "dead":
             seen[server.name] = rules.look(sights.get(server.name), server, at)
     sights.clear()
     sights.update(seen)
-    return rows
+    return [row for row, _ in found]
 
 
 def fence(key: str, server: str, sights: dict[str, Sight], takeover: float) -> Steps[Literal["fenced", "gone", "lives"]]:
@@ -69,19 +76,67 @@ def fence(key: str, server: str, sights: dict[str, Sight], takeover: float) -> S
     return "lives"
 
 
-def scout(session: Session, partitions: Iterable[int]) -> Steps[list[Claim]]:
-    """Of `partitions`, those that may be claimed now."""
-    found, owners = yield from owned(session.key, partitions)
+def overdue(key: str, server: str, sights: dict[str, Sight], after: float) -> Steps[bool]:
+    """Read a server's row once more. Whether it has been unchanged for `after` seconds."""
+    row: Row | None = yield Get(FLEETS, key, server_key(server))
+    at: ReceivedAt = yield RECEIVING
+    found = parse_server(row) if row is not None else None
+    if found is None or found.state == "dead":
+        sights.pop(server, None)
+        return False
+    sight = sights[server] = rules.look(sights.get(server), found, at)
+    return rules.silent(sight, at, after)
+
+
+def tell(key: str, told: Mapping[str, tuple[Props, str]]) -> Steps[list[str]]:
+    """Write orders into servers' rows, each on the ETag that it comes with, in one transaction where none has beaten since. So who is to
+    take over looks for what the others are told to hand off before they have. Returns those that were not told, or may not have been."""
+    left, missed = list(told), list[str]()
+    while left and len(missed) <= RACES:
+        some = left[:MAX_TOLD]
+        answer = yield Write(FLEETS, key, tuple(Merge(server_key(name), *told[name]) for name in some))
+        if isinstance(answer, Refused):
+            missed.append(left.pop(answer.at))
+            continue
+        left = left[MAX_TOLD:]
+        if not isinstance(answer, Applied):
+            missed += some
+    return missed + left
+
+
+def orders(take: Sequence[int], drop: Sequence[int], generation: int) -> Props:
+    """What `order` writes."""
+    return {"take": join(take[:MAX_ORDERS]), "drop": join(drop[:MAX_ORDERS]), "generation": generation}
+
+
+def expect(key: str, server: str, expected: Expected) -> Steps[bool]:
+    """Tell a living server what to claim once others are fenced. Its other orders stay. False when another write came first."""
+    row: Row | None = yield Get(FLEETS, key, server_key(server))
+    found = parse_server(row) if row is not None else None
+    if row is None or found is None or found.state == "dead":
+        return False
+    if found.expect == expected:
+        return True
+    answer = yield Write(FLEETS, key, (Merge(row.rk, {"expect": join_expected(expected)}, row.etag),))
+    return isinstance(answer, Applied)
+
+
+def scout(session: Session, partitions: Iterable[int], living: set[str] | None = None) -> Steps[list[Claim]]:
+    """Of `partitions`, those that may be claimed now. living: incarnations that need not be asked for, since they were there a moment
+    ago; those found are added."""
+    found, owners = yield from owned(session.key, partitions, living if living is not None else set())
     return [
         Claim(partition.number, partition.epoch + 1, etag, partition.generation, 0 if partition.owner else partition.since)
         for partition, etag in found
-        if rules.claimable(partition, owners.get(partition.owner), session)
+        if partition.owner in ("", *owners) and rules.claimable(partition, owners.get(partition.owner), session)
     ]
 
 
-def owned(key: str, partitions: Iterable[int]) -> Steps[tuple[list[tuple[Partition, str]], dict[str, Server | None]]]:
+def owned(
+    key: str, partitions: Iterable[int], living: set[str] | None = None
+) -> Steps[tuple[list[tuple[Partition, str]], dict[str, Server | None]]]:
     """The rows of `partitions` that are there, with their ETags, and their owners' rows by name, None where there is none. Each owner's row
-    is read after the rows of its partitions (`rules.ended`)."""
+    is read after the rows of its partitions (`rules.ended`). living: incarnations whose servers are not read; those found are added."""
     wanted = [partition_key(number) for number in partitions]
     rows: list[Row] = []
     if len(wanted) > FEW:
@@ -92,10 +147,13 @@ def owned(key: str, partitions: Iterable[int]) -> Steps[tuple[list[tuple[Partiti
             one: Row | None = yield Get(FLEETS, key, rk)
             rows += [one] if one is not None else []
     found = [(parse_partition(row), row.etag) for row in rows]
+    living = living if living is not None else set()
     owners: dict[str, Server | None] = {}
-    for owner in sorted({partition.owner for partition, _ in found} - {""}):
+    for owner in sorted({partition.owner for partition, _ in found if partition.owner and partition.incarnation not in living}):
         row: Row | None = yield Get(FLEETS, key, server_key(owner))
-        owners[owner] = parse_server(row) if row is not None else None
+        server = owners[owner] = parse_server(row) if row is not None else None
+        if server is not None and server.state != "dead":
+            living.add(server.incarnation)
     return found, owners
 
 
@@ -114,8 +172,7 @@ def order(key: str, server: str, take: Sequence[int], drop: Sequence[int], gener
     generation = max(generation, found.generation)
     if (found.take, found.drop, found.generation) == (take, drop, generation):
         return True
-    orders: Props = {"take": join(take), "drop": join(drop), "generation": generation}
-    answer = yield Write(FLEETS, key, (Merge(row.rk, orders, row.etag),))
+    answer = yield Write(FLEETS, key, (Merge(row.rk, orders(take, drop, generation), row.etag),))
     return isinstance(answer, Applied)
 
 

@@ -30,7 +30,7 @@ def register(routes: Routes) -> None:
         summary="Change a fleet's partition count while its servers run",
         description="Servers hand over with their next beats; 200: the fleet has that many already.",
         body=ResizeIn,
-        answers={202: ResizeOut, 200: ResizeOut, 409: ("resizing", "offline", "changed-meanwhile")},
+        answers={202: ResizeOut, 200: ResizeOut, 409: ("resizing", "offline", "rows-missing", "changed-meanwhile")},
         tag="leases",
     )
     async def leases_resize(call: Call[App, ResizeIn]) -> Answer:

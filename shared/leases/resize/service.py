@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from ...clock import Clock
 from ...errors import StorageError
@@ -17,7 +18,7 @@ from ..rows import fleet_key
 log = logging.getLogger(__name__)
 
 SOME = 5
-"""Offline partitions that a refusal names."""
+"""Partitions that a refusal names."""
 
 
 class Resizes:
@@ -29,12 +30,13 @@ class Resizes:
     async def resize(self, tenant: str, fleet: str, partitions: int) -> Begun:
         """Have the fleet use so many partitions. The same count again changes nothing.
 
-        Raises 404, 409 `resizing`, `offline`, `changed-meanwhile`, `StorageError`.
+        Raises 404, 409 `resizing`, `offline`, `rows-missing`, `changed-meanwhile`, `StorageError`.
         """
         try:
             key = fleet_key(tenant, fleet)
         except ValueError:
             raise not_found("fleet") from None
+        await self._whole(key, partitions)
         found = await self._begin(key, partitions)
         if found.again and not found.fleet.former:
             return found
@@ -46,6 +48,15 @@ class Resizes:
             # The count stands: scanners or the watch carry it on with their next look.
             log.warning("Orders of %s wait for the next look: %s", key, error, extra={"action": "lease_orders_wait", "fleet": key})
         return found
+
+    async def _whole(self, key: str, partitions: int) -> None:
+        """A partition without a row is never closed, so that a change would wait for it for ever. Raises 409."""
+        seen = await self._planning.look(key)
+        if seen is None or seen.glance.fleet.former or seen.glance.fleet.partitions == partitions:
+            return
+        if missing := [number for number in range(seen.glance.fleet.partitions) if number not in seen.partitions]:
+            text = f"rows of partitions are missing: {_some(missing)}; a PUT of the fleet gives them back"
+            raise conflict("rows-missing", text)
 
     async def _begin(self, key: str, partitions: int) -> Begun:
         found: Beginning = await self._carrier.drive(resizing.begin(key, partitions, self._clock.now()))
@@ -59,8 +70,8 @@ class Resizes:
             case Busy(fleet):
                 raise conflict("resizing", f"the fleet is going from {fleet.former:,} partitions to {fleet.partitions:,}; wait for that")
             case Offline(offline):
-                some = ", ".join(map(str, offline[:SOME])) + (" ..." if len(offline) > SOME else "")
-                raise conflict("offline", f"partitions are offline, and their keys would be served again: {some}; bring them online first")
+                text = f"partitions are offline, and their keys would be served again: {_some(offline)}; bring them online first"
+                raise conflict("offline", text)
             case "missing":
                 raise not_found("fleet")
             case "contended":
@@ -72,3 +83,7 @@ class Resizes:
         seen = await self._planning.look(key)
         if seen is not None:
             await self._planning.carry_out(key, await self._planning.plan(seen, self._clock.now()))
+
+
+def _some(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:SOME])) + (" ..." if len(numbers) > SOME else "")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -33,6 +35,7 @@ ACTIONS: Final[dict[Kind, str]] = {
     "servers": "lease_servers_few",
     "forgotten": "lease_control_forgotten",
     "late": "lease_beats_late",
+    "turns": "lease_turns_stuck",
 }
 
 
@@ -44,21 +47,23 @@ class Inspect:
     ) -> None:
         self._memory, self._turns, self._carrier, self._planning = memory, turns, carrier, planning
         self._takeover, self._publisher = takeover, publisher
+        self.stuck: Callable[[Sequence[str]], Awaitable[Mapping[str, str]]] = _none_stuck
+        """Told of fleets' keys, in order: what is wrong with the turns of those where something is. Raises `StorageError`."""
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Inspect every fleet. Counts `fleets`, `whole`, `raised`, `cleared`, `told`, `removed`, `expired`, `plans`, `orders`, `failed`."""
 
         async def prepare(keys: list[str]) -> Visit:
-            known = await self._memory.load(WATCHED, keys)
+            known, stuck = await asyncio.gather(self._memory.load(WATCHED, keys), self.stuck(keys))
 
             async def visit(key: str) -> Counter[str]:
-                return await self._visit(key, known.get(key), now)
+                return await self._visit(key, known.get(key), now, (stuck[key],) if key in stuck else ())
 
             return visit
 
         return await self._turns.go(WATCHED, prepare)
 
-    async def _visit(self, key: str, known: Row | None, now: Millis) -> Counter[str]:
+    async def _visit(self, key: str, known: Row | None, now: Millis, turns: tuple[str, ...]) -> Counter[str]:
         counts: Counter[str] = Counter()
         seen = await self._carrier.drive(glance(key))
         if seen is None:
@@ -73,11 +78,11 @@ class Inspect:
         if before.whole_look(rules.fingerprint(seen), now):
             survey = await self._planning.look(key)
         if survey is None:
-            after = rules.inspected(before, rules.looked_over(seen, now), now, None)
+            after = rules.inspected(before, replace(rules.looked_over(seen, now), turns=turns), now, None)
         else:
             counts["whole"] = 1
             seen = survey.glance
-            after = rules.inspected(before, await self._found(survey, now), now, rules.fingerprint(seen))
+            after = rules.inspected(before, replace(await self._found(survey, now), turns=turns), now, rules.fingerprint(seen))
             counts += await self._tidy(survey, now)
         if after != before:
             # Whoever writes it raises the alarms: two instances at once do not tell twice.
@@ -112,6 +117,10 @@ class Inspect:
             alarms = dict(after.alarms) | {alarm.kind: replace(alarm, told=True) for alarm in done}
             await self._memory.save(WATCHED, key, watched_props(replace(after, alarms=alarms)), etag)
         return Counter(told=len(done))
+
+
+async def _none_stuck(keys: Sequence[str]) -> Mapping[str, str]:
+    return {}
 
 
 def _made(fleet: Fleet) -> Millis:

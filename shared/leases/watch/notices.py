@@ -15,12 +15,13 @@ from .rules import Alarm, Kind
 log = logging.getLogger(__name__)
 
 SENTENCES: Final[Mapping[Kind, str]] = {
-    "silent": "servers are silent and could not be fenced",
-    "unserved": "partitions have no server though they should",
+    "silent": "servers have been silent for long and are not fenced",
+    "unserved": "nobody serves partitions that somebody should",
     "missing": "rows of partitions are missing",
-    "servers": "fewer servers than minimum + spare are there",
-    "forgotten": "controls have stood for long and never expire",
+    "servers": "fewer servers are there than the fleet needs (minimum + spare)",
+    "forgotten": "operators' words have stood for a day and never expire",
     "late": "half of the servers' beats are late: storage may be throttled",
+    "turns": "no checkpoint is taken any more",
 }
 NOTIFIED: Final[Mapping[Kind, str]] = {
     "silent": "stale",
@@ -29,6 +30,7 @@ NOTIFIED: Final[Mapping[Kind, str]] = {
     "servers": "dead",
     "forgotten": "stale",
     "late": "stale",
+    "turns": "stale",
 }
 """Under which of the kinds in a fleet's `notify` an alarm falls."""
 

@@ -30,8 +30,8 @@ LOOK_EVERY: Final[Millis] = 240_000
 LATE_BEATS: Final = 2.5
 """Beats after which a server is late; one lost beat does not make it so."""
 
-type Kind = Literal["silent", "unserved", "missing", "servers", "forgotten", "late"]
-KINDS: Final[tuple[Kind, ...]] = ("silent", "unserved", "missing", "servers", "forgotten", "late")
+type Kind = Literal["silent", "unserved", "missing", "servers", "forgotten", "late", "turns"]
+KINDS: Final[tuple[Kind, ...]] = ("silent", "unserved", "missing", "servers", "forgotten", "late", "turns")
 
 
 def ripe(profile: Profile, age: float) -> bool:
@@ -42,7 +42,7 @@ def ripe(profile: Profile, age: float) -> bool:
 def patience(kind: Kind) -> float:
     """Seconds that a finding must last before it is an alarm: what mends itself meanwhile nobody needs to know."""
     match kind:
-        case "silent" | "unserved" | "forgotten":
+        case "silent" | "unserved" | "forgotten" | "turns":
             # Ages tell by themselves how long these have lasted.
             return 0.0
         case "missing" | "servers" | "late":
@@ -83,6 +83,8 @@ class Findings:
     forgotten: tuple[Intent, ...] = ()
     oldest: float = 0.0
     """Seconds since the last beat of the living server that has been quiet for longest."""
+    turns: tuple[str, ...] = ()
+    """What is wrong with the fleet's checkpoint turns."""
 
     def subjects(self) -> dict[Kind, tuple[str, ...]]:
         """What each kind is about; kinds that nothing was found of are left out."""
@@ -93,6 +95,7 @@ class Findings:
             "servers": (f"{self.live} of {self.needed}",) if self.live < self.needed else (),
             "forgotten": tuple(intent.key for intent in self.forgotten),
             "late": self.late,
+            "turns": self.turns,
         }
         return {kind: subjects for kind, subjects in found.items() if subjects}
 
@@ -124,6 +127,8 @@ def findings(seen: Survey, plan: Plan, now: Millis) -> Findings:
     """
     glance = seen.glance
     intents, profile = glance.in_force(now), glance.fleet.profile
+    # Only since an operator's word ended should somebody serve it. Its end is a write of the fleet's row, at once or soon.
+    over = {intent.partition: (now - intent.expires) / 1000 for intent in glance.intents if intent.expires and intent.expires <= now}
     found: list[Unserved] = []
     for number in range(glance.fleet.partitions):
         row = seen.partitions.get(number)
@@ -134,7 +139,7 @@ def findings(seen: Survey, plan: Plan, now: Millis) -> Findings:
             continue
         owner = glance.servers.get(row.value.owner)
         if not row.value.owner:
-            found.append(Unserved(number, "unowned", "", row.age))
+            found.append(Unserved(number, "unowned", "", min(row.age, glance.age, over.get(number, row.age))))
         elif ended(row.value.incarnation, owner.value if owner is not None else None):
             found.append(Unserved(number, "owner gone", row.value.owner, min(row.age, _gone_for(row.value, owner, profile))))
         elif owner is not None and ripe(profile, owner.age):

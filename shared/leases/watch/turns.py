@@ -33,8 +33,9 @@ type Prepare = Callable[[list[str]], Awaitable[Visit]]
 class Turns:
     """One per process; holds no state between ticks."""
 
-    def __init__(self, tables: Tables, clock: Clock) -> None:
-        self._tables, self._clock = tables, clock
+    def __init__(self, tables: Tables, clock: Clock, table: str = FLEETS, index: str = INDEX) -> None:
+        """table, index: where fleets are listed by key."""
+        self._tables, self._clock, self._table, self._index = tables, clock, table, index
 
     async def go(self, duty: str, prepare: Prepare) -> Counter[str]:
         """Visit fleets, from where the last tick of `duty` stopped. `prepare` is given each page of keys, in order, and answers what to do
@@ -68,7 +69,7 @@ class Turns:
     async def _page(self, after: str, stop: str | None) -> tuple[list[str], bool]:
         # '!' sorts before all that names may hold, so this is the first key beyond `after`, and the first beyond `stop`.
         first, end = after + "!" if after else "", stop + "!" if stop is not None else "~"
-        page = await self._tables.query(FLEETS, INDEX, first=first, end=end, limit=PAGE)
+        page = await self._tables.query(self._table, self._index, first=first, end=end, limit=PAGE)
         return [row.rk for row in page.rows], page.next is not None
 
     async def _visit(self, keys: Iterable[str], visit: Visit) -> Counter[str]:

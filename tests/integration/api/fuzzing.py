@@ -121,6 +121,8 @@ def served() -> Iterator[Running]:
                 session.put(f"{at}?tenant=demo", json={"partitions": 4}).raise_for_status()
                 beat = {"incarnation": str(UUID(int=1)), "seq": 1}
                 session.post(f"{at}/nodes/known0/beat?tenant=demo", json=beat).raise_for_status()
+                report = {"seq": 1, "role": "secondary", "term": 7, "applied": 5, "last_checkpoint": 0, "taking": None, "mono_ms": 5}
+                session.post(f"{at}/replicas/known0/report?tenant=demo", json=report).raise_for_status()
         yield found
 
 
@@ -169,12 +171,15 @@ def aim(case: schemathesis.Case, *, admin: bool) -> None:
             known["node"] = "known0"
         if "partition" in known:
             known["partition"] = number % 5
+        if "epoch" in known:
+            known["epoch"] = number % 3
     body = case.body if isinstance(case.body, dict) else {}
     if isinstance(partitions := body.get("partitions"), int) and LARGE < partitions <= MAX_PARTITIONS:
         body["partitions"] = LARGE
-    if known and not _WHOLE.fullmatch(str(known.get("partition", 0))):
-        # The host has no route for it, and answers 404 without a word.
-        known["partition"] = -1
+    for name in {"partition", "epoch"} & (known or {}).keys():
+        if not _WHOLE.fullmatch(str(known[name])):
+            # The host has no route for it, and answers 404 without a word.
+            known[name] = -1
     if known and known.get("tenant") == "demo":
         known["tenant"] = "demo2"
     if admin and case.operation.path.startswith("/api/v1/") and "/tenants" not in case.operation.path:

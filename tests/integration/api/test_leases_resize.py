@@ -8,6 +8,9 @@ from uuid import uuid4
 
 import pytest
 
+from shared.leases.rows import fleet_key, partition_key
+from shared.storage.names import FLEETS
+from shared.storage.ports import ANY, Delete
 from tests.unit.scheduler.harness import Client, World
 
 AT = "/api/v1/fleets/web"
@@ -163,6 +166,16 @@ async def test_keys_of_offline_partitions_are_not_brought_back_by_another_count(
     assert (answer.status, answer.code) == (409, "offline")
     assert answer.json()["detail"].endswith(": 2; bring them online first")
     assert (await world.demo.post(f"{AT}/leases/2/online", {"note": "mended"})).status == 200
+    assert await resize(world, 8) == (202, 2)
+
+
+async def test_a_fleet_with_missing_rows_is_not_resized_but_told_which_and_what_to_do(world: World, fleet: None) -> None:
+    await world.tables.write(FLEETS, fleet_key("demo", "web"), [Delete(partition_key(1), ANY), Delete(partition_key(3), ANY)])
+    answer = await world.demo.post(f"{AT}/leases/resize", {"partitions": 8})
+    assert (answer.status, answer.code) == (409, "rows-missing")
+    assert "missing: 1, 3; a PUT" in answer.json()["detail"]
+    assert await resize(world, 4) == (200, 1)
+    assert (await world.demo.put(AT, {"partitions": 4})).status == 200
     assert await resize(world, 8) == (202, 2)
 
 

@@ -90,6 +90,9 @@ with tocsin.Client("https://app.example", "a-demo-key", transport=transport) as 
     except tocsin.NotFound as missing:
         assert "order-17" in str(missing)
 
+from tocsin.checkpoints import CheckpointParticipant, Health, TurnLost
+CheckpointParticipant("search", "s7", "https://app.example", "a-demo-key", health=Health, folder=".")
+
 from tocsin.leases import FencedBatch, HttpTables, LeaseKeeper
 tables = HttpTables.from_connection_string("UseDevelopmentStorage=true")
 keeper = LeaseKeeper("search", "s7", tables, tenant="demo", folder=".")
@@ -121,8 +124,15 @@ def test_bare_package_is_small_and_serves_clients_receivers_and_nodes(python: Pa
     bare, receiving, calling, missing, home, installed = json.loads(run(python, "-c", LOADED, cwd=tmp_path))
     assert (bare, receiving, calling, missing) == ([], [], [], [])
     assert str(python.parents[1]) in home
-    assert {"tocsin", "httpx", "orjson", "pydantic"} <= set(installed) and len(installed) <= 15, installed
+    assert {"tocsin", "httpx", "orjson", "pydantic"} <= set(installed) and len(installed) <= 24, installed
     assert run(python, "-W", "error", "-c", USED, cwd=tmp_path) == "used\n"
+
+
+def test_command_comes_with_the_bare_package(python: Path, tmp_path: Path) -> None:
+    tocsin = python.parent / "tocsin"
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert run(tocsin, "--version", cwd=tmp_path) == f"tocsin {version}\n"
+    assert "--fleet" in run(tocsin, "checkpoint", "run", "--help", cwd=tmp_path)
 
 
 def lines_of(process: subprocess.Popen[str]) -> list[str]:
@@ -187,8 +197,9 @@ def test_extras_and_the_apps_requirements_name_the_same_libraries() -> None:
     named = {line for lines in (project["dependencies"], *project["optional-dependencies"].values()) for line in lines}
     ranges = dict(re.fullmatch(r"([a-z-]+)(>=.*)", line).groups() for line in named if "[" not in line)  # type: ignore[union-attr]
     pins = dict(re.findall(r"^([a-z-]+)==(\S+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
-    # The worker is the platform's, not the code's; the client is not the app's.
-    assert pins.keys() - ranges.keys() == {"azure-functions-runtime"} and ranges.keys() - pins.keys() == {"httpx"}
+    # The worker is the platform's, not the code's; the client, the command and what nodes run are not the app's.
+    assert pins.keys() - ranges.keys() == {"azure-functions-runtime"}
+    assert ranges.keys() - pins.keys() == {"httpx", "pyyaml", "rich", "typer"}
     for name, version in pins.items():
         if name in ranges:
             least, _, below = ranges[name].removeprefix(">=").partition(",<")

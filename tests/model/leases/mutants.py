@@ -63,7 +63,7 @@ def claim_without_fencing() -> list[Patch]:
         yield Write(FLEETS, key, (Upsert("x:silent", {"incarnation": found.incarnation}),))
         return "fenced"
 
-    def scout(session: Any, partitions: Any) -> Any:
+    def scout(session: Any, partitions: Any, *living: Any) -> Any:
         note = yield Get(FLEETS, session.key, "x:silent")
         if note is None:
             return (yield from plain_scout(session, partitions))
@@ -182,7 +182,7 @@ def deadline_of_the_last_send() -> list[Patch]:
 
 
 def owner_read_first() -> list[Patch]:
-    def scout(session: Any, partitions: Any) -> Any:
+    def scout(session: Any, partitions: Any, *living: Any) -> Any:
         owner = yield Get(FLEETS, session.key, server_key("a"))
         row = yield Get(FLEETS, session.key, partition_key(0))
         found = parse_partition(row)

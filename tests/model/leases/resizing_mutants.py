@@ -51,7 +51,7 @@ def _claimable(may: Any) -> list[Patch]:
 def any_generation() -> list[Patch]:
     plain = takeover.scout
 
-    def scout(session: Any, partitions: Any) -> Any:
+    def scout(session: Any, partitions: Any, *living: Any) -> Any:
         claims = yield from plain(session, partitions)
         return [claim._replace(generation=session.generation) for claim in claims]
 

@@ -117,7 +117,7 @@ def claim_unconditional() -> list[Patch]:
     """Claims that do not look whether the partition's row has changed since."""
     plain = takeover.scout
 
-    def scout(session: Session, partitions: Any) -> Any:
+    def scout(session: Session, partitions: Any, *living: Any) -> Any:
         found = yield from plain(session, partitions)
         return [claim._replace(etag=ANY) for claim in found]
 
@@ -128,7 +128,7 @@ def epoch_not_raised() -> list[Patch]:
     """A released partition is claimed under the epoch it had."""
     plain = takeover.scout
 
-    def scout(session: Session, partitions: Any) -> Any:
+    def scout(session: Session, partitions: Any, *living: Any) -> Any:
         found = yield from plain(session, partitions)
         return [claim._replace(epoch=max(1, claim.epoch - 1)) for claim in found]
 

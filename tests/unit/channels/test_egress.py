@@ -228,6 +228,17 @@ def test_the_allow_list_opens_networks() -> None:
     assert not egress.allows("any.example", ip_address("1.1.1.1"), plain=True)
 
 
+def test_where_plain_http_is_off_the_allow_list_opens_addresses_and_not_plain_http() -> None:
+    egress = Egress(["hook.internal", "10.1.0.0/16"], plain=False)
+    for url in ("http://hook.internal/", "http://10.1.2.3/", "http://any.example/"):
+        assert "must be https" in (egress.problem(URL(url)) or "")
+    assert egress.problem(URL("https://hook.internal/")) is None
+    assert egress.problem(URL("https://10.1.2.3/")) is None
+    assert egress.allows("hook.internal", ip_address("10.9.9.9"))
+    for address in ("10.1.9.9", "1.1.1.1"):
+        assert not egress.allows("hook.internal", ip_address(address), plain=True)
+
+
 @pytest.mark.parametrize("entry", ["*.example.com", "https://x.example", "localhost:7072", "10.0.0.0/33", "0x7f.1", "a b", "127.1"])
 def test_an_allow_list_entry_that_means_nothing_stops_the_start(entry: str) -> None:
     with pytest.raises(UnsafeSettings, match="TOCSIN_EGRESS_ALLOW"):

@@ -202,7 +202,8 @@ async def test_expiry_undoes_a_word_and_counts_as_a_change(world: World) -> None
     assert number in a.has | b.has
 
 
-async def test_the_same_word_again_changes_nothing(world: World) -> None:
+async def test_the_same_word_again_changes_nothing_and_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     key, _, _ = await pair(world)
     first = await world.say("offline", 1)
     changes = (await world.row(key)).changes
@@ -211,6 +212,8 @@ async def test_the_same_word_again_changes_nothing(world: World) -> None:
     assert (await world.row(key)).changes == changes
     other = await world.say("offline", 1, note="another reason")
     assert other.note == "another reason" and len(await world.intents(key)) == 1
+    logged = [record.getMessage() for record in caplog.records if getattr(record, "action", "") == "lease_control"]
+    assert len(logged) == 2 and logged[1] == f"{key}: offline partition 1, says abc: another reason"
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.leases import planner
 from shared.leases.planner import Member, Plan, plan
 from shared.leases.rows import Intents
 
@@ -180,3 +183,21 @@ def test_a_bump_reloads_a_partition_once() -> None:
 def test_an_offline_partition_is_taken_from_its_owner() -> None:
     found = decide(2, {0: "s0", 1: "s0"}, members("s0"), Intents(offline=frozenset({0})))
     assert [tuple(move) for move in found.moves] == [(0, "s0", "", "offline")]
+
+
+def test_that_nothing_can_be_passed_on_is_found_once_not_for_each_partition() -> None:
+    servers = [f"s{number:02d}" for number in range(20)]
+    few = 300
+    # Far more than the two that may have them hold within their shares.
+    forbidden = frozenset((number, name) for number in range(few) for name in servers[2:])
+    asked: Counter[int] = Counter()
+    plain = planner._Planner.among
+
+    def among(self: Any, partition: int, names: set[str]) -> set[str]:
+        asked[partition] += 1
+        return plain(self, partition, names)
+
+    with patch.object(planner._Planner, "among", among), patch.object(planner._Planner, "_level", lambda self: None):
+        found = decide(400, {}, members(*servers), Intents(prohibited=forbidden))
+    assert {found.target[number] for number in range(few)} == set(servers[:2])
+    assert asked.total() < 3 * few

@@ -12,11 +12,11 @@ import pytest
 
 from shared.clock import steady
 from shared.leases.driver import Driver
+from shared.leases.facts import read_facts
 from shared.leases.keeper import LeaseKeeper
 from shared.leases.protocol import resizing
 from shared.leases.protocol.resizing import Begun
 from shared.leases.rows import FLEET, parse_fleet
-from shared.leases.scanner import read_facts
 from shared.leases.stamps import Profile
 from shared.storage.names import FLEETS
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from shared.leases.rows import (
     INTENTS,
@@ -19,6 +22,7 @@ from shared.leases.rows import (
     fleet_key,
     in_force,
     join,
+    join_expected,
     parse_fleet,
     parse_intent,
     parse_partition,
@@ -26,10 +30,12 @@ from shared.leases.rows import (
     partition_key,
     server_key,
     split,
+    split_expected,
 )
 from shared.leases.stamps import PROFILES
 from shared.storage.limits import check_key, check_value
 from shared.storage.ports import Props, Row
+from shared.tenants.model import NAME, NodeName
 
 
 def row(rk: str, props: Props) -> Row:
@@ -68,6 +74,12 @@ def test_the_longest_orders_fit_a_property() -> None:
     assert len(split(text)) == MAX_ORDERS
 
 
+def test_what_is_expected_of_servers_comes_back() -> None:
+    expected = (("s.7", (5, 9)), ("s-8_x", (12,)))
+    assert join_expected(expected) == "s.7:5,9 s-8_x:12"
+    assert split_expected(join_expected(expected)) == expected and split_expected("") == ()
+
+
 def test_keys_sort_partitions_before_servers() -> None:
     keys = [partition_key(9), partition_key(10), partition_key(9_999), server_key("A"), server_key("z")]
     assert keys == sorted(keys)
@@ -75,12 +87,19 @@ def test_keys_sort_partitions_before_servers() -> None:
     assert "fleet" < INTENTS[0] < INTENTS[1] <= PARTITIONS[0]
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a:b", "-a", "é", "a" * 65, "a\n"])
-def test_a_name_that_cannot_be_a_key_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="name is"):
-        fleet_key("t", name)
-    with pytest.raises(ValueError, match="name is"):
-        server_key(name)
+@pytest.mark.parametrize("name", ["", "a/b", "a:b", "-a", "a-", "é", "a" * 65, "a\n", "a.b", "A", "a_b", "a" * 64, "a" * 41, "a" * 40])
+def test_tenants_fleets_and_servers_may_be_called_what_they_may_be_called_over_http(name: str) -> None:
+    def taken(make: Callable[[], object]) -> bool:
+        try:
+            make()
+        except ValueError:
+            return False
+        return True
+
+    assert taken(lambda: fleet_key("t", name)) == taken(lambda: fleet_key(name, "f")) == (NAME.fullmatch(name) is not None)
+    with pytest.raises(ValueError, match="a server's name is 1 to 64 of"):
+        server_key("-")
+    assert taken(lambda: server_key(name)) == taken(lambda: TypeAdapter(NodeName).validate_python(name))
 
 
 def test_intents_come_back_and_expire() -> None:

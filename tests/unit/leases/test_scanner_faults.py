@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import pytest
 
 from shared.errors import StorageError, Unavailable
 from shared.leases.desk import Desk
 from shared.leases.driver import Driver
 from shared.leases.protocol.effects import Wait, Work
-from shared.leases.rows import Fleet, Server, partition_key, server_key
+from shared.leases.rows import Fleet, Partition, Server, partition_key, server_key
 from shared.leases.rules import Session
 from shared.leases.scanner import Scanner
 from shared.leases.stamps import Profile
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
-from shared.storage.ports import Insert
+from shared.storage.ports import Insert, Merge, Op, Replace
 
 from .conftest import KEY, Bench, FaultyTables
 
@@ -23,7 +26,7 @@ NAMES, H = "abcd", 1.0
 
 
 class Unread(FaultyTables):
-    """`unread`: row keys that cannot be read one by one."""
+    """`unread`: row keys that cannot be read one by one, nor written."""
 
     def __init__(self, tables: MemoryTables) -> None:
         super().__init__(tables)
@@ -33,6 +36,11 @@ class Unread(FaultyTables):
         if rk in self.unread:
             raise Unavailable("not reached")
         return super().get(table, pk, rk, **options)
+
+    def write(self, table: str, pk: str, ops: Sequence[Op], **options: Any) -> Any:
+        if self.unread & {op.rk for op in ops}:
+            raise Unavailable("not reached")
+        return super().write(table, pk, ops, **options)
 
 
 class Looking:
@@ -94,6 +102,48 @@ def test_a_plan_is_given_up_when_most_orders_are_lost() -> None:
     looking.tables.unread.clear()
     looking.plan()
     assert looking.told() == [0, 2, 2, 2]
+
+
+def test_all_orders_of_a_plan_are_given_at_once_and_none_that_stands_is_given_again() -> None:
+    looking = Looking()
+    looking.plan()
+    assert looking.told() == [0, 2, 2, 2] and looking.tables.writes == 1
+    looking.desk.hurry()
+    looking.plan()
+    assert looking.tables.writes == 1
+
+
+def test_orders_that_are_refused_together_are_given_one_by_one() -> None:
+    looking = Looking()
+    # `c` beats while the plan is made.
+    beaten = looking.tables.query
+
+    def query(table: str, pk: str, **options: Any) -> Any:
+        page = beaten(table, pk, **options)
+        run_through(looking.bench.memory.write(FLEETS, KEY, [Merge(server_key("c"), {"beat": 9}, "*")]))
+        return page
+
+    looking.tables.query = query  # type: ignore[method-assign]
+    looking.plan()
+    assert looking.told() == [0, 2, 2, 2] and looking.desk.counts["orders_refused"] == 0
+    assert looking.bench.server("c").beat == 9
+
+
+def test_rows_that_cannot_be_read_stop_no_look_and_what_they_are_about_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    looking = Looking()
+    owned = Partition(3, "b", "b", 1).props()
+    odd = [Merge(server_key("b"), {"beat": "many"}, "*"), Merge(partition_key(5), {"epoch": "high"}, "*")]
+    run_through(looking.bench.memory.write(FLEETS, KEY, [Replace(partition_key(3), owned, "*"), *odd]))
+    looking.plan()
+    own = looking.desk.orders()
+    assert own is not None
+    told = {*own.take, *looking.bench.server("c").take, *looking.bench.server("d").take}
+    assert told == {0, 1, 2, 4, 6, 7}
+    errors = [record for record in caplog.records if getattr(record, "action", "") == "lease_rows_unreadable"]
+    assert len(errors) == 1 and "p:00005, s:b" in errors[0].getMessage()
+    looking.desk.hurry()
+    looking.plan()
+    assert not looking.desk.counts["failed"] and len(caplog.records) == len(errors)
 
 
 def test_a_free_partition_is_looked_for_again_soon_after_a_look_that_failed() -> None:

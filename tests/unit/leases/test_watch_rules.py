@@ -30,10 +30,14 @@ def row(number: int, owner: str = "", age: float = 1000.0, incarnation: str = ""
 
 
 def seen(
-    servers: Iterable[Of[Server]] = (), rows: Iterable[Of[Partition]] = (), intents: Iterable[Intent] = (), fleet: Fleet | None = None
+    servers: Iterable[Of[Server]] = (),
+    rows: Iterable[Of[Partition]] = (),
+    intents: Iterable[Intent] = (),
+    fleet: Fleet | None = None,
+    since: float = 1000.0,
 ) -> Survey:
     rows = list(rows)
-    glance = Glance("demo:fleet", fleet or Fleet(len(rows)), "etag", 0.0, tuple(intents), {each.value.name: each for each in servers})
+    glance = Glance("demo:fleet", fleet or Fleet(len(rows)), "etag", since, tuple(intents), {each.value.name: each for each in servers})
     return Survey(glance, {each.value.number: each for each in rows})
 
 
@@ -81,7 +85,14 @@ def test_what_operators_want_is_not_stale() -> None:
 
 
 def test_expired_words_do_not_excuse() -> None:
-    assert reasons(found(seen([server("a")], [row(0)], [Intent("offline", 0, created=NOW - 9, expires=NOW)]))) == [(0, "unowned")]
+    over = Intent("offline", 0, created=NOW - 90_000, expires=NOW - 60_000)
+    assert reasons(found(seen([server("a")], [row(0)], [over]))) == [(0, "unowned")]
+
+
+def test_a_partition_counts_as_unserved_from_when_operators_let_go_of_it() -> None:
+    just_over = Intent("offline", 0, created=NOW - 90_000, expires=NOW - 1000)
+    assert reasons(found(seen([server("a")], [row(0)], [just_over]))) == []
+    assert reasons(found(seen([server("a")], [row(0)], since=1.0))) == [], "its end was written a second ago"
 
 
 def test_missing_rows_are_found() -> None:
@@ -246,7 +257,7 @@ def test_events_of_alarms_have_ids_of_their_own_that_follow_from_the_alarm() -> 
         "cleared": None,
         "count": 1,
         "subjects": ["5"],
-        "text": "my.fleet: partitions have no server though they should",
+        "text": "my.fleet: nobody serves partitions that somebody should",
     }
     assert event_of("demo:my.fleet", Alarm("unserved", NOW, ("5",), 1, NOW + 1), "ops")["id"].endswith(":cleared")
 

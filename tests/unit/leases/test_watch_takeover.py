@@ -13,9 +13,9 @@ import pytest
 from shared.clock import SettableClock
 from shared.errors import Unavailable
 from shared.leases import orders, rules
+from shared.leases.facts import Facts
 from shared.leases.planner import Plan
 from shared.leases.rows import Limits
-from shared.leases.scanner import Facts
 from shared.leases.stamps import PROFILES
 from shared.leases.watch import turns
 from shared.storage.memory import MemoryTables

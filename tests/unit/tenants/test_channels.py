@@ -246,6 +246,8 @@ async def test_a_pause_is_seen_everywhere_within_a_second(acme: World) -> None:
     assert (await acme.other.target("acme", "c")).paused is False  # type: ignore[union-attr]
     out, _ = await acme.directory.channels.pause("acme", "c", True, "moving house")
     assert (out.paused, out.reason) == (True, "moving house")
+    again, _ = await acme.directory.channels.pause("acme", "c", True)
+    assert again == out, "said again without a reason, it keeps the one it has"
     await acme.clock.advance(1)
     target = await acme.other.target("acme", "c")
     assert target is not None

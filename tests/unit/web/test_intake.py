@@ -241,6 +241,21 @@ def test_other_media_types_are_415(headers: dict[str, str]) -> None:
     assert (caught.value.status, caught.value.code) == (415, "unsupported-media-type")
 
 
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({}, "it came without a Content-Type"),
+        ({"content-type": "Text/Plain; charset=utf-8"}, "it came as text/plain"),
+        ({"content-type": "x" * 1000}, "it came as xxx"),
+    ],
+)
+def test_415_says_what_came_and_what_is_taken(headers: dict[str, str], said: str) -> None:
+    with pytest.raises(Problem) as caught:
+        intake.media_type(headers, ("application/json", "text/csv"))
+    detail = caught.value.detail or ""
+    assert detail.startswith(f"the body must be application/json or text/csv; {said}") and len(detail) < 500
+
+
 def test_a_suffix_does_not_stand_for_a_type_that_is_not_json() -> None:
     with pytest.raises(Problem):
         intake.media_type({"content-type": "application/x+json"}, ("application/x-ndjson",))

@@ -1,0 +1,1 @@
+"""Demonstrations: small living systems on this machine, made of the real parts."""

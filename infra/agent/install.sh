@@ -1,0 +1,87 @@
+#!/bin/sh
+# Installs the agent on a node, or brings it up to date: the wheel in a virtual environment, its settings, its key, its unit.
+# Run as root, by cloud-init or by the VM extension (agent.bicep fills the names in). Safe to repeat. The machine's own identity
+# fetches wheel and key; nothing here is a secret, and no secret is shown or put into an argument.
+set -eu
+umask 077
+
+WHEEL_URL='@WHEEL_URL@'
+WHEEL_SHA256='@WHEEL_SHA256@'
+VAULT_URL='@VAULT_URL@'
+SECRET_PREFIX='@SECRET_PREFIX@'
+CONFIG='@CONFIG@'
+
+# A new machine's role takes minutes to be known everywhere.
+TRIES=${TOCSIN_TRIES:-90}
+PAUSE=${TOCSIN_PAUSE:-10}
+ROOT=${TOCSIN_ROOT:-}
+HOME_DIR=$ROOT/opt/tocsin
+ETC=$ROOT/etc/tocsin
+
+say() { printf 'tocsin: %s\n' "$1"; }
+fail() { printf 'tocsin: %s\n' "$1" >&2; exit 1; }
+
+# Sets `python` to one that the wheel takes and that can make virtual environments.
+find_python() {
+  for python in python3.13 python3.14; do
+    if "$python" -c 'import ensurepip, venv' 2>/dev/null; then return; fi
+  done
+  return 1
+}
+
+metadata() { curl -fsS --noproxy '*' -H Metadata:true "http://169.254.169.254/metadata/$1"; }
+
+# get RESOURCE URL FILE: with a token of the machine's identity for the resource, which goes to curl over a pipe.
+get() {
+  metadata "identity/oauth2/token?api-version=2018-02-01&resource=$1" |
+    "$python" -c 'import json, sys; print("header = \"Authorization: Bearer %s\"" % json.load(sys.stdin)["access_token"])' |
+    curl -fsS -K - -H 'x-ms-version: 2020-12-06' -o "$3" "$2"
+}
+
+# try GET...: again and again, for as long as a role may take.
+try() {
+  left=$TRIES
+  until get "$@"; do
+    left=$((left - 1))
+    [ "$left" -gt 0 ] || fail "$2 cannot be fetched: has this machine's identity its role, and is there such a thing?"
+    sleep "$PAUSE"
+  done
+}
+
+[ "$(id -u)" = 0 ] || [ -n "$ROOT" ] || fail "run this as root"
+if ! find_python; then
+  say "installing Python 3.13"
+  apt-get update -q && apt-get install -q -y python3.13 python3.13-venv || :
+  find_python || fail "Python 3.13 is missing, and this machine's packages do not have it"
+fi
+command -v curl >/dev/null || fail "curl is missing"
+
+mkdir -p "$HOME_DIR" "$ETC"
+chmod 755 "$HOME_DIR"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+wheel=$work/$(basename "$WHEEL_URL")
+try https://storage.azure.com/ "$WHEEL_URL" "$wheel"
+echo "$WHEEL_SHA256  $wheel" | sha256sum -c - >/dev/null || fail "the wheel is not the one that was asked for: its SHA-256 differs"
+
+vm=$(metadata 'instance/compute/name?api-version=2021-02-01&format=text')
+try https://vault.azure.net "$VAULT_URL/secrets/$SECRET_PREFIX$vm?api-version=7.4" "$work/secret"
+"$python" -c 'import json, sys; sys.stdout.write(json.load(sys.stdin)["value"])' <"$work/secret" >"$work/agent.key"
+
+# The machine reads what others may read of it; the key is for root alone.
+"$python" -m venv "$HOME_DIR/venv"
+"$HOME_DIR/venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "$wheel"
+mv "$work/agent.key" "$ETC/agent.key"
+chmod 600 "$ETC/agent.key"
+printf '%s' "$CONFIG" | base64 -d >"$ETC/agent.toml"
+
+"$HOME_DIR/venv/bin/tocsin" agent --config "$ETC/agent.toml" --check
+unit=$ROOT/etc/systemd/system/tocsin-agent.service
+mkdir -p "$(dirname "$unit")"
+"$HOME_DIR/venv/bin/tocsin" agent --config "$ETC/agent.toml" --unit >"$unit"
+chmod 644 "$unit"
+systemctl daemon-reload
+systemctl enable --quiet tocsin-agent
+systemctl restart tocsin-agent
+say "the agent runs; \`journalctl -u tocsin-agent\` shows what it sees"

@@ -1,0 +1,376 @@
+metadata description = 'Tocsin on Azure: the app, its storage accounts, keys, and what watches over them.'
+
+targetScope = 'subscription'
+
+@description('Name of the environment: part of the names of the resource groups and of all tags.')
+@minLength(1)
+@maxLength(32)
+param environmentName string
+
+@description('Region of the app and of its home account.')
+param location string
+
+@description('Region of the second storage account, for durability `mirrored`; none when empty. Best another one than `location`.')
+param mirrorLocation string = ''
+
+@description('Region of a second app on the same accounts, for when the region of the first is lost; none when empty.')
+param standbyLocation string = ''
+
+@description('Redundancy of every account that holds events.')
+@allowed([
+  'Standard_LRS'
+  'Standard_ZRS'
+  'Standard_GRS'
+  'Standard_GZRS'
+])
+param redundancy string = 'Standard_ZRS'
+
+@description('How many further accounts take shards (TOCSIN_ACCOUNTS). Only ever raise it: shards name their account by its number.')
+@minValue(0)
+@maxValue(15)
+param scaleAccounts int = 0
+
+@description('Numbers of the accounts that take new shards (TOCSIN_NEW_SHARDS); all when empty.')
+param newShards string = ''
+
+@description('The second account is given up (TOCSIN_MIRROR_DETACHED): empty, `yes` or `stale`. Needs an empty `mirrorLocation`.')
+@allowed([
+  ''
+  'yes'
+  'stale'
+])
+param mirrorDetached string = ''
+
+@description('The bootstrap admin key. Written to the vault when given; what the vault has stays when empty.')
+@secure()
+param adminKey string = ''
+
+@description('The master key that webhook secrets are derived from. Written to the vault when given; what the vault has stays when empty.')
+@secure()
+param signingKey string = ''
+
+@description('Kafka topics whose messages are events (TOCSIN_KAFKA_SOURCES, a JSON array without passwords); none when empty.')
+param kafkaSources string = ''
+
+@description('Hosts and networks that http channels may reach beside public https (TOCSIN_EGRESS_ALLOW).')
+param egressAllow string = ''
+
+@description('Events a second at which a backlog drains after an outage (TOCSIN_BACKLOG_PER_SECOND).')
+@minValue(50)
+param backlogPerSecond int = 2000
+
+@description('Whether to make an Event Grid topic that channels may deliver to.')
+param eventGridTopic bool = false
+
+@description('Resource groups of this subscription whose VMs the app may approve Scheduled Events for (transport `arm`).')
+param armResourceGroups array = []
+
+@description('Whether accounts and vault are reached through private endpoints alone. The app itself stays public.')
+param privateNetwork bool = false
+
+@description('Memory of an instance in MB.')
+@allowed([
+  512
+  2048
+  4096
+])
+param instanceMemory int = 2048
+
+@description('The most instances of each group of functions.')
+@minValue(40)
+@maxValue(1000)
+param maximumInstances int = 100
+
+@description('HTTP requests that one instance serves side by side. The handlers are asynchronous; the platform would give 1.')
+@minValue(1)
+@maxValue(1000)
+param httpConcurrency int = 64
+
+@description('Instances that are always ready, as `{ name: "http" or "function:NAME", instanceCount: n }`.')
+param alwaysReady array = []
+
+@description('Where alerts are sent; alerts are raised but not sent when empty.')
+param alertEmail string = ''
+
+@description('Days that logs are kept.')
+@minValue(30)
+@maxValue(730)
+param logDays int = 30
+
+@description('Whether each write and delete of storage is logged: an audit, and one log row a transaction.')
+param storageAudit bool = false
+
+@description('Further tags of all resources.')
+param tags object = {}
+
+var token = toLower(uniqueString(subscription().id, environmentName, location))
+var allTags = union(tags, { 'azd-env-name': environmentName })
+var mirrored = !empty(mirrorLocation)
+var auditLogs = storageAudit ? ['StorageWrite', 'StorageDelete'] : []
+
+// The names of shared/storage/names.py; a test compares them.
+var allTables = [
+  'TocsinEvents'
+  'TocsinShards'
+  'TocsinLedger'
+  'TocsinIds'
+  'TocsinLimits'
+  'TocsinSchedules'
+  'TocsinTenants'
+  'TocsinFleets'
+  'TocsinTurns'
+  'TocsinMaintenance'
+  'TocsinSweeps'
+]
+// The poison queues too: a trigger that waits for a queue to appear looks for it ever more seldom.
+var allQueues = [
+  'tocsin-ingest'
+  'tocsin-ingest-poison'
+  'tocsin-retries'
+  'tocsin-retries-poison'
+  'tocsin-shards'
+  'tocsin-shards-poison'
+]
+var shardTables = [
+  'TocsinEvents'
+  'TocsinShards'
+  'TocsinSweeps'
+]
+var scaleNames = [for number in range(1, scaleAccounts): 'tocsin${number}${token}']
+
+resource group 'Microsoft.Resources/resourceGroups@2024-03-01' = {
+  name: 'rg-tocsin-${environmentName}'
+  location: location
+  tags: allTags
+}
+
+resource standbyGroup 'Microsoft.Resources/resourceGroups@2024-03-01' = if (!empty(standbyLocation)) {
+  name: 'rg-tocsin-${environmentName}-standby'
+  location: standbyLocation
+  tags: allTags
+}
+
+module identity 'modules/identity.bicep' = {
+  name: 'identity'
+  scope: group
+  params: {
+    name: 'id-tocsin-${token}'
+    location: location
+    tags: allTags
+  }
+}
+
+module monitoring 'modules/monitoring.bicep' = {
+  name: 'monitoring'
+  scope: group
+  params: {
+    token: token
+    location: location
+    logDays: logDays
+    principalId: identity.outputs.principalId
+    tags: allTags
+  }
+}
+
+module vault 'modules/vault.bicep' = {
+  name: 'vault'
+  scope: group
+  params: {
+    name: 'kv${token}'
+    location: location
+    adminKey: adminKey
+    signingKey: signingKey
+    principalId: identity.outputs.principalId
+    privateOnly: privateNetwork
+    workspaceId: monitoring.outputs.workspaceId
+    tags: allTags
+  }
+}
+
+module home 'modules/storage.bicep' = {
+  name: 'storage-home'
+  scope: group
+  params: {
+    name: 'tocsin0${token}'
+    location: location
+    redundancy: redundancy
+    tables: allTables
+    queues: allQueues
+    principalId: identity.outputs.principalId
+    privateOnly: privateNetwork
+    workspaceId: monitoring.outputs.workspaceId
+    auditLogs: auditLogs
+    tags: allTags
+  }
+}
+
+module scale 'modules/storage.bicep' = [for (name, index) in scaleNames: {
+  name: 'storage-scale-${index + 1}'
+  scope: group
+  params: {
+    name: name
+    location: location
+    redundancy: redundancy
+    tables: shardTables
+    queues: []
+    principalId: identity.outputs.principalId
+    privateOnly: privateNetwork
+    workspaceId: monitoring.outputs.workspaceId
+    auditLogs: auditLogs
+    tags: allTags
+  }
+}]
+
+module mirror 'modules/storage.bicep' = if (mirrored) {
+  name: 'storage-mirror'
+  scope: group
+  params: {
+    name: 'tocsinm${token}'
+    location: mirrorLocation
+    redundancy: redundancy
+    tables: allTables
+    queues: allQueues
+    principalId: identity.outputs.principalId
+    privateOnly: privateNetwork
+    workspaceId: monitoring.outputs.workspaceId
+    auditLogs: auditLogs
+    tags: allTags
+  }
+}
+
+module topic 'modules/topic.bicep' = if (eventGridTopic) {
+  name: 'topic'
+  scope: group
+  params: {
+    name: 'evgt-tocsin-${token}'
+    location: location
+    principalId: identity.outputs.principalId
+    workspaceId: monitoring.outputs.workspaceId
+    tags: allTags
+  }
+}
+
+module acknowledge 'modules/acknowledge.bicep' = [for name in armResourceGroups: {
+  name: 'acknowledge-${uniqueString(name, token)}'
+  scope: resourceGroup(name)
+  params: {
+    principalId: identity.outputs.principalId
+  }
+}]
+
+var homeSettings = {
+  TocsinStorage__tableServiceUri: home.outputs.tableUri
+  TocsinStorage__queueServiceUri: home.outputs.queueUri
+  TocsinStorage__credential: 'managedidentity'
+  TocsinStorage__clientId: identity.outputs.clientId
+  TOCSIN_ADMIN_KEY: '@Microsoft.KeyVault(SecretUri=${vault.outputs.adminKeyUri})'
+  TOCSIN_SIGNING_KEY: '@Microsoft.KeyVault(SecretUri=${vault.outputs.signingKeyUri})'
+  TOCSIN_ACCOUNTS: string(scaleNames)
+  TOCSIN_NEW_SHARDS: newShards
+  TOCSIN_MIRROR_DETACHED: mirrorDetached
+  TOCSIN_KAFKA_SOURCES: kafkaSources
+  TOCSIN_EGRESS_ALLOW: egressAllow
+  TOCSIN_BACKLOG_PER_SECOND: string(backlogPerSecond)
+  APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.outputs.clientId};Authorization=AAD'
+  PYTHON_APPLICATIONINSIGHTS_ENABLE_TELEMETRY: 'true'
+}
+// An account that is not there must not be in the settings: an empty trigger connection would stop the host.
+var mirrorSettings = !mirrored ? {} : {
+  TocsinMirror__tableServiceUri: mirror!.outputs.tableUri
+  TocsinMirror__queueServiceUri: mirror!.outputs.queueUri
+  TocsinMirror__credential: 'managedidentity'
+  TocsinMirror__clientId: identity.outputs.clientId
+}
+var settings = union(homeSettings, mirrorSettings)
+
+var homeTargets = [
+  { name: 'home-table', id: home.outputs.id, group: 'table' }
+  { name: 'home-queue', id: home.outputs.id, group: 'queue' }
+  { name: 'vault', id: vault.outputs.id, group: 'vault' }
+]
+var mirrorId = mirrored ? mirror!.outputs.id : ''
+var mirrorTargets = !mirrored ? [] : [
+  { name: 'mirror-table', id: mirrorId, group: 'table' }
+  { name: 'mirror-queue', id: mirrorId, group: 'queue' }
+]
+
+module place 'modules/place.bicep' = {
+  name: 'place'
+  scope: group
+  params: {
+    token: token
+    service: 'app'
+    location: location
+    identityId: identity.outputs.id
+    clientId: identity.outputs.clientId
+    principalId: identity.outputs.principalId
+    settings: settings
+    insightsName: monitoring.outputs.insightsName
+    insightsGroup: group.name
+    workspaceId: monitoring.outputs.workspaceId
+    instanceMemory: instanceMemory
+    maximumInstances: maximumInstances
+    httpConcurrency: httpConcurrency
+    alwaysReady: alwaysReady
+    privateNetwork: privateNetwork
+    targets: concat(homeTargets, mirrorTargets)
+    scaleTargets: [for index in range(0, scaleAccounts): scale[index].outputs.id]
+    tags: allTags
+  }
+}
+
+module standby 'modules/place.bicep' = if (!empty(standbyLocation)) {
+  name: 'standby'
+  scope: standbyGroup
+  params: {
+    token: '${token}s'
+    service: 'standby'
+    location: standbyLocation
+    identityId: identity.outputs.id
+    clientId: identity.outputs.clientId
+    principalId: identity.outputs.principalId
+    settings: settings
+    insightsName: monitoring.outputs.insightsName
+    insightsGroup: group.name
+    workspaceId: monitoring.outputs.workspaceId
+    instanceMemory: instanceMemory
+    maximumInstances: maximumInstances
+    httpConcurrency: httpConcurrency
+    alwaysReady: []
+    privateNetwork: privateNetwork
+    targets: concat(homeTargets, mirrorTargets)
+    scaleTargets: [for index in range(0, scaleAccounts): scale[index].outputs.id]
+    tags: allTags
+  }
+}
+
+module alerts 'modules/alerts.bicep' = {
+  name: 'alerts'
+  scope: group
+  params: {
+    token: token
+    location: location
+    workspaceId: monitoring.outputs.workspaceId
+    email: alertEmail
+    tags: allTags
+  }
+}
+
+module workbook 'modules/workbook.bicep' = {
+  name: 'workbook'
+  scope: group
+  params: {
+    location: location
+    workspaceId: monitoring.outputs.workspaceId
+    tags: allTags
+  }
+}
+
+output AZURE_RESOURCE_GROUP string = group.name
+output TOCSIN_URL string = place.outputs.url
+output TOCSIN_APP string = place.outputs.appName
+output TOCSIN_VAULT string = vault.outputs.name
+output TOCSIN_HOME_ACCOUNT string = home.outputs.name
+output TOCSIN_TOPIC string = eventGridTopic ? topic!.outputs.endpoint : ''
+output TOCSIN_STANDBY_URL string = empty(standbyLocation) ? '' : standby!.outputs.url
+output TOCSIN_STANDBY_APP string = empty(standbyLocation) ? '' : standby!.outputs.appName

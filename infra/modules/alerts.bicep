@@ -1,0 +1,159 @@
+metadata description = 'What a person should be told of. Each rule asks for a metric, a log action or a span that the code has: a test compares them.'
+
+param token string
+param location string
+param workspaceId string
+
+@description('Where alerts go; nowhere when empty.')
+param email string
+
+@description('A 99th percentile of lateness above this, in milliseconds, is an alert.')
+param lateMs int = 1000
+param tags object
+
+// Each query answers with rows when something is wrong. Windows are ISO 8601 durations, severity 0 is the worst. An alarm is logged once,
+// when it begins: those rules look back an hour, so their alert ends an hour after the last such line.
+var rules = [
+  {
+    name: 'ledger-gap'
+    severity: 1
+    window: 'PT15M'
+    every: 'PT5M'
+    about: 'Finished shards accepted events that came to no end. This is a bug of ours: keep the tables as they are and tell us.'
+    query: 'AppMetrics | where Name == "tocsin_ledger_gap" | where Max > 0 or Min < 0'
+  }
+  {
+    name: 'dead-letters'
+    severity: 2
+    window: 'PT15M'
+    every: 'PT5M'
+    about: 'Events have died: GET /api/v1/dead-letters tells why, and they can be redriven.'
+    query: 'AppMetrics | where Name == "tocsin_events_finished" and tostring(Properties.state) == "dead" | where Sum > 0'
+  }
+  {
+    name: 'shard-stuck'
+    severity: 1
+    window: 'PT1H'
+    every: 'PT5M'
+    about: 'Nobody has managed to serve a shard that was asked for eight times or more.'
+    query: 'AppTraces | where tostring(Properties.action) == "shard_stuck"'
+  }
+  {
+    name: 'late-p99'
+    severity: 2
+    window: 'PT15M'
+    every: 'PT5M'
+    about: 'First attempts of deliveries are late: too few instances, storage that throttles, or a paused channel that was resumed.'
+    query: 'AppDependencies | where Name startswith "deliver " and toint(Properties["tocsin.attempt"]) == 1 | summarize seen = count(), late = percentile(todouble(Properties["tocsin.late_ms"]), 99) | where seen >= 20 and late > ${lateMs}'
+  }
+  {
+    name: 'timer-silent'
+    severity: 1
+    window: 'PT10M'
+    every: 'PT5M'
+    about: 'A timer has not ticked for ten minutes. After a deployment timers have been seen not to return: restart the app.'
+    query: 'datatable(timer: string)["scheduler_scan", "lease_scan", "stale_scan"] | join kind=leftanti (AppRequests | project timer = Name) on timer'
+  }
+  {
+    name: 'retention-silent'
+    severity: 3
+    window: 'PT3H'
+    every: 'PT1H'
+    about: 'The hourly timer has not ticked for three hours: nothing that has been kept long enough is removed.'
+    query: 'datatable(timer: string)["retention_scan"] | join kind=leftanti (AppRequests | project timer = Name) on timer'
+  }
+  {
+    name: 'stale-lease'
+    severity: 1
+    window: 'PT10M'
+    every: 'PT5M'
+    about: 'Partitions are without a server for longer than a take-over needs: GET /api/v1/fleets/FLEET/leases/stale.'
+    query: 'AppMetrics | where Name == "tocsin_lease_partitions_stale" | where Max > 0'
+  }
+  {
+    name: 'unowned-partitions'
+    severity: 1
+    window: 'PT1H'
+    every: 'PT5M'
+    about: 'A fleet leaves partitions unserved, or their rows are missing: docs/operations.md tells what to do.'
+    query: 'AppTraces | where tostring(Properties.action) in ("lease_partitions_unserved", "lease_rows_missing")'
+  }
+  {
+    name: 'turn-stuck'
+    severity: 2
+    window: 'PT1H'
+    every: 'PT5M'
+    about: 'The checkpoint turns of a fleet time out again and again, or nobody is fit to take one.'
+    query: 'AppTraces | where tostring(Properties.action) == "lease_turns_stuck"'
+  }
+  {
+    name: 'restore-failed'
+    severity: 1
+    window: 'PT1H'
+    every: 'PT5M'
+    about: 'A node could not be put back into service after its maintenance.'
+    query: 'AppTraces | where tostring(Properties.action) == "maintenance_alarm" and tostring(Properties.alarm) startswith "restore-failed"'
+  }
+  {
+    name: 'single-monitor'
+    severity: 2
+    window: 'PT1H'
+    every: 'PT5M'
+    about: 'Only one node watches over a fleet, or both do from one fault domain.'
+    query: 'AppTraces | where tostring(Properties.action) == "maintenance_alarm" | where tostring(Properties.alarm) startswith "single-monitor" or tostring(Properties.alarm) startswith "monitors-together"'
+  }
+]
+
+resource people 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(email)) {
+  name: 'ag-tocsin-${token}'
+  location: 'global'
+  tags: tags
+  properties: {
+    groupShortName: 'tocsin'
+    enabled: true
+    emailReceivers: [
+      {
+        name: 'operators'
+        emailAddress: email
+        useCommonAlertSchema: true
+      }
+    ]
+  }
+}
+
+resource alerts 'Microsoft.Insights/scheduledQueryRules@2022-06-15' = [for rule in rules: {
+  name: 'tocsin-${rule.name}-${token}'
+  location: location
+  tags: tags
+  properties: {
+    displayName: 'Tocsin: ${rule.name}'
+    description: rule.about
+    severity: rule.severity
+    enabled: true
+    scopes: [
+      workspaceId
+    ]
+    evaluationFrequency: rule.every
+    windowSize: rule.window
+    // A new workspace does not have every table yet.
+    skipQueryValidation: true
+    autoMitigate: true
+    criteria: {
+      allOf: [
+        {
+          query: rule.query
+          timeAggregation: 'Count'
+          operator: 'GreaterThan'
+          threshold: 0
+          failingPeriods: {
+            numberOfEvaluationPeriods: 1
+            minFailingPeriodsToAlert: 1
+          }
+        }
+      ]
+    }
+    actions: {
+      actionGroups: empty(email) ? [] : [people.id]
+    }
+  }
+}]

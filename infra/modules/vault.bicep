@@ -1,0 +1,117 @@
+metadata description = 'The vault with the admin key and the signing key. The app may read these two, and nothing else in it.'
+
+param name string
+param location string
+
+@description('Written when not empty.')
+@secure()
+param adminKey string
+
+@description('Written when not empty.')
+@secure()
+param signingKey string
+
+@description('Principal of the app.')
+param principalId string
+
+@description('Whether only private endpoints lead to it.')
+param privateOnly bool
+param workspaceId string
+param tags object
+
+var secretsUser = '4633458b-17de-408a-b874-0445c86b69e6'
+var adminKeyName = 'tocsin-admin-key'
+var signingKeyName = 'tocsin-signing-key'
+
+resource vault 'Microsoft.KeyVault/vaults@2023-07-01' = {
+  name: name
+  location: location
+  tags: tags
+  properties: {
+    tenantId: tenant().tenantId
+    sku: { family: 'A', name: 'standard' }
+    enableRbacAuthorization: true
+    enableSoftDelete: true
+    softDeleteRetentionInDays: 90
+    enablePurgeProtection: true
+    publicNetworkAccess: privateOnly ? 'Disabled' : 'Enabled'
+    networkAcls: {
+      bypass: 'None'
+      defaultAction: privateOnly ? 'Deny' : 'Allow'
+    }
+  }
+}
+
+resource writtenAdminKey 'Microsoft.KeyVault/vaults/secrets@2023-07-01' = if (!empty(adminKey)) {
+  parent: vault
+  name: adminKeyName
+  properties: {
+    value: adminKey
+    contentType: 'text/plain'
+  }
+}
+
+resource writtenSigningKey 'Microsoft.KeyVault/vaults/secrets@2023-07-01' = if (!empty(signingKey)) {
+  parent: vault
+  name: signingKeyName
+  properties: {
+    value: signingKey
+    contentType: 'text/plain'
+  }
+}
+
+// Named apart from what writes them, so that the roles stand whether or not this deployment brings keys.
+resource adminKeySecret 'Microsoft.KeyVault/vaults/secrets@2023-07-01' existing = {
+  parent: vault
+  name: adminKeyName
+}
+
+resource signingKeySecret 'Microsoft.KeyVault/vaults/secrets@2023-07-01' existing = {
+  parent: vault
+  name: signingKeyName
+}
+
+resource adminKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+  name: guid(vault.id, adminKeyName, principalId, secretsUser)
+  scope: adminKeySecret
+  properties: {
+    principalId: principalId
+    principalType: 'ServicePrincipal'
+    roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', secretsUser)
+  }
+  dependsOn: [
+    writtenAdminKey
+  ]
+}
+
+resource signingKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+  name: guid(vault.id, signingKeyName, principalId, secretsUser)
+  scope: signingKeySecret
+  properties: {
+    principalId: principalId
+    principalType: 'ServicePrincipal'
+    roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', secretsUser)
+  }
+  dependsOn: [
+    writtenSigningKey
+  ]
+}
+
+resource audit 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
+  name: 'tocsin'
+  scope: vault
+  properties: {
+    workspaceId: workspaceId
+    logs: [
+      { category: 'AuditEvent', enabled: true }
+    ]
+    metrics: [
+      { category: 'AllMetrics', enabled: true }
+    ]
+  }
+}
+
+output id string = vault.id
+output name string = vault.name
+output adminKeyUri string = '${vault.properties.vaultUri}secrets/${adminKeyName}'
+output signingKeyUri string = '${vault.properties.vaultUri}secrets/${signingKeyName}'

@@ -1,0 +1,163 @@
+"""Stands between `tocsin checkpoint run` and its command, as a process of its own, and ends the command whatever happens to `tocsin`.
+
+    python guard.py UNTIL GRACE FD COMMAND [ARGUMENT ...]
+
+UNTIL: seconds of the steady clock (`clock.steady`, one for all processes of a machine) from which on nothing of the command runs. GRACE:
+seconds between SIGTERM and SIGKILL. FD: where to say what happens, in lines of JSON: `{"pid": n}` or `{"errno": n}`, then `{"status": n}`
+or `{"signal": n}` with `"by"`: who ended it. On standard input a `t` asks for SIGTERM and after the grace SIGKILL, a `k` for SIGKILL at
+once; its end means that `tocsin` is gone, and counts as `t`.
+
+Run by path, and from the standard library alone: it starts in a few hundredths of a second and stays small.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
+_TICK = 0.25
+"""Seconds between two looks at the clock: waits do not count the time that a machine was suspended."""
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def _steady() -> float:
+    return time.clock_gettime(_BOOTTIME) if _BOOTTIME is not None else time.monotonic()
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        with contextlib.suppress(ImportError, OSError, AttributeError):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _start(command: list[str]) -> int:
+    """The command's process, leader of a group of its own. Raises OSError when it cannot be run."""
+    reading, writing = os.pipe()
+    guard = os.getpid()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setpgid(0, 0)
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != guard:
+                os._exit(1)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)
+            for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            os.execvp(command[0], command)
+        except OSError as error:
+            os.write(writing, str(error.errno or errno.EIO).encode())
+        finally:
+            os._exit(1)
+    os.close(writing)
+    with contextlib.suppress(OSError):
+        # The child does it too; whoever comes first.
+        os.setpgid(child, child)
+    with os.fdopen(reading) as told:
+        wrong = told.read()
+    if wrong:
+        os.waitpid(child, 0)
+        raise OSError(int(wrong), os.strerror(int(wrong)))
+    return child
+
+
+def _kill(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _orphans() -> list[int]:
+    """Children of this process: those of the command that outlived it, also where they have left its group."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def _sweep(child: int) -> int:
+    """The command has ended: end what it left behind. Returns its wait status."""
+    # Before it is reaped: until then nobody else can get its number.
+    _kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    while True:
+        for pid in _orphans():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return status
+
+
+def guard(until: float, grace: float, tell: int, command: list[str]) -> None:
+    """Run the command to its end."""
+
+    def say(**said: Any) -> None:
+        # Who would read it may be gone.
+        with contextlib.suppress(OSError):
+            os.write(tell, json.dumps(said).encode() + b"\n")
+
+    # Else the command, and whatever it leaves behind, would hold it open.
+    os.set_inheritable(tell, False)
+    asked: list[int] = []
+    waking, wake = os.pipe()
+    for end in (waking, wake):
+        os.set_blocking(end, False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: asked.append(number))
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        child = _start(command)
+    except OSError as error:
+        say(errno=error.errno)
+        return
+    say(pid=child)
+    control, by, kill_at = [0], "", until
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        now = _steady()
+        if not by and (asked or now >= until - grace):
+            by = "signal" if asked else "limit"
+            kill_at = min(until, now + grace)
+            _kill(child, signal.SIGTERM)
+            # It may be stopped, and would not see the signal.
+            _kill(child, signal.SIGCONT)
+        if now >= kill_at:
+            by = by or "limit"
+            _kill(child, signal.SIGKILL)
+        ready = select.select([*control, waking], [], [], min(_TICK, max(0.0, kill_at - now) if now < kill_at else _TICK))[0]
+        if waking in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(waking, 4096)
+        if 0 in ready:
+            word = os.read(0, 16)
+            if b"k" in word:
+                by, kill_at = by or "told", _steady()
+            elif not by:
+                by = "told" if word else "orphaned"
+                kill_at = min(until, _steady() + grace)
+                _kill(child, signal.SIGTERM)
+                _kill(child, signal.SIGCONT)
+            if not word:
+                control = []
+    status = _sweep(child)
+    ended = {"signal": os.WTERMSIG(status)} if os.WIFSIGNALED(status) else {"status": os.WEXITSTATUS(status)}
+    say(**ended, by=by)
+
+
+if __name__ == "__main__":
+    guard(float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

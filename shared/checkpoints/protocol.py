@@ -1,0 +1,261 @@
+"""How decisions of `rules` reach the store: generators without I/O, which `leases.carrier` drives. All of them are safe to abandon between
+any two effects, and to repeat.
+
+Every change is one transaction on the ETags of what it was decided from. A lost answer, like a lost race, leads to another look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, Literal, NamedTuple
+
+from ..clock import Millis
+from ..errors import OutcomeUnknown, Unavailable
+from ..leases.protocol.effects import LOST, Get, Load, Steps, Write
+from ..leases.rows import FLEET, Fleet, parse_fleet
+from ..storage.names import FLEETS, TURNS
+from ..storage.ports import Applied, Delete, Insert, Op, Refused, Replace, Row, Upsert
+from . import rules
+from .rows import (
+    ENDED,
+    INDEX,
+    LATEST,
+    REPLICAS,
+    STANDING,
+    TURN,
+    Group,
+    Latest,
+    Replica,
+    Turn,
+    ended_key,
+    parse_group,
+    parse_latest,
+    parse_replica,
+    parse_turn,
+    replica_key,
+)
+from .rules import Heard, Late, Publication, Published, Refusal, Report, Revoked, View
+from .terms import terms_of
+from .turning import NO_PENDING, Pending, Stepped, Terms, free
+
+GONE: Final = ":gone"
+"""A partition of its own: of a fleet that ended, its last turn; one made anew goes on from there."""
+TRIES: Final = 10
+KEEP_TURNS: Final = 1000
+"""Ended turns that are kept of a fleet."""
+KEEP_SILENT: Final[Millis] = 86_400_000
+"""A replica that has been silent for so long is forgotten."""
+_BATCH: Final = 100
+
+
+class Seen(NamedTuple):
+    """A fleet's turns as they were read. etags: by row key. now: the storage service's time at that. closed: the fleet is ending."""
+
+    view: View
+    etags: Mapping[str, str]
+    now: Millis
+    closed: bool
+
+
+def look(key: str) -> Steps[Seen | None]:
+    """One read. None when no replica ever reported."""
+    rows: list[Row] = yield Load(TURNS, key, *STANDING)
+    turn = next((row for row in rows if row.rk == TURN), None)
+    if turn is None:
+        return None
+    latest = next((parse_latest(row.props) for row in rows if row.rk == LATEST), None)
+    replicas = [parse_replica(row) for row in rows if REPLICAS[0] <= row.rk < REPLICAS[1]]
+    view = View(parse_group(turn.props), {each.node: each for each in replicas}, latest)
+    return Seen(view, {row.rk: row.etag for row in rows}, turn.read_at, bool(turn.props.get("closed", False)))
+
+
+def report(
+    key: str, node: str, told: Report, terms: Terms, draw: float, pending: Mapping[str, Pending] = NO_PENDING
+) -> Steps[Heard | Refusal | Literal["missing"]]:
+    """A replica's report. terms: the fleet's, as they were lately; for a replica that begins they are read. 'missing': there is no such
+    fleet. Raises `OutcomeUnknown`, `Unavailable`."""
+    answer: object = None
+    for _ in range(TRIES):
+        seen = yield from look(key)
+        if seen is None or seen.closed or told.seq == 1 or node not in seen.view.replicas:
+            fleet, now = yield from read_fleet(key)
+            if fleet is None:
+                return "missing"
+            terms = terms_of(fleet)
+            if seen is not None and seen.closed:
+                # A fleet of the name was made anew before the former one was gone.
+                yield from end(key)
+                continue
+            seen = seen or (yield from _fresh(key, now))
+        heard = rules.receive(seen.view, node, told, seen.now, terms, draw, pending)
+        if isinstance(heard, str):
+            return heard
+        ops = _stepped(seen, heard.group, heard.over)
+        if heard.replica is not seen.view.replicas.get(node):
+            ops.append(_put(seen, replica_key(node), heard.replica))
+        if not ops:
+            return heard
+        if heard.group.lives != seen.view.group.lives:
+            # The index comes before the rows, and goes after them.
+            answer = yield Write(TURNS, INDEX, (Upsert(key, {"at": seen.now}),))
+            if answer is LOST:
+                continue
+        answer = yield Write(TURNS, key, tuple(ops))
+        if isinstance(answer, Applied):
+            return heard
+    raise _given_up(answer)
+
+
+def scan(key: str, draw: float, pending: Mapping[str, Pending] = NO_PENDING) -> Steps[Stepped | Literal["missing"] | None]:
+    """Do what is due without a report; what changed, None for nothing. 'missing': there is no such fleet."""
+    seen = yield from look(key)
+    fleet, _ = yield from read_fleet(key)
+    if fleet is None:
+        return "missing"
+    if seen is None or seen.closed:
+        return None
+    stepped = rules.scan(seen.view, seen.now, terms_of(fleet), draw, pending)
+    ops = _stepped(seen, stepped.group, stepped.over)
+    if not ops:
+        return None
+    answer = yield Write(TURNS, key, tuple(ops))
+    # Another was quicker, or nobody knows: the next look tells.
+    return stepped if isinstance(answer, Applied) else None
+
+
+def publish(key: str, epoch: int, told: Publication, terms: Terms) -> Steps[Published | Late | Literal["missing", "not-holder"]]:
+    """A finished checkpoint. Raises `OutcomeUnknown`, `Unavailable`."""
+    answer: object = None
+    for _ in range(TRIES):
+        seen = yield from look(key)
+        if seen is None or seen.closed:
+            return "missing"
+        past, past_etag = None, ""
+        if 0 < epoch < seen.view.group.turn.epoch:
+            row: Row | None = yield Get(TURNS, key, ended_key(epoch))
+            past, past_etag = (parse_turn(row.props), row.etag) if row is not None else (None, "")
+        done = rules.publish(seen.view, epoch, past, told, seen.now, terms)
+        if isinstance(done, str):
+            return done
+        ops = _stepped(seen, done.group, None)
+        if isinstance(done, Published) and done.latest is not None:
+            ops.append(_put(seen, LATEST, done.latest))
+        if isinstance(done, Late) and done.past is not None:
+            ops.append(Replace(ended_key(epoch), done.past.props(), past_etag))
+        if not ops:
+            return done
+        answer = yield Write(TURNS, key, tuple(ops))
+        if isinstance(answer, Applied):
+            return done
+    raise _given_up(answer)
+
+
+def revoke(key: str, epoch: int, note: str, author: str) -> Steps[Revoked | Literal["missing", "already-ended"]]:
+    """Take a turn back. Raises `OutcomeUnknown`, `Unavailable`."""
+    answer: object = None
+    for _ in range(TRIES):
+        seen = yield from look(key)
+        if seen is None or seen.closed:
+            return "missing"
+        done = rules.revoke(seen.view, epoch, note, author, seen.now)
+        if isinstance(done, str) or done.turn is None:
+            return done
+        answer = yield Write(TURNS, key, (_put(seen, TURN, replace(seen.view.group, turn=done.turn)),))
+        if isinstance(answer, Applied):
+            return done
+    raise _given_up(answer)
+
+
+# -- ending and forgetting
+
+
+def end(key: str) -> Steps[None]:
+    """The fleet ends: its turn is taken back and remembered, everything else goes. Raises `OutcomeUnknown`, `Unavailable`."""
+    answer: object = None
+    begun = False
+    for _ in range(TRIES):
+        seen = yield from look(key)
+        if seen is None or (begun and not seen.closed and isinstance(answer, Refused)):
+            # Another has ended it; this may be the next one of the name.
+            return
+        group = seen.view.group
+        if not seen.closed:
+            turn = replace(group.turn, state="revoked", ended=seen.now, note="the fleet ended") if group.turn.open else group.turn
+            group = replace(group, turn=turn)
+            answer = yield Write(TURNS, key, (Replace(TURN, {**group.props(), "closed": True}, seen.etags[TURN]),))
+            # What comes in later finds the turn's row closed.
+            continue
+        begun = True
+        yield Write(TURNS, GONE, (Upsert(key, group.props()),))
+        while True:
+            rows: list[Row] = yield Load(TURNS, key, "", TURN)
+            if not rows:
+                break
+            for start in range(0, len(rows), _BATCH):
+                yield Write(TURNS, key, tuple(Delete(row.rk, row.etag) for row in rows[start : start + _BATCH]))
+        answer = yield Write(TURNS, key, (Delete(TURN, seen.etags[TURN]),))
+        if isinstance(answer, Applied):
+            row: Row | None = yield Get(TURNS, INDEX, key)
+            if row is not None:
+                yield Write(TURNS, INDEX, (Delete(key, row.etag),))
+            return
+    raise _given_up(answer)
+
+
+def tidy(key: str) -> Steps[int]:
+    """Forget what is old of a fleet: turns beyond the last, replicas that have been silent for long. How many rows went."""
+    index: Row | None = yield Get(TURNS, INDEX, key)
+    seen = yield from look(key)
+    if seen is None or seen.closed:
+        return 0
+    turn = seen.view.group.turn
+    old: list[Row] = yield Load(TURNS, key, ended_key(max(0, turn.epoch - KEEP_TURNS - 1)), ENDED[1])
+    gone = [
+        each
+        for each in seen.view.replicas.values()
+        # The holder's word may be what a revoked turn waits for.
+        if seen.now - each.at >= KEEP_SILENT and (each.node != turn.holder or (not turn.open and free(turn, each, seen.now)))
+    ]
+    ops = [Delete(row.rk, row.etag) for row in old]
+    ops += [Delete(replica_key(each.node), seen.etags[replica_key(each.node)]) for each in gone]
+    for start in range(0, len(ops), _BATCH):
+        yield Write(TURNS, key, tuple(ops[start : start + _BATCH]))
+    if index is not None and len(gone) == len(seen.view.replicas):
+        # On the ETag of before: a replica that registered since has written it anew.
+        yield Write(TURNS, INDEX, (Delete(key, index.etag),))
+    return len(ops)
+
+
+def read_fleet(key: str) -> Steps[tuple[Fleet | None, Millis]]:
+    """The fleet, and the storage service's time."""
+    row: Row | None = yield Get(FLEETS, key, FLEET)
+    return (parse_fleet(row.props), row.read_at) if row is not None else (None, 0)
+
+
+def _fresh(key: str, now: Millis) -> Steps[Seen]:
+    """No replica has reported yet: of this fleet."""
+    row: Row | None = yield Get(TURNS, GONE, key)
+    if row is None:
+        return Seen(View(Group(), {}), {}, now, False)
+    before = parse_group(row.props)
+    # Who took the last turn of the fleet before may still be at it. Nor may its replicas' lives be counted anew.
+    return Seen(View(Group(before.turn, lives=before.lives), {}), {}, max(now, row.read_at), False)
+
+
+def _stepped(seen: Seen, group: Group, over: Turn | None) -> list[Op]:
+    ops: list[Op] = [] if group is seen.view.group else [_put(seen, TURN, group)]
+    if over is not None:
+        ops.append(Insert(ended_key(over.epoch), over.props()))
+    return ops
+
+
+def _put(seen: Seen, key: str, value: Group | Replica | Latest) -> Op:
+    etag = seen.etags.get(key)
+    return Insert(key, value.props()) if etag is None else Replace(key, value.props(), etag)
+
+
+def _given_up(answer: object) -> Exception:
+    if answer is LOST:
+        return OutcomeUnknown("answers of table storage keep getting lost")
+    return Unavailable("others keep changing the fleet's turn")

@@ -1,0 +1,215 @@
+"""The stored rows of a fleet's turns: all in one partition of `TocsinTurns`, so that one transaction spans them.
+
+    ended:{inverted epoch}   a turn that is over, newest first; written with the grant of the next
+    latest                   the checkpoint that was published with the highest sequence
+    replica:{node}           what a replica reported last
+    turn                     the turn of now, who is primary, and all that granting needs
+
+`:turns` is a partition of its own: an index row for each fleet that has replicas.
+Moments are the storage service's own time, in milliseconds, as its `Date` header says it: in steps of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, cast
+
+import orjson
+
+from ..clock import Millis
+from ..storage.ports import Props, Row
+from .choice import Share
+
+INDEX: Final = ":turns"
+"""A partition of its own: no tenant's name is empty."""
+ENDED: Final = ("ended:", "ended;")
+LATEST: Final = "latest"
+REPLICAS: Final = ("replica:", "replica;")
+TURN: Final = "turn"
+STANDING: Final = (LATEST, TURN + "!")
+"""First key, and the first key after; the last of all that a decision needs."""
+
+MAX_REPLICAS: Final = 200
+MAX_EPOCH: Final = 10**15
+
+type Role = Literal["primary", "secondary"]
+type State = Literal["granted", "taking", "done", "timed-out", "revoked"]
+type Reason = Literal["", "limit", "silent", "restarted", "promoted", "failed", "short"]
+"""Why a turn timed out: its holder took for too long, was not heard of, began anew, became primary, gave up, or came for it too late."""
+type Fault = Literal["", "fast", "slow"]
+OPEN: Final = frozenset({"granted", "taking"})
+
+
+def replica_key(node: str) -> str:
+    """Row key of a replica."""
+    return REPLICAS[0] + node
+
+
+def ended_key(epoch: int) -> str:
+    """Row key of a turn that is over: the newest sorts first."""
+    return f"{ENDED[0]}{MAX_EPOCH - epoch:016d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn; epoch 0 stands for none yet.
+
+    granted: a moment before the granting write. timeout: milliseconds from then. attempt: how often it was handed out; the last time in
+    the answer to report handed_seq of the holder's life handed_life, which said handed_mono and handed_last, with limit milliseconds from
+    its SEND. sequence: of the checkpoint, 0 when none was published. ended: when that was seen. note, author: of who revoked it. late: a
+    checkpoint came after its end.
+    """
+
+    epoch: int = 0
+    holder: str = ""
+    state: State = "done"
+    reason: Reason = ""
+    granted: Millis = 0
+    timeout: Millis = 0
+    attempt: int = 0
+    handed: Millis = 0
+    handed_seq: int = 0
+    handed_life: int = 0
+    handed_mono: Millis = 0
+    handed_last: int = 0
+    limit: Millis = 0
+    sequence: int = 0
+    ended: Millis = 0
+    note: str = ""
+    author: str = ""
+    late: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether it goes on."""
+        return self.state in OPEN
+
+    def props(self) -> Props:
+        """As stored."""
+        return {name: getattr(self, name) for name in _TURN}
+
+
+_TURN: Final = tuple(Turn.__dataclass_fields__)
+
+
+def parse_turn(props: Mapping[str, Any]) -> Turn:
+    """The inverse of `Turn.props`; other properties are left alone."""
+    return Turn(**{name: props[name] for name in _TURN if name in props})
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A fleet's turns as they stand. primary, term: the highest claim. lives: counts registrations. next_timeout: of the next turn, 0:
+    the fleet's initial one. durations: of late turns that were done, oldest first, milliseconds. misses: turns in a row that timed out.
+    since: when the first replica came."""
+
+    turn: Turn = field(default_factory=Turn)
+    primary: str = ""
+    term: int = 0
+    lives: int = 0
+    next_timeout: Millis = 0
+    durations: tuple[Millis, ...] = ()
+    shares: tuple[Share, ...] = ()
+    misses: int = 0
+    since: Millis = 0
+
+    def props(self) -> Props:
+        """As stored: the turn's own properties beside the others."""
+        return {
+            **self.turn.props(),
+            "primary": self.primary,
+            "term": self.term,
+            "lives": self.lives,
+            "next_timeout": self.next_timeout,
+            "durations": ",".join(map(str, self.durations)),
+            "shares": orjson.dumps([(share.node, round(share.debt, 6), share.waited) for share in self.shares]).decode(),
+            "misses": self.misses,
+            "since": self.since,
+        }
+
+
+def parse_group(props: Mapping[str, Any]) -> Group:
+    """The inverse of `Group.props`."""
+    durations = str(props["durations"])
+    return Group(
+        parse_turn(props),
+        str(props["primary"]),
+        int(props["term"]),
+        int(props["lives"]),
+        int(props["next_timeout"]),
+        tuple(map(int, durations.split(","))) if durations else (),
+        tuple(Share(node, debt, waited) for node, debt, waited in orjson.loads(str(props["shares"]))),
+        int(props["misses"]),
+        int(props["since"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What a replica reported last.
+
+    life: of its process, unique in the fleet. incarnation: what the process calls itself, '' when it does not. at: when the report came.
+    mono: the process's own clock, milliseconds; born: at its seq 1. taking: the epoch it says it takes, 0 for none. ready: it would take a
+    turn. first, second: (mono, at) of earlier reports, between which its clock's rate is judged; fault: what came out.
+    """
+
+    node: str
+    life: int
+    seq: int
+    role: Role
+    term: int
+    at: Millis
+    mono: Millis
+    born: Millis
+    incarnation: str = ""
+    applied: int = 0
+    lag: int = 0
+    load: float = 0.0
+    failures: int = 0
+    last_checkpoint: int = 0
+    taking: int = 0
+    ready: bool = True
+    first: tuple[Millis, Millis] = (0, 0)
+    second: tuple[Millis, Millis] = (0, 0)
+    fault: Fault = ""
+
+    def props(self) -> Props:
+        """As stored."""
+        props: Props = {name: getattr(self, name) for name in _REPLICA}
+        marks = (*self.first, *self.second)
+        return props | {"load": float(self.load), "marks": ",".join(map(str, marks))}
+
+
+_REPLICA: Final = tuple(name for name in Replica.__dataclass_fields__ if name not in ("node", "first", "second"))
+
+
+def parse_replica(row: Row) -> Replica:
+    """The inverse of `Replica.props`."""
+    marks = tuple(map(int, str(row.props["marks"]).split(",")))
+    known: dict[str, Any] = {name: row.props[name] for name in _REPLICA if name in row.props}
+    return Replica(node=row.rk[len(REPLICAS[0]) :], first=(marks[0], marks[1]), second=(marks[2], marks[3]), **known)
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The checkpoint with the highest sequence. size: bytes. at: when it was published."""
+
+    epoch: int
+    node: str
+    sequence: int
+    location: str
+    size: int
+    at: Millis
+
+    def props(self) -> Props:
+        """As stored."""
+        return {name: getattr(self, name) for name in _LATEST}
+
+
+_LATEST: Final = tuple(Latest.__dataclass_fields__)
+
+
+def parse_latest(props: Mapping[str, Any]) -> Latest:
+    """The inverse of `Latest.props`."""
+    return Latest(**{name: cast(Any, props[name]) for name in _LATEST})

@@ -1,0 +1,257 @@
+"""What becomes of turns: pure decisions over what was read of a fleet. See docs/checkpoints.md for why they are safe.
+
+    receive   a replica's report: what is stored of it, whether the turn ends or the next one is granted, and the answer
+    scan      the same without a report
+    publish   a finished checkpoint
+    revoke    an operator takes a turn back
+
+`now` is the storage service's own time, as the answer said that brought the view; every write rests on the ETags of that view, the turn's
+row above all, so that of two decisions at once one counts.
+
+`turning` says when a turn ends and who gets the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from ..clock import Millis
+from . import timeouts
+from .clocks import rated
+from .rows import MAX_REPLICAS, Fault, Group, Latest, Replica, Role, Turn
+from .turning import NO_PENDING, Pending, Stepped, Terms, finished, free, hand_out, settle, step
+
+type Refusal = Literal["unknown-replica", "stale-seq", "stale-term", "term-conflict", "too-many-replicas"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is known of a fleet's turns, as it was read."""
+
+    group: Group
+    replicas: Mapping[str, Replica]
+    latest: Latest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a replica says of itself. taking: an epoch, 0 for none. ready: it would take a turn. mono: its own clock, milliseconds."""
+
+    seq: int
+    role: Role
+    term: int
+    mono: Millis
+    applied: int = 0
+    lag: int = 0
+    load: float = 0.0
+    failures: int = 0
+    last_checkpoint: int = 0
+    taking: int = 0
+    ready: bool = True
+    incarnation: str = ""
+
+
+class Answer(NamedTuple):
+    """What a replica is told. turn: epoch and limit in milliseconds. revoked: epochs that it must not take (any more)."""
+
+    turn: tuple[int, Millis] | None
+    revoked: tuple[int, ...]
+
+
+class Heard(NamedTuple):
+    """A report's outcome: the rows as they are then (the same object where one does not change), a turn that makes room, the answer."""
+
+    group: Group
+    replica: Replica
+    over: Turn | None
+    answer: Answer
+
+
+class Publication(NamedTuple):
+    """A finished checkpoint, as its node tells."""
+
+    node: str
+    sequence: int
+    location: str
+    size: int
+
+
+class Published(NamedTuple):
+    """It counts. group: as it is then. latest: to be stored, None when it stays. is_latest: the answer."""
+
+    group: Group
+    latest: Latest | None
+    is_latest: bool
+
+
+class Late(NamedTuple):
+    """The turn was lost: nothing counts, it gets its mark. group: as it is then. past: the marked turn, when it is not the group's."""
+
+    group: Group
+    past: Turn | None
+
+
+class Revoked(NamedTuple):
+    """turn: as it is then, None when it was revoked before. free_after: milliseconds until the next one can be granted, at most."""
+
+    turn: Turn | None
+    free_after: Millis
+
+
+# -- reports
+
+
+def receive(
+    view: View, node: str, told: Report, now: Millis, terms: Terms, draw: float, pending: Mapping[str, Pending] = NO_PENDING
+) -> Heard | Refusal:
+    """A report of `node`. draw: chance in [0, 1) for the next grant."""
+    before, group = view.replicas.get(node), view.group
+    heard = _heard(before, told)
+    if heard == "again":
+        assert before is not None
+        return Heard(group, before, None, Answer(_again(group.turn, before, now, terms), _revoked(group.turn, before)))
+    if heard == "new" and before is None and len(view.replicas) >= MAX_REPLICAS:
+        return "too-many-replicas"
+    if heard != "new" and heard != "next":
+        return heard
+    if told.role == "primary":
+        claimed = _claimed(group, node, told.term)
+        if not isinstance(claimed, Group):
+            return claimed
+        group = claimed
+    if heard == "new":
+        group = replace(group, lives=group.lives + 1, since=group.since or now)
+    replica = _stored(before if heard == "next" else None, node, told, now, terms, group.lives)
+    stepped = step(group, {**view.replicas, node: replica}, now, terms, draw, pending)
+    group, limit = hand_out(stepped.group, replica, now, terms)
+    turn = None if limit is None else (group.turn.epoch, limit)
+    return Heard(group, replica, stepped.over, Answer(turn, _revoked(group.turn, replica)))
+
+
+def _heard(before: Replica | None, told: Report) -> Literal["new", "next", "again"] | Refusal:
+    """What a report is to what its node said before."""
+    if told.seq == 1:
+        # One that comes late, of the very process whose later reports are stored, begins nothing.
+        same = before is not None and (before.incarnation, before.born) == (told.incarnation, told.mono)
+        return "new" if before is None or not same else "again" if before.seq == 1 else "stale-seq"
+    if before is None or before.incarnation != told.incarnation:
+        return "unknown-replica"
+    if told.seq == before.seq:
+        return "again"
+    if told.seq < before.seq:
+        return "stale-seq"
+    # A clock that went back is another process's: it must not speak for this one.
+    return "unknown-replica" if told.mono < before.mono else "next"
+
+
+def _claimed(group: Group, node: str, term: int) -> Group | Refusal:
+    if term < group.term:
+        return "stale-term"
+    if term == group.term and group.primary not in ("", node):
+        return "term-conflict"
+    # The same group where nothing is new: most reports of a primary leave the turn's row alone.
+    return group if (group.primary, group.term) == (node, term) else replace(group, primary=node, term=term)
+
+
+def _stored(before: Replica | None, node: str, told: Report, now: Millis, terms: Terms, lives: int) -> Replica:
+    mark = (told.mono, now)
+    fault: Fault = ""
+    first, second = mark, mark
+    if before is not None:
+        first, second, fault = rated(before, told.mono, now, terms.drift)
+    return Replica(
+        node,
+        lives if before is None else before.life,
+        told.seq,
+        told.role,
+        told.term,
+        now,
+        told.mono,
+        told.mono if before is None else before.born,
+        told.incarnation,
+        told.applied,
+        told.lag,
+        told.load,
+        told.failures,
+        told.last_checkpoint,
+        told.taking,
+        told.ready,
+        first,
+        second,
+        fault,
+    )
+
+
+def _again(turn: Turn, replica: Replica, now: Millis, terms: Terms) -> tuple[int, Millis] | None:
+    """What the answer to a report that is repeated hands out: what it did the first time, for as long as is left now."""
+    if turn.state != "granted" or turn.holder != replica.node or replica.role == "primary" or not turn.attempt:
+        return None
+    if (turn.handed_life, turn.handed_seq) != (replica.life, replica.seq):
+        return None
+    left = timeouts.limit(turn.timeout, now - turn.granted, terms.drift)
+    return (turn.epoch, left) if left else None
+
+
+def _revoked(turn: Turn, replica: Replica) -> tuple[int, ...]:
+    """What the replica says it takes and must not: not its turn, or over, or not for a primary."""
+    if not replica.taking:
+        return ()
+    mine = (turn.epoch, turn.holder) == (replica.taking, replica.node)
+    # One that is done needs no stopping: its end and this report have crossed.
+    fine = mine and (turn.open or turn.state == "done") and replica.role == "secondary"
+    return () if fine else (replica.taking,)
+
+
+# -- steps
+
+
+def scan(view: View, now: Millis, terms: Terms, draw: float, pending: Mapping[str, Pending] = NO_PENDING) -> Stepped:
+    """What is due, without a report."""
+    return step(view.group, view.replicas, now, terms, draw, pending)
+
+
+# -- publishing and revoking
+
+
+def publish(
+    view: View, epoch: int, past: Turn | None, told: Publication, now: Millis, terms: Terms
+) -> Published | Late | Literal["missing", "not-holder"]:
+    """A finished checkpoint of turn `epoch`. past: that turn, when it is not the group's.
+
+    'missing': there is no such turn (any more). 'not-holder': it is another node's, or was never handed out.
+    """
+    group, current = view.group, epoch == view.group.turn.epoch
+    if current:
+        # A turn whose time is over is lost, whether anybody has looked since or not.
+        group = settle(group, view.replicas.get(group.turn.holder), now, terms)
+    turn = group.turn if current else past
+    if turn is None or not epoch:
+        return "missing"
+    if turn.holder != told.node or not turn.attempt:
+        return "not-holder"
+    if turn.state == "done" and turn.sequence == told.sequence:
+        return Published(view.group, None, view.latest is not None and view.latest.epoch == epoch)
+    if not current:
+        return Late(group, None if turn.late else replace(turn, late=True))
+    if turn.open:
+        group = finished(group, told.sequence, now, terms)
+    elif turn.state == "done" and not turn.sequence:
+        group = replace(group, turn=replace(turn, sequence=told.sequence))
+    else:
+        return Late(group if turn.late else replace(group, turn=replace(turn, late=True)), None)
+    newest = view.latest is None or told.sequence > view.latest.sequence
+    return Published(group, Latest(epoch, told.node, told.sequence, told.location, told.size, now) if newest else None, newest)
+
+
+def revoke(view: View, epoch: int, note: str, author: str, now: Millis) -> Revoked | Literal["missing", "already-ended"]:
+    """Take turn `epoch` back. It is the group's turn, or over."""
+    turn = view.group.turn
+    if epoch > turn.epoch or not epoch:
+        return "missing"
+    if epoch != turn.epoch or (not turn.open and turn.state != "revoked"):
+        return "already-ended"
+    after = turn if turn.state == "revoked" else replace(turn, state="revoked", ended=now, note=note, author=author)
+    waits = 0 if free(after, view.replicas.get(turn.holder), now) else max(0, turn.granted + turn.timeout - now)
+    return Revoked(after if after is not turn else None, waits)

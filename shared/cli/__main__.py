@@ -1,0 +1,5 @@
+"""`python -m tocsin.cli`: as `tocsin`."""
+
+from .main import main
+
+main()

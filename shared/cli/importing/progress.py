@@ -1,0 +1,90 @@
+"""How far an import is: a small file beside the one that is imported, replaced whenever another part is done."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import BinaryIO, Final
+
+HEAD: Final = 64 * 1024
+"""Bytes at a file's beginning by which it is known again."""
+
+
+class OtherImport(ValueError):
+    """The progress is of another file, another app, or another way to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Everything before `offset`, the place after line `line`, is done. The import is known by the fields before that."""
+
+    url: str
+    tenant: str
+    form: str
+    ids: bool
+    head: str
+    """Digest of the first `head_bytes` bytes of the file."""
+    head_bytes: int
+    offset: int = 0
+    line: int = 0
+    accepted: int = 0
+    """Events that are new to the service."""
+    known: int = 0
+    """Events that it had already."""
+    rejected: int = 0
+    rejects_bytes: int = 0
+    """So long was the file of rejects then: what comes after it is of a part that was not done."""
+
+    def goes_on(self, now: Progress, file: BinaryIO) -> bool:
+        """Whether this is the progress of the import that `now` begins. A file that has grown since is the same."""
+        same = ("url", "tenant", "form", "ids")
+        if any(getattr(self, name) != getattr(now, name) for name in same):
+            return False
+        return head_of(file, self.head_bytes)[0] == self.head and _size(file) >= self.offset
+
+    def after(self, offset: int, line: int, *, accepted: int, known: int, rejected: int, rejects_bytes: int) -> Progress:
+        """With another part done."""
+        return replace(
+            self,
+            offset=offset,
+            line=line,
+            accepted=self.accepted + accepted,
+            known=self.known + known,
+            rejected=self.rejected + rejected,
+            rejects_bytes=rejects_bytes,
+        )
+
+
+def head_of(file: BinaryIO, most: int = HEAD) -> tuple[str, int]:
+    """A digest of the file's beginning, and of how many bytes."""
+    file.seek(0)
+    head = file.read(most)
+    file.seek(0)
+    return blake2b(head, digest_size=16).hexdigest(), len(head)
+
+
+def _size(file: BinaryIO) -> int:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return size
+
+
+def load(path: Path) -> Progress | None:
+    """What is kept there; None where there is nothing. Raises `OtherImport` for a file that is none of ours."""
+    try:
+        told = json.loads(path.read_text("utf-8"))
+        return Progress(**told)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):
+        raise OtherImport("it is no progress of an import") from None
+
+
+def save(path: Path, progress: Progress) -> None:
+    """Keep it: whoever reads finds the old one or the new one, whole."""
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_text(json.dumps(asdict(progress)), "utf-8")
+    os.replace(beside, path)

@@ -1,0 +1,57 @@
+"""What a file of settings amounts to, and what in it may not be meant: for `tocsin agent --check`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+from .config import Config
+
+
+def summary(config: Config) -> dict[str, Any]:
+    """The file in a few texts; without the key."""
+    settings = config.settings
+    app = config.app
+    rules = [_rule(rule.action, rule.type, rule.source, rule.max_seconds, rule.resources) for rule in settings.rules]
+    return {
+        "mode": f"reports to fleet {app.fleet} at {app.url}" if app else "alone, without an app",
+        "metadata service": f"{config.imds}, every {config.poll:g} s",
+        "node": config.node.name or config.node.vm or "as the metadata service says",
+        "state": str(config.state),
+        "health": f"http://{config.health[0]}:{config.health[1]}" if config.health else "answered nowhere",
+        "prepares": f"{settings.lead:g} s before NotBefore" + "".join(f", {kind} {lead:g} s" for kind, lead in settings.leads.items()),
+        "rules": [*rules, "events of users: approve", "no impact: approve", "else: prepare"],
+        "hooks": [f"{kind}: {' '.join(hook.command) or hook.call} ({hook.deadline:g} s)" for kind, hook in config.hooks.items()],
+    }
+
+
+def doubts(config: Config) -> list[str]:
+    """What is allowed, and may not be meant."""
+    found: list[str] = []
+    if "prepare" not in config.hooks:
+        found.append("there is no prepare hook: events that need preparation are approved at their time without anything being done")
+    if "restore" in config.hooks and "verify" not in config.hooks:
+        found.append("there is no verify hook: the node counts as back once restore has ended")
+    for kind, hook in config.hooks.items():
+        if hook.command and shutil.which(hook.command[0]) is None:
+            found.append(f"hooks.{kind}: {hook.command[0]} is no program that can be run here")
+    prepare, leads = config.hooks.get("prepare"), [config.settings.lead, *config.settings.leads.values()]
+    if prepare is not None and prepare.deadline > max(leads):
+        text = f"prepare may take {prepare.deadline:g} s, and begins {max(leads):g} s before NotBefore: the impact may come in its middle"
+        found.append(text)
+    parent = next((folder for folder in (config.state, *config.state.parents) if folder.exists()), config.state)
+    if not os.access(parent, os.W_OK):
+        found.append(f"state: {parent} cannot be written to by this user")
+    return found
+
+
+def _rule(action: str, *wanted: object) -> str:
+    kind, source, seconds, resources = wanted
+    parts = [
+        str(kind) if kind else "",
+        f"from {source}" if source else "",
+        f"of at most {seconds} s" if seconds is not None else "",
+        f"on {', '.join(sorted(resources))}" if isinstance(resources, frozenset) else "",
+    ]
+    return f"{' '.join(part for part in parts if part) or 'any'}: {action}"

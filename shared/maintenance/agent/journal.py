@@ -1,0 +1,257 @@
+"""The agent's memory over crashes: its state, our mark on a node taken out of service, and reports that wait for the app.
+
+A file is written beside the old one, flushed, and renamed over it; then the folder is flushed. So a crash leaves the old or the new state,
+never a part. A file that cannot be read, or whose checksum is wrong, is set aside for a person to look at.
+
+The mark is a file of its own, there from before the first hook that takes the node out of service until after the node is back. It
+is only believed when the state is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from .model import Event, NodeState, Phase, Record
+
+STATE: Final = "state.json"
+MARK: Final = "disabled"
+REPORTS: Final = "reports.jsonl"
+MOST_REPORTS = 1000
+"""Reports kept while the app is away; the oldest go first, for a later one says more."""
+_VOLATILE: Final = ("tries", "retry_at", "hurry", "hook_wanted", "unsure", "posts", "refusals", "posting", "look_first", "post_at")
+_SAVED: Final = tuple(each.name for each in fields(Record) if each.name not in (*_VOLATILE, "event", "phase", "notes"))
+
+
+class Disk(Protocol):
+    """A folder, in the steps between which a machine may stop. What was not flushed may be lost then, in part or as a whole."""
+
+    def read(self, name: str) -> bytes | None:
+        """A file's bytes; None when there is none."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """A file with this content alone; not flushed."""
+
+    def append(self, name: str, data: bytes) -> None:
+        """More bytes at a file's end; not flushed."""
+
+    def flush(self, name: str) -> None:
+        """The file's content is there for good."""
+
+    def rename(self, name: str, new: str) -> None:
+        """The file under another name, in place of what had it; not flushed."""
+
+    def remove(self, name: str) -> None:
+        """No such file, whether there was one or not; not flushed."""
+
+    def flush_names(self) -> None:
+        """Which files there are is so for good."""
+
+
+class Folder:
+    """A real folder, made when it is not there, readable by its owner alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        self._put(name, os.O_TRUNC, data)
+
+    def append(self, name: str, data: bytes) -> None:
+        self._put(name, os.O_APPEND, data)
+
+    def flush(self, name: str) -> None:
+        _fsync(self._path / name)
+
+    def rename(self, name: str, new: str) -> None:
+        os.replace(self._path / name, self._path / new)
+
+    def remove(self, name: str) -> None:
+        (self._path / name).unlink(missing_ok=True)
+
+    def flush_names(self) -> None:
+        _fsync(self._path)
+
+    def _put(self, name: str, flags: int, data: bytes) -> None:
+        handle = os.open(self._path / name, os.O_WRONLY | os.O_CREAT | flags, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def replace(disk: Disk, name: str, data: bytes) -> None:
+    """A file with exactly this content: the old or the new one after a crash, never a part, and the new one once this returns."""
+    beside = f"{name}.new"
+    disk.write(beside, data)
+    disk.flush(beside)
+    disk.rename(beside, name)
+    disk.flush_names()
+
+
+def _remove(disk: Disk, name: str) -> None:
+    disk.remove(name)
+    disk.flush_names()
+
+
+class Loaded(NamedTuple):
+    """What was found: the state, what became of its file, and whether our mark was there. All three go into StartUp."""
+
+    state: NodeState
+    found: Literal["kept", "none", "corrupt"]
+    marker: bool
+
+
+class Journal:
+    """The state file and the mark. OSError of the disk goes to the caller: without a memory nothing may be done."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._saved: bytes | None = None
+        self._last: NodeState | None = None
+
+    def load(self) -> Loaded:
+        """The state as last saved; a new one when there is none. A file that cannot be read is set aside."""
+        marker = self._disk.read(MARK) is not None
+        data = self._disk.read(STATE)
+        if data is None:
+            return Loaded(NodeState(), "none", marker)
+        try:
+            state = decode(data)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self._set_aside()
+            return Loaded(NodeState(), "corrupt", marker)
+        if marker and not state.disabled:
+            # A crash came between the two files: before a hook that never ran, or after the node was back.
+            _remove(self._disk, MARK)
+        return Loaded(state, "kept", marker)
+
+    def save(self, state: NodeState) -> bool:
+        """Keep a state before what follows from it is done. False: what is kept says the same already."""
+        last = self._last
+        if last is not None and last.events is state.events and (last.boot_id, last.disabled) == (state.boot_id, state.disabled):
+            return False
+        data = encode(state)
+        if data == self._saved:
+            self._last = state
+            return False
+        # In this order no crash leaves a node out of service without the mark.
+        if state.disabled:
+            if self._disk.read(MARK) is None:
+                replace(self._disk, MARK, b"The agent took this node out of service.\n")
+            replace(self._disk, STATE, data)
+        else:
+            replace(self._disk, STATE, data)
+            if self._disk.read(MARK) is not None:
+                _remove(self._disk, MARK)
+        self._saved, self._last = data, state
+        return True
+
+    def _set_aside(self) -> None:
+        number = 1
+        while self._disk.read(f"{STATE}.bad-{number}") is not None:
+            number += 1
+        self._disk.rename(STATE, f"{STATE}.bad-{number}")
+        self._disk.flush_names()
+
+
+def encode(state: NodeState) -> bytes:
+    """The saved part of a state: one line of JSON, and one of its checksum."""
+    body = {
+        "format": 1,
+        "boot_id": state.boot_id,
+        "disabled": state.disabled,
+        "events": [_record_out(record) for record in state.events.values()],
+    }
+    data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return data + f"\n{zlib.crc32(data):08x}\n".encode()
+
+
+def decode(data: bytes) -> NodeState:
+    """The state in a file's bytes; ValueError, KeyError, TypeError or AttributeError when it holds none."""
+    body, _, rest = data.partition(b"\n")
+    if rest != f"{zlib.crc32(body):08x}\n".encode():
+        raise ValueError("the checksum is wrong")
+    raw = json.loads(body.decode("utf-8", "surrogatepass"))
+    if raw["format"] != 1:
+        raise ValueError("a format of another version")
+    records = [_record_in(each) for each in raw["events"]]
+    return NodeState(boot_id=raw["boot_id"], disabled=raw["disabled"], events={record.event.event_id: record for record in records})
+
+
+def _record_out(record: Record) -> dict[str, Any]:
+    event = {each.name: getattr(record.event, each.name) for each in fields(Event)}
+    return {"event": event, "phase": record.phase, "notes": sorted(record.notes), **{name: getattr(record, name) for name in _SAVED}}
+
+
+def _record_in(raw: dict[str, Any]) -> Record:
+    event = Event(**{**raw["event"], "resources": tuple(raw["event"]["resources"])})
+    return Record(event=event, phase=Phase(raw["phase"]), notes=frozenset(raw["notes"]), **{name: raw[name] for name in _SAVED})
+
+
+class Backlog:
+    """Reports that could not be delivered, oldest first, kept on disk. Each is one line; a line cut by a crash is dropped."""
+
+    def __init__(self, disk: Disk, most: int = MOST_REPORTS) -> None:
+        self._disk, self._most = disk, most
+        self._lines = [line for line in (disk.read(REPORTS) or b"").splitlines(keepends=True) if _whole(line)]
+        if self._lines or disk.read(REPORTS):
+            self._rewrite()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def add(self, report: dict[str, Any]) -> None:
+        """Keep one more."""
+        line = json.dumps(report, separators=(",", ":")).encode() + b"\n"
+        self._lines.append(line)
+        if len(self._lines) > self._most:
+            # A half at once, so that not each further report writes the whole file.
+            del self._lines[: len(self._lines) - max(1, self._most // 2)]
+            self._rewrite()
+        else:
+            self._disk.append(REPORTS, line)
+            self._disk.flush(REPORTS)
+            if len(self._lines) == 1:
+                self._disk.flush_names()
+
+    def first(self, count: int) -> Sequence[dict[str, Any]]:
+        """The oldest."""
+        return [json.loads(line) for line in self._lines[:count]]
+
+    def delivered(self, count: int) -> None:
+        """The oldest so many have arrived."""
+        if count > 0:
+            del self._lines[:count]
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        if self._lines:
+            replace(self._disk, REPORTS, b"".join(self._lines))
+        else:
+            _remove(self._disk, REPORTS)
+
+
+def _whole(line: bytes) -> bool:
+    try:
+        return line.endswith(b"\n") and isinstance(json.loads(line), dict)
+    except ValueError:
+        return False

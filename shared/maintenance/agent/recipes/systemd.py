@@ -1,0 +1,61 @@
+"""Stops units before an impact and starts them again, in the other order. Units that were not active before are left alone.
+
+Settings: units (in the order of stopping), systemctl.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .note import Note, StepFailed, ask, do, options, told
+
+
+def prepare(event: dict[str, Any]) -> bool:
+    """Stop the units that are active."""
+    try:
+        settings = options()
+        note = Note.read("systemd")
+        if note is None or note.restored or not note.of_this_boot:
+            note = Note.of("systemd", [unit for unit in settings["units"] if _active(settings, unit)])
+        for unit in note.on:
+            do(settings["systemctl"], "stop", unit)
+    except StepFailed as error:
+        return told("prepare", error)
+    return True
+
+
+def restore(event: dict[str, Any]) -> bool:
+    """Start what was active; after a reboot too, where a unit is not enabled."""
+    note = Note.read("systemd")
+    if note is None or note.restored:
+        print("nothing was stopped by us")
+        return True
+    try:
+        for unit in reversed(note.on):
+            do(options()["systemctl"], "start", unit)
+    except StepFailed as error:
+        return told("restore", error)
+    note.restored = True
+    note.save()
+    return True
+
+
+def verify(event: dict[str, Any]) -> bool:
+    """Whether what was active is so again."""
+    settings, note = options(), Note.read("systemd")
+    try:
+        off = [unit for unit in (note.on if note else []) if not _active(settings, unit)]
+    except StepFailed as error:
+        return told("verify", error)
+    if off:
+        return told("verify", StepFailed(f"not active: {', '.join(off)}"))
+    return True
+
+
+def _active(settings: dict[str, Any], unit: str) -> bool:
+    """activating and reloading count: such a unit is to be stopped too."""
+    _, said = ask(settings["systemctl"], "show", "--property=ActiveState", "--value", unit)
+    state = said.strip()
+    if state not in ("active", "activating", "reloading", "deactivating", "inactive", "failed", "maintenance"):
+        raise StepFailed(f"the state of {unit} is not known: {state[-200:]!r}")
+    return state in ("active", "activating", "reloading")

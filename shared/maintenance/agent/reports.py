@@ -1,0 +1,154 @@
+"""Reports to the app, and what its answers say: plain values to JSON and back. api: POST .../maintenance/reports."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+from ...clock import to_text
+from .document import read_time
+from .imds import Machine
+from .model import Answer, Command, Event, Grant, Monitors, NodeState, Phase, Record
+from .work import OVER
+
+MOST: Final = 500
+"""Events in a report: those on this node first, then those that are over, then those of others."""
+MOST_NAMED: Final = 1000
+"""Machines named by an event in a report."""
+SHORTEST, LONGEST = 0.5, 900.0
+"""Seconds between two reports, whatever the app asks for."""
+USUAL: Final = 300.0
+_ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9_.:-]{0,126}[a-z0-9])?")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an answer says. next: seconds until the app wants the next report."""
+
+    answer: Answer
+    next: float
+
+
+def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
+    """A report of `state`, but for its `seq`."""
+    told = {
+        "node": node,
+        "vm": machine.vm,
+        "scope": machine.scope,
+        "location": machine.location,
+        "fault_domain": machine.fault_domain,
+        "boot_id": state.boot_id,
+        "incarnation": state.incarnation,
+        "disabled": state.disabled,
+        "events": [_entry(record, machine.vm) for record in _chosen(state.events.values())],
+    }
+    return told | ({"resource_id": machine.resource_id} if machine.resource_id else {})
+
+
+def near(state: NodeState) -> bool:
+    """Whether an event is on this node, or it is being put back: then reports are in a hurry."""
+    return any(record.phase not in (Phase.FOREIGN, Phase.DONE) for record in state.events.values())
+
+
+def read_answer(body: bytes, sent: float, told: frozenset[str]) -> Told | str:
+    """The answer to a report that was sent at `sent` (steady) and showed `told` as PREPARED; a text says why it is none."""
+    try:
+        raw = json.loads(body)
+        grants = tuple(_grant(each, sent) for each in _list(raw, "approvals"))
+        holds = {str(each["event_id"]).casefold(): str(each["reason"]) for each in _list(raw, "hold")}
+        commands = tuple(
+            Command(str(each["id"]), str(each["event_id"]).casefold(), _do(each["do"])) for each in _list(raw, "commands")
+        )
+        rehearsals = tuple(_rehearsal(each) for each in _list(raw, "rehearsals"))
+        answer = Answer(told, grants, holds, commands, rehearsals, _monitors(raw.get("monitors")))
+        wait = raw.get("next_report_ms", 1000 * USUAL) / 1000
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"the app's answer cannot be read ({type(error).__name__}: {error})"
+    return Told(answer, min(max(wait, SHORTEST), LONGEST))
+
+
+def _chosen(records: Iterable[Record]) -> list[Record]:
+    known = (record for record in records if _ID.fullmatch(record.event.event_id))
+    return sorted(known, key=lambda record: (record.phase is Phase.FOREIGN, record.phase in OVER, -record.seen_at))[:MOST]
+
+
+def event_of(record: Record) -> dict[str, Any]:
+    """An event as reports, hooks and health show it."""
+    event = record.event
+    told: dict[str, Any] = {
+        "event_id": event.event_id,
+        "type": event.type,
+        "status": event.status,
+        "not_before": None if event.not_before is None else to_text(event.not_before),
+        "source": event.source,
+        "duration_s": event.duration,
+        "resources": list(event.resources),
+        "phase": str(record.phase),
+    }
+    if record.reason:
+        told["reason"] = record.reason
+    if record.observed_ms:
+        told["observed_ms"] = record.observed_ms
+    if record.outcome is not None and record.phase is Phase.DONE:
+        told["outcome"] = record.outcome
+    return told
+
+
+def _entry(record: Record, vm: str) -> dict[str, Any]:
+    """The same within the app's bounds: what it would refuse would cost the whole report."""
+    told = event_of(record)
+    told["type"] = _clean(told["type"], 64)
+    if "reason" in told:
+        told["reason"] = _clean(told["reason"], 300)
+    names = [name for name in record.event.resources if name and name == _clean(name, 128)]
+    # This machine first: the list may be cut.
+    told["resources"] = sorted(names, key=lambda name: name != vm)[:MOST_NAMED]
+    return told
+
+
+def _clean(text: str, most: int) -> str:
+    return _CONTROL.sub(" ", text)[:most]
+
+
+def _list(raw: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    found: Any = raw.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise TypeError(f"{key} is not a list")
+    return found
+
+
+def _grant(raw: dict[str, Any], sent: float) -> Grant:
+    expires = read_time(raw["expires"])
+    if expires is None:
+        raise ValueError("expires is not a time")
+    # From SEND: the app counts from receipt, so it never leases to another while this one still holds.
+    return Grant(str(raw["id"]), str(raw["event_id"]).casefold(), sent + raw["lease_ms"] / 1000, expires)
+
+
+def _do(raw: str) -> Literal["prepare", "restore"]:
+    if raw not in ("prepare", "restore"):
+        raise ValueError(f"no such command: {raw[:20]}")
+    return cast(Literal["prepare", "restore"], raw)
+
+
+def _rehearsal(raw: dict[str, Any]) -> Event:
+    event_id = str(raw["event_id"])
+    return Event(
+        event_id.casefold(),
+        event_id,
+        str(raw.get("type") or "Freeze"),
+        "Scheduled",
+        read_time(raw.get("not_before")),
+        duration=max(0, int(raw.get("duration_s") or 0)),
+        rehearsal=True,
+    )
+
+
+def _monitors(raw: Any) -> Monitors | None:
+    return None if raw is None else Monitors(raw["primary"], raw["secondary"], int(raw["epoch"]))

@@ -1,0 +1,141 @@
+"""What the reports of many agents come to. Pure.
+
+An event is open as long as one agent that is heard of lists it, and started as soon as one says so. It is over when nobody lists it any
+more: never because an agent fell silent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..clock import Millis
+from .guard import live
+from .rows import Entry, Event, Node, Status, View
+from .terms import FORGOTTEN, NEAR_SILENCE, PROLONGED, REHEARSED
+
+
+def merge(event: Event | None, entry: Entry, node: Node, now: Millis) -> Event | None:
+    """An event after one agent's word of it. None: it was not known, and there is nothing to know any more."""
+    if event is None:
+        if not entry.listed:
+            return None
+        status: Status = "started" if entry.status == "Started" else "scheduled"
+        event = Event(entry.event_id, node.scope, entry.type, status, now)
+    if event.scope != node.scope and not event.rehearsal:
+        # The same id elsewhere: ids are one event's alone, so one of the two scopes is wrong. The sweep says so.
+        return event
+    if entry.observed > event.observed.get(node.node, 0):
+        event = replace(event, observed={**event.observed, node.node: entry.observed})
+    if not entry.listed:
+        return event
+    begun = entry.status == "Started" or event.status == "started"
+    made = replace(
+        event,
+        status="started" if begun else "scheduled",
+        started=event.started or (now if begun else 0),
+        ended=0,
+        listed=True,
+    )
+    if not event.rehearsal:
+        made = replace(
+            made,
+            type=entry.type,
+            source=entry.source,
+            duration=entry.duration,
+            resources=entry.resources,
+            # Once it has started a document says nothing of it.
+            not_before=entry.not_before if entry.not_before is not None else event.not_before,
+        )
+    if begun and made.grant is not None and made.grant.state in ("granted", "posted"):
+        made = replace(made, grant=replace(made.grant, state="closed", node=""))
+    return made
+
+
+def settled(event: Event, view: View, now: Millis) -> Event:
+    """The event, ended if it is over; with what is wrong with it, and where its nodes stand once it has ended."""
+    made = _ended(event, view, now) if event.open else event
+    if not made.open:
+        phases = dict(made.phases)
+        for node in view.named(made):
+            entry = node.entry(made.event_id)
+            if entry is not None and phases.get(node.node, ("", 0))[0] != entry.phase:
+                phases[node.node] = (entry.phase, node.at)
+        if phases != made.phases:
+            made = replace(made, phases=phases)
+        if made.grant is not None and made.grant.state in ("granted", "posted"):
+            made = replace(made, grant=replace(made.grant, state="closed", node=""))
+    elif made.grant is not None and made.grant.state == "granted" and now >= made.grant.expires:
+        # Azure goes on by itself.
+        made = replace(made, grant=replace(made.grant, state="expired", node=""))
+    alarms = tuple(sorted(wrong(made, view, now)))
+    return made if alarms == made.alarms else replace(made, alarms=alarms)
+
+
+def _ended(event: Event, view: View, now: Millis) -> Event:
+    if event.rehearsal:
+        named = view.named(event)
+        over = bool(named) and all((entry := node.entry(event.event_id)) is not None and entry.phase == "DONE" for node in named)
+        late = now > (event.not_before or event.seen) + max(0, event.duration) * 1000 + REHEARSED
+        return replace(event, status="completed" if over else "vanished", ended=now) if over or late else event
+    listing = [node for node in view.of_scope(event.scope) if (entry := node.entry(event.event_id)) is not None and entry.listed]
+    since = max(event.started, event.not_before or 0, event.seen, *(node.at for node in listing)) if listing else 0
+    if listing and (now - since <= FORGOTTEN or any(live(node, view, now) for node in listing)):
+        return event
+    said = [entry for node in view.nodes.values() if (entry := node.entry(event.event_id)) is not None]
+    if not event.listed and not event.azure and not _asked_since(event, view, now):
+        # Only Event Grid has told of it yet.
+        return event
+    if event.azure == "cancelled" or (not event.started and any(entry.outcome == "cancelled" for entry in said)):
+        status: Status = "cancelled"
+    elif event.started or event.azure == "completed":
+        status = "completed"
+    else:
+        status = "vanished"
+    return replace(event, status=status, ended=now)
+
+
+def _asked_since(event: Event, view: View, now: Millis) -> bool:
+    """Whether an agent of the scope has reported long enough after the event was first told of to have seen it."""
+    return any(node.at > event.seen + NEAR_SILENCE for node in view.of_scope(event.scope)) or now - event.seen > FORGOTTEN
+
+
+def wrong(event: Event, view: View, now: Millis) -> set[str]:
+    """Alarms of one event."""
+    found: set[str] = set()
+    named = view.named(event)
+    entries = {node.node: entry for node in view.nodes.values() if (entry := node.entry(event.event_id)) is not None}
+    phases = {entry.phase for entry in entries.values()}
+    if "RESTORE_FAILED" in phases:
+        found.add("restore-failed")
+    if not event.open:
+        return found
+    if "PREPARE_FAILED" in phases:
+        found.add("prepare-failed")
+    if event.rehearsal:
+        return found
+    heard = [node for node in view.of_scope(event.scope) if live(node, view, now)]
+    if (
+        _differ([entry for node in heard if (entry := entries.get(node.node)) is not None and entry.listed])
+        and now - event.seen > NEAR_SILENCE
+    ):
+        found.add("disagreement")
+    if any(node.scope != event.scope for node in view.nodes.values() if node.node in entries):
+        found.add("disagreement")
+    if now - event.seen > NEAR_SILENCE and any(now - node.at > NEAR_SILENCE for node in named):
+        found.add("silent")
+    if event.status == "started" and now - event.started > PROLONGED:
+        found.add("prolonged")
+    if event.grant is not None and event.grant.tries and event.grant.state == "granted":
+        found.add("approval-failed")
+    return found
+
+
+def _differ(entries: list[Entry]) -> bool:
+    """Whether agents tell different things of an event. A poller may be a look behind with Started, and that has no NotBefore."""
+    told = {(entry.type, entry.source, entry.duration, frozenset(entry.resources)) for entry in entries}
+    return len(told) > 1 or len({entry.not_before for entry in entries if entry.status == "Scheduled"}) > 1
+
+
+def quiet(event: Event, view: View, now: Millis) -> list[str]:
+    """Named nodes whose agents are silent."""
+    return sorted(node.node for node in view.named(event) if now - node.at > NEAR_SILENCE)

@@ -1,0 +1,237 @@
+"""Wire models of maintenance: agents' reports, approvals, events and what people ask for. Durations are in the unit their name says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints
+
+from ..durations import Duration, Time
+from ..tenants.model import Maybe, NodeName, Note, Stamp, Strict
+from ..web.words import TEXT, Shaped
+from .granting import Outcome
+from .rows import GrantState, Phase, Source, Status
+
+MAX_SEQ = 2**53 - 1
+MAX_REPORTED = 500
+"""Events in one report."""
+MAX_NAMED = 1000
+"""VMs that one event names."""
+
+Id = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9_.:-]{0,126}[A-Za-z0-9])?$", to_lower=True),
+    Shaped("1 to 128 of letters, digits and inner . _ : -; case does not count"),
+]
+Text64 = Annotated[str, StringConstraints(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(64))]
+Text128 = Annotated[str, StringConstraints(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(128))]
+Text300 = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(300))]
+Vm = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(128))]
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+PhaseIn = Annotated[Phase, BeforeValidator(_upper)]
+
+
+class EntryIn(Strict):
+    """What an agent says of one event."""
+
+    event_id: Id
+    type: Text64
+    status: Literal["Scheduled", "Started", "Unknown"]
+    not_before: Time | None
+    source: Source = "Platform"
+    duration_s: int = Field(-1, ge=-1, le=31_536_000, description="Seconds of impact; 0: none, -1: not known.")
+    resources: list[Vm] = Field(default_factory=list, max_length=MAX_NAMED)
+    phase: PhaseIn = Field(description="Where the node stands with it.")
+    reason: Text300 | None = None
+    observed_ms: int | None = Field(None, ge=0, le=MAX_SEQ, description="Impact that the agent measured.")
+    outcome: Literal["completed", "cancelled", "completed or cancelled"] | None = Field(None, description="How it ended, once it is DONE.")
+
+
+class ReportIn(Strict):
+    """What an agent says of its node, all of it each time."""
+
+    node: NodeName
+    seq: int = Field(ge=1, le=MAX_SEQ, description="Grows with each report, over restarts too.")
+    vm: Vm = Field(description="The node's name as the metadata service says it (`compute.name`): what events name.")
+    scope: Text300 = Field(description="Availability set or placement group: VMs whose documents are the same.")
+    location: Text64 = ""
+    fault_domain: Text64 = ""
+    boot_id: Text64 = ""
+    incarnation: int | None = Field(None, description="Of the document, on this VM; null before the first.")
+    disabled: bool = Field(description="The agent has taken the node out of service.")
+    events: list[EntryIn] = Field(max_length=MAX_REPORTED)
+    caught_up: bool | None = Field(None, description="Put back into service, it is in step with the others; else only time says so.")
+    resource_id: Text300 | None = Field(None, description="The VM's Azure resource id, for the transport `arm`.")
+
+
+class LeasedOut(Strict):
+    """An approval that the agent is to POST, and that it has to itself for so long from the SEND of its report."""
+
+    id: str
+    event_id: str
+    lease_ms: int
+    expires: Stamp
+
+
+class HeldOut(Strict):
+    """An event that the agent should not approve by itself yet."""
+
+    event_id: str
+    reason: str
+
+
+class OrderOut(Strict):
+    """What the agent is asked to do."""
+
+    id: str
+    event_id: str
+    do: Literal["prepare", "restore"]
+
+
+class RehearsalOut(Strict):
+    """A synthetic event for the agent's hooks. It is never POSTed."""
+
+    event_id: str
+    type: str
+    status: Literal["Scheduled", "Started"]
+    not_before: Stamp | None
+    source: Source
+    duration_s: int
+    resources: list[str]
+
+
+class MonitorsOut(Strict):
+    """Who acts for the whole fleet, and who stands by. The epoch counts changes of the primary."""
+
+    primary: str | None
+    secondary: str | None
+    epoch: int
+
+
+class ReportAnswer(Strict):
+    """What the agent is to know. An event that it has PREPARED and that is not in `hold` may be approved."""
+
+    next_report_ms: int
+    approvals: list[LeasedOut]
+    hold: list[HeldOut]
+    commands: list[OrderOut]
+    rehearsals: list[RehearsalOut]
+    monitors: MonitorsOut
+
+
+class ResultIn(Strict):
+    """How an agent's POST of a leased approval went."""
+
+    node: NodeName
+    outcome: Outcome
+    http_status: int | None = Field(None, ge=0, le=999)
+
+
+class NodePhase(Strict):
+    """Where a node stands with an event."""
+
+    phase: Phase
+    reported: Stamp
+    reason: Maybe[str] = None
+
+
+class ApprovalOut(Strict):
+    """An approval, or a hold."""
+
+    id: str
+    state: GrantState | Literal["held"]
+    by: str
+    reason: str
+    at: Stamp
+    expires: Maybe[Stamp] = None
+    node: Maybe[str] = Field(default=None, description="Whose agent has it, or had it last.")
+
+
+class ImpactOut(Strict):
+    """What was told of an impact beside what came of it."""
+
+    notice_ms: int | None = Field(description="From the first report to NotBefore.")
+    advertised_ms: int | None = Field(description="Null: not known.")
+    observed_ms: dict[str, int] = Field(description="As nodes measured it; those that noticed nothing are left out.")
+    lasted_ms: int | None = Field(description="From Started to its end; null while it is open, or never seen started.")
+
+
+class EventOut(Strict):
+    """A scheduled event, as the agents' reports come to it."""
+
+    event_id: str
+    type: str
+    status: Status
+    scope: str
+    source: Source
+    not_before: Stamp | None
+    duration_s: int
+    resources: list[str]
+    first_seen: Stamp
+    started: Maybe[Stamp] = None
+    ended: Maybe[Stamp] = None
+    rehearsal: bool
+    nodes: dict[str, NodePhase]
+    approval: ApprovalOut | None
+    alarms: list[str]
+    impact: ImpactOut
+
+
+class EventList(Strict):
+    """A page of events, open ones first, then the latest."""
+
+    items: list[EventOut]
+    next: str | None
+
+
+class ReasonIn(Strict):
+    """Why."""
+
+    reason: Note = ""
+
+
+class DecidedOut(Strict):
+    """What was decided."""
+
+    id: str
+    state: Literal["granted", "held"]
+
+
+class RehearseIn(Strict):
+    """A rehearsal: the nodes' hooks are run as for an event, without Azure."""
+
+    nodes: list[NodeName] = Field(min_length=1, max_length=MAX_NAMED)
+    type: Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
+    notice: Annotated[Duration, Field(ge=0, le=3_600_000, description="From now to its NotBefore.")] = 300_000
+    duration_s: int = Field(9, ge=0, le=3600)
+
+
+class RehearsedOut(Strict):
+    """The synthetic event's id."""
+
+    event_id: str
+
+
+class DeliveredOut(Strict):
+    """The answer to Event Grid."""
+
+    validationResponse: Maybe[str] = Field(default=None, description="Of a subscription that is to be validated: its code.")
+
+
+class NodeMaintenance(Strict):
+    """What a node's agent told last."""
+
+    vm: str
+    scope: str
+    location: str
+    fault_domain: str
+    reported: Stamp
+    disabled: bool
+    leaving: bool = Field(description="Leases are to be elsewhere for now.")
+    monitor: Literal["primary", "secondary"] | None
+    events: dict[str, NodePhase]

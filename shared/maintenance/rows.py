@@ -1,0 +1,281 @@
+"""The stored rows of a fleet's maintenance: all in one partition of `TocsinMaintenance`, so that one transaction spans them.
+
+    alarms              what is wrong with the fleet's watch over itself, and what was told of it
+    event:{event_id}    one scheduled event: what the agents' reports come to, what was decided, how it ended; `fresh` until a day after
+    monitors            who acts for the whole fleet, who stands by
+    node:{node}         what a node's agent reported last
+
+In key order nodes come last: most reports need what is before them alone. `:maintenance` is a partition of its own: an index row for each
+fleet that has agents. Moments are the storage service's own time, in milliseconds, as its `Date` header says it: in steps of a second.
+NotBefore is Azure's wall time, which the storage service's is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final, Literal
+
+import orjson
+
+from ..clock import Millis
+from ..storage.ports import MAX_STRING_UNITS, Props, Row
+
+INDEX: Final = ":maintenance"
+"""A partition of its own: no tenant's name is empty."""
+ALARMS: Final = "alarms"
+MONITORS: Final = "monitors"
+EVENTS: Final = ("event:", "event;")
+NODES: Final = ("node:", "node;")
+"""First key, and the first key after."""
+
+MAX_NODES: Final = 1000
+MAX_OPEN: Final = 500
+"""Events of one fleet that are open at a time."""
+_PIECE: Final = MAX_STRING_UNITS - 1
+_PIECES: Final = 8
+
+type Status = Literal["scheduled", "started", "completed", "cancelled", "vanished"]
+type Phase = Literal[
+    "FOREIGN", "WAITING", "PREPARING", "PREPARED", "PREPARE_FAILED", "APPROVED", "STARTED", "RESTORING", "RESTORE_FAILED", "DONE"
+]
+type Source = Literal["Platform", "User"]
+type GrantState = Literal["granted", "posted", "closed", "expired"]
+
+OPEN: Final = frozenset({"scheduled", "started"})
+LOSES_DISK: Final = frozenset({"Redeploy", "Preempt", "Terminate"})
+"""Types after which what was on a local disk is gone."""
+
+
+def event_key(event_id: str) -> str:
+    """Row key of an event; ids are case folded."""
+    return EVENTS[0] + event_id.lower()
+
+
+def node_key(node: str) -> str:
+    """Row key of a node."""
+    return NODES[0] + node
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one agent says of one event. status: as its document lists it; DONE entries are listed no more. observed: milliseconds
+    of impact that it measured."""
+
+    event_id: str
+    type: str
+    status: Literal["Scheduled", "Started"]
+    phase: Phase
+    not_before: Millis | None = None
+    source: Source = "Platform"
+    duration: int = -1
+    resources: tuple[str, ...] = ()
+    reason: str = ""
+    observed: Millis = 0
+    outcome: str = ""
+
+    @property
+    def listed(self) -> bool:
+        """Whether the agent's document still had it."""
+        return self.phase not in ("DONE", "RESTORING", "RESTORE_FAILED")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as its agent reported it last.
+
+    vm: its name in documents; scope: what its documents are shared with. at: when the report came. entries: its events. restored: when
+    it was last put back into service. caught_up: it has said since that it is in step with the others. leaving: leases were told to leave
+    it. resource_id: of the VM, for approvals by way of Azure Resource Manager; '' when it does not say.
+    """
+
+    node: str
+    vm: str
+    scope: str
+    seq: int
+    at: Millis
+    location: str = ""
+    domain: str = ""
+    boot_id: str = ""
+    incarnation: int | None = None
+    disabled: bool = False
+    resource_id: str = ""
+    entries: tuple[Entry, ...] = ()
+    restored: Millis = 0
+    caught_up: bool = True
+    leaving: bool = False
+
+    def entry(self, event_id: str) -> Entry | None:
+        """What it says of an event."""
+        return next((each for each in self.entries if each.event_id == event_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An approval that is to be given, or was: once per event.
+
+    by: who granted it: a person's key, or `fleet`. at: when. expires: NotBefore, when Azure goes on by itself. node: whose agent has it,
+    until `until`; epoch: counts leases. tries: how often Azure refused it, http_status: its last answer.
+    """
+
+    id: str
+    by: str
+    reason: str
+    at: Millis
+    expires: Millis
+    state: GrantState = "granted"
+    node: str = ""
+    until: Millis = 0
+    epoch: int = 0
+    tries: int = 0
+    http_status: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """An operator wants the event to wait."""
+
+    id: str
+    by: str
+    reason: str
+    at: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A scheduled event as the agents' reports come to it.
+
+    seen: when it was first reported; started, ended: when that was first known. nodes: of a rehearsal, who takes part. phases: how each
+    named node stood at the end. observed: milliseconds of impact that nodes measured. listed: an agent's document had it. azure: what
+    Event Grid said of its end. alarms: what is wrong with it; told: what was published of it.
+    """
+
+    event_id: str
+    scope: str
+    type: str
+    status: Status
+    seen: Millis
+    not_before: Millis | None = None
+    source: Source = "Platform"
+    duration: int = -1
+    resources: tuple[str, ...] = ()
+    started: Millis = 0
+    ended: Millis = 0
+    rehearsal: bool = False
+    nodes: tuple[str, ...] = ()
+    phases: Mapping[str, tuple[str, Millis]] = field(default_factory=dict)
+    observed: Mapping[str, Millis] = field(default_factory=dict)
+    listed: bool = False
+    azure: Literal["", "completed", "cancelled"] = ""
+    grant: Grant | None = None
+    hold: Hold | None = None
+    alarms: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """Whether it may still come, or goes on."""
+        return self.status in OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Monitors:
+    """Who acts for the whole fleet; the epoch counts changes of the primary."""
+
+    primary: str = ""
+    secondary: str = ""
+    epoch: int = 0
+    since: Millis = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Alarms:
+    """What is wrong with the fleet's watch as a whole, and what was told of it."""
+
+    alarms: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+
+type Kept = Node | Event | Monitors | Alarms
+
+
+class TooLarge(ValueError):
+    """More than a row holds."""
+
+
+def props_of(kept: Kept) -> Props:
+    """As stored: the whole as JSON, in pieces that fit properties. Raises `TooLarge`."""
+    text = orjson.dumps(asdict(kept)).decode()
+    # Two units for what is beyond the basic plane, so that no piece is too long.
+    wide = len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+    step = _PIECE if wide == len(text) else _PIECE // 2
+    pieces = [text[at : at + step] for at in range(0, len(text), step)]
+    if len(pieces) > _PIECES:
+        raise TooLarge(f"{len(text):,} characters in one row")
+    props: Props = {f"json{number}": piece for number, piece in enumerate(pieces)}
+    # What reports need is asked for by this; the ledger's older events are not among it.
+    return props | {"fresh": True}
+
+
+def _raw(props: Props) -> dict[str, Any]:
+    pieces: list[str] = []
+    while (piece := props.get(f"json{len(pieces)}")) is not None:
+        pieces.append(str(piece))
+    found: dict[str, Any] = orjson.loads("".join(pieces))
+    return found
+
+
+def _known[T](kind: type[T], raw: Mapping[str, Any]) -> dict[str, Any]:
+    # What a later release added is left alone.
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    return {name: value for name, value in raw.items() if name in names}
+
+
+def parse_node(row: Row) -> Node:
+    """The inverse of `props_of`."""
+    raw = _known(Node, _raw(row.props))
+    raw["entries"] = tuple(Entry(**{**_known(Entry, each), "resources": tuple(each["resources"])}) for each in raw["entries"])
+    return Node(**raw)
+
+
+def parse_event(row: Row) -> Event:
+    """The inverse of `props_of`."""
+    raw = _known(Event, _raw(row.props))
+    for name in ("resources", "nodes", "alarms", "told"):
+        raw[name] = tuple(raw[name])
+    raw["phases"] = {node: (phase, at) for node, (phase, at) in raw["phases"].items()}
+    raw["grant"] = Grant(**_known(Grant, raw["grant"])) if raw["grant"] else None
+    raw["hold"] = Hold(**_known(Hold, raw["hold"])) if raw["hold"] else None
+    return Event(**raw)
+
+
+def parse_monitors(row: Row | None) -> Monitors:
+    """The inverse of `props_of`."""
+    return Monitors(**_known(Monitors, _raw(row.props))) if row is not None else Monitors()
+
+
+def parse_alarms(row: Row | None) -> Alarms:
+    """The inverse of `props_of`."""
+    raw = _raw(row.props) if row is not None else {}
+    return Alarms(tuple(raw.get("alarms", ())), tuple(raw.get("told", ())))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is known of a fleet's maintenance, as it was read: nodes by name, events by id."""
+
+    nodes: Mapping[str, Node]
+    events: Mapping[str, Event]
+    monitors: Monitors = field(default_factory=Monitors)
+    alarms: Alarms = field(default_factory=Alarms)
+
+    def of_scope(self, scope: str) -> Iterable[Node]:
+        """The nodes whose documents are shared."""
+        return (node for node in self.nodes.values() if node.scope == scope)
+
+    def named(self, event: Event) -> list[Node]:
+        """The nodes that an event names: by VM name within its scope; of a rehearsal by their own."""
+        if event.rehearsal:
+            return [self.nodes[name] for name in event.nodes if name in self.nodes]
+        vms = set(event.resources)
+        return [node for node in self.of_scope(event.scope) if node.vm in vms]

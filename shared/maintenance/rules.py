@@ -1,0 +1,293 @@
+"""What becomes of a fleet's maintenance: pure decisions over what was read of it. See docs/maintenance.md.
+
+    receive   an agent's report: what is stored of it, what its events come to, and the answer
+    sweep     the same without a report
+    finish    how an approval went
+    approve, hold, rehearse    what people ask for
+
+`now` is the storage service's own time, as the answer said that brought the view. Every write rests on the ETags of that view, so that
+of two decisions at once one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, NamedTuple
+from zlib import crc32
+
+from ..checkpoints.turning import Pending
+from ..clock import Millis
+from . import granting, guard
+from .granting import Leased, Outcome
+from .merging import merge, settled
+from .monitors import elected, lacking
+from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, Alarms, Event, Monitors, Node, View
+from .terms import IDLE, NEAR, Terms
+
+type Refusal = Literal["stale-seq", "too-many-nodes", "too-many-events"]
+
+KEEP: Final[Millis] = 90 * 86_400_000
+"""How long the ledger keeps an event that is over."""
+_GOING: Final = frozenset({"PREPARING", "PREPARED", "PREPARE_FAILED", "STARTED", "RESTORING", "RESTORE_FAILED"})
+
+
+class Order(NamedTuple):
+    """What an agent is asked to do."""
+
+    id: str
+    event_id: str
+    do: Literal["prepare", "restore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an agent is told. holds: event id to reason."""
+
+    next_report: Millis
+    approvals: tuple[Leased, ...] = ()
+    holds: Mapping[str, str] = field(default_factory=dict)
+    orders: tuple[Order, ...] = ()
+    rehearsals: tuple[Event, ...] = ()
+    monitors: Monitors = field(default_factory=Monitors)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A report's outcome: rows as they are then (the same objects where they do not change), and the answer."""
+
+    node: Node
+    events: Mapping[str, Event]
+    monitors: Monitors
+    answer: Answer
+
+
+def wants_all(view: View, told: Node) -> bool:
+    """Whether a decision on this report needs what the other nodes reported: not while nothing goes on, and that is most of the time."""
+    if any(event.open for event in view.events.values()) or any(entry.listed for entry in told.entries):
+        return True
+    before = view.nodes.get(told.node)
+    return (before is None and not view.monitors.secondary) or any(
+        (event := view.events.get(entry.event_id)) is not None and event.phases.get(told.node, ("", 0))[0] != entry.phase
+        for entry in told.entries
+    )
+
+
+def asks_for_leases(view: View, told: Node, terms: Terms) -> bool:
+    """Whether an answer to this report depends on the partitions that the node still has."""
+    granted = {event.event_id for event in view.events.values() if event.grant is not None}
+    return any(
+        entry.phase == "PREPARED" or (entry.phase == "WAITING" and (terms.early or entry.event_id in granted)) for entry in told.entries
+    )
+
+
+def receive(view: View, told: Node, terms: Terms, leases: int, whole: bool, now: Millis) -> Heard | Refusal:
+    """An agent's report. told: as it says; leases: partitions that its node still has. whole: the view has all nodes.
+
+    A repeat (the same seq) is answered anew and stored once.
+    """
+    before = view.nodes.get(told.node)
+    if before is not None and told.seq < before.seq:
+        return "stale-seq"
+    if before is None and len(view.nodes) >= MAX_NODES:
+        return "too-many-nodes"
+    node = _noted(before, told, now)
+    nodes = {**view.nodes, node.node: node}
+    events = dict(view.events)
+    for entry in node.entries:
+        merged = merge(events.get(entry.event_id), entry, node, now)
+        if merged is not None and merged is not events.get(entry.event_id):
+            events[entry.event_id] = merged
+    if sum(event.open for event in events.values()) > MAX_OPEN:
+        return "too-many-events"
+    after = View(nodes, events, view.monitors, view.alarms)
+    if whole:
+        after = _settle(after, terms, now)
+    node = replace(node, leaving=leaving(node, after, terms, now))
+    approvals: list[Leased] = []
+    changed = dict(after.events)
+    for event in after.events.values():
+        kept, leased = granting.lease(event, node, after, terms, now) if whole else (event, None)
+        changed[event.event_id] = kept
+        approvals += [leased] if leased is not None else []
+    answer = Answer(
+        next_report(node, after, now),
+        tuple(approvals),
+        _holds(node, after, terms, leases, now),
+        _orders(node, after, terms, leases, now),
+        tuple(each for each in changed.values() if each.rehearsal and each.open and node.node in each.nodes),
+        after.monitors,
+    )
+    return Heard(node, changed, after.monitors, answer)
+
+
+def sweep(view: View, terms: Terms, now: Millis) -> View:
+    """The fleet without a report: what ended, expired, is due, or is wrong."""
+    after = _settle(view, terms, now)
+    found = {each for each in (lacking(after),) if each} | {f"domains-down {at}".strip() for at in guard.over(after, terms, now)}
+    nodes = {name: replace(node, leaving=leaving(node, after, terms, now)) for name, node in after.nodes.items()}
+    return replace(after, nodes=nodes, alarms=replace(view.alarms, alarms=tuple(sorted(found))))
+
+
+def _settle(view: View, terms: Terms, now: Millis) -> View:
+    events = {event_id: settled(event, view, now) for event_id, event in view.events.items()}
+    view = replace(view, events=events)
+    if terms.early and (event := granting.early(view, terms, now)) is not None:
+        events = {**events, event.event_id: granting.grant(event, granting.BY_FLEET, "the guard agrees", now)}
+    view = replace(view, events=events)
+    return replace(view, monitors=elected(view, now))
+
+
+def _noted(before: Node | None, told: Node, now: Millis) -> Node:
+    """The node's row after a report: with what outlives a report."""
+    if before is None:
+        return replace(told, at=now, caught_up=True)
+    if told.seq == before.seq:
+        return replace(before, at=max(now, before.at))
+    back = before.disabled and not told.disabled
+    restored = now if back else before.restored
+    # Who does not say counts as in step when the time for it is over.
+    caught_up = told.caught_up if back else before.caught_up or told.caught_up
+    return replace(told, at=now, restored=restored, caught_up=caught_up, leaving=before.leaving)
+
+
+def next_report(node: Node, view: View, now: Millis) -> Millis:
+    """When the agent should report again at the latest. Idle ones are spread by their names."""
+    busy = any(entry.phase != "DONE" for entry in node.entries)
+    invited = any(event.rehearsal and event.open and node.node in event.nodes for event in view.events.values())
+    if busy or invited:
+        return NEAR
+    return IDLE - IDLE // 10 + crc32(node.node.encode()) % (IDLE // 5)
+
+
+def _holds(node: Node, view: View, terms: Terms, leases: int, now: Millis) -> dict[str, str]:
+    """Why the node's agent should not approve by itself, event by event; what is not held it may."""
+    found: dict[str, str] = {}
+    for entry in node.entries:
+        event = view.events.get(entry.event_id)
+        if event is None or event.rehearsal or event.status != "scheduled" or not entry.listed or entry.phase == "FOREIGN":
+            continue
+        if entry.phase != "PREPARED":
+            if event.hold is not None:
+                found[event.event_id] = granting.not_yet(event, view, terms, now) or "held"
+            continue
+        why = granting.not_yet(event, view, terms, now)
+        if why is None and leases:
+            why = f"{leases} partition{'s' if leases > 1 else ''} must leave {node.node} first"
+        if why is None and event.grant is not None and event.grant.state == "granted":
+            why = "the approval is with another agent" if event.grant.node not in ("", node.node) else None
+        if why is not None:
+            found[event.event_id] = why
+    return found
+
+
+def _orders(node: Node, view: View, terms: Terms, leases: int, now: Millis) -> tuple[Order, ...]:
+    """Prepare, where the event is approved before its time; restore once more, where Azure says that it is over and a restore failed."""
+    found: list[Order] = []
+    for entry in node.entries:
+        event = view.events.get(entry.event_id)
+        if event is None or event.rehearsal:
+            continue
+        if entry.phase == "RESTORE_FAILED" and event.azure:
+            # It need not wait for its back-off: nothing more is to come.
+            found.append(Order(f"{event.event_id}.restore", event.event_id, "restore"))
+        given = event.grant if event.status == "scheduled" else None
+        if given is None or given.state != "granted" or event.hold is not None or entry.phase != "WAITING" or leases:
+            # Leases leave before it prepares; they were told to with the grant.
+            continue
+        # Another domain may have come to its own time since.
+        if given.by != granting.BY_FLEET or guard.blocked(event, view, terms, now, begin=True) is None:
+            found.append(Order(f"{given.id}.prepare", event.event_id, "prepare"))
+    return tuple(found)
+
+
+def leaving(node: Node, view: View, terms: Terms, now: Millis) -> bool:
+    """Whether leases should be elsewhere: from shortly before the node prepares until it is back in service."""
+    if node.disabled:
+        return True
+    for entry in node.entries:
+        event = view.events.get(entry.event_id)
+        if entry.phase in _GOING:
+            return True
+        if entry.phase == "WAITING" and event is not None and event.open:
+            given = event.grant is not None and event.grant.state == "granted"
+            if given or now >= _time(event, now) - terms.lead_of(event.type) - terms.hand_off:
+                return True
+    return False
+
+
+def _time(event: Event, now: Millis) -> Millis:
+    """When Azure may go on by itself; what cannot be read is taken as now."""
+    return event.not_before if event.not_before is not None else now
+
+
+def pending(view: View, now: Millis) -> dict[str, Pending]:
+    """The next impact that each node is to expect; nodes that expect none are not in it."""
+    found: dict[str, Pending] = {}
+    for event in view.events.values():
+        if not event.open or event.rehearsal:
+            continue
+        at = _time(event, now) if event.status == "scheduled" else now
+        for node in view.named(event):
+            entry = node.entry(event.event_id)
+            if entry is not None and entry.phase == "APPROVED" and not node.disabled:
+                # Its agent found that it does not hit.
+                continue
+            known = found.get(node.node)
+            loses = event.type in LOSES_DISK or (known is not None and known.loses_disk)
+            found[node.node] = Pending(min(at, known.at) if known is not None else at, loses)
+    return found
+
+
+# -- people
+
+
+def approve(event: Event, by: str, reason: str, now: Millis) -> Event | None:
+    """The event with its approval granted; None when it has started, or is over."""
+    return granting.grant(event, by, reason, now) if event.status == "scheduled" and not event.rehearsal else None
+
+
+def hold(event: Event, by: str, reason: str, now: Millis) -> Event | Literal["already-started", "already-approved"]:
+    """The event held."""
+    if event.status != "scheduled" or event.rehearsal:
+        return "already-started"
+    if event.grant is not None and event.grant.state == "posted":
+        return "already-approved"
+    return granting.hold(event, by, reason, now)
+
+
+def finish(view: View, approval: str, node: str, outcome: Outcome, http_status: int) -> Event | Literal["lease-lost"] | None:
+    """The event after an agent's word of how its POST went; None when there is no such approval."""
+    event = view.events.get(approval.rpartition(".")[0])
+    if event is None or event.grant is None:
+        return None
+    if event.grant.id != approval:
+        return "lease-lost"
+    return granting.result(event, node, outcome, http_status) or "lease-lost"
+
+
+def rehearsal(event_id: str, view: View, nodes: tuple[str, ...], kind: str, notice: Millis, duration: int, now: Millis) -> Event:
+    """A synthetic event for some nodes, marked as one: no agent POSTs it."""
+    vms = tuple(view.nodes[name].vm for name in nodes)
+    scope = view.nodes[nodes[0]].scope
+    return Event(event_id, scope, kind, "scheduled", now, now + notice, "User", duration, vms, rehearsal=True, nodes=nodes)
+
+
+def forgettable(event: Event, now: Millis) -> bool:
+    """Whether the ledger need not keep an event any longer."""
+    return not event.open and now - event.ended > KEEP
+
+
+def untold(kept: Event | Alarms) -> list[str]:
+    """What has not been published of it yet: `scheduled` and the other states, `+alarm`, and `-alarm` once it is over."""
+    now = [f"+{alarm}" for alarm in kept.alarms]
+    if isinstance(kept, Event):
+        now.append(kept.status)
+    over = [f"-{each[1:]}" for each in kept.told if each.startswith("+") and each not in now]
+    return [each for each in now if each not in kept.told] + over
+
+
+def published(kept: Event | Alarms, done: list[str]) -> tuple[str, ...]:
+    """What has been told after `done` was."""
+    over = {f"+{each[1:]}" for each in done if each.startswith("-")}
+    return tuple(sorted((set(kept.told) | {each for each in done if not each.startswith("-")}) - over))

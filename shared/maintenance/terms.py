@@ -1,0 +1,48 @@
+"""What the fleet's definition says of maintenance, and the times that are the product's own. Milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from ..clock import Millis
+
+NEAR: Final[Millis] = 5_000
+"""How often an agent reports while an event is open on it."""
+IDLE: Final[Millis] = 300_000
+"""How often otherwise, give or take a tenth."""
+NEAR_SILENCE: Final[Millis] = 30_000
+"""An agent that should report every `NEAR` is not counted on after this."""
+IDLE_SILENCE: Final[Millis] = 3 * IDLE
+GRANT_LEASE: Final[Millis] = 5_000
+"""How long one agent has an approval to itself."""
+GRANT_TRIES: Final = 5
+PROLONGED: Final[Millis] = 1_800_000
+"""An event that has been started for so long is worth a look."""
+FORGOTTEN: Final[Millis] = 86_400_000
+"""An event that only silent agents list is given up after this."""
+REHEARSED: Final[Millis] = 3_600_000
+"""A rehearsal that somebody has not finished is given up so long after its impact."""
+HAND_OFF: Final[Millis] = 30_000
+"""Leases leave a node so long before it prepares, unless a hand-off takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """lead: how long before NotBefore a node prepares, leads: by type. catch_up: how long a node that was put back counts as down, unless
+    it says before that it is in step. per: what fault domains are counted within; domains_down: how many may be down at once. early:
+    events are approved before their time, one fault domain after the other. hand_off: what leases need to leave a node."""
+
+    lead: Millis = 30_000
+    leads: Mapping[str, Millis] = field(default_factory=dict)
+    transport: Literal["relay", "arm"] = "relay"
+    catch_up: Millis = 600_000
+    per: Literal["location", "scope", "fleet"] = "location"
+    domains_down: int = 1
+    early: bool = False
+    hand_off: Millis = HAND_OFF
+
+    def lead_of(self, kind: str) -> Millis:
+        """How long before NotBefore nodes prepare for events of a type."""
+        return self.leads.get(kind, self.lead)

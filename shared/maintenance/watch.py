@@ -1,0 +1,190 @@
+"""What the app does for maintenance without being asked: what ends, expires, is due or forgotten; leases told; notices; the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from ..clock import Millis
+from ..errors import Problem, StorageError
+from ..leases.rows import FLEET, Fleet, parse_fleet
+from ..leases.watch.notices import Publisher
+from ..storage.names import FLEETS
+from ..storage.ports import Tables
+from . import granting, notices, rules
+from .arm import Acknowledge
+from .desk import ATTEMPTS, Leases, changed_events
+from .rows import ALARMS, MONITORS, Alarms, Event, Kept, Node, View, event_key, node_key
+from .store import Read, Store
+from .terms import Terms
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT: Final = 8
+"""Fleets that are looked at side by side."""
+FRESH: Final[Millis] = 26 * 3_600_000
+"""Agents speak of an event for a day after its end; for so long reports are compared with it."""
+AWAY: Final[Millis] = 7 * 86_400_000
+"""A node whose agent has been silent for so long, with nothing open on it, is forgotten."""
+
+
+class Watch:
+    """One per process; holds no state between ticks."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        store: Store,
+        terms: Callable[[Fleet], Terms],
+        leases: Leases,
+        publisher: Publisher,
+        acknowledge: Acknowledge,
+    ) -> None:
+        self._tables, self._store, self._terms, self._leases = tables, store, terms, leases
+        self._publisher, self._acknowledge = publisher, acknowledge
+
+    async def run_once(self, now: Millis) -> Counter[str]:
+        """Every few seconds: fleets with open events. Counts `fleets`, `busy`, `changed`, `told`, `acknowledged`, `failed`."""
+        return await self._each(lambda key, fleet: self._visit(key, fleet, everything=False))
+
+    async def inspect(self, now: Millis) -> Counter[str]:
+        """Every minute: all fleets. Counts as `run_once`."""
+        return await self._each(lambda key, fleet: self._visit(key, fleet, everything=True))
+
+    async def retain(self, now: Millis) -> Counter[str]:
+        """Every hour: what is over goes out of the way, and out of the ledger when it is old. Counts `aged`, `removed`."""
+        counts: Counter[str] = Counter()
+        for entry in await self._store.index():
+            row = await self._tables.get(FLEETS, entry.key, FLEET)
+            if row is None:
+                await self._store.end(entry.key)
+                counts["ended"] += 1
+                continue
+            events = await self._store.events(entry.key)
+            over = [each for each in events if not each.open]
+            counts["removed"] += await self._store.stale(entry.key, [e for e in over if rules.forgettable(e, now)], remove=True)
+            aged = [e for e in over if not rules.forgettable(e, now) and now - e.ended > FRESH]
+            counts["aged"] += await self._store.stale(entry.key, aged, remove=False)
+        return counts
+
+    async def _each(self, visit: Callable[[str, Fleet], object]) -> Counter[str]:
+        slots = asyncio.Semaphore(IN_FLIGHT)
+
+        async def one(key: str) -> Counter[str]:
+            async with slots:
+                try:
+                    row = await self._tables.get(FLEETS, key, FLEET)
+                    found: Counter[str] = await visit(key, parse_fleet(row.props)) if row is not None else Counter()  # type: ignore[misc]
+                    return found + Counter(fleets=1)
+                except (StorageError, Problem) as error:
+                    extra = {"action": "maintenance_watch_failed", "fleet": key}
+                    log.warning("Maintenance of %s could not be looked at: %s", key, error, extra=extra)
+                except Exception:
+                    extra = {"action": "maintenance_watch_failed", "fleet": key}
+                    log.exception("The look at maintenance of %s failed", key, extra=extra)
+                return Counter(fleets=1, failed=1)
+
+        counts: Counter[str] = Counter()
+        for found in await asyncio.gather(*(one(entry.key) for entry in await self._store.index())):
+            counts.update(found)
+        return counts
+
+    async def _visit(self, key: str, fleet: Fleet, *, everything: bool) -> Counter[str]:
+        if not everything:
+            events = (await self._store.read(key)).view.events.values()
+            if not any(event.open for event in events):
+                return Counter()
+        counts = Counter(busy=1)
+        terms = self._terms(fleet)
+        after = None
+        for _ in range(ATTEMPTS):
+            read = await self._store.read(key, whole=True)
+            after = rules.sweep(read.view, terms, read.now)
+            changed = _changed(read.view, after)
+            if not changed or await self._store.write(key, read, changed):
+                counts["changed"] += len(changed)
+                break
+        else:
+            # Reports come in all the time, and each of them settles what it is about.
+            return counts
+        await self._leases.leave(key, {name: node.leaving for name, node in after.nodes.items()})
+        counts["acknowledged"] += await self._acknowledge_due(key, after, terms, read.now)
+        counts["told"] += await self._tell(key, fleet, terms)
+        return counts
+
+    async def _acknowledge_due(self, key: str, view: View, terms: Terms, now: Millis) -> int:
+        """Give Azure the approvals that are due by way of its resource manager."""
+        if terms.transport != "arm":
+            return 0
+        done = 0
+        for event in view.events.values():
+            given = event.grant
+            if given is None or given.state != "granted" or event.status != "scheduled" or event.rehearsal:
+                continue
+            resource = next((node.resource_id for node in view.named(event) if node.resource_id), "")
+            if granting.not_yet(event, view, terms, now) is not None or not resource:
+                continue
+            answer = await self._acknowledge(resource, event.event_id)
+            extra = {"action": "maintenance_acknowledged", "fleet": key, "event_id": event.event_id, "outcome": answer.outcome}
+            log.info("%s: the approval of %s by way of Azure Resource Manager: %s", key, event.event_id, answer.outcome, extra=extra)
+            for _ in range(ATTEMPTS):
+                read = await self._store.read(key)
+                known = read.view.events.get(event.event_id)
+                if known is None or known.grant is None or known.grant.id != given.id or known.grant.state != "granted":
+                    break
+                made = granting.result(replace(known, grant=replace(known.grant, node="")), "", answer.outcome, answer.http_status)
+                if made is None or await self._store.write(key, read, {event_key(event.event_id): made}):
+                    done += 1
+                    break
+        return done
+
+    async def _tell(self, key: str, fleet: Fleet, terms: Terms) -> int:
+        """Publish what has not been told; what fails is made up for next time."""
+        read = await self._store.read(key)
+        channel = notices.channel_of(fleet.rest)
+        changed: dict[str, Kept] = {}
+        all_kept: list[Event | Alarms] = [*read.view.events.values(), read.view.alarms]
+        for kept in all_kept:
+            done = await self._publish(key, kept, terms, channel, read)
+            if done:
+                told = rules.published(kept, done)
+                rk = event_key(kept.event_id) if isinstance(kept, Event) else ALARMS
+                changed[rk] = replace(kept, told=told)
+        if changed:
+            # Somebody else's write in between: ids are the same next time, so nothing is told twice.
+            await self._store.write(key, read, changed)
+        return len(changed)
+
+    async def _publish(self, key: str, kept: Event | Alarms, terms: Terms, channel: str | None, read: Read) -> list[str]:
+        done: list[str] = []
+        for what in rules.untold(kept):
+            if channel is not None:
+                made = (
+                    notices.of_event(key, kept, what, channel, read.now)
+                    if isinstance(kept, Event)
+                    else notices.of_fleet(key, what, channel, read.now)
+                )
+                if not await notices.publish(self._publisher, key, made):
+                    continue
+            notices.log_of(key, kept, what)
+            done.append(what)
+        if channel is not None and isinstance(kept, Event) and (prepare := notices.to_prepare(key, kept, terms, channel, read.now)):
+            what, made = prepare
+            if what not in kept.told and await notices.publish(self._publisher, key, made):
+                done.append(what)
+        return done
+
+
+def _changed(before: View, after: View) -> dict[str, Kept]:
+    kept: dict[str, Kept] = dict(changed_events(before, after.events))
+    nodes: Mapping[str, Node] = after.nodes
+    kept |= {node_key(name): node for name, node in nodes.items() if node != before.nodes[name]}
+    if after.monitors != before.monitors:
+        kept[MONITORS] = after.monitors
+    if after.alarms != before.alarms:
+        kept[ALARMS] = after.alarms
+    return kept

@@ -1,0 +1,108 @@
+"""A node's agent that speaks HTTP, as the tests of maintenance play it: it tells what it is told to tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.clock import to_text
+from shared.leases.rows import fleet_key
+from shared.web.local import Reply
+from tests.unit.scheduler.harness import Client, World
+
+DB = "/api/v1/fleets/db"
+KEY = fleet_key("demo", "db")
+EVENT = "602d9444-d2cd-49c7-8624-8643e7171297"
+OTHER = "c7061bac-afdc-4513-b24b-aa5f13a16123"
+MINUTE = 60_000
+
+
+class Agent:
+    """One node's agent. `entries`: what it says of events, by id."""
+
+    def __init__(self, client: Client, node: str, domain: str = "0", *, scope: str = "set", location: str = "westeurope") -> None:
+        self.client, self.node, self.domain, self.scope, self.location = client, node, domain, scope, location
+        self.seq, self.disabled, self.entries, self.told = 0, False, {}, {}  # type: ignore[var-annotated]
+
+    def sees(
+        self, phase: str = "WAITING", event_id: str = EVENT, *, on: tuple[str, ...] = (), notice: int = 15 * MINUTE, **more: Any
+    ) -> Agent:
+        """It lists an event on nodes `on` (itself), whose NotBefore was `notice` milliseconds away when it first did."""
+        before = self.entries.get(event_id, {})
+        started = more.get("status") == "Started"
+        first = before.get("not_before") or to_text(self.client.world.now + notice)
+        self.entries[event_id] = {
+            "event_id": event_id,
+            "type": "Freeze",
+            "status": "Scheduled",
+            "not_before": None if started else first,
+            "source": "Platform",
+            "duration_s": 9,
+            "resources": [f"vm_{node}" for node in on or (self.node,)],
+            **{key: value for key, value in before.items() if key in ("type", "source", "duration_s", "resources") and not on},
+            "phase": phase,
+            **more,
+        }
+        return self
+
+    def sees_no_more(self, event_id: str = EVENT, **more: Any) -> Agent:
+        """It is done with an event, and says so for a day; of others' it says nothing any more."""
+        if self.entries[event_id]["phase"] == "FOREIGN":
+            del self.entries[event_id]
+        else:
+            self.entries[event_id] |= {"phase": "DONE", **more}
+        return self
+
+    def body(self, **told: Any) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "seq": self.seq,
+            "vm": f"vm_{self.node}",
+            "scope": self.scope,
+            "location": self.location,
+            "fault_domain": self.domain,
+            "boot_id": "boot-1",
+            "incarnation": 3,
+            "disabled": self.disabled,
+            "events": list(self.entries.values()),
+            **self.told,
+            **told,
+        }
+
+    async def report(self, **told: Any) -> Reply:
+        self.seq += 1
+        return await self.client.post(f"{DB}/maintenance/reports", self.body(**told))
+
+    async def reports(self, **told: Any) -> dict[str, Any]:
+        """A report that is taken: its answer."""
+        answer = await self.report(**told)
+        assert answer.status == 200, answer
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def holds(self) -> dict[str, str]:
+        """Report; what is held, and why."""
+        return {each["event_id"]: each["reason"] for each in (await self.reports())["hold"]}
+
+    async def result(self, approval: str, outcome: str = "posted") -> Reply:
+        return await self.client.post(f"{DB}/maintenance/approvals/{approval}/result", {"node": self.node, "outcome": outcome})
+
+
+async def event(client: Client, event_id: str = EVENT) -> dict[str, Any]:
+    answer = await client.get(f"{DB}/maintenance/events/{event_id}")
+    assert answer.status == 200, answer
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def decide(client: Client, verb: str, event_id: str = EVENT, reason: str = "because") -> Reply:
+    return await client.post(f"{DB}/maintenance/events/{event_id}/{verb}", {"reason": reason})
+
+
+async def tick(world: World, timer: str = "lease_scan") -> dict[str, dict[str, int]]:
+    """The timer's tick."""
+    return await world.do(world.app.timers.run_once(timer))
+
+
+async def all_report(*agents: Agent) -> None:
+    for agent in agents:
+        await agent.reports()

@@ -1,0 +1,77 @@
+"""A replica that speaks HTTP, as the tests of turns play it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.leases.rows import fleet_key
+from shared.web.local import Reply
+from tests.unit.scheduler.harness import Client, World
+
+DB = "/api/v1/fleets/db"
+KEY = fleet_key("demo", "db")
+MINUTE = 60.0
+
+
+class Replica:
+    """One process of a replica. Its clock runs `rate` times as fast as the world's, and stood at `born` when it began."""
+
+    def __init__(self, client: Client, node: str, role: str = "secondary", *, born: int = 1000, rate: float = 1.0, **told: Any) -> None:
+        self.client, self.node, self.role, self.term = client, node, role, 7
+        self.seq, self.taking, self.last, self.told = 0, 0, 0, told
+        self._born, self._rate, self._since = born, rate, client.world.clock.monotonic()
+
+    def body(self, **told: Any) -> dict[str, Any]:
+        mono = self._born + round((self.client.world.clock.monotonic() - self._since) * 1000 * self._rate)
+        return {
+            "seq": self.seq,
+            "role": self.role,
+            "term": self.term,
+            "applied": 81231,
+            "last_checkpoint": self.last,
+            "taking": {"epoch": self.taking} if self.taking else None,
+            "mono_ms": mono,
+            **self.told,
+            **told,
+        }
+
+    async def report(self, **told: Any) -> Reply:
+        self.seq += 1
+        return await self.client.post(f"{DB}/replicas/{self.node}/report", self.body(**told))
+
+    async def reports(self, **told: Any) -> dict[str, Any]:
+        """A report that is taken: its answer."""
+        answer = await self.report(**told)
+        assert answer.status == 200, answer
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def takes(self, **told: Any) -> int:
+        """Get a turn, and say so: its epoch."""
+        answer = await self.reports(**told)
+        assert answer["turn"] is not None, answer
+        self.taking = answer["turn"]["epoch"]
+        await self.reports()
+        return self.taking
+
+    async def publish(self, epoch: int, sequence: int, **told: Any) -> Reply:
+        body = {"node": self.node, "sequence": sequence, "location": f"https://backups.example/{sequence}", "bytes": 1024} | told
+        return await self.client.post(f"{DB}/turns/{epoch}/publish", body)
+
+    async def done(self, epoch: int, sequence: int) -> bool:
+        """Publish, and end: whether it is the latest."""
+        answer = await self.publish(epoch, sequence)
+        assert answer.status == 200, answer
+        self.taking, self.last = 0, sequence
+        found: bool = answer.json()["latest"]
+        return found
+
+
+async def turns(client: Client) -> list[dict[str, Any]]:
+    """All turns, newest first."""
+    return await client.all(f"{DB}/turns")
+
+
+async def scan(world: World) -> None:
+    """The timer's tick."""
+    await world.do(world.app.checkpoints.run_once(world.now))

@@ -1,0 +1,203 @@
+"""`tocsin checkpoint run`, with real programs, against an app that hands turns out as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.cli.connection import Connection
+from shared.cli.exits import Exit
+from shared.cli.turns import Plan, _run
+from tests.unit.checkpoints.participants import KEY
+
+from .fake import Served
+
+ROOT = Path(__file__).parents[3]
+STATUS = '{"role": "secondary", "term": 3, "applied": 100}'
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    async with Served() as running:
+        yield running
+
+
+async def until(look: Callable[[], object], what: str) -> None:
+    ends = time.monotonic() + 60
+    while not look():
+        assert time.monotonic() < ends, what
+        await asyncio.sleep(0.02)
+
+
+def gone(pids: Path) -> bool:
+    """Whether none of those that wrote their number runs."""
+    for pid in pids.read_text().split():
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state not in ("Z", "X"):
+            return False
+    return True
+
+
+def plan(served: Served, tmp_path: Path, script: str, **more: Any) -> Plan:
+    status = tmp_path / "status"
+    if not status.exists():
+        status.write_text(STATUS)
+    given = {"status": f"cat {shlex.quote(str(status))}", "grace": 0.5, "every": 0.1, "wait": 60.0, **more}
+    return Plan(Connection(served.url, KEY), "search", "s7", ("sh", "-c", script), **given)
+
+
+def turn(seconds: float = 600, epoch: int = 5) -> dict[str, Any]:
+    return {"epoch": epoch, "limit_ms": int(seconds * 1000)}
+
+
+SLEEP = "sleep 600 & echo $$ $! > {pids}; wait"
+
+
+async def test_program_that_succeeds_publishes_what_it_wrote_or_what_was_applied(served: Served, tmp_path: Path) -> None:
+    served.app.turn = turn(epoch=5)
+    (tmp_path / "result").write_text('{"sequence": 90, "location": "blob/90", "bytes": 7}')
+    assert await _run(plan(served, tmp_path, f'cp {tmp_path}/result "$TOCSIN_RESULT"')) == 0
+    served.app.turn = turn(epoch=6)
+    assert await _run(plan(served, tmp_path, "true")) == 0
+    assert served.app.published == [
+        (5, {"node": "s7", "sequence": 90, "location": "blob/90", "bytes": 7}),
+        (6, {"node": "s7", "sequence": 100, "location": "node:s7", "bytes": 0}),
+    ]
+    assert served.app.reports[-1]["taking"] is None and not served.app.reports[-1]["ready"]
+
+
+async def test_program_sees_its_turn_and_not_the_key(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_KEY", KEY)
+    served.app.turn = turn(600)
+    assert await _run(plan(served, tmp_path, f"env > {tmp_path}/env")) == 0
+    text = (tmp_path / "env").read_text()
+    seen = dict(line.split("=", 1) for line in text.splitlines() if line.startswith("TOCSIN_"))
+    assert (seen["TOCSIN_FLEET"], seen["TOCSIN_NODE"], seen["TOCSIN_EPOCH"]) == ("search", "s7", "5") and KEY not in text
+    assert 0 < int(seen["TOCSIN_LIMIT"]) <= 600 and not Path(seen["TOCSIN_RESULT"]).parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("exit 7", 7), ("kill -9 $$", 137), ("echo no > $TOCSIN_RESULT", Exit.NOT_PUBLISHED), ('echo "{}" > $TOCSIN_RESULT; exit 3', 3)],
+)
+async def test_program_that_fails_or_says_nonsense_publishes_nothing(served: Served, tmp_path: Path, script: str, code: int) -> None:
+    served.app.turn = turn()
+    assert await _run(plan(served, tmp_path, script)) == code
+    assert served.app.published == [] and served.app.reports[-1]["failures"] == 1 and served.app.reports[-1]["taking"] is None
+
+
+async def test_limit_ends_the_program(served: Served, tmp_path: Path) -> None:
+    code: int = Exit.NO_TURN
+    # A machine that is too busy to begin so short a turn gets a longer one.
+    for epoch, seconds in enumerate((3, 12, 48)):
+        if code == Exit.NO_TURN:
+            served.app.turn = turn(seconds, epoch + 5)
+            code = await _run(plan(served, tmp_path, "sleep 600", wait=6.0))
+    assert code == Exit.LIMIT and served.app.published == []
+
+
+async def test_revoked_turn_ends_the_program(served: Served, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    served.app.turn = turn()
+    task = asyncio.create_task(_run(plan(served, tmp_path, SLEEP.format(pids=pids))))
+    await until(lambda: pids.exists() and pids.read_text().strip(), "the program")
+    served.app.revoked = [5]
+    assert await task == Exit.REVOKED and gone(pids)
+
+
+async def test_promoted_replica_kills_its_program_without_grace(served: Served, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    served.app.turn = turn()
+    script = f"trap 'touch {tmp_path}/asked' TERM; {SLEEP.format(pids=pids)}; wait"
+    task = asyncio.create_task(_run(plan(served, tmp_path, script, grace=30.0)))
+    await until(lambda: pids.exists() and pids.read_text().strip(), "the program")
+    (tmp_path / "new").write_text('{"role": "primary", "term": 4, "applied": 100}')
+    (tmp_path / "new").replace(tmp_path / "status")
+    assert await task == Exit.PROMOTED and gone(pids) and not (tmp_path / "asked").exists()
+    assert served.app.reports[-1]["role"] == "primary" and served.app.reports[-1]["taking"] is None
+
+
+async def test_late_checkpoint_is_not_published(served: Served, tmp_path: Path) -> None:
+    served.app.turn, served.app.fence = turn(), 6
+    assert await _run(plan(served, tmp_path, "true")) == Exit.NOT_PUBLISHED
+
+
+async def test_no_turn_in_time_starts_nothing(served: Served, tmp_path: Path) -> None:
+    assert await _run(plan(served, tmp_path, f"touch {tmp_path}/started", wait=0.5)) == Exit.NO_TURN
+    assert not (tmp_path / "started").exists() and not served.app.reports[-1]["ready"]
+
+
+async def test_program_that_is_not_there_ends_a_loop_too(served: Served, tmp_path: Path) -> None:
+    served.app.turn = turn()
+    lacking = Plan(Connection(served.url, KEY), "search", "s7", ("/nowhere/at-all",), wait=60.0, loop=True)
+    assert await _run(lacking) == Exit.NOT_FOUND
+
+
+class Command:
+    """The command as a process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def start(cls, served: Served, *words: str, key: str = KEY) -> Command:
+        environment = {**os.environ, "TOCSIN_URL": served.url, "TOCSIN_KEY": key}
+        return cls(
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "shared.cli", "checkpoint", "run", "--fleet", "search", "--node", "s7", *words),
+                cwd=ROOT,
+                env=environment,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        )
+
+    async def ended(self) -> tuple[int, str, list[str]]:
+        """Code, standard output, lines of standard error."""
+        out, err = await asyncio.wait_for(self.process.communicate(), 60)
+        assert self.process.returncode is not None
+        return self.process.returncode, out.decode(), err.decode().splitlines()
+
+
+async def test_loop_takes_turn_after_turn_until_sigterm_ends_it_and_its_program(served: Served, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    served.app.turn = turn(epoch=5)
+    (tmp_path / "result").write_text('{"sequence": 9}')
+    script = f"echo turn $TOCSIN_EPOCH; [ $TOCSIN_EPOCH = 5 ] && cp {tmp_path}/result $TOCSIN_RESULT || {{ {SLEEP.format(pids=pids)}; }}"
+    command = await Command.start(served, "--folder", str(tmp_path), "--json", "--loop", "--", "sh", "-c", script)
+    await until(lambda: served.app.published, "the first checkpoint")
+    served.app.turn = turn(epoch=6)
+    await until(lambda: pids.exists() and pids.read_text().strip(), "the second turn")
+    command.process.send_signal(signal.SIGTERM)
+    code, out, err = await command.ended()
+    assert (code, out) == (128 + signal.SIGTERM, "turn 5\nturn 6\n") and gone(pids)
+    events = [json.loads(line) for line in err]
+    assert [each["event"] for each in events] == ["turn begun", "checkpoint published", "turn begun", "ended"]
+    assert events[1] == {"event": "checkpoint published", "epoch": 5, "sequence": 9, "latest": True}
+    assert served.app.reports[-1]["taking"] is None and served.app.reports[-1]["last_checkpoint"] == 9
+
+
+async def test_refused_key_is_explained_and_not_shown(served: Served) -> None:
+    served.app.faults.extend([(401, "unauthenticated")])
+    code, out, err = await (await Command.start(served, "--", "true")).ended()
+    assert code == Exit.BROKEN and any(line.startswith("  do: Give a valid key") for line in err), err
+    assert KEY not in out + "".join(err)
+
+
+async def test_status_that_says_nonsense_is_explained(served: Served) -> None:
+    code, _, err = await (await Command.start(served, "--status", "echo '{\"role\": \"boss\"}'", "--", "true")).ended()
+    assert code == Exit.BROKEN and "where: --status" in "".join(err) and "primary or secondary" in err[0]
+    assert served.app.reports == []

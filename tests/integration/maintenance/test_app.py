@@ -1,0 +1,112 @@
+"""An agent that reports to an app: it asks before it approves, obeys holds and leases, and works on alone while the app is away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.clock import SystemClock, to_text
+from shared.emulator import Emulator
+
+from .agents import Agent, until
+from .conftest import MakeAgent
+from .fakeapp import KEY, FakeApp
+from .test_agent import update
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[FakeApp]:
+    it = FakeApp()
+    await it.start()
+    yield it
+    await it.close()
+
+
+def joined(make: MakeAgent, app: FakeApp, *, require_central: bool = False) -> Agent:
+    agent = make()
+    (agent.folder / "key").write_text(KEY)
+    (agent.folder / "key").chmod(0o600)
+    told = {"url": app.url, "fleet": "search", "key_file": "key", "require_central": require_central, "patience_seconds": 0.5}
+    agent.settings["app"] = told
+    agent.start()
+    return agent
+
+
+async def test_app_is_told_of_each_step_and_asked_before_the_approval(imds: Emulator, make: MakeAgent, app: FakeApp) -> None:
+    agent = joined(make, app)
+    imds.do(update())
+    await imds.until(lambda world: imds.event("update").approved_at is not None)
+    # The app has heard that the node is prepared, and did not object.
+    assert "PREPARED" in app.phases()
+    await until(lambda: app.phases()[-1] == "STARTED", "told of the start", [agent])
+    imds.do({"complete": "update"})
+    await until(lambda: app.phases()[-1] == "DONE", "told to the end", [agent])
+    seqs = [report["seq"] for report in app.reports]
+    assert seqs == sorted(set(seqs)) and app.reports[-1]["events"][0]["outcome"] == "completed"
+    assert {(report["node"], report["vm"], report["fault_domain"]) for report in app.reports} == {("n1", "n1", "0")}
+    phases = list(dict.fromkeys(app.phases()))
+    assert [phase for phase in ("PREPARING", "PREPARED", "APPROVED", "STARTED", "RESTORING", "DONE") if phase in phases] == [
+        phase for phase in phases if phase != "WAITING"
+    ]
+
+
+async def test_hold_of_the_app_is_obeyed_until_it_is_lifted(imds: Emulator, make: MakeAgent, app: FakeApp) -> None:
+    imds.do(update())
+    event_id = imds.event("update").shown.id.lower()
+    app.holds = {event_id: "another domain is down"}
+    agent = joined(make, app)
+    await until(lambda: any("another domain is down" in line["text"] for line in agent.said("agent_approval_held")), "held", [agent])
+    assert agent.phases() == ["PREPARED"] and imds.event("update").approved_at is None
+    app.holds = {}
+    await imds.until(lambda world: imds.event("update").approved_at is not None)
+
+
+async def test_leased_approval_of_another_machines_event_is_posted_and_its_result_told(
+    imds: Emulator, make: MakeAgent, app: FakeApp
+) -> None:
+    imds.do({"event": {"name": "others", "vms": ["n2"], "type": "Freeze", "duration": 9, "notice": "PT20M", "settles": "PT1H"}})
+    event_id = imds.event("others").shown.id.lower()
+    agent = joined(make, app)
+    await until(lambda: "FOREIGN" in app.phases(), "seen", [agent])
+    assert imds.event("others").approved_at is None
+    expires = to_text(SystemClock().now() + 600_000)
+    app.approvals = [{"id": "a1", "event_id": event_id, "lease_ms": 60_000, "expires": expires}]
+    await imds.until(lambda world: imds.event("others").approved_at is not None)
+    await until(lambda: app.results, "told", [agent])
+    assert app.results[0] == ("a1", {"node": "n1", "outcome": "posted", "http_status": 200}) and agent.did() == []
+
+
+async def test_node_approves_by_itself_while_the_app_is_away(imds: Emulator, make: MakeAgent, app: FakeApp) -> None:
+    app.status = 503
+    agent = joined(make, app)
+    imds.do(update())
+    await imds.until(lambda world: imds.event("update").approved_at is not None)
+    assert agent.did() == ["prepare"]
+
+
+async def test_node_that_must_ask_holds_while_the_app_is_away_and_tells_all_of_it_later(
+    imds: Emulator, make: MakeAgent, app: FakeApp
+) -> None:
+    app.status = 503
+    agent = joined(make, app, require_central=True)
+    imds.do(update())
+    await until(lambda: agent.phases() == ["PREPARED"] and agent.said("agent_approval_held"), "holds", [agent])
+    await until(lambda: (agent.state / "reports.jsonl").exists(), "kept", [agent])
+    # What was not told outlives the agent, and comes first when the app is back.
+    agent.kill()
+    assert imds.event("update").approved_at is None
+    app.status = 200
+    agent.start()
+    await until(lambda: "PREPARING" in app.phases(), "told late", [agent])
+    await imds.until(lambda world: imds.event("update").approved_at is not None)
+    await until(lambda: not (agent.state / "reports.jsonl").exists(), "all told", [agent])
+    phases = list(dict.fromkeys(app.phases()))
+    assert phases.index("PREPARING") < phases.index("PREPARED")
+
+
+async def test_rehearsal_runs_the_hooks_and_is_never_posted(imds: Emulator, make: MakeAgent, app: FakeApp) -> None:
+    app.rehearse = 5.0
+    agent = joined(make, app)
+    await until(lambda: agent.did() == ["prepare", "restore", "verify"], "rehearsed", [agent])
+    assert [line.kind for line in imds.history if line.kind in ("approved", "refused")] == []

@@ -1,0 +1,20 @@
+"""The demonstration is the whole of it: real agents, lease keepers and hooks, the app on Azurite, the emulator for Azure."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from devhost.azurite import ROOT
+
+
+def test_a_rolling_host_update_goes_one_fault_domain_at_a_time_and_every_node_is_ready_for_it() -> None:
+    command = [sys.executable, "-m", "devhost.demo.maintenance", "--json"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+    told = json.loads(ran.stdout)
+    assert (told["wrong"], told["most_domains_down"]) == ([], 1)
+    for stages in told["nodes"].values():
+        order = [stages[stage] for stage in ("notice", "leases left", "prepared", "approved", "impact", "restored")]
+        assert order == sorted(order)

@@ -1,0 +1,180 @@
+"""Liveness: is there a way to go on for ever, treating every actor fairly, without what was promised ever happening?
+
+A promise of the kind "this always comes" is broken by an infinite run that never sees it. In a finite graph such a run ends in a set of
+states that lead to one another (a strongly connected component, also one state that does nothing any more). Fair is weak fairness: an
+action that is possible in every state of the set is taken in it. What is never possible for long, or may be left undone (a fault), need
+not be taken.
+
+A component that leaves a fair action out although it is possible everywhere has no fair part either, as the action is possible
+everywhere in the part too: so looking at the largest components is enough.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from .checker import Model, Report, Violation, uncollected
+
+
+class Promise[S](NamedTuple):
+    """What always comes. waiting: whether a state waits for it. comes: whether it comes with the step from one state to another."""
+
+    name: str
+    waiting: Callable[[S], bool]
+    comes: Callable[[S, S], bool]
+
+
+class Edge(NamedTuple):
+    """A step: its action (None: nobody must take it), the number of the state it leads to, and its label."""
+
+    action: str | None
+    to: int
+    label: str
+
+
+class Graph[S](NamedTuple):
+    """All that can be reached. keeps: by promise, by state, the positions of the edges with which it does not come."""
+
+    states: list[S]
+    edges: list[list[Edge]]
+    parents: list[tuple[int, str]]
+    keeps: list[list[list[int]]]
+
+
+def leads_to[S](
+    model: Model[S], promises: Sequence[Promise[S]], action: Callable[[str], str | None], *, limit: int = 2_000_000
+) -> Report:
+    """Look for a fair run in which one of the promises never comes. action: of a label, the fair action it belongs to, or None.
+
+    Safety is checked on the way: `model.check` may raise. The trace of a violation leads to the set of states, then once round in it.
+    """
+    start = time.perf_counter()
+    report = Report()
+    with uncollected():
+        graph = _walk(model, promises, action, limit, report)
+        if report.violation is None:
+            for number, promise in enumerate(promises):
+                found = _broken(graph, promise, number)
+                if found is not None:
+                    report.violation = f"{promise.name}: never, in a fair run"
+                    report.trace = [*_way(graph, found[0]), "(from here round and round)", *found[1]]
+                    break
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+def _walk[S](
+    model: Model[S], promises: Sequence[Promise[S]], action: Callable[[str], str | None], limit: int, report: Report
+) -> Graph[S]:
+    first = model.initial()
+    graph = Graph([first], [], [(-1, "")], [[] for _ in promises])
+    seen: dict[Hashable, int] = {model.key(first): 0}
+    queue: deque[int] = deque([0])
+    depths = [0]
+    while queue:
+        number = queue.popleft()
+        state, edges = graph.states[number], []
+        keeps: list[list[int]] = [[] for _ in promises]
+        report.depth = depths[number]
+        try:
+            model.check(state)
+            for label, make in model.successors(state):
+                after = make()
+                key = model.key(after)
+                to = seen.get(key)
+                if to is None:
+                    if len(seen) == limit:
+                        raise OverflowError(f"more than {limit:,} states")
+                    to = seen[key] = len(graph.states)
+                    graph.states.append(after)
+                    graph.parents.append((number, label))
+                    depths.append(depths[number] + 1)
+                    queue.append(to)
+                for at, promise in enumerate(promises):
+                    if not promise.comes(state, after):
+                        keeps[at].append(len(edges))
+                edges.append(Edge(action(label), to, label))
+        except Violation as found:
+            report.violation, report.trace = str(found), [*_way(graph, number), *found.steps]
+            break
+        graph.edges.append(edges)
+        for at, kept in enumerate(keeps):
+            graph.keeps[at].append(kept)
+    report.states = len(seen)
+    return graph
+
+
+def _way[S](graph: Graph[S], number: int) -> list[str]:
+    labels = []
+    while number > 0:
+        number, label = graph.parents[number]
+        labels.append(label)
+    return labels[::-1]
+
+
+def _broken[S](graph: Graph[S], promise: Promise[S], number: int) -> tuple[int, list[str]] | None:
+    """A state of a fair set in which the promise never comes, and the labels within the set; or None."""
+    waits = [promise.waiting(state) for state in graph.states]
+
+    def kept(at: int) -> Iterator[Edge]:
+        return (edge for edge in (graph.edges[at][place] for place in graph.keeps[number][at]) if waits[edge.to])
+
+    for component in components(len(graph.states), lambda at: (edge.to for edge in kept(at)) if waits[at] else ()):
+        if not waits[component[0]]:
+            continue
+        members = set(component)
+        taken, labels = set(), []
+        for at in component:
+            for edge in kept(at):
+                if edge.to in members:
+                    taken.add(edge.action)
+                    labels.append(edge.label)
+        always = set.intersection(*({edge.action for edge in graph.edges[at]} for at in component)) - {None}
+        if always <= taken:
+            return min(component), labels[:40]
+    return None
+
+
+def components(count: int, follow: Callable[[int], Iterable[int]]) -> Iterator[list[int]]:
+    """The strongly connected components of the graph of 0 to count - 1 (Tarjan 1972, without recursion)."""
+    index = [-1] * count
+    low = [0] * count
+    on_path = bytearray(count)
+    path: list[int] = []
+    counter = 0
+    for root in range(count):
+        if index[root] >= 0:
+            continue
+        work = [(root, iter(follow(root)))]
+        index[root] = low[root] = counter
+        counter += 1
+        path.append(root)
+        on_path[root] = 1
+        while work:
+            at, rest = work[-1]
+            for to in rest:
+                if index[to] < 0:
+                    index[to] = low[to] = counter
+                    counter += 1
+                    path.append(to)
+                    on_path[to] = 1
+                    work.append((to, iter(follow(to))))
+                    break
+                if on_path[to]:
+                    low[at] = min(low[at], index[to])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[at])
+                if low[at] == index[at]:
+                    found = []
+                    while True:
+                        member = path.pop()
+                        on_path[member] = 0
+                        found.append(member)
+                        if member == at:
+                            break
+                    yield found

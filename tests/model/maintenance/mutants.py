@@ -1,0 +1,128 @@
+"""Broken agents. Each leaves out one sentence of docs/maintenance.md; the checker, and random lives, must find what it leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from unittest.mock import patch
+
+from shared.maintenance.agent import approving, document, duties, rules, sighting
+from shared.maintenance.agent.model import Document, Nonsense, Phase, Record
+from shared.maintenance.agent.work import Work
+from tests.model.checker import Report, explore
+
+from .plays import PLAYS
+from .world import AgentWorld
+
+type Hole = tuple[Any, str, Any]
+"""What is patched, where, by what."""
+
+_read, _launch, _ended, _restore_ended = document.read, duties._launch, duties.ended, duties._restore_ended
+_start, _blind, _look, _ready = sighting.start, sighting.blind, sighting.look, approving._ready
+
+
+def _nonsense_is_empty(body: bytes) -> Document | Nonsense:
+    found = _read(body)
+    return Document(None, ()) if isinstance(found, Nonsense) else found
+
+
+def _part_is_whole(work: Work, found: Document) -> None:
+    _look(work, replace(found, problems=()))
+
+
+def _launch_unmarked(work: Work, *args: Any, **more: Any) -> None:
+    before = work.node.disabled
+    _launch(work, *args, **more)
+    work.set(disabled=before)
+
+
+def _ended_though_stopped(work: Work, end: Any) -> None:
+    if work.node.run is not None:
+        work.set(run=replace(work.node.run, stopping=False))
+    _ended(work, end)
+
+
+def _start_marked(marker: bool) -> Any:
+    def start(work: Work, begun: Any) -> None:
+        _start(work, replace(begun, marker=marker))
+
+    return start
+
+
+def _start_sighted(work: Work, begun: Any) -> None:
+    _start(work, begun)
+    work.set(sighted=True)
+
+
+def _still_sighted(work: Work, reason: str) -> None:
+    before = work.node.sighted
+    _blind(work, reason)
+    work.set(sighted=before)
+
+
+def _failure_forgotten(work: Work, kind: Any, end: Any) -> None:
+    if end.ok:
+        _restore_ended(work, kind, end)
+    else:
+        work.set(restore=None, disabled=False)
+
+
+def _ready_when_leased(work: Work, record: Record) -> bool:
+    return _ready(work, record) or (record.event.event_id in work.node.app.grants and record.phase is not Phase.STARTED)
+
+
+def _ready_though_failed(work: Work, record: Record) -> bool:
+    return _ready(work, record) or record.phase is Phase.PREPARE_FAILED
+
+
+HOLES: Final[Mapping[str, Hole]] = {
+    "approved while it waits": (approving, "_ready", lambda work, record: True),
+    "approved after a failed prepare": (approving, "_ready", _ready_though_failed),
+    "prepared before the boot is prepared": (Work, "is_prepared", lambda self, record: record.prepared_boot != ""),
+    "nothing needs preparation": (Work, "needs", lambda self, record: False),
+    "a lease is all it takes": (approving, "_ready", _ready_when_leased),
+    "a stopped hook believed": (duties, "ended", _ended_though_stopped),
+    "taken out of service unmarked": (duties, "_launch", _launch_unmarked),
+    "our mark not believed": (sighting, "start", _start_marked(False)),
+    "every lost state taken for our mark": (sighting, "start", _start_marked(True)),
+    "a failed restore taken for one": (duties, "_restore_ended", _failure_forgotten),
+    "nonsense taken for no events": (document, "read", _nonsense_is_empty),
+    "parts taken for the whole": (sighting, "look", _part_is_whole),
+    "a failed look forgotten": (sighting, "blind", _still_sighted),
+    "no look after a start": (sighting, "start", _start_sighted),
+    "put back beside another event": (duties, "keeps_away", lambda work, record: False),
+    "the end not heeded": (rules, "Stop", rules.Tick),
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A hole, and the play in which it must be found."""
+
+    name: str
+    play: str
+
+
+MUTANTS: Final = (
+    Mutant("approved while it waits", "garbage"),
+    Mutant("approved after a failed prepare", "crashes"),
+    Mutant("prepared before the boot is prepared", "crashes"),
+    Mutant("nothing needs preparation", "garbage"),
+    Mutant("a lease is all it takes", "fleet"),
+    Mutant("taken out of service unmarked", "crashes"),
+    Mutant("our mark not believed", "drained"),
+    Mutant("every lost state taken for our mark", "drained"),
+    Mutant("a failed restore taken for one", "drained"),
+    Mutant("parts taken for the whole", "garbage"),
+    Mutant("a failed look forgotten", "garbage"),
+    Mutant("no look after a start", "crashes"),
+    Mutant("put back beside another event", "garbage"),
+    Mutant("the end not heeded", "drained"),
+)
+
+
+def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
+    """Explore the mutant's play with the hole in it."""
+    with patch.object(*HOLES[mutant.name]):
+        return explore(AgentWorld(PLAYS[mutant.play](0)), limit=limit)

@@ -1,0 +1,53 @@
+"""What the two events are, and what may go wrong. The larger plays of `make model` allow more at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from shared.maintenance.agent.model import Event
+
+from .world import SETTINGS, SOON, VM, Faults, Play
+
+
+def event(id: str, **more: object) -> Event:
+    return replace(Event(id, id, "Freeze", "Scheduled", SOON, duration=9, resources=(VM,)), **more)  # type: ignore[arg-type]
+
+
+IMPACT, REBOOT = event("a"), event("b", type="Reboot", duration=-1)
+USERS = event("b", type="Reboot", source="User")
+SHARED = event("b", resources=(VM, "vm-2"))
+
+
+def crashes(level: int) -> Play:
+    """Impacts, and crashes anywhere: two of them in one event, or one in two."""
+    return Play("crashes", (IMPACT, REBOOT)[: 1 + level], Faults(crashes=2 - level, hooks=1))
+
+
+def garbage(level: int) -> Play:
+    """Two impacts; looks that bring nothing or a part, and hooks that fail."""
+    return Play("garbage", (IMPACT, REBOOT), Faults(looks=1, hooks=level), due=level == 0)
+
+
+def answers(level: int) -> Play:
+    """An impact and a user's event; POSTs that are not answered, or refused, and a crash."""
+    return Play("answers", (IMPACT, USERS), Faults(posts=1 + level, crashes=level), due=level == 0)
+
+
+def fleet(level: int) -> Play:
+    """An impact, and one that names another machine too; the fleet leases approvals, and a look may fail."""
+    return Play("fleet", (IMPACT, SHARED), Faults(grants=1, looks=level, hooks=level), due=level == 0)
+
+
+def drained(level: int) -> Play:
+    """An operator has drained the node; the state is lost, or the process ended."""
+    return Play("drained", (IMPACT,), Faults(losses=1, stops=1, crashes=level, hooks=1), drained=True)
+
+
+def begun(level: int) -> Play:
+    """Events may be first seen Started; after a boot services are taken down again."""
+    settings = replace(SETTINGS, after_reboot="prepare", idempotent=False)
+    return Play("begun", (IMPACT, REBOOT)[: 1 + level], Faults(crashes=1, stops=1), settings, direct=True)
+
+
+PLAYS: Mapping[str, Callable[[int], Play]] = {play.__name__: play for play in (crashes, garbage, answers, fleet, drained, begun)}

@@ -1,0 +1,1 @@
+"""The protocol of checkpoint turns, explored exhaustively over the production rules."""

@@ -1,0 +1,136 @@
+"""An instance of the app at its work: what it writes and answers, by the production rules, for what it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from shared.checkpoints import rules
+from shared.checkpoints.rows import LATEST, REPLICAS, TURN, Group, Latest, Replica, Turn, replica_key
+from tests.model.checker import Violation
+
+from .state import DRIFT, START, Answer, Change, Play, Publish, Request, Revoke, Told
+
+type Rows = Mapping[str, Any]
+
+
+def terms(play: Play) -> rules.Terms:
+    """The fleet's settings in a play: one time-out, so that what it has learnt does not tell states apart."""
+    timeout = play.timeout * 1000
+    return rules.Terms(timeout, timeout, timeout, DRIFT, play.silence * 1000)
+
+
+def view(rows: Rows) -> rules.View:
+    replicas = {row.node: row for row in rows.values() if isinstance(row, Replica)}
+    return rules.View(rows.get(TURN, Group()), replicas, rows.get(LATEST))
+
+
+def decide(play: Play, rows: Rows, request: Request, date: int, draw: float) -> tuple[Change | None, Answer | None]:
+    """What is to be written, None for nothing, and the answer to a report, None when it tells its sender nothing."""
+    seen = view(rows)
+    match request:
+        case Told():
+            report = rules.Report(
+                request.seq,
+                "primary" if request.role == "primary" else "secondary",
+                request.term,
+                request.life * 1000,
+                last_checkpoint=request.last,
+                taking=request.taking,
+                ready=request.ready,
+                incarnation=str(request.life),
+            )
+            found = rules.receive(seen, request.node, report, date, terms(play), draw)
+            if isinstance(found, str):
+                return None, Answer(request.node, request.life, request.seq, refused=found)
+            epoch, limit = found.answer.turn or (0, 0)
+            answer = Answer(request.node, request.life, request.seq, epoch, limit, found.answer.revoked)
+            return change(play, rows, {TURN: found.group, replica_key(request.node): found.replica}), answer
+        case Publish(node, epoch, sequence):
+            published = rules.publish(seen, epoch, None, rules.Publication(node, sequence, "", 0), date, terms(play))
+            if isinstance(published, str):
+                return None, None
+            wanted: dict[str, Any] = {TURN: published.group}
+            if isinstance(published, rules.Published) and published.latest is not None:
+                wanted[LATEST] = published.latest
+            return change(play, rows, wanted), None
+        case Revoke(epoch):
+            revoked = rules.revoke(seen, epoch, "", "", date)
+            if isinstance(revoked, str) or revoked.turn is None:
+                return None, None
+            return change(play, rows, {TURN: with_turn(seen.group, revoked.turn)}), None
+        case _:
+            return change(play, rows, {TURN: rules.scan(seen, date, terms(play), draw).group}), None
+
+
+def with_turn(group: Group, turn: Turn) -> Group:
+    return Group(turn, group.primary, group.term, group.lives, group.next_timeout, (), group.shares, 0, group.since)
+
+
+def change(play: Play, rows: Rows, wanted: Mapping[str, Any]) -> Change | None:
+    """What differs, each on the condition that the row is as it was read."""
+    plain = {rk: lasting(play, row) for rk, row in wanted.items()}
+    found = tuple((rk, rows.get(rk), row) for rk, row in sorted(plain.items()) if rows.get(rk) != row)
+    return Change(found) if found else None
+
+
+def lasting(play: Play, row: Any) -> Any:
+    """Without what no decision of these plays rests on: with one time-out for all turns, what was learnt of them; how clocks run; in
+    plays too short for anybody to fall silent, when a replica was heard of."""
+    if isinstance(row, Group):
+        row = with_turn(row, replace(row.turn, handed=0, handed_mono=0, limit=0, ended=0))
+        # With nothing owed, anybody may be drawn who is not forced: more than can happen, and fewer states.
+        return replace(row, shares=tuple(share._replace(debt=0.0) for share in row.shares)) if play.endless else row
+    if isinstance(row, Replica):
+        mark = (row.mono, row.at if play.endless else START * 1000)
+        return replace(row, at=mark[1], first=mark, second=mark)
+    return row
+
+
+def open_epoch(rows: Rows) -> int:
+    """The epoch of the turn that goes on, 0 for none."""
+    turn = view(rows).group.turn
+    return turn.epoch if turn.open else 0
+
+
+def handed(rows: Rows, epoch: int) -> tuple[str, bool]:
+    """Whose turn it is, '' when another turn has followed, and whether it was handed out."""
+    turn = view(rows).group.turn
+    return (turn.holder, turn.attempt > 0) if turn.epoch == epoch else ("", True)
+
+
+def over(rows: Rows, told: Told) -> bool:
+    """Whether a report has no effect any more, whenever it is handled."""
+    row = rows.get(replica_key(told.node))
+    return row is not None and row.incarnation == str(told.life) and row.seq >= told.seq
+
+
+def check_latest(before: Rows, after: Rows, request: Request) -> None:
+    """Raises `Violation` when the newest checkpoint is not what it should be after a write."""
+    was, now = before.get(LATEST), after.get(LATEST)
+    if was == now:
+        return
+    assert isinstance(now, Latest)
+    if was is not None and now.sequence < was.sequence:
+        raise Violation(f"latest goes backwards: {was.sequence}, {now.sequence}")
+    turn = view(before).group.turn
+    if (turn.epoch, turn.holder) != (now.epoch, now.node) or turn.state not in ("granted", "taking", "done"):
+        raise Violation(f"a lost turn is published: {now.epoch} of {now.node}, while {turn.epoch} of {turn.holder} is {turn.state}")
+    if not isinstance(request, Publish):
+        raise Violation(f"published without a publish: {now.epoch}")
+
+
+def describe(change: Change) -> str:
+    """A readable line for traces."""
+    parts = []
+    for rk, _, row in change.rows:
+        if isinstance(row, Group):
+            turn = row.turn
+            shown = f"turn {turn.epoch} of {turn.holder} {turn.state}" + (f" ({turn.reason})" if turn.reason else "")
+            parts.append(shown + (f", handed out at {turn.handed_seq}" if turn.attempt else ""))
+        elif isinstance(row, Replica):
+            parts.append(f"{rk[len(REPLICAS[0]) :]} at {row.seq}" + (f" taking {row.taking}" if row.taking else ""))
+        else:
+            parts.append(f"latest {row.sequence}")
+    return ", ".join(parts)

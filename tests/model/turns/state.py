@@ -1,0 +1,143 @@
+"""What the world of the turns is made of: replicas, what is under way, states, plays.
+
+Time is true time in whole seconds. The service's `Date` at second t shows t or t - 1, whichever is worse: that stands for its resolution
+of one second. A replica's clock may be as slow as the drift bound allows, so what it stops at `limit` it stops, in true seconds, at any
+moment up to `limit / (1 - drift)` after the send.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from shared.checkpoints.node import Held, Replica
+
+DRIFT = 0.3
+START = 1_800_000_000
+"""Of the service's clock, in seconds."""
+
+
+class Told(NamedTuple):
+    """A report on its way. life: the process that sent it. taking: an epoch, 0 for none. last: its last checkpoint's sequence."""
+
+    node: str
+    life: int
+    seq: int
+    role: str
+    term: int
+    taking: int
+    last: int
+    ready: bool = True
+
+
+class Publish(NamedTuple):
+    node: str
+    epoch: int
+    sequence: int
+
+
+class Revoke(NamedTuple):
+    epoch: int
+
+
+class Scan(NamedTuple):
+    """One step of the sweep."""
+
+
+type Request = Told | Publish | Revoke | Scan
+
+
+class Answer(NamedTuple):
+    """What a report brought. epoch: of the turn handed out, 0 for none. limit: milliseconds. refused: the problem's code."""
+
+    node: str
+    life: int
+    seq: int
+    epoch: int = 0
+    limit: int = 0
+    revoked: tuple[int, ...] = ()
+    refused: str = ""
+
+
+class Change(NamedTuple):
+    """Rows to write, at once or not at all: by key, what the row must be now, and what it is then."""
+
+    rows: tuple[tuple[str, Any, Any], ...]
+
+
+class Pending(NamedTuple):
+    """An instance of the app has read and decided, and has not written yet."""
+
+    request: Request
+    change: Change
+    answer: Answer | None
+
+
+class Node(NamedTuple):
+    """A machine, and the process of the replica on it. me: what the process knows of turns. runs: whether the body of `me.held` runs; if
+    not, its checkpoint is being published. orphan: what a former process left running. last: the sequence of its last checkpoint, as it
+    is on disk; said: as it is reported, which waits for the end of the publish. reports: how many more it may send."""
+
+    up: bool = True
+    life: int = 1
+    me: Replica = Replica()
+    role: str = "secondary"
+    term: int = 1
+    runs: bool = False
+    orphan: Held | None = None
+    last: int = 0
+    said: int = 0
+    reports: int = 0
+
+
+class Faults(NamedTuple):
+    """What may still happen. scan: steps of the sweep. finish, fail: bodies that end. again: writes whose
+    answer is lost, before or after they are applied; their instance looks again."""
+
+    crash: int = 0
+    promote: int = 0
+    demote: int = 0
+    revoke: int = 0
+    lose: int = 0
+    scan: int = 0
+    finish: int = 0
+    fail: int = 0
+    again: int = 0
+
+
+class State(NamedTuple):
+    now: int
+    nodes: tuple[tuple[str, Node], ...]
+    store: int
+    """What is stored, by the number that the world gave it."""
+    under_way: tuple[Request, ...]
+    pending: tuple[int, ...]
+    """By number too."""
+    answers: tuple[Answer, ...]
+    faults: Faults
+
+
+@dataclass(frozen=True)
+class Play:
+    """Who takes part and what may go wrong. nodes: all of them have registered, and were not ready then. dates: how far `Date` may lag,
+    in seconds. draws: what chance may say; of
+    equals a high one takes the last."""
+
+    name: str
+    nodes: dict[str, Node]
+    faults: Faults = field(default_factory=Faults)
+    until: int = 6
+    timeout: int = 5
+    silence: int = 60
+    dates: tuple[int, ...] = (0, 1)
+    draws: tuple[float, ...] = (0.99,)
+    granted: bool = True
+    """The exploration begins when the first secondary has been granted a turn, and has not come for it."""
+    troubled: tuple[str, ...] = ("a",)
+    """Whose process may crash, and who may be promoted."""
+    split: bool = True
+    """Something may happen between an instance's read and its write."""
+    endless: bool = False
+    """Reports keep coming, see `endless`."""
+    latest_only: bool = True
+    """Answers to older reports need not be told apart from lost ones."""

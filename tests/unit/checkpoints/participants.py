@@ -1,0 +1,111 @@
+"""An app that hands turns out as the test says, and a participant on a clock that stands still until it is moved."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from shared.checkpoints.participant import CheckpointParticipant, Health
+from shared.clock import SettableClock
+
+KEY = "a-very-secret-key"
+
+
+class App:
+    """`turn`: what the next report that wants one is answered. `faults`: what becomes of the next requests: `lost` (taken, no answer),
+    `gone` (never arrives), a status, '' (nothing). `fence`: publishes of other epochs are late; None takes all."""
+
+    def __init__(self) -> None:
+        self.reports: list[dict[str, Any]] = []
+        self.published: list[tuple[int, dict[str, Any]]] = []
+        self.turn: dict[str, Any] | None = None
+        self.revoked: list[int] = []
+        self.faults: deque[str | tuple[int, str]] = deque()
+        self.fence: int | None = None
+        self.hold: asyncio.Event | None = None
+        """While it is there and not set, the answer that hands a turn out waits."""
+        self.report_ms = 5000
+        self.tries = itertools.count()
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        next(self.tries)
+        assert request.headers["authorization"] == f"Bearer {KEY}"
+        fault = self.faults.popleft() if self.faults else ""
+        if fault == "gone":
+            raise httpx.ConnectError("nobody listens")
+        if isinstance(fault, tuple):
+            status, code = fault
+            return httpx.Response(status, json={"type": f"x/{code}", "title": "No", "status": status, "detail": "no"})
+        body, path = json.loads(request.content), request.url.path.removeprefix("/api/v1/fleets/search/")
+        answer = self._report(path, body) if path.startswith("replicas") else self._publish(path, body)
+        if self.hold is not None and json.loads(answer.content).get("turn") is not None:
+            await self.hold.wait()
+        if fault == "lost":
+            raise httpx.ReadError("the connection broke")
+        return answer
+
+    def _report(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        assert path == "replicas/s7/report"
+        self.reports.append(body)
+        turn = self.turn if body["ready"] and body["taking"] is None else None
+        if turn is not None:
+            self.turn = None
+        return httpx.Response(200, json={"turn": turn, "revoked": self.revoked, "report_ms": self.report_ms})
+
+    def _publish(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        epoch = int(path.split("/")[1])
+        if self.fence is not None and epoch != self.fence:
+            return httpx.Response(409, json={"type": "x/late", "title": "Late", "status": 409, "detail": "the turn is over"})
+        self.published.append((epoch, body))
+        return httpx.Response(200, json={"latest": True})
+
+
+class World:
+    """The app, the time, and a replica."""
+
+    def __init__(self, folder: Path | None = None, health: Callable[[], Health] | None = None, **more: Any) -> None:
+        self.app, self.clock = App(), SettableClock()
+        self.health = Health("secondary", 3, 100, 0, 0.5)
+        self._folder, self._told, self._more = folder, health, more
+        self.participant = self.make()
+
+    def make(self) -> CheckpointParticipant:
+        """One more of the same replica: its next life."""
+        return CheckpointParticipant(
+            *("search", "s7", "https://app.example", KEY),
+            health=self._told or (lambda: self.health),
+            folder=self._folder,
+            transport=httpx.MockTransport(self.app),
+            clock=self.clock,
+            steady=self.clock.monotonic,
+            **self._more,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.participant.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.participant.__aexit__()
+
+    async def pass_(self, seconds: float) -> None:
+        """Let so much time go by, in steps that no timer is longer than."""
+        while seconds > 0:
+            step = min(seconds, 0.25)
+            await self.clock.advance(step)
+            seconds -= step
+
+    async def until(self, look: Callable[[], object], what: str, seconds: float = 600) -> None:
+        """Let time go by until it is so."""
+        for _ in range(int(seconds / 0.25)):
+            if look():
+                return
+            await self.clock.advance(0.25)
+        raise AssertionError(f"not within {seconds} s: {what}")

@@ -1,0 +1,59 @@
+"""The decisions of a replica about its turns."""
+
+from __future__ import annotations
+
+from shared.checkpoints.node import LEAST, Answer, Begin, Held, Replica, Stop, answered, asking, must_stop, over, unanswered
+
+TURN = Answer((5, 40.0))
+
+
+def test_limit_counts_from_the_sending_of_the_report_that_was_answered() -> None:
+    me = asking(Replica(), 100.0)
+    me, decision = answered(me, 1, TURN, 108.0, may=True)
+    assert decision == Begin(Held(5, 140.0)) and me.held == Held(5, 140.0)
+
+
+def test_answer_to_an_earlier_report_counts_no_more() -> None:
+    me = asking(asking(Replica(), 100.0), 105.0)
+    assert answered(me, 1, TURN, 106.0, may=True) == (me, None)
+
+
+def test_answer_counts_once() -> None:
+    me, first = answered(asking(Replica(), 0.0), 1, TURN, 1.0, may=True)
+    me = over(me)
+    assert isinstance(first, Begin) and answered(me, 1, Answer((6, 40.0)), 2.0, may=True) == (me, None)
+
+
+def test_answer_that_was_given_up_counts_no_more() -> None:
+    me = unanswered(asking(Replica(), 0.0))
+    assert answered(me, 1, TURN, 1.0, may=True) == (me, None)
+
+
+def test_turn_with_too_little_left_is_not_begun() -> None:
+    me = asking(Replica(), 0.0)
+    assert answered(me, 1, TURN, 40.0 - LEAST - 2.0 + 0.01, may=True, spare=2.0)[1] is None
+    assert isinstance(answered(me, 1, TURN, 40.0 - LEAST - 2.0, may=True, spare=2.0)[1], Begin)
+
+
+def test_primary_and_who_wants_none_begin_no_turn() -> None:
+    me, decision = answered(asking(Replica(), 0.0), 1, TURN, 0.0, may=False)
+    assert decision is None and me.held is None
+
+
+def test_turn_that_is_revoked_in_the_same_answer_is_not_begun() -> None:
+    assert answered(asking(Replica(), 0.0), 1, Answer((5, 40.0), frozenset({5})), 0.0, may=True)[1] is None
+
+
+def test_turn_in_hand_is_stopped_when_revoked_and_not_replaced_by_another() -> None:
+    me = asking(Replica(held=Held(5, 40.0)), 0.0)
+    assert answered(me, 1, Answer((6, 99.0)), 1.0, may=True)[0].held == Held(5, 40.0)
+    assert answered(me, 1, Answer(None, frozenset({4})), 1.0, may=True)[1] is None
+    assert answered(me, 1, Answer(None, frozenset({5})), 1.0, may=True)[1] == Stop("revoked")
+
+
+def test_what_is_taken_ends_at_the_limit_less_what_it_needs_to_end_and_with_a_promotion() -> None:
+    me = Replica(held=Held(5, 40.0))
+    assert must_stop(me, 37.9, primary=False, spare=2.0) is None
+    assert must_stop(me, 38.0, primary=False, spare=2.0) == "limit"
+    assert must_stop(me, 1.0, primary=True) == "promoted"
+    assert must_stop(over(me), 99.0, primary=True) is None

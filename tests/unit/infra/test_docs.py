@@ -1,0 +1,121 @@
+"""docs/deploy.md and docs/security.md keep to what there is: tests, routes, parameters, and figures."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from shared.app import build_routes
+
+from .agreement import rules
+from .checks import Project
+from .facts import ROOT
+
+DEPLOY = (ROOT / "docs" / "deploy.md").read_text()
+SECURITY = (ROOT / "docs" / "security.md").read_text()
+
+
+def test_every_test_that_the_threat_model_names_is_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", SECURITY)
+    assert len(named) > 40
+    missing = [f"{path}::{test}" for path, test in named if not re.search(rf"def {test}\(", (ROOT / path).read_text())]
+    assert missing == []
+    assert [path for path in re.findall(r"[ |](tests/[\w/]+(?:\.py)?)[ ,|]", SECURITY) if not (ROOT / path).exists()] == []
+
+
+def test_every_threat_says_what_shows_its_defence() -> None:
+    threats = [row for row in re.findall(r"^\| (.+) \|$", SECURITY, re.MULTILINE) if not row.startswith(("---", "threat |"))]
+    assert len(threats) > 25
+    assert [row for row in threats if "tests/" not in row.split(" | ")[2]] == []
+    assert {"Tenants against each other", "A stranger, or a stolen key", "A hostile target, and SSRF", "Replay and forgery"} <= set(
+        re.findall(r"^## (.+)$", SECURITY, re.MULTILINE)
+    )
+
+
+def test_every_path_of_the_deployment_page_is_a_route() -> None:
+    templates = {f"/api/{route.template}" for route in build_routes()}
+    shapes = {re.sub(r"\{[^}]*\}", "X", template) for template in templates}
+    told = set(re.findall(r"(?:\$api|\.\.\.|\$url/api/v1|/api/v1)(/[a-z{}/-]+)", DEPLOY)) - {"/"}
+    told = {re.sub(r"/(shop|default|first)(?=/|$)", "/X", re.sub(r"\{[^}]*\}", "X", path)) for path in told}
+    assert {path for path in told if f"/api/v1{path}" not in shapes} == set()
+    assert len(told) >= 7
+
+
+def test_every_parameter_is_explained_with_the_name_it_comes_from(sources: Mapping[str, str]) -> None:
+    table = DEPLOY.partition("## Parameters")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| `")]
+    explained = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    assert explained == set(Project(sources).main.params)
+    given = json.loads(sources["main.parameters.json"])["parameters"]
+    asked = {name: re.match(r"\$\{(\w+)", str(each["value"])) for name, each in given.items()}
+    from_environment = {name: found[1] for name, found in asked.items() if found}
+    pairs = (zip(*(re.findall(r"`(\w+)`", cell) for cell in (row[0], row[3])), strict=False) for row in rows)
+    assert {name: variable for pair in pairs for name, variable in pair} == from_environment
+    assert set(re.findall(r"azd env set (\w+)", DEPLOY)) <= {"NAME", *from_environment.values()}
+    assert set(given) == explained
+
+
+def test_every_alert_is_explained(sources: Mapping[str, str]) -> None:
+    found = rules(Project(sources))
+    table = DEPLOY.partition("## Alerts and charts")[2].partition("\n## ")[0]
+    explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
+    assert explained == set(found)
+    assert f"{len(found)} alerts" in DEPLOY and f"{len(found)} alert rules: {len(found) * 1.5:.2f} USD" in DEPLOY
+
+
+OPERATION, SECOND, CALL, LOG, KEPT = 0.00036 / 10_000, 0.000026, 0.40 / 1_000_000, 2.80, 0.05
+MONTH = 720
+
+
+@pytest.mark.parametrize(
+    ("figure", "said"),
+    [
+        (0.0838e6 * OPERATION, "83,800 / 10,000 x 0.00036 | 0.003 |"),
+        (30 * 2 * SECOND + 1000 * CALL, "30 s x 2 GB x 0.000026, and 1,000 executions | 0.002 |"),
+        (210 * 2 * SECOND, "210 s x 2 GB x 0.000026 | 0.011 |"),
+        (1.5 * 7 / 30 * KEPT, "1.5 GB x 7/30 x 0.05 | 0.018 |"),
+        (0.0838e6 * OPERATION + 30 * 2 * SECOND + 1000 * CALL + 210 * 2 * SECOND + 1.5 * 7 / 30 * KEPT, "| **0.03** |"),
+        (1.5 * LOG, "1.5 GB x 2.80 | 4.20 |"),
+        (1e6 * CALL, "1,000,000 executions more (0.40)"),
+        (186 * 2 * SECOND, "186 us each (0.010)"),
+        (0.112e6 * OPERATION, "0.112 transactions an event more ([durability.md](durability.md#costs-and-limits)), 0.004"),
+        (144 * 60 * 24 * 30 * OPERATION, "6.2 M in 30 days: 0.22 USD"),
+        (9 * 60 * 24 * 30 * CALL, "389,000 executions: 0.16 USD"),
+        (9 * 60 * 24 * 30 * 2 * SECOND, "778,000 GB-s: 20.22 USD"),
+        (51_000 * MONTH * OPERATION, "51,000 x 720 / 10,000 x 0.00036 | 1.32 |"),
+        (46_080 * MONTH * CALL, "33.2 M calls x 0.40 / 1 M | 13.27 |"),
+        (2 * 46_080 * MONTH * OPERATION, "66.4 M transactions / 10,000 x 0.00036 | 2.39 |"),
+        (MONTH * 3600 * 2 * SECOND, "2,592,000 s x 2 GB x 0.000026 | 134.78 |"),
+        (64 * 12 * MONTH * CALL, "552,960 executions x 0.40 / 1 M | 0.22 |"),
+    ],
+)
+def test_the_costs_are_what_the_arithmetic_says(figure: float, said: str) -> None:
+    assert said in DEPLOY
+    shown = re.findall(r"\d+\.\d+", said)[-1]
+    assert abs(figure - float(shown)) <= 0.5001 * 10 ** -len(shown.partition(".")[2])
+
+
+@pytest.mark.parametrize(
+    ("page", "measured"),
+    [
+        ("performance.md", "0.0838"),
+        ("performance.md", "30 us CPU an event"),
+        ("performance.md", "186 us CPU a request"),
+        ("performance.md", "210 us CPU an event"),
+        ("scale.md", "1.5 KB"),
+        ("scale.md", "144 queries a minute"),
+        ("scale.md", "51,000 transactions an hour"),
+        ("durability.md", "(+0.012 an event), to fire 99 more (+0.10 an event"),
+    ],
+)
+def test_the_costs_rest_on_what_was_measured(page: str, measured: str) -> None:
+    assert measured in (ROOT / "docs" / page).read_text()
+
+
+def test_functions_that_may_be_always_ready_are_there() -> None:
+    named = re.findall(r"function:(\w+)", DEPLOY)
+    source = (ROOT / "shared" / "scheduler" / "functions.py").read_text()
+    assert named and all(f'"{name}"' in source for name in named)

@@ -1,0 +1,175 @@
+"""What lies beside the Bicep files: the agent's installer and settings, cloud-init, azd's file, the way to the real compiler."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shared.maintenance.agent.config import load
+
+from .bicep import literal
+from .checks import Project
+from .facts import ROOT
+
+WHEEL = b"a wheel"
+KEY = "node-key-0123456789"
+VALUES = {
+    "WHEEL_URL": "https://acct.blob.core.windows.net/wheels/tocsin-0.1.0-py3-none-any.whl",
+    "WHEEL_SHA256": hashlib.sha256(WHEEL).hexdigest(),
+    "VAULT_URL": "https://v.vault.azure.net",
+    "SECRET_PREFIX": "agent-",
+    "CONFIG": base64.b64encode(b"# settings\n").decode(),
+}
+
+# Stand-ins: each notes what it was called with, after a line that says who it is.
+CURL = """
+out=; url=
+for arg; do case $last in -o) out=$arg ;; esac; last=$arg; url=$arg; done
+case $url in
+  *instance/compute/name*) printf vm1 ;;
+  *oauth2/token*) printf '{"access_token": "TOKEN-%s"}' "${url##*resource=}" ;;
+  *.whl) config=$(cat); case $config in *TOKEN-https://storage.azure.com/*) printf 'a wheel' >"$out" ;; *) exit 22 ;; esac ;;
+  */secrets/agent-vm1*) config=$(cat)
+    tries=$(cat "$LOG" | grep -c '^curl.*secrets') ; [ "$tries" -ge "${ROLE_AFTER:-1}" ] || exit 22
+    case $config in *TOKEN-https://vault.azure.net*) printf '{"value": "%s"}' "$NODE_KEY" >"$out" ;; *) exit 22 ;; esac ;;
+  *) exit 22 ;;
+esac
+"""
+PYTHON = """
+if [ "$1" = -m ]; then
+  mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; cp "$0" "$3/bin/tocsin"
+elif [ "$1" = -c ]; then
+  exec "$REAL_PYTHON" "$@"
+elif [ "$1" = agent ]; then
+  case "$*" in *--unit) echo "[Unit]" ;; esac
+fi
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A folder with stand-ins for what the installer calls."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, body in {"curl": CURL, "python3.13": PYTHON, "systemctl": "", "sleep": ""}.items():
+        (tools / name).write_text(f'#!/bin/sh\nprintf "%s %s\\n" {name} "$*" >>"$LOG"\n{body}')
+        (tools / name).chmod(0o755)
+    return tmp_path
+
+
+def install(machine: Path, sources: Mapping[str, str], **change: str) -> subprocess.CompletedProcess[str]:
+    """Run the installer with the placeholders filled in, into a folder."""
+    text = sources["agent/install.sh"]
+    for name, value in (VALUES | {key: value for key, value in change.items() if key in VALUES}).items():
+        text = text.replace(f"@{name}@", value)
+    script = machine / "install.sh"
+    script.write_text(text)
+    environment = {
+        "PATH": f"{machine / 'bin'}:{os.environ['PATH']}",
+        "LOG": str(machine / "log"),
+        "TOCSIN_ROOT": str(machine / "root"),
+        "TOCSIN_TRIES": "3",
+        "REAL_PYTHON": sys.executable,
+        "NODE_KEY": KEY,
+    }
+    change = {key: value for key, value in change.items() if key not in VALUES}
+    return subprocess.run(["sh", str(script)], env=environment | change, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_installer_fetches_wheel_and_key_as_the_machine_and_starts_the_agent(machine: Path, sources: Mapping[str, str]) -> None:
+    done = install(machine, sources)
+    assert done.returncode == 0, done.stderr
+    etc = machine / "root" / "etc"
+    assert (etc / "tocsin" / "agent.key").read_text() == KEY
+    assert stat.S_IMODE((etc / "tocsin" / "agent.key").stat().st_mode) == 0o600
+    assert (etc / "tocsin" / "agent.toml").read_text() == "# settings\n"
+    assert (etc / "systemd" / "system" / "tocsin-agent.service").read_text() == "[Unit]\n"
+    log = (machine / "log").read_text()
+    assert re.findall(r"^systemctl (.*)$", log, re.MULTILINE) == ["daemon-reload", "enable --quiet tocsin-agent", "restart tocsin-agent"]
+    assert log.index("--check") < log.index("--unit") < log.index("systemctl")
+    told = log + done.stdout + done.stderr
+    assert KEY not in told and "TOKEN-" not in told
+
+
+def test_the_installer_waits_for_a_role_that_is_not_known_yet(machine: Path, sources: Mapping[str, str]) -> None:
+    assert install(machine, sources, ROLE_AFTER="3").returncode == 0
+    assert (machine / "log").read_text().count("sleep 10") == 2
+
+
+def test_the_installer_gives_up_and_says_why_when_the_role_never_comes(machine: Path, sources: Mapping[str, str]) -> None:
+    done = install(machine, sources, ROLE_AFTER="9")
+    assert done.returncode != 0 and "has this machine's identity its role" in done.stderr
+    assert "systemctl" not in (machine / "log").read_text() and not (machine / "root" / "etc" / "tocsin" / "agent.key").exists()
+
+
+def test_the_installer_refuses_another_wheel_than_the_one_asked_for(machine: Path, sources: Mapping[str, str]) -> None:
+    done = install(machine, sources, WHEEL_SHA256="0" * 64)
+    assert done.returncode != 0 and "SHA-256 differs" in done.stderr
+    assert "-m pip" not in (machine / "log").read_text()
+
+
+def test_every_placeholder_is_filled_in_by_the_template_and_no_other(sources: Mapping[str, str]) -> None:
+    filled = set(re.findall(r"'@([A-Z0-9_]+)@'", sources["agent/agent.bicep"]))
+    texts = (sources[f"agent/{name}"] for name in ("install.sh", "agent.toml", "cloud-init.yaml"))
+    asked = {name for text in texts for name in re.findall("@([A-Z0-9_]+)@", text)}
+    assert asked == filled == {*VALUES, "URL", "FLEET", "SCRIPT"}
+
+
+def test_the_agent_takes_the_settings_that_are_installed(tmp_path: Path, sources: Mapping[str, str]) -> None:
+    key = tmp_path / "agent.key"
+    key.write_text(KEY)
+    key.chmod(0o600)
+    config = tmp_path / "agent.toml"
+    hooks = '[recipe]\nname = "systemd"\nunits = ["db.service"]\n'
+    config.write_text(sources["agent/agent.toml"].replace("@URL@", "https://app.example").replace("@FLEET@", "db") + hooks)
+    found = load(config, {})
+    assert found.app is not None and (found.app.fleet, found.app.key) == ("db", KEY) and "prepare" in found.hooks
+
+
+def test_cloud_init_runs_the_installer_that_it_writes(sources: Mapping[str, str]) -> None:
+    text = sources["agent/cloud-init.yaml"]
+    assert text.startswith("#cloud-config\n")
+    made = yaml.safe_load(text.replace("@SCRIPT@", base64.b64encode(sources["agent/install.sh"].encode()).decode()))
+    (written,) = made["write_files"]
+    assert made["runcmd"] == [[written["path"]]] and written["permissions"] == "0700"
+    assert base64.b64decode(written["content"]).decode() == sources["agent/install.sh"]
+
+
+def test_azd_finds_the_template_and_the_app(sources: Mapping[str, str]) -> None:
+    azd = yaml.safe_load((ROOT / "azure.yaml").read_text())
+    assert (ROOT / azd["infra"]["path"] / f"{azd['infra']['module']}.bicep").is_file()
+    ((name, service),) = azd["services"].items()
+    assert service == {"project": ".", "language": "python", "host": "function"}
+    place = Project(sources).main.modules["place"]
+    assert literal(place.params["service"]) == name
+    assert "azd-service-name" in sources["modules/app.bicep"]
+    assert {".azure", "infra", "azure.yaml"} <= set((ROOT / ".funcignore").read_text().split())
+    assert ".azure/" in (ROOT / ".gitignore").read_text().split()
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"), [("bicep", "build --stdout main.bicep"), ("az", "bicep build --stdout --file main.bicep"), (None, "")]
+)
+def test_the_real_compiler_is_used_where_there_is_one_and_its_absence_is_said(tool: str | None, said: str, tmp_path: Path) -> None:
+    for name in ("sh", "dirname"):
+        (tmp_path / name).symlink_to(Path("/bin") / name if (Path("/bin") / name).exists() else Path("/usr/bin") / name)
+    if tool:
+        (tmp_path / tool).write_text('#!/bin/sh\nprintf "%s\\n" "$*" >&2\n')
+        (tmp_path / tool).chmod(0o755)
+    done = subprocess.run(
+        [str(ROOT / "infra" / "compile.sh")], env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=True
+    )
+    if tool:
+        assert said in done.stderr and "agent/agent.bicep" in done.stderr and "NOT" not in done.stdout
+    else:
+        assert "NOT compiled" in done.stdout

@@ -1,0 +1,166 @@
+"""Settings: what the start refuses, who reads the environment, and that the page is up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from yarl import URL
+
+from devhost import settings_page
+from shared.channels.http import HttpSender
+from shared.clock import SystemClock
+from shared.errors import Problem, UnsafeSettings
+from shared.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings, env_name
+from shared.storage import memory_storage, open_storage
+from shared.storage.accounts import SpreadTables
+from shared.tenants.model import HttpChannel, Tenant
+from shared.tenants.store import TenantDirectory
+
+from . import facts
+from .agreement import settings_set
+from .checks import Project
+
+EMULATOR = "UseDevelopmentStorage=true"
+SECRET = "c2VjcmV0c2VjcmV0c2VjcmV0"
+REAL = f"AccountName=real;AccountKey={SECRET}"
+SAFE = {"storage": REAL, "admin_key": "a" * 32, "signing_key": "s" * 32}
+HOME = "https://home.table.core.windows.net/"
+IDENTITY = {"storage": None, "table_uri": HOME, "queue_uri": "https://home.queue.core.windows.net/"}
+REFERENCE = "@Microsoft.KeyVault(SecretUri=https://v.vault.azure.net/secrets/x)"
+POSING = f"AccountName=devstoreaccount1;AccountKey={SECRET};TableEndpoint=https://real.table.core.windows.net;QueueEndpoint=https://real.queue.core.windows.net"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"storage": None}, "no storage"),
+        ({"admin_key": LOCAL_ADMIN_KEY}, "TOCSIN_ADMIN_KEY is the public sample value"),
+        ({"signing_key": LOCAL_SIGNING_KEY}, "TOCSIN_SIGNING_KEY is missing or the public sample value"),
+        ({"signing_key": None}, "TOCSIN_SIGNING_KEY is missing"),
+        ({"storage": POSING, "admin_key": LOCAL_ADMIN_KEY}, "public sample value"),
+        ({"admin_key": "short"}, "TOCSIN_ADMIN_KEY has fewer than 20"),
+        ({"signing_key": "s" * 19}, "TOCSIN_SIGNING_KEY has fewer than 20"),
+        ({"admin_key": "s" * 32}, "are the same"),
+        ({"admin_key": REFERENCE}, "TOCSIN_ADMIN_KEY is a reference to a vault"),
+        ({"signing_key": REFERENCE.upper()}, "TOCSIN_SIGNING_KEY is a reference to a vault"),
+        ({"kafka_sources": REFERENCE}, "TOCSIN_KAFKA_SOURCES is a reference to a vault"),
+        ({"accounts": REFERENCE}, "TOCSIN_ACCOUNTS is a reference to a vault"),
+        ({"storage": EMULATOR, "admin_key": REFERENCE}, "reference to a vault"),
+        ({"local": True}, "TOCSIN_LOCAL"),
+        ({"bigben_open": True}, "TOCSIN_BIGBEN_OPEN"),
+        ({"storage": f"{REAL};DefaultEndpointsProtocol=http"}, "by http"),
+        ({"storage": f"{REAL};TableEndpoint=HTTP://real.example;QueueEndpoint=https://real.example"}, "by http"),
+        ({"mirror": f"AccountName=other;AccountKey={SECRET};DefaultEndpointsProtocol=http"}, "by http"),
+        ({"accounts": f'["AccountName=other;AccountKey={SECRET};TableEndpoint=http://127.0.0.1.example"]'}, "by http"),
+        ({**IDENTITY, "mirror_table_uri": "https://m.table.core.windows.net"}, "go together"),
+        ({**IDENTITY, "mirror_queue_uri": "https://m.queue.core.windows.net"}, "go together"),
+        ({**IDENTITY, "mirror_table_uri": HOME.rstrip("/"), "mirror_queue_uri": "https://m.queue.core.windows.net"}, "the same account"),
+        *(
+            ({"egress_allow": f"hook.internal, {entry}"}, "TOCSIN_EGRESS_ALLOW")
+            for entry in ("localhost", "a.localhost.", "127.0.0.1", "0.0.0.0/0", "169.254.169.254", "168.63.129.16", "::1", "::/0")
+        ),
+    ],
+)
+def test_an_unsafe_combination_is_refused_and_named_without_the_secret(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(UnsafeSettings, match=why) as caught:
+        Settings(**{**SAFE, **change})
+    assert SECRET not in str(caught.value) and "ssss" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        SAFE,
+        {**SAFE, "admin_key": None},
+        {**SAFE, **IDENTITY, "mirror_table_uri": "https://m.table.core.windows.net", "mirror_queue_uri": "https://m.queue.core.windows.net"},
+        {**SAFE, "egress_allow": "hook.internal, 10.0.0.0/8, fd00::/8, 203.0.113.7"},
+        {**SAFE, "storage": f"{REAL};TableEndpoint=http://127.0.0.1:1/real;QueueEndpoint=http://localhost:2/real"},
+        {"storage": EMULATOR, "local": True, "admin_key": LOCAL_ADMIN_KEY, "bigben_open": True, "egress_allow": "localhost, 127.0.0.0/8"},
+    ],
+)
+def test_a_safe_combination_is_taken(given: dict[str, Any]) -> None:
+    assert Settings(**given).master_key
+
+
+def test_plain_http_is_for_the_emulator_unless_the_operator_says_so() -> None:
+    assert Settings(storage=EMULATOR).plain_http  # type: ignore[arg-type]
+    assert not Settings(**SAFE).plain_http  # type: ignore[arg-type]
+    assert Settings(**SAFE, egress_plain=True).plain_http  # type: ignore[arg-type]
+
+
+def test_a_setting_that_is_empty_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in Settings.model_fields:
+        monkeypatch.setenv(env_name(field), "")
+    monkeypatch.setenv("TocsinStorage", EMULATOR)
+    found = Settings()
+    assert found.admin_key is None and found.mirror_table_uri is None and not found.mirrored and found.owners == 24
+
+
+def test_the_environment_is_read_by_the_class_and_where_triggers_are_registered() -> None:
+    nodes = ("shared/cli/", "shared/maintenance/agent/", "shared/emulator/", "shared/checkpoints/")
+    readers = {path: said for path, said in facts.readers_of_the_environment().items() if not path.startswith(nodes)}
+    assert readers == {"function_app.py": {"SETTING", "MIRROR", "f'{MIRROR}__queueServiceUri'"}}
+
+
+def test_the_page_of_settings_is_up_to_date() -> None:
+    assert settings_page.PAGE.read_text() == settings_page.page(), "run `make settings`"
+
+
+def test_every_setting_is_explained() -> None:
+    for name, info in Settings.model_fields.items():
+        assert (info.description or "").endswith((".", ")")) or "`" in (info.description or ""), name
+    assert "| `TOCSIN_FIRE_BYTES` | `67108864` | at least 1,048,576 |" in settings_page.page()
+    assert SECRET not in settings_page.page()
+
+
+STANDS_FOR = {
+    "home.outputs.tableUri": HOME,
+    "home.outputs.queueUri": "https://home.queue.core.windows.net/",
+    "mirror!.outputs.tableUri": "https://mirror.table.core.windows.net/",
+    "mirror!.outputs.queueUri": "https://mirror.queue.core.windows.net/",
+    "identity.outputs.clientId": "11111111-2222-3333-4444-555555555555",
+    "'@Microsoft.KeyVault(SecretUri=${vault.outputs.adminKeyUri})'": "a" * 48,
+    "'@Microsoft.KeyVault(SecretUri=${vault.outputs.signingKeyUri})'": "s" * 48,
+    "string(scaleNames)": '["tocsin1abc", "tocsin2abc"]',
+    "string(backlogPerSecond)": "2000",
+    **dict.fromkeys(("newShards", "mirrorDetached", "kafkaSources", "egressAllow"), ""),
+}
+"""What Azure makes of the expressions of infra/main.bicep."""
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+async def test_what_the_template_sets_makes_an_app_of_identities(
+    mirrored: bool, sources: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, expression in settings_set(Project(sources)).items():
+        if name.startswith(("TocsinMirror", "TocsinStorage", "TOCSIN_")) and (mirrored or not name.startswith("TocsinMirror")):
+            monkeypatch.setenv(name, STANDS_FOR[expression] if expression in STANDS_FOR else expression.strip("'"))
+    found = Settings()
+    assert not found.emulated and found.mirrored is mirrored
+    storage = open_storage(found, SystemClock())
+    assert storage.places == (("0", "1", "2", "m") if mirrored else ("0", "1", "2"))
+    assert isinstance(storage.tables, SpreadTables)
+    further: Any = storage.tables.accounts[2]
+    assert further._tables._transport.account.base == "https://tocsin2abc.table.core.windows.net"
+    await storage.close()
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_a_channel_without_tls_is_refused_where_it_is_stored_and_where_it_is_sent(plain: bool) -> None:
+    clock = SystemClock()
+    given = Settings(**SAFE, egress_allow="hook.internal", egress_plain=plain)  # type: ignore[arg-type]
+    storage = memory_storage(clock)
+    await storage.ensure()
+    directory = TenantDirectory(storage.tables, clock, given)
+    await directory.put("acme", Tenant())
+    sender = HttpSender(given, clock)
+    assert (sender.egress.problem(URL("http://hook.internal/")) is None) is plain
+    storing = directory.channels.put("acme", "c", HttpChannel(type="http", url="http://hook.internal/"))
+    if plain:
+        await storing
+    else:
+        with pytest.raises(Problem, match="must be https"):
+            await storing
+    await sender.close()

@@ -1,0 +1,43 @@
+"""What the functions are bound to is what infra/ makes and names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import azure.functions as func
+import pytest
+
+from shared import timers
+from shared.scheduler import functions as scheduler
+from shared.storage.names import CONNECTION, MIRROR
+
+from . import facts
+from .agreement import rules, settings_set
+from .checks import Project
+
+
+async def no_app() -> Any:
+    """Never called: functions are only listed."""
+    raise AssertionError
+
+
+def bindings(blueprint: func.Blueprint) -> list[Any]:
+    """The triggers of a blueprint's functions."""
+    app = func.FunctionApp()
+    app.register_functions(blueprint)
+    return [binding for function in app.get_functions() for binding in function.get_bindings()]
+
+
+@pytest.mark.parametrize("connection", [CONNECTION, MIRROR])
+def test_each_queue_has_its_function_and_each_connection_its_settings(connection: str, sources: Mapping[str, str]) -> None:
+    found = bindings(scheduler.triggers(no_app, connection))
+    assert {binding.queue_name for binding in found} == facts.queues()
+    assert {binding.connection for binding in found} == {connection}
+    needed = {f"{connection}__{what}" for what in ("queueServiceUri", "credential", "clientId")}
+    assert needed <= set(settings_set(Project(sources)))
+
+
+def test_every_timer_that_always_runs_is_watched(sources: Mapping[str, str]) -> None:
+    queries = [rule["query"] for name, rule in rules(Project(sources)).items() if name in ("timer-silent", "retention-silent")]
+    assert all(any(f'"{timer}"' in query for query in queries) for timer in timers.SCHEDULES)

@@ -1,0 +1,189 @@
+"""A node's agent in a test: the rules, two clocks, and a journal in memory; the test says what is observed and reads what would be done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from email.utils import formatdate
+from typing import Any
+
+from shared.maintenance.agent import rules
+from shared.maintenance.agent.document import read
+from shared.maintenance.agent.journal import decode, encode
+from shared.maintenance.agent.model import (
+    Answer,
+    AppAway,
+    Approve,
+    Document,
+    Effect,
+    HookEnded,
+    Log,
+    NodeState,
+    Now,
+    Observation,
+    Phase,
+    Posted,
+    Record,
+    RunHook,
+    Seen,
+    StartUp,
+    Stop,
+    StopHook,
+    Tick,
+    Unseen,
+)
+from shared.maintenance.agent.settings import Settings
+
+VM = "vm-1"
+START = 1_800_000_000_000
+HOOKS: Mapping[Any, float] = {"prepare": 60.0, "emergency": 20.0, "restore": 60.0, "verify": 30.0}
+SETTINGS = Settings(vm=VM, hooks=HOOKS)
+
+
+def rfc_1123(wall: int) -> str:
+    """As the metadata service writes a time."""
+    return formatdate(wall / 1000, usegmt=True)
+
+
+type Raw = dict[str, Any]
+
+
+def event(id: str = "E1", *, in_s: float | None = 900, status: str = "Scheduled", names: tuple[str, ...] = (VM,), **more: Any) -> Raw:
+    """One event as a document lists it; NotBefore `in_s` seconds after the test's start."""
+    raw = {
+        "EventId": id,
+        "EventType": "Freeze",
+        "ResourceType": "VirtualMachine",
+        "Resources": list(names),
+        "EventStatus": status,
+        "NotBefore": "" if in_s is None or status == "Started" else rfc_1123(START + round(1000 * in_s)),
+        "Description": "Host server is undergoing maintenance.",
+        "EventSource": "Platform",
+        "DurationInSeconds": 9,
+    }
+    return raw | more
+
+
+class Node:
+    """The agent of vm-1. `did` holds the effects since the last `clear()`."""
+
+    def __init__(self, settings: Settings = SETTINGS, *, boot: str = "boot-1", started: bool = True) -> None:
+        self.settings, self.boot = settings, boot
+        self.state, self.wall, self.steady = NodeState(), START, 100.0
+        self.did: list[Effect] = []
+        self.incarnation = 0
+        if started:
+            self.observe(StartUp(boot, "none"))
+            self.see()
+            self.clear()
+
+    # -- observations
+
+    def observe(self, observation: Observation) -> tuple[Effect, ...]:
+        self.state, effects = rules.step(self.state, observation, Now(self.wall, self.steady), self.settings)
+        self.did += effects
+        return effects
+
+    def see(self, *events: dict[str, Any], same: bool = False) -> tuple[Effect, ...]:
+        """A new document with these events."""
+        self.incarnation += not same
+        found = read(json.dumps({"DocumentIncarnation": self.incarnation, "Events": events}).encode())
+        assert isinstance(found, Document)
+        return self.observe(Seen(found))
+
+    def blind(self, reason: str = "no answer") -> tuple[Effect, ...]:
+        return self.observe(Unseen(reason))
+
+    def wait(self, seconds: float) -> tuple[Effect, ...]:
+        """Time passes, in ticks of at most a second; a look that finds nothing new comes with each."""
+        done: tuple[Effect, ...] = ()
+        while seconds > 0:
+            part = min(1.0, seconds)
+            seconds -= part
+            self.pass_by(part)
+            done += self.observe(Tick())
+        return done
+
+    def pass_by(self, seconds: float) -> None:
+        """Time passes unseen."""
+        self.wall, self.steady = self.wall + round(1000 * seconds), self.steady + seconds
+
+    def hook(self, ok: bool = True, detail: str = "") -> tuple[Effect, ...]:
+        """The hook that runs ends."""
+        assert self.state.run is not None, "no hook runs"
+        return self.observe(HookEnded(self.state.run.number, ok, detail))
+
+    def post(self, outcome: Any = "accepted", status: int = 200, id: str = "e1") -> tuple[Effect, ...]:
+        """The last POST is answered."""
+        posts = [effect for effect in self.did if isinstance(effect, Approve) and effect.event_id == id]
+        assert posts, "nothing was POSTed"
+        return self.observe(Posted(id, outcome, status, posts[-1].grant))
+
+    def answer(self, **more: Any) -> tuple[Effect, ...]:
+        """The app answers a report of this moment."""
+        return self.observe(Answer(**({"told": rules.prepared(self.state)} | more)))
+
+    def app_away(self) -> tuple[Effect, ...]:
+        return self.observe(AppAway("no connection"))
+
+    def stop(self) -> tuple[Effect, ...]:
+        return self.observe(Stop())
+
+    def restart(self, *, boot: str | None = None, away: float = 1.0, settings: Settings | None = None) -> tuple[Effect, ...]:
+        """The process dies and begins anew with what was saved."""
+        self.pass_by(away)
+        if boot is not None:
+            self.boot, self.steady = boot, 5.0
+        if settings is not None:
+            self.settings = settings
+        self.state = decode(encode(self.state))
+        return self.observe(StartUp(self.boot, "kept", self.state.disabled))
+
+    # -- what is
+
+    def record(self, id: str = "e1") -> Record:
+        return self.state.events[id]
+
+    def phase(self, id: str = "e1") -> Phase | None:
+        record = self.state.events.get(id)
+        return None if record is None else record.phase
+
+    # -- what was done
+
+    def clear(self) -> None:
+        self.did = []
+
+    def runs(self) -> list[str]:
+        """The hooks begun, in order."""
+        return [effect.kind for effect in self.did if isinstance(effect, RunHook)]
+
+    def posts(self) -> list[str]:
+        """The approvals sent, in order."""
+        return [effect.event_id for effect in self.did if isinstance(effect, Approve)]
+
+    def stops(self) -> int:
+        return sum(isinstance(effect, StopHook) for effect in self.did)
+
+    def logged(self) -> list[str]:
+        return [effect.action for effect in self.did if isinstance(effect, Log)]
+
+    def warned(self) -> list[str]:
+        return [effect.action for effect in self.did if isinstance(effect, Log) and effect.level == "warning"]
+
+    def has(self, kind: type[Effect]) -> bool:
+        return any(isinstance(effect, kind) for effect in self.did)
+
+    # -- ways to a phase
+
+    def to_prepared(self, **more: Any) -> Node:
+        """One impactful event seen, its time come, prepare done; nothing POSTed unless it may be."""
+        self.see(event(**more))
+        self.wait(871)
+        assert self.phase() is Phase.PREPARING
+        self.hook()
+        return self
+
+    def with_settings(self, **changes: Any) -> Node:
+        self.settings = replace(self.settings, **changes)
+        return self

@@ -1,0 +1,34 @@
+"""A dry run does nothing and says what would be done."""
+
+from __future__ import annotations
+
+from shared.maintenance.agent.dry import pretend
+from shared.maintenance.agent.model import Approve, Effect, HookEnded, Log, Look, Posted, Report, Result, RunHook, StopHook
+from tests.unit.maintenance.agent.node import Node, event
+
+
+def test_whole_life_passes_with_nothing_done() -> None:
+    node, said = Node(), []
+
+    def carry_out(effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            found = pretend(effect)
+            if found is not None:
+                said.append(found.log.text)
+                if found.observation is not None:
+                    carry_out(node.observe(found.observation))
+
+    for document in ([event(in_s=20)], [event(status="Started")], []):
+        carry_out(node.see(*document))
+    assert str(node.phase()) == "DONE" and not node.state.disabled
+    done = [each for each in said if each != "would tell the app"]
+    assert done == ["would run prepare", "would approve", "would run restore", "would run verify"]
+
+
+def test_only_looking_and_logging_are_done_in_a_dry_run() -> None:
+    assert pretend(Look()) is None and pretend(Log("info", "a", "b")) is None
+    effects: list[Effect] = [RunHook(3, "verify", None, 1, 9.0), StopHook(3), Approve("e", "E", 1, "g"), Report(), Result("g", "gone")]
+    found = [pretend(effect) for effect in effects]
+    answers = [each and each.observation for each in found]
+    assert answers == [HookEnded(3, True, "dry run"), None, Posted("e", "accepted", 0, "g"), None, None]
+    assert all(each is not None and each.log.action == "agent_dry_run" for each in found)

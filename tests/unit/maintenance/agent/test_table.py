@@ -1,0 +1,40 @@
+"""Each row of the state table of docs/maintenance.md has a test, and each test a row."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[3] / "docs" / "maintenance.md"
+
+
+def marked() -> Iterator[tuple[str, str]]:
+    """The rows that tests are marked with."""
+    for path in HERE.glob("test_table_*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                for mark in node.decorator_list:
+                    if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "row":
+                        yield ast.literal_eval(mark.args[0]), ast.literal_eval(mark.args[1])
+
+
+def test_each_row_of_the_table_is_tested() -> None:
+    table = PAGE.read_text().partition("## State table")[2].partition("\n## ")[0]
+    rows = set(re.findall(r"^\| ([^|]+?) \| ([^|]+?) \| [^|]+ \|$", table, re.MULTILINE)) - {("from", "trigger"), ("---", "---")}
+    tested = set(marked())
+    assert len(rows) >= 38
+    assert (sorted(rows - tested), sorted(tested - rows)) == ([], []), "rows without a test, tests without a row"
+
+
+def test_each_log_action_of_the_rules_is_explained() -> None:
+    rules = HERE.parents[3] / "shared" / "maintenance" / "agent"
+    logged = {
+        found
+        for name in ("sighting", "duties", "approving", "outside", "watching", "rules", "dry")
+        for found in re.findall(r'"(agent_\w+)"', (rules / f"{name}.py").read_text())
+    }
+    table = PAGE.read_text().partition("### Log actions of the agent")[2].partition("\n## ")[0]
+    assert len(logged) > 40 and logged <= set(re.findall(r"`(agent_\w+)`", table))

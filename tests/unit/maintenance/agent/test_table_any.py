@@ -1,0 +1,331 @@
+"""Rows of the state table: the agent starts anew, cannot read, cannot ask, is asked by the fleet, ends."""
+
+from __future__ import annotations
+
+from shared.maintenance.agent.model import Event, Grant, Monitors, Now, Phase, Report, Result, StartUp, StopHook
+from shared.maintenance.agent.rules import unready
+from tests.unit.maintenance.agent.node import START, VM, Node, event
+from tests.unit.maintenance.agent.table import row
+
+# -- start-up
+
+
+@row("start-up", "listed Started")
+def test_restart_of_the_machine_was_expected_where_its_event_has_begun() -> None:
+    node = Node().to_prepared()
+    node.post()
+    node.restart(boot="boot-2")
+    node.clear()
+    node.see(event(status="Started"))
+    assert (node.phase(), "agent_restart_expected" in node.logged(), node.runs()) == (Phase.STARTED, True, [])
+
+
+@row("start-up", "listed Started")
+def test_restart_of_the_agent_alone_is_unexpected() -> None:
+    node = Node().to_prepared()
+    node.post()
+    node.see(event(status="Started"))
+    node.restart()
+    node.clear()
+    node.see(event(status="Started"))
+    assert (node.phase(), "agent_restart_unexpected" in node.warned()) == (Phase.STARTED, True)
+
+
+@row("start-up", "listed Started")
+def test_services_that_came_up_at_boot_are_taken_down_again_where_the_setting_says_so() -> None:
+    for boot, after, runs in (("boot-2", "prepare", ["prepare"]), ("boot-2", "keep", []), (None, "prepare", [])):
+        node = Node().with_settings(after_reboot=after)
+        node.to_prepared()
+        node.post()
+        node.restart(boot=boot)
+        node.clear()
+        node.see(event(status="Started"))
+        assert (node.runs(), node.posts(), node.phase()) == (runs, [], Phase.STARTED)
+        if runs:
+            node.hook()
+        node.see()
+        assert node.runs() == [*runs, "restore"], "and put back in any case"
+
+
+@row("start-up", "listed Scheduled, was PREPARED")
+def test_node_prepared_before_its_boot_is_prepared_again() -> None:
+    for approved in (False, True):
+        node = Node()
+        names = (VM,) if approved else (VM, "vm-2")
+        node.to_prepared(names=names)
+        if approved:
+            node.post()
+        node.restart(boot="boot-2")
+        node.clear()
+        node.wait(5)
+        assert node.runs() == [], "the document tells first"
+        node.see(event(names=names))
+        assert (node.phase(), node.runs()) == (Phase.PREPARING, ["prepare"])
+        node.hook()
+        assert (node.phase(), node.posts()) == (Phase.APPROVED if approved else Phase.PREPARED, [])
+
+
+@row("start-up", "listed Scheduled, was PREPARED")
+def test_node_prepared_in_this_boot_is_still_prepared_after_the_agent_restarts() -> None:
+    node = Node().to_prepared()
+    node.restart()
+    node.clear()
+    assert node.posts() == []
+    node.see(event())
+    assert (node.phase(), node.runs(), node.posts()) == (Phase.PREPARED, [], ["e1"])
+
+
+@row("any", "metadata service unreachable, or nonsense")
+def test_timers_known_from_before_a_start_wait_for_a_look_but_not_for_long() -> None:
+    for told in ("a look", "a failed look", "time"):
+        node = Node()
+        node.see(event(in_s=60))
+        node.restart(away=40)
+        assert node.runs() == []
+        if told == "a look":
+            node.see(event(in_s=60))
+        elif told == "a failed look":
+            node.blind()
+        else:
+            node.wait(5)
+        assert node.runs() == ["prepare"]
+
+
+@row("start-up", "gone")
+def test_node_that_was_waiting_when_it_booted_is_not_taken_down_before_a_document_tells() -> None:
+    node = Node()
+    node.see(event(in_s=60))
+    node.restart(boot="boot-2", away=120)
+    node.blind()
+    node.wait(60)
+    assert node.runs() == []
+    node.see()
+    assert (node.phase(), node.runs()) == (Phase.DONE, [])
+
+
+@row("start-up", "gone")
+def test_node_is_put_back_when_the_event_went_while_the_agent_was_down() -> None:
+    for boot in (None, "boot-2"):
+        node = Node().to_prepared()
+        node.restart(boot=boot)
+        node.clear()
+        node.wait(5)
+        assert node.runs() == []
+        node.see()
+        assert (node.phase(), node.record().outcome, node.runs()) == (Phase.RESTORING, "completed or cancelled", ["restore"])
+    node = Node()
+    node.see(event())
+    node.restart()
+    node.clear()
+    node.see()
+    assert (node.phase(), node.runs()) == (Phase.DONE, [])
+
+
+@row("start-up", "state corrupt or lost")
+def test_node_is_put_back_only_where_our_mark_is_found() -> None:
+    for found in ("corrupt", "none"):
+        for marker in (True, False):
+            node = Node(started=False)
+            node.observe(StartUp("boot-1", found, marker))  # type: ignore[arg-type]
+            node.wait(5)
+            assert node.runs() == [], "not before a document tells that nothing is coming"
+            node.see(event(in_s=600))
+            assert node.runs() == []
+            node.see()
+            assert node.runs() == (["restore"] if marker else []), (found, marker)
+            assert ("agent_state_unreadable" in node.warned()) is (found == "corrupt")
+            if marker:
+                node.hook()
+                node.hook()
+            assert not node.state.disabled
+
+
+# -- any
+
+
+@row("any", "metadata service unreachable, or nonsense")
+def test_timers_run_on_what_is_known_while_nothing_can_be_read() -> None:
+    node = Node()
+    node.see(event(in_s=60))
+    node.blind("HTTP 500")
+    node.wait(30)
+    assert (node.phase(), node.runs()) == (Phase.PREPARING, ["prepare"])
+    node.hook()
+    assert (node.phase(), node.posts()) == (Phase.PREPARED, [])
+    node.see(event(in_s=60), same=True)
+    assert node.posts() == ["e1"]
+
+
+@row("any", "metadata service unreachable, or nonsense")
+def test_nothing_is_put_back_while_nothing_can_be_read() -> None:
+    node = Node().to_prepared()
+    node.see()
+    node.hook(ok=False)
+    node.blind("the body is empty")
+    node.wait(300)
+    assert node.runs() == ["prepare", "restore"]
+    node.see(same=True)
+    assert node.runs() == ["prepare", "restore", "restore"]
+
+
+@row("any", "metadata service unreachable, or nonsense")
+def test_agent_is_not_ready_when_nothing_could_be_read_for_a_while() -> None:
+    node = Node(started=False)
+    assert "no document yet" in unready(node.state, Now(node.wall, node.steady), node.settings)
+    node = Node()
+    node.blind("HTTP 500")
+    assert unready(node.state, Now(node.wall, node.steady), node.settings) == ""
+    node.wait(61)
+    assert "HTTP 500" in unready(node.state, Now(node.wall, node.steady), node.settings)
+
+
+@row("any", "same incarnation")
+def test_same_incarnation_changes_nothing_and_timers_still_run() -> None:
+    node = Node()
+    node.see(event(in_s=60))
+    node.see(same=True)
+    assert node.phase() is Phase.WAITING
+    node.pass_by(31)
+    node.see(same=True)
+    assert node.runs() == ["prepare"]
+
+
+@row("any", "same incarnation")
+def test_incarnation_that_fell_back_is_a_new_document() -> None:
+    node = Node()
+    node.incarnation = 40
+    node.see(event())
+    node.incarnation = 2
+    node.see()
+    assert node.phase() is Phase.DONE
+
+
+@row("any", "gap between ticks")
+def test_gap_is_recorded_as_the_impact_of_the_event_and_timers_are_looked_at_again() -> None:
+    node = Node().to_prepared()
+    node.post()
+    node.see(event(status="Started"), event("E2", in_s=960))
+    node.wait(1)
+    node.clear()
+    node.pass_by(58)
+    node.wait(1)
+    assert (node.record().observed_ms, "agent_impact_observed" in node.logged(), node.has(Report)) == (59_000, True, True)
+    assert node.record("e2").observed_ms == 0
+    assert (node.phase("e2"), node.runs()) == (Phase.PREPARING, ["prepare"])
+    node.pass_by(1.5)
+    node.wait(1)
+    assert node.record().observed_ms == 59_000, "a short gap is none"
+
+
+@row("any", "gap between ticks")
+def test_frozen_machine_whose_steady_clock_stood_still_is_seen_by_its_wall_clock() -> None:
+    node = Node().to_prepared()
+    node.see(event(status="Started"))
+    node.wait(1)
+    node.wall += 9_000
+    node.wait(1)
+    assert node.record().observed_ms == 10_000
+
+
+@row("Preempt, Terminate", "gone, and the node lives")
+def test_node_that_outlived_its_end_is_put_back() -> None:
+    for kind in ("Preempt", "Terminate"):
+        node = Node()
+        node.see(event(EventType=kind, in_s=20))
+        node.hook()
+        node.post()
+        node.see(event(EventType=kind, status="Started"))
+        node.see()
+        assert node.runs() == ["prepare", "restore"]
+
+
+@row("any", "the app is unreachable")
+def test_local_rules_prepare_in_time_though_the_apps_word_is_required() -> None:
+    node = Node().with_settings(central=True, require_central=True)
+    node.app_away()
+    node.app_away()
+    assert node.logged().count("agent_app_away") == 1
+    node.see(event(in_s=60))
+    node.wait(30)
+    assert node.runs() == ["prepare"]
+    node.hook()
+    assert (node.phase(), node.posts()) == (Phase.PREPARED, [])
+    node.answer(monitors=Monitors("n1", "n2", 3))
+    assert node.posts() == ["e1"] and "agent_app_back" in node.logged()
+
+
+@row("any", "SIGTERM")
+def test_ending_agent_puts_nothing_back_and_approves_nothing() -> None:
+    node = Node().with_settings(central=True)
+    node.to_prepared()
+    node.clear()
+    node.stop()
+    node.answer()
+    node.wait(60)
+    node.see()
+    node.wait(60)
+    assert (node.posts(), node.runs()) == ([], [])
+    node = Node()
+    node.see(event(in_s=20))
+    node.stop()
+    assert node.stops() == 1
+    node.hook(ok=True)
+    assert (node.phase(), node.posts()) == (Phase.PREPARING, []), "begun again with the next start"
+    node.restart()
+    assert node.runs() == ["prepare"]
+    node.blind()
+    assert node.runs() == ["prepare", "prepare"]
+
+
+# -- from the fleet
+
+
+@row("FOREIGN", "the fleet leases its approval to this agent")
+def test_agent_relays_the_approval_of_an_event_of_others() -> None:
+    node = Node().with_settings(central=True)
+    node.see(event(names=("vm-2",)))
+    node.answer(grants=(Grant("g1", "e1", node.steady + 5, node.wall + 900_000),))
+    assert (node.posts(), node.runs()) == (["e1"], [])
+    node.post()
+    assert (node.phase(), [each for each in node.did if isinstance(each, Result)]) == (Phase.FOREIGN, [Result("g1", "posted", 200)])
+
+
+@row("FOREIGN", "the fleet leases its approval to this agent")
+def test_lease_of_what_is_gone_begun_or_run_out_is_not_used() -> None:
+    node = Node().with_settings(central=True)
+    node.see(event("E2", names=("vm-2",), status="Started"))
+    node.answer(grants=(Grant("g1", "e1", node.steady + 5, node.wall + 900_000), Grant("g2", "e2", node.steady + 5, node.wall + 900_000)))
+    assert [each for each in node.did if isinstance(each, Result)] == [Result("g1", "gone"), Result("g2", "gone")]
+    node.see(event("E3", names=("vm-2",)))
+    node.answer(grants=(Grant("g3", "e3", node.steady, node.wall + 900_000),))
+    node.answer(grants=(Grant("g4", "e3", node.steady + 5, node.wall),))
+    assert node.posts() == []
+
+
+@row("rehearsal", "the app sends one")
+def test_rehearsal_runs_all_hooks_by_the_clock_and_is_never_posted() -> None:
+    node = Node().with_settings(central=True)
+    rehearsed = Event("r1", "r1", "Freeze", "Scheduled", START + 300_000, duration=9, rehearsal=True)
+    node.answer(rehearsals=(rehearsed,))
+    node.see()
+    assert node.phase("r1") is Phase.WAITING, "documents say nothing of rehearsals"
+    node.wait(270)
+    node.hook()
+    node.answer(rehearsals=(rehearsed,), grants=(Grant("g1", "r1", node.steady + 5, node.wall + 900_000),))
+    assert (node.phase("r1"), node.posts()) == (Phase.PREPARED, [])
+    node.wait(30)
+    assert node.phase("r1") is Phase.STARTED
+    node.wait(9)
+    node.hook()
+    node.hook()
+    node.answer(rehearsals=(rehearsed,))
+    node.wait(60)
+    assert (node.phase("r1"), node.runs(), node.posts()) == (Phase.DONE, ["prepare", "restore", "verify"], [])
+
+
+def test_effects_to_stop_a_hook_name_the_run() -> None:
+    node = Node()
+    node.see(event(in_s=20))
+    run = node.state.run
+    node.see()
+    assert run is not None and [each for each in node.did if isinstance(each, StopHook)] == [StopHook(run.number)]

@@ -1,0 +1,109 @@
+"""Approvals by way of Azure Resource Manager: the one call that is made, and what its answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from shared.maintenance.arm import Arm, NoApproval, url_of
+
+VM = "/subscriptions/5d9b/resourceGroups/rg-1/providers/Microsoft.Compute/virtualMachines/vm_1"
+SET = "/subscriptions/5d9b/resourceGroups/rg-1/providers/Microsoft.Compute/virtualMachineScaleSets/set_1"
+EVENT = "602d9444-d2cd-49c7-8624-8643e7171297"
+
+
+class Azure:
+    """The resource manager: keeps what it is sent, and answers `status`."""
+
+    def __init__(self) -> None:
+        self.status, self.calls = 200, list[tuple[str, str, str]]()
+
+    async def take(self, request: web.Request) -> web.Response:
+        self.calls.append((request.method, str(request.rel_url), request.headers.get("authorization", "")))
+        return web.Response(status=self.status, headers={"location": "http://elsewhere.example/"})
+
+
+@pytest.fixture
+async def azure() -> AsyncIterator[tuple[Azure, str]]:
+    there = Azure()
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", there.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield there, f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def token() -> str:
+    return "a-token"
+
+
+async def test_an_approval_is_one_post_with_the_apps_own_token(azure: tuple[Azure, str]) -> None:
+    there, endpoint = azure
+    arm = Arm(None, endpoint=endpoint, token=token)
+    assert await arm(VM, EVENT) == ("posted", 200)
+    await arm.close()
+    path = f"{VM}/providers/Microsoft.Maintenance/scheduledevents/{EVENT}/acknowledge?api-version=2025-11-01"
+    assert there.calls == [("POST", path, "Bearer a-token")]
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        *((status, "posted") for status in (200, 202, 204)),
+        *((status, "gone") for status in (404, 410)),
+        *((status, "unreachable") for status in (429, 500, 503)),
+        *((status, "refused") for status in (307, 400, 401, 403)),
+    ],
+)
+async def test_what_azures_answers_mean(azure: tuple[Azure, str], status: int, outcome: str) -> None:
+    there, endpoint = azure
+    there.status = status
+    arm = Arm(None, endpoint=endpoint, token=token)
+    assert await arm(VM, EVENT) == (outcome, status)
+    await arm.close()
+    assert len(there.calls) == 1, "a redirection is not followed"
+
+
+async def test_azure_away_or_a_token_that_cannot_be_had_is_unreachable() -> None:
+    async def none() -> str:
+        raise OSError("no token")
+
+    arm = Arm(None, endpoint="http://127.0.0.1:9", token=token)
+    assert await arm(VM, EVENT) == ("unreachable", 0)
+    await arm.close()
+    arm = Arm(None, endpoint="http://127.0.0.1:9", token=none)
+    assert await arm(VM, EVENT) == ("unreachable", 0)
+    await arm.close()
+
+
+def test_an_instance_of_a_scale_set_is_approved_for_by_way_of_the_set() -> None:
+    assert url_of(f"{SET}/virtualMachines/3", EVENT).startswith(f"https://management.azure.com{SET}/providers/Microsoft.Maintenance/")
+
+
+@pytest.mark.parametrize(
+    ("resource", "event_id"),
+    [
+        ("", EVENT),
+        ("/subscriptions/5d9b", EVENT),
+        (f"{VM}/../../x", EVENT),
+        (f"{VM}?a=b", EVENT),
+        (f"{VM}#", EVENT),
+        (VM.replace("Microsoft.Compute", "Microsoft.Storage"), EVENT),
+        ("https://evil.example" + VM, EVENT),
+        (VM, "../../x"),
+        (VM, ""),
+    ],
+)
+async def test_what_an_agent_says_of_its_vm_never_makes_another_call(azure: tuple[Azure, str], resource: str, event_id: str) -> None:
+    there, endpoint = azure
+    with pytest.raises(NoApproval):
+        url_of(resource, event_id)
+    arm = Arm(None, endpoint=endpoint, token=token)
+    assert await arm(resource, event_id) == ("refused", 0)
+    await arm.close()
+    assert there.calls == []

@@ -1,0 +1,193 @@
+"""Random fleets under random maintenance: who may go down, who holds an approval, and which events end, whatever the order of reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.maintenance import granting, guard, rules
+from shared.maintenance.rows import Entry, Event, Node, Phase, View
+from shared.maintenance.terms import Terms
+
+MINUTE = 60_000
+TERMS = Terms(early=True, catch_up=0)
+
+
+@dataclass
+class Machine:
+    """A node's agent, and Azure for its one event. `left`: seconds that what it does now still takes."""
+
+    name: str
+    domain: str
+    not_before: int
+    phase: Phase = "WAITING"
+    started: bool = False
+    gone: bool = False
+    disabled: bool = False
+    seq: int = 0
+    told_to: bool = False
+
+    @property
+    def event_id(self) -> str:
+        return f"e-{self.name}"
+
+    def told(self, now: int) -> Node:
+        self.seq += 1
+        status = "Started" if self.started else "Scheduled"
+        entry = Entry(
+            self.event_id, "Freeze", status, self.phase, None if self.started else self.not_before, resources=(f"vm-{self.name}",)
+        )  # type: ignore[arg-type]
+        return Node(
+            self.name, f"vm-{self.name}", "set", self.seq, 0, "west", self.domain, disabled=self.disabled, entries=(entry,), caught_up=True
+        )
+
+
+class Fleet:
+    """The app's side: a view, changed by the production rules alone."""
+
+    def __init__(self, machines: list[Machine], terms: Terms = TERMS) -> None:
+        self.machines, self.terms, self.now = machines, terms, 1_000_000
+        self.view = View({}, {})
+        self.leases: dict[str, tuple[str, int]] = {}
+        self.posted: list[str] = []
+
+    def report(self, machine: Machine, *, answered: bool = True) -> None:
+        heard = rules.receive(self.view, machine.told(self.now), self.terms, 0, True, self.now)
+        assert isinstance(heard, rules.Heard)
+        self.view = View({**self.view.nodes, machine.name: heard.node}, heard.events, heard.monitors)
+        for leased in heard.answer.approvals:
+            other = self.leases.get(leased.id)
+            assert other is None or other[0] == machine.name or self.now >= other[1], "two agents have one approval"
+            self.leases[leased.id] = (machine.name, self.now + leased.lease)
+        if answered:
+            self.obey(machine, heard.answer)
+
+    def obey(self, machine: Machine, answer: rules.Answer) -> None:
+        mine = machine.event_id
+        if machine.phase == "WAITING" and any(order.event_id == mine for order in answer.orders):
+            machine.phase = "PREPARING"
+        elif machine.phase == "PREPARED" and (mine not in answer.holds or any(leased.event_id == mine for leased in answer.approvals)):
+            machine.phase = "APPROVED"
+            self.posted.append(mine)
+            made = rules.finish(self.view, f"{mine}.1", machine.name, "posted", 200)
+            if isinstance(made, Event):
+                self.view = replace(self.view, events={**self.view.events, mine: made})
+
+    def goes_on(self, machine: Machine) -> None:
+        """One step of what the node, or Azure, does next."""
+        match machine.phase:
+            case "WAITING":
+                if self.now >= machine.not_before - 30_000:
+                    machine.phase = "PREPARING"
+            case "PREPARING":
+                machine.phase, machine.disabled = "PREPARED", True
+            case "APPROVED":
+                machine.phase, machine.started = "STARTED", True
+            case "STARTED":
+                machine.phase, machine.gone = "RESTORING", True
+            case "RESTORING":
+                machine.phase, machine.disabled = "DONE", False
+            case _:
+                pass
+
+    def down(self) -> set[str]:
+        return {machine.domain for machine in self.machines if machine.disabled}
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    count = draw(st.integers(2, 6))
+    return Fleet(
+        [
+            Machine(f"n{number}", str(draw(st.integers(0, 2))), 1_000_000 + draw(st.integers(20, 30)) * MINUTE + number)
+            for number in range(count)
+        ]
+    )
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["report", "report", "go", "lost"]), st.integers(0, 8)), max_size=120)
+
+
+@settings(max_examples=300, deadline=None)
+@given(fleets(), STEPS)
+def test_early_approvals_never_take_two_fault_domains_down_and_one_agent_has_each(fleet: Fleet, steps: list[tuple[int, str, int]]) -> None:
+    for machine in fleet.machines:
+        fleet.report(machine)
+    for number, what, seconds in steps:
+        # All of it well before anybody's NotBefore: what goes down was let down.
+        fleet.now += seconds * 1000
+        machine = fleet.machines[number % len(fleet.machines)]
+        if what == "go":
+            fleet.goes_on(machine)
+        else:
+            fleet.report(machine, answered=what == "report")
+        assert len(fleet.down()) <= 1
+    assert len(fleet.posted) == len(set(fleet.posted)), "one event is approved once"
+
+
+@settings(max_examples=60, deadline=None)
+@given(fleets())
+def test_with_agents_that_report_all_get_their_turn_before_their_time(fleet: Fleet) -> None:
+    for _ in range(60):
+        for machine in fleet.machines:
+            fleet.report(machine)
+            fleet.goes_on(machine)
+        fleet.now += 5000
+    assert {machine.phase for machine in fleet.machines} == {"DONE"}
+    assert fleet.now < min(machine.not_before for machine in fleet.machines) - 30_000
+    statuses = {event.status for event in fleet.view.events.values()}
+    assert statuses == {"completed"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(fleets(), STEPS, st.randoms(use_true_random=False))
+def test_an_event_ends_only_when_no_agent_lists_it(fleet: Fleet, steps: list[tuple[int, str, int]], chance: object) -> None:
+    for number, what, seconds in steps:
+        fleet.now += seconds * 10_000
+        machine = fleet.machines[number % len(fleet.machines)]
+        fleet.goes_on(machine) if what == "go" else fleet.report(machine)
+        fleet.view = rules.sweep(fleet.view, fleet.terms, fleet.now)
+        for each in fleet.view.nodes.values():
+            for entry in each.entries:
+                if entry.listed:
+                    assert fleet.view.events[entry.event_id].open
+
+
+def _two_apart() -> Fleet:
+    fleet = Fleet([Machine("a", "0", 3_000_000), Machine("b", "1", 3_000_001)])
+    for machine in fleet.machines:
+        fleet.report(machine)
+    return fleet
+
+
+@pytest.mark.parametrize(
+    ("name", "planted"),
+    [
+        ("blocked", lambda event, view, terms, now, begin=False: None),
+        ("down", lambda node, view, terms, now, ahead_of=None: None),
+    ],
+)
+def test_without_the_guard_both_domains_go_down(monkeypatch: pytest.MonkeyPatch, name: str, planted: object) -> None:
+    """The properties can fail: a guard that is blind lets both go."""
+    monkeypatch.setattr(guard, name, planted)
+    monkeypatch.setattr(granting, "blocked", guard.blocked)
+    fleet = _two_apart()
+    for _ in range(4):
+        for machine in fleet.machines:
+            fleet.report(machine)
+            if machine.phase in ("WAITING", "PREPARING"):
+                fleet.goes_on(machine)
+    assert len(fleet.down()) == 2
+
+
+def test_with_the_guard_only_the_first_goes_down() -> None:
+    fleet = _two_apart()
+    for _ in range(4):
+        for machine in fleet.machines:
+            fleet.report(machine)
+            if machine.phase in ("WAITING", "PREPARING"):
+                fleet.goes_on(machine)
+    assert fleet.down() == {"0"}

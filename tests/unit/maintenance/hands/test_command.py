@@ -1,0 +1,144 @@
+"""`tocsin agent`: its options, what it says of a file of settings, its exit codes and its log."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.cli.main import main
+from shared.maintenance.agent.config import load
+from shared.maintenance.agent.logs import JsonLines, Words, set_up
+
+ROOT = Path(__file__).parents[4]
+GOOD = """
+[hooks.prepare]
+command = ["/no/such/program"]
+deadline_seconds = 45
+[hooks.restore]
+command = ["true"]
+[[rules]]
+type = "Freeze"
+source = "Platform"
+max_seconds = 5
+resources = ["vm_1"]
+action = "approve"
+"""
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(["agent", *words])
+    said = capsys.readouterr()
+    return int(end.value.code or 0), said.out, said.err
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "agent.toml"
+    path.write_text(f'state = "{tmp_path}/state"\n{GOOD}')
+    return path
+
+
+def test_check_says_what_a_file_amounts_to_and_what_may_not_be_meant(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = command(capsys, "--config", str(file), "--check")
+    assert code == 0 and out.startswith(f"{file} can be used\n")
+    assert "Freeze from Platform of at most 5 s on vm_1: approve; events of users: approve" in out
+    assert "hooks.prepare: /no/such/program is no program that can be run here" in out
+    assert "prepare may take 45 s, and begins 30 s before NotBefore" in out and "there is no verify hook" in out
+    assert not (file.parent / "state").exists()
+
+
+def test_check_can_be_read_by_programs(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = command(capsys, "--config", str(file), "--check", "--json")
+    told = json.loads(out)
+    assert (code, told["file"], told["mode"], len(told["doubts"])) == (0, str(file), "alone, without an app", 3)
+
+
+def test_wrong_file_ends_with_2_and_names_each_fault(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("polls = 1\n[imds]\npoll_seconds = 0\n")
+    code, out, err = command(capsys, "--config", str(file), "--check")
+    assert (code, out) == (2, "")
+    assert "imds.poll_seconds: 0 is not a number from 0.25 to 60" in err and "polls: no such setting" in err
+    assert f"where: {file}" in err and "do: Correct the file" in err
+
+
+def test_no_file_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(capsys, "--once")[0] == 2
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a command sets for its whole process is as before afterwards."""
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = before
+    root.setLevel(level)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("process")
+def test_agent_that_cannot_begin_ends_with_1_and_says_why(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file.parent / "state").write_text("a file")
+    code, _, err = command(capsys, "--config", str(file), "--once", "--log", "text")
+    assert code == 1 and "cannot be used" in err and "do: Nothing was done." in err
+
+
+def test_unit_runs_this_program_with_the_named_file(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = command(capsys, "--unit", "--config", "/etc/mine.toml")
+    assert code == 0 and re.search(r"^ExecStart=/\S*python\S* -m shared\.cli agent --config /etc/mine\.toml$", out, re.MULTILINE)
+    assert "@" not in out and "KillMode=mixed" in out and "Restart=always" in out
+
+
+@pytest.fixture
+def logger(process: None) -> tuple[logging.Logger, io.StringIO]:
+    stream = io.StringIO()
+    set_up("json", stream)
+    return logging.getLogger("shared.test"), stream
+
+
+def test_line_of_the_log_is_json_with_action_and_event(logger: tuple[logging.Logger, io.StringIO]) -> None:
+    log, stream = logger
+    log.warning("it is %s", "late", extra={"action": "agent_event_late", "event_id": "e1", "fields": {"phase": "WAITING", "level": 9}})
+    line = json.loads(stream.getvalue())
+    assert line == {
+        "at": line["at"], "level": "warning", "action": "agent_event_late", "event_id": "e1", "text": "it is late", "phase": "WAITING"
+    }
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["at"])
+
+
+def test_line_of_the_log_carries_a_trace_and_stays_one_line(logger: tuple[logging.Logger, io.StringIO]) -> None:
+    log, stream = logger
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        log.exception("broken")
+    [line] = stream.getvalue().splitlines()
+    assert "ValueError: two\nlines" in json.loads(line)["trace"] and json.loads(line)["action"] == ""
+
+
+def test_words_are_for_people() -> None:
+    record = logging.LogRecord("x", logging.INFO, "", 0, "prepared", (), None)
+    record.__dict__ |= {"event_id": "e1", "fields": {"ms": 7}}
+    assert Words().format(record)[12:] == " I prepared [e1] (ms=7)"
+    assert isinstance(JsonLines(), logging.Formatter)
+
+
+@pytest.mark.parametrize("name", ["alone.toml", "cassandra.toml", "systemd.yaml"])
+def test_example_of_the_docs_can_be_used(name: str, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "examples" / "agent" / name).read_text()
+    # The key that it names is on no other machine.
+    (tmp_path / name).write_text(re.sub("(?m)^.*key_file.*$", "", text))
+    config = load(tmp_path / name, {"TOCSIN_KEY": "an-agents-own-key"})
+    assert {"prepare", "restore"} <= set(config.hooks)

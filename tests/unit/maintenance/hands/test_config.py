@@ -1,0 +1,296 @@
+"""The file of settings: what it may say, and that everything wrong in it is told at once, with its place and what to write instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.maintenance.agent.config import BadConfig, Config, NodeSettings, load
+from shared.maintenance.agent.hooks import Hook
+from shared.maintenance.agent.imds import API_VERSION, BASE
+from shared.maintenance.agent.settings import Rule, Settings
+
+KEY = "an-agents-own-key"
+FULL = """
+state = "/srv/agent"
+
+[node]
+name = "n1"
+vm = "vm_1"
+scope = "avset-1"
+location = "westeurope"
+fault_domain = "2"
+
+[imds]
+url = "http://127.0.0.1:8080"
+api_version = "2019-08-01"
+poll_seconds = 0.5
+stale_seconds = 30
+
+[app]
+url = "https://app.example/"
+fleet = "search"
+key_file = "key"
+require_central = true
+patience_seconds = 3
+
+[maintenance]
+lead_seconds = 45
+lead_seconds_by_type = {Preempt = 0, Reboot = 90.5}
+freeze_limit_seconds = 5
+approve_failed = true
+after_reboot = "prepare"
+finish_prepare = false
+near_seconds = 600
+prepare_tries = 5
+post_tries = 7
+
+[[rules]]
+type = "Freeze"
+source = "Platform"
+max_seconds = 0
+action = "approve"
+
+[[rules]]
+resources = ["vm_1", "vm_2"]
+action = "hold"
+
+[hooks.prepare]
+command = ["/usr/local/bin/leave", "--now"]
+deadline_seconds = 20
+environment = {MODE = "fast"}
+
+[hooks.restore]
+call = "ours.hooks:join"
+path = "hooks"
+
+[health]
+address = "[::1]:9000"
+"""
+
+
+def write(folder: Path, text: str, name: str = "agent.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def read(folder: Path, text: str, name: str = "agent.toml", **environment: str) -> Config:
+    return load(write(folder, text, name), environment)
+
+
+def faults(folder: Path, text: str, name: str = "agent.toml", **environment: str) -> list[str]:
+    with pytest.raises(BadConfig) as caught:
+        read(folder, text, name, **environment)
+    assert str(caught.value).startswith(f"{folder / name}: ")
+    return caught.value.faults
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    key = tmp_path / "key"
+    key.write_text(f"{KEY}\n")
+    key.chmod(0o600)
+    return tmp_path
+
+
+def test_empty_file_is_an_agent_that_works_alone(folder: Path) -> None:
+    expected = Config(
+        Path("/var/lib/tocsin-agent"), NodeSettings(), Settings(""), {}, BASE, API_VERSION, 1, None, ("127.0.0.1", 9478)
+    )
+    assert read(folder, "") == expected
+
+
+def test_every_setting_reaches_its_place(folder: Path) -> None:
+    config = read(folder, FULL)
+    assert config.app is not None and (config.app.url, config.app.fleet, config.app.key) == ("https://app.example", "search", KEY)
+    assert (config.state, config.imds, config.api_version, config.poll) == (Path("/srv/agent"), "http://127.0.0.1:8080", "2019-08-01", 0.5)
+    assert (config.node.name, config.node.scope, config.node.location, config.node.fault_domain) == ("n1", "avset-1", "westeurope", "2")
+    assert config.health == ("::1", 9000)
+    assert config.hooks == {
+        "prepare": Hook(("/usr/local/bin/leave", "--now"), deadline=20, environment={"MODE": "fast"}),
+        "restore": Hook(call="ours.hooks:join", path=str(folder / "hooks")),
+    }
+    assert config.settings == Settings(
+        "vm_1",
+        rules=(Rule("approve", "Freeze", "Platform", 0), Rule("hold", resources=frozenset({"vm_1", "vm_2"}))),
+        freeze_limit=5,
+        lead=45,
+        leads={"Preempt": 0, "Reboot": 90.5},
+        hooks={"prepare": 20, "restore": 60},
+        central=True,
+        require_central=True,
+        patience=3,
+        approve_failed=True,
+        after_reboot="prepare",
+        idempotent=False,
+        near=600,
+        prepare_tries=5,
+        post_tries=7,
+        stale=30,
+    )
+
+
+def test_yaml_says_the_same_as_toml(folder: Path) -> None:
+    import tomllib
+
+    import yaml
+
+    text = yaml.safe_dump(tomllib.loads(FULL))
+    assert read(folder, text, "agent.yaml") == read(folder, FULL) == read(folder, text, "agent.yml")
+
+
+def test_everything_that_is_wrong_is_told_at_once(folder: Path) -> None:
+    text = """
+state = "relative"
+polls = 1
+[imds]
+poll_seconds = "often"
+[maintenance]
+leed_seconds = 30
+after_reboot = "perhaps"
+lead_seconds_by_type = {Freze = 1}
+[[rules]]
+action = "aprove"
+[[rules]]
+type = "Reboot"
+"""
+    assert faults(folder, text) == [
+        "state: 'relative' is not an absolute path; write one like /var/lib/tocsin-agent",
+        "imds.poll_seconds: 'often' is not a number from 0.25 to 60",
+        "maintenance.lead_seconds_by_type.Freze: no such setting; did you mean Freeze?",
+        "rules[0].action: 'aprove' is not one of approve, prepare, hold, ignore; did you mean approve?",
+        "rules[1].action: left out; write approve, prepare, hold or ignore",
+        "maintenance.after_reboot: 'perhaps' is not one of keep, prepare",
+        "maintenance.leed_seconds: no such setting; did you mean lead_seconds?",
+        "polls: no such setting; there are state, node, imds, app, recipe, hooks, maintenance, rules, health",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("imds = 3", "imds: 3 is not a table"),
+        ("rules = {}", "rules: {} is not a list of tables"),
+        ("rules = [1]", "rules: [1] is not a list of tables"),
+        ("[imds]\npoll_seconds = nan", "imds.poll_seconds: nan is not a number from 0.25 to 60"),
+        ("[imds]\npoll_seconds = true", "imds.poll_seconds: True is not a number from 0.25 to 60"),
+        ("[imds]\nurl = 'http://u:pa55word@x'", "imds.url: not an address like https://app.example, without path, query and user"),
+        ("[imds]\napi_version = '2099-01-01'", "imds.api_version: '2099-01-01' is not one of 2020-07-01"),
+        ("[node]\nname = 'a b'", "node.name: a node's name is 1 to 64 letters, digits and inner . _ -"),
+        ("[node]\nname = ''", "node.name: '' is not a text"),
+        ("[node]\nname = 7", "node.name: 7 is not a text"),
+        ("[maintenance]\nlead_seconds = -1", "maintenance.lead_seconds: -1 is not a number from 0 to 3600"),
+        ("[maintenance]\nprepare_tries = 1.5", "maintenance.prepare_tries: 1.5 is not a whole number from 1 to 100"),
+        ("[maintenance]\napprove_failed = 'yes'", "maintenance.approve_failed: 'yes' is not true or false"),
+        ("[[rules]]\naction='hold'\nresources='vm_1'", "rules[0].resources: 'vm_1' is not a list of texts"),
+        ("[[rules]]\naction='hold'\nsource='Robot'", "rules[0].source: 'Robot' is not one of Platform, User"),
+        ("[hooks.prepare]\ncommand='leave'\n[hooks.restore]\ncall='a:b'", "hooks.prepare.command: 'leave' is not a list of texts"),
+        ("[hooks.restore]\ncall='a:b'\ncommand=['x']", "hooks.restore.command: write either command = "),
+        ("[hooks.restore]\ncall='a.b'", "hooks.restore.call: not like \"module:function\""),
+        ("[hooks.restore]\ncall='a:b'\nenvironment={N=1}", "hooks.restore.environment: {'N': 1} is not a table of texts"),
+        ("[hooks.prepare]\ncall='a:b'", "hooks.restore: left out, but there is a prepare; nothing would bring the node back"),
+        ("[hooks.recover]\ncall='a:b'", "hooks.recover: no such setting"),
+        ("[recipe]\nname='casandra'", "recipe.name: 'casandra' is not one of cassandra, systemd; did you mean cassandra?"),
+        ("[recipe]", "recipe.name: left out; write one of cassandra, systemd"),
+        ("[recipe]\nname='systemd'", "recipe.units: left out; write the units to stop"),
+        ("[recipe]\nname='cassandra'\nfinish='stop'", "recipe.finish: 'stop' is not one of nothing, flush, drain"),
+        ("[health]\naddress='9478'", "health.address: '9478' is not like 127.0.0.1:9478"),
+        ("[health]\naddress='localhost:99999'", "health.address: 'localhost:99999' is not like 127.0.0.1:9478"),
+    ],
+)
+def test_wrong_value_is_told_with_its_place_and_what_to_write(folder: Path, text: str, fault: str) -> None:
+    [found] = faults(folder, text)
+    assert found.startswith(fault) and "pa55word" not in found
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("agent.toml", "[imds\n", "not TOML: Expected ']' at the end of a table declaration (at line 1, column 6)"),
+        ("agent.toml", "state = '/a'\nstate = '/b'\n", "not TOML: Cannot overwrite a value (at line 2, column 13)"),
+        ("agent.yaml", "imds:\n  url: [\n", "line 3, column 1: not YAML: "),
+        ("agent.yaml", "imds: {}\nnode: {}\nimds: {}\n", "line 3, column 1: not YAML: the key imds is there twice"),
+        ("agent.yaml", "- imds\n", "not a table of settings; it begins with a line like `imds:`"),
+        ("agent.yaml", "a: !!python/object/apply:os.system ['true']", "line 1, column 4: not YAML: could not determine a constructor"),
+        ("agent.yaml", "a: \x00", "not YAML: "),
+        ("agent.toml", "# " + "x" * 1024 * 1024, "more than 1 MiB"),
+    ],
+)
+def test_text_that_is_no_table_is_refused_with_line_and_column(folder: Path, name: str, text: str, fault: str) -> None:
+    [found] = faults(folder, text, name)
+    assert found.startswith(fault)
+
+
+def test_empty_yaml_is_an_empty_table(folder: Path) -> None:
+    assert read(folder, "# nothing\n", "agent.yaml") == read(folder, "")
+
+
+def test_file_that_is_not_there_or_no_text_is_refused(folder: Path) -> None:
+    with pytest.raises(BadConfig, match=r"none\.toml: cannot be read: No such file or directory; give the path"):
+        load(folder / "none.toml")
+    (folder / "bytes.toml").write_bytes(b"a = \xff")
+    with pytest.raises(BadConfig, match="byte 4: not UTF-8"):
+        load(folder / "bytes.toml")
+
+
+APP = '[app]\nurl = "https://app.example"\nfleet = "search"\n'
+
+
+def test_key_comes_from_the_environment_where_no_file_is_named(folder: Path) -> None:
+    config = read(folder, APP, TOCSIN_KEY=KEY)
+    assert config.app is not None and config.app.key == KEY and KEY not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "fault"),
+    [
+        (APP, {}, "app.key_file: left out, and TOCSIN_KEY is not set"),
+        (APP, {"TOCSIN_KEY": "a secret"}, "app.key_file: no key in TOCSIN_KEY: 8 to 200 letters, digits"),
+        (APP + 'key = "in-the-clear-key"\n', {"TOCSIN_KEY": KEY}, "app.key: a key does not belong into this file; write key_file"),
+        (APP + 'key_file = "gone"\n', {}, "app.key_file: "),
+        (APP + 'key_file = "open"\n', {}, "app.key_file: every user of this machine may use "),
+        (APP.replace("https", "http"), {"TOCSIN_KEY": KEY}, "app.url: the key would be sent in the clear; write https://"),
+        (APP.replace("search", "Search!"), {"TOCSIN_KEY": KEY}, "app.fleet: write the fleet's name: 1 to 40 of a-z, 0-9 and inner hyphens"),
+        ('[app]\nfleet="search"', {"TOCSIN_KEY": KEY}, "app.url: left out; write the app's address"),
+        ('[app]\nurl="https://app.example"', {"TOCSIN_KEY": KEY}, "app.fleet: write the fleet's name"),
+    ],
+)
+def test_app_without_what_it_needs_is_refused_and_no_key_is_shown(folder: Path, text: str, environment: dict[str, str], fault: str) -> None:
+    (folder / "open").write_text("another-secret-key")
+    (folder / "open").chmod(0o644)
+    [found] = faults(folder, text, **environment)
+    assert found.startswith(fault)
+    assert not any(secret in found for secret in ("a secret", "in-the-clear-key", "another-secret-key", KEY))
+
+
+@pytest.mark.parametrize("host", ["localhost:7071", "127.0.0.1:7071", "[::1]:7071"])
+def test_app_on_this_machine_may_be_asked_in_the_clear(folder: Path, host: str) -> None:
+    config = read(folder, APP.replace("https://app.example", f"http://{host}"), TOCSIN_KEY=KEY)
+    assert config.app is not None and config.app.url == f"http://{host}"
+
+
+def options(hook: Hook) -> Any:
+    return json.loads(hook.environment["TOCSIN_RECIPE"])
+
+
+def test_recipe_brings_its_hooks_and_own_ones_stand_in_for_them(folder: Path) -> None:
+    text = '[recipe]\nname = "cassandra"\ndeadline_seconds = 25\narguments = ["-p", "7199"]\nfinish = "drain"\n'
+    hooks = read(folder, text + '[hooks.verify]\ncommand = ["true"]\n').hooks
+    assert set(hooks) == {"prepare", "emergency", "restore", "verify"}
+    assert hooks["verify"] == Hook(("true",))
+    assert hooks["prepare"].call == "shared.maintenance.agent.recipes.cassandra:prepare" and hooks["prepare"].deadline == 25
+    told = {"nodetool": "nodetool", "arguments": ["-p", "7199"], "finish": "drain", "service": "cassandra", "thrift": False}
+    assert options(hooks["restore"]) == told
+
+
+def test_systemd_recipe_has_no_emergency(folder: Path) -> None:
+    hooks = read(folder, '[recipe]\nname = "systemd"\nunits = ["a.service", "b.service"]\n').hooks
+    assert set(hooks) == {"prepare", "restore", "verify"} and options(hooks["prepare"])["units"] == ["a.service", "b.service"]
+
+
+def test_health_can_be_switched_off(folder: Path) -> None:
+    assert read(folder, "[health]\nenabled = false\n").health is None

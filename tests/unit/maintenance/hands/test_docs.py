@@ -1,0 +1,34 @@
+"""docs/maintenance.md explains every setting and every line of the log."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from .test_config import FULL
+
+ROOT = Path(__file__).parents[4]
+PAGE = (ROOT / "docs" / "maintenance.md").read_text()
+AGENT = ROOT / "shared" / "maintenance" / "agent"
+
+
+def table(heading: str) -> set[str]:
+    """What stands in backticks in the first column of the tables under a heading."""
+    text = PAGE.partition(f"\n### {heading}\n")[2].partition("\n### ")[0].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_every_action_that_the_agent_logs_is_explained() -> None:
+    sources = [*AGENT.rglob("*.py"), ROOT / "shared" / "cli" / "agent.py"]
+    logged = {action for path in sources for action in re.findall(r'"(agent_[a-z_]+)"', path.read_text())}
+    assert "agent_prepared" in logged and logged == table("Log actions of the agent")
+
+
+def test_every_setting_is_explained() -> None:
+    told = tomllib.loads(FULL)
+    whole = {"state", "rules", "recipe", "hooks"}
+    known = {f"{section}.{key}" for section in set(told) - whole for key in told[section]} | whole
+    assert known <= table("The file")
+    assert table("The file") - known == {"app.tenant", "health.enabled"}

@@ -1,0 +1,290 @@
+"""Reports: what the app is told and when, what waits on disk while it is away, and what its answers mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.maintenance.agent.config import AppSettings
+from shared.maintenance.agent.exchange import Answer, Silence
+from shared.maintenance.agent.figures import Figures
+from shared.maintenance.agent.imds import Machine
+from shared.maintenance.agent.journal import Backlog, Folder
+from shared.maintenance.agent.model import Answer as Heard
+from shared.maintenance.agent.model import AppAway, Command, Event, Grant, NodeState, Observation, Phase, Record, Result
+from shared.maintenance.agent.reporting import Door, Reporter
+from shared.maintenance.agent.reports import MOST, MOST_NAMED, Told, body_of, near, read_answer
+from shared.maintenance.model import HeldOut, LeasedOut, MonitorsOut, OrderOut, RehearsalOut, ReportAnswer, ReportIn
+
+MACHINE = Machine("vm_1", "westeurope", "set-1", "2", "/subscriptions/s/vm_1")
+NOT_BEFORE = 1_800_000_000_000
+KEY = "an-agents-own-key"
+
+
+def event(number: int = 1, **more: Any) -> Event:
+    name = f"e{number}"
+    return replace(Event(name, name, "Freeze", "Scheduled", NOT_BEFORE, duration=9, resources=("vm_1",)), **more)
+
+
+def state(phase: Phase = Phase.WAITING, *, number: int = 1, **more: Any) -> NodeState:
+    record = Record(event(number), phase, 1)
+    return NodeState("boot-1", incarnation=4, events={f"e{number}": replace(record, **more)})
+
+
+def answer(**more: Any) -> Answer:
+    usual = {"next_report_ms": 5000, "approvals": [], "hold": [], "commands": [], "rehearsals": [], "monitors": None}
+    return Answer(200, json.dumps(usual | more).encode())
+
+
+def problem(status: int, code: str) -> Answer:
+    return Answer(status, json.dumps({"type": f"https://tocsin.dev/problems/{code}", "detail": f"because {code}"}).encode())
+
+
+class App:
+    """Stands for the app: answers in turn, then always well; keeps what it was sent."""
+
+    def __init__(self, *answers: Answer | Silence) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def __call__(self, method: str, url: str, *, headers: dict[str, str], body: bytes, timeout: float, tls: object) -> Answer | Silence:
+        assert method == "POST" and headers["Authorization"] == f"Bearer {KEY}"
+        self.asked.append((url, json.loads(body)))
+        return self.answers.pop(0) if self.answers else answer()
+
+    def reports(self) -> list[dict[str, Any]]:
+        return [body for url, body in self.asked if url.endswith("/maintenance/reports")]
+
+
+class Desk:
+    """A reporter without its thread, and a clock that stands still."""
+
+    def __init__(self, folder: Path, *answers: Answer | Silence, wall: int = 1000) -> None:
+        self.app, self.heard, self.time, self.figures = App(*answers), list[Observation](), 100.0, Figures()
+        self.backlog = Backlog(Folder(folder), 5)
+        door = Door(AppSettings("https://app.example", "search", KEY), ask=self.app)
+        self.reporter = Reporter(
+            door,
+            self.backlog,
+            self.heard.append,
+            self.figures,
+            node="n1",
+            machine=MACHINE,
+            wall=lambda: wall,
+            steady=lambda: self.time,
+            chance=lambda: 1.0,
+        )
+
+    def tell(self, *states: NodeState) -> list[dict[str, Any]]:
+        """Changes; the reports that went out for them."""
+        before = len(self.app.reports())
+        for each in states:
+            self.reporter.changed(each)
+            self.reporter.latest(each)
+        self.reporter.run_once()
+        return self.app.reports()[before:]
+
+    def wait(self, seconds: float) -> list[dict[str, Any]]:
+        """Time goes by; the reports that went out at its end."""
+        self.time += seconds
+        return self.tell()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Callable[..., Desk]:
+    return lambda *answers, **more: Desk(tmp_path, *answers, **more)
+
+
+def test_report_is_what_the_app_takes() -> None:
+    record = {"reason": "held\nby \x00 the fleet", "observed_ms": 1200, "outcome": "cancelled"}
+    body = body_of(state(Phase.DONE, **record), "n1", MACHINE)
+    taken = ReportIn.model_validate_json(json.dumps({**body, "seq": 7}), strict=True)
+    [entry] = taken.events
+    assert (taken.node, taken.vm, taken.scope, taken.incarnation, taken.resource_id) == ("n1", "vm_1", "set-1", 4, "/subscriptions/s/vm_1")
+    assert (entry.event_id, entry.phase, entry.not_before, entry.duration_s) == ("e1", "DONE", NOT_BEFORE, 9)
+    assert (entry.reason, entry.observed_ms, entry.outcome) == ("held by   the fleet", 1200, "cancelled")
+
+
+def test_report_of_a_node_that_has_seen_nothing_yet_is_taken_too() -> None:
+    body = body_of(NodeState("boot-1"), "n1", Machine("vm_1"))
+    assert ReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True).incarnation is None
+
+
+def test_report_of_too_much_is_cut_to_what_matters_on_this_node() -> None:
+    others = {f"e{number}": Record(event(number), Phase.FOREIGN, number) for number in range(2, 2000)}
+    crowd = ("", "a\x00b", *(f"vm_{number}" for number in range(5000, 3000, -1)), "vm_1")
+    mine = Record(event(1, resources=crowd), Phase.WAITING, 0)
+    odd = Record(replace(event(3), event_id="an id {of} words"), Phase.WAITING, 0)
+    body = body_of(NodeState("b", events={**others, "e1": mine, "odd": odd}), "n1", MACHINE)
+    taken = ReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True)
+    assert len(taken.events) == MOST and taken.events[0].event_id == "e1"
+    assert len(taken.events[0].resources) == MOST_NAMED and taken.events[0].resources[0] == "vm_1"
+
+
+def test_answer_of_the_app_becomes_an_observation() -> None:
+    rehearsed = RehearsalOut(
+        event_id="r1", type="Reboot", status="Scheduled", not_before=NOT_BEFORE, source="Platform", duration_s=9, resources=["vm_1"]
+    )
+    told = ReportAnswer(
+        next_report_ms=5000,
+        approvals=[LeasedOut(id="a1", event_id="E1", lease_ms=5000, expires=NOT_BEFORE)],
+        hold=[HeldOut(event_id="E2", reason="another domain is down")],
+        commands=[OrderOut(id="c1", event_id="E1", do="prepare")],
+        rehearsals=[rehearsed],
+        monitors=MonitorsOut(primary="n1", secondary=None, epoch=3),
+    )
+    found = read_answer(told.model_dump_json().encode(), 50.0, frozenset({"e9"}))
+    assert isinstance(found, Told) and found.next == 5
+    assert found.answer.told == {"e9"}
+    assert found.answer.grants == (Grant("a1", "e1", 55.0, NOT_BEFORE),)
+    assert found.answer.holds == {"e2": "another domain is down"}
+    assert found.answer.commands == (Command("c1", "e1", "prepare"),)
+    [rehearsal] = found.answer.rehearsals
+    assert rehearsal == Event("r1", "r1", "Reboot", "Scheduled", NOT_BEFORE, duration=9, rehearsal=True)
+    assert found.answer.monitors is not None and found.answer.monitors.epoch == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b'{"approvals": {}}',
+        b'{"approvals": [{"id": "a"}]}',
+        b'{"approvals": [{"id": "a", "event_id": "e", "lease_ms": 5, "expires": "soon"}]}',
+        b'{"hold": [1]}',
+        b'{"commands": [{"id": "c", "event_id": "e", "do": "explode"}]}',
+        b'{"next_report_ms": "soon"}',
+        b'{"monitors": []}',
+    ],
+)
+def test_answer_that_cannot_be_read_as_a_whole_says_nothing(body: bytes) -> None:
+    assert isinstance(read_answer(body, 0, frozenset()), str)
+
+
+@pytest.mark.parametrize(("asked", "seconds"), [(0, 0.5), (5000, 5), (10**9, 900)])
+def test_next_report_is_bounded_whatever_the_app_asks(asked: int, seconds: float) -> None:
+    found = read_answer(answer(next_report_ms=asked).body, 0, frozenset())
+    assert isinstance(found, Told) and found.next == seconds
+
+
+def test_change_goes_out_at_once_and_vouches_for_what_it_shows_prepared(desk: Callable[..., Desk]) -> None:
+    it = desk()
+    [report] = it.tell(state(Phase.PREPARED))
+    assert report["events"][0]["phase"] == "PREPARED" and report["seq"] == 1001
+    assert it.app.asked[0][0] == "https://app.example/api/v1/fleets/search/maintenance/reports"
+    assert it.heard == [Heard(frozenset({"e1"}))] and len(it.backlog) == 0
+
+
+def test_report_without_a_change_goes_out_when_the_app_wants_it(desk: Callable[..., Desk]) -> None:
+    it = desk(answer(next_report_ms=5000))
+    it.tell(state(Phase.PREPARED))
+    assert it.wait(4.9) == []
+    assert len(it.wait(0.2)) == 1 and it.heard[-1] == Heard(frozenset({"e1"}))
+
+
+def test_first_report_goes_out_without_any_change(desk: Callable[..., Desk]) -> None:
+    it = desk()
+    it.reporter.latest(state())
+    assert it.tell() == [] and len(it.wait(5)) == 1
+
+
+def test_what_changes_while_the_app_is_away_waits_on_disk_in_order(desk: Callable[..., Desk]) -> None:
+    it = desk(Silence("refused"))
+    assert len(it.tell(state(Phase.PREPARING))) == 1
+    assert it.heard == [AppAway("refused")] and len(it.backlog) == 1
+    # The app is not asked for each change while it is away, and nothing is lost by that.
+    assert it.tell(state(Phase.PREPARED)) == [] and len(it.backlog) == 2
+    sent = it.wait(1)
+    assert [report["events"][0]["phase"] for report in sent] == ["PREPARING", "PREPARED"]
+    assert [report["seq"] for report in sent] == [1002, 1003] and len(it.backlog) == 0
+    assert it.heard[1:] == [Heard(), Heard()], "what waited vouches for nothing"
+
+
+def test_what_waits_outlives_the_process(desk: Callable[..., Desk]) -> None:
+    desk(Silence("refused")).tell(state(Phase.PREPARING))
+    it = desk(wall=5000)
+    sent = it.wait(5)
+    assert [report["events"][0]["phase"] for report in sent] == ["PREPARING"] and sent[0]["seq"] == 5001
+
+
+def test_attempts_get_rarer_and_stay_frequent_while_an_event_is_near(desk: Callable[..., Desk]) -> None:
+    def attempts(phase: Phase) -> int:
+        it = desk(*[Silence("refused")] * 1000)
+        it.tell(state(phase))
+        return sum(len(it.wait(1)) for _ in range(300))
+
+    assert attempts(Phase.PREPARED) >= 300 / 5 - 2
+    assert 5 <= attempts(Phase.FOREIGN) <= 15
+
+
+def test_refused_report_is_dropped_and_does_not_stop_what_is_behind_it(desk: Callable[..., Desk], caplog: pytest.LogCaptureFixture) -> None:
+    it = desk(problem(422, "invalid-content"))
+    assert len(it.tell(state(Phase.PREPARING), state(Phase.PREPARED))) == 2
+    assert len(it.backlog) == 0
+    assert it.heard == [AppAway("status 422: because invalid-content"), Heard(frozenset({"e1"}))]
+    assert [record.action for record in caplog.records] == ["agent_report_refused"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503])
+def test_other_refusals_count_as_away_and_keep_the_report(desk: Callable[..., Desk], status: int) -> None:
+    it = desk(problem(status, "no"))
+    it.tell(state(Phase.PREPARED))
+    assert it.heard == [AppAway(f"status {status}: because no")] and len(it.backlog) == 1
+    assert it.figures.value("tocsin_agent_reports_total", outcome="refused") == 1
+
+
+def test_sequence_leaps_over_a_higher_one_that_the_app_has_seen(desk: Callable[..., Desk]) -> None:
+    it = desk(problem(409, "stale-seq"), problem(409, "stale-seq"))
+    sent = it.tell(state())
+    assert [report["seq"] for report in sent] == [1001, 2002, 10003] and it.heard == [Heard()]
+
+
+def test_conflict_of_another_kind_is_tried_again_without_a_leap(desk: Callable[..., Desk]) -> None:
+    it = desk(problem(409, "changed-meanwhile"))
+    assert [report["seq"] for report in it.tell(state())] == [1001, 1002]
+
+
+def test_only_so_many_reports_wait(desk: Callable[..., Desk]) -> None:
+    it = desk(*[Silence("refused")] * 100)
+    it.tell(*(state(number=number) for number in range(20)))
+    kept = [report["events"][0]["event_id"] for report in it.backlog.first(100)]
+    assert 1 <= len(kept) <= 5 and kept[-1] == "e19"
+
+
+def test_result_of_an_approval_goes_out_and_comes_again_until_it_is_taken(desk: Callable[..., Desk]) -> None:
+    it = desk(answer(), Silence("refused"), answer(), Answer(503, b""), answer(), Answer(204, b""))
+    it.reporter.result(Result("a/1", "posted", 200))
+    it.tell(state())
+    for _ in range(10):
+        it.wait(5)
+    results = [(url, body) for url, body in it.app.asked if "approvals" in url]
+    where = "https://app.example/api/v1/fleets/search/maintenance/approvals/a%2F1/result"
+    assert results == [(where, {"node": "n1", "outcome": "posted", "http_status": 200})] * 3
+
+
+def test_result_that_comes_too_late_is_not_repeated(desk: Callable[..., Desk]) -> None:
+    it = desk(answer(), problem(409, "lease-lost"))
+    it.reporter.result(Result("a1", "gone"))
+    it.tell(state())
+    for _ in range(10):
+        it.wait(5)
+    assert [body for url, body in it.app.asked if "approvals" in url] == [{"node": "n1", "outcome": "gone"}]
+
+
+def test_thread_sends_what_changes_and_ends_when_all_is_out(desk: Callable[..., Desk]) -> None:
+    it = desk()
+    it.reporter.start()
+    it.reporter.changed(state(Phase.PREPARED))
+    it.reporter.close(60)
+    assert len(it.app.reports()) == 1
+
+
+def test_near_is_whatever_is_not_over_and_not_of_others() -> None:
+    assert {phase for phase in Phase if not near(state(phase))} == {Phase.FOREIGN, Phase.DONE}

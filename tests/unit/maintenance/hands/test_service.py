@@ -1,0 +1,380 @@
+"""The agent around its loop: who it is, what it keeps, what it does when the disk or the service fails, and how it ends."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.maintenance.agent.config import Config, NodeSettings, load
+from shared.maintenance.agent.exchange import Answer, Silence
+from shared.maintenance.agent.figures import Figures
+from shared.maintenance.agent.hands import Worker
+from shared.maintenance.agent.hooks import Hook, Ran
+from shared.maintenance.agent.identity import identify
+from shared.maintenance.agent.imds import Machine
+from shared.maintenance.agent.journal import MARK, STATE, Folder, Journal
+from shared.maintenance.agent.loop import posted, sight
+from shared.maintenance.agent.model import Approve, HookEnded, NodeState, Observation, Phase, Posted, Record, RunHook, Seen, Unseen
+from shared.maintenance.agent.model import Event as ScheduledEvent
+from shared.maintenance.agent.service import Agent, Refused
+
+from ..agent.disk import CuttableDisk
+
+BUSY = 60.0
+MACHINE = Machine("vm_1", "westeurope", "set-1", "2", "/vm")
+
+
+class Service:
+    """Stands for IMDS: lists `events`, notes approvals."""
+
+    def __init__(self, machine: Machine | Silence = MACHINE) -> None:
+        self.told: Machine | Silence = machine
+        self.events: list[dict[str, Any]] = []
+        self.number = 1
+        self.silent = False
+        self.approved: list[str] = []
+
+    def list(self, *events: dict[str, Any]) -> None:
+        self.events, self.number = list(events), self.number + 1
+
+    def get(self) -> Answer | Silence:
+        if self.silent:
+            return Silence("no answer within 5 s", timed_out=True)
+        return Answer(200, json.dumps({"DocumentIncarnation": self.number, "Events": self.events}).encode())
+
+    def approve(self, event_id: str) -> Answer | Silence:
+        self.approved.append(event_id)
+        return Answer(200, b"")
+
+    def machine(self) -> Machine | Silence:
+        return self.told
+
+
+class Hooks:
+    """Stands for processes: each hook that is started ends well at once, or when it is stopped."""
+
+    def __init__(self, hang: frozenset[str] = frozenset()) -> None:
+        self.ran: list[str] = []
+        self.told: list[Mapping[str, Any]] = []
+        self._hang = hang
+
+    def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[Ran], None]) -> HangingRun:
+        self.ran.append(name)
+        self.told.append(event)
+        if name not in self._hang:
+            done(Ran("done", 0, "", 0.0))
+        return HangingRun(done)
+
+
+class HangingRun:
+    def __init__(self, done: Callable[[Ran], None]) -> None:
+        self._done = done
+
+    def stop(self) -> None:
+        self._done(Ran("stopped", -15, "", 1.0))
+
+
+def event(**more: Any) -> dict[str, Any]:
+    usual = {
+        "EventId": "E1",
+        "EventType": "Freeze",
+        "Resources": ["vm_1"],
+        "EventStatus": "Scheduled",
+        "NotBefore": formatdate(time.time() + 3000, usegmt=True),
+        "EventSource": "Platform",
+        "DurationInSeconds": 9,
+    }
+    return usual | more
+
+
+def configured(folder: Path, more: str = "") -> Config:
+    path = folder / "agent.toml"
+    path.write_text(
+        f'state = "{folder}/state"\n{more}\n[imds]\npoll_seconds = 0.25\n[maintenance]\nlead_seconds = 3600\n[health]\nenabled = false\n'
+        '[hooks.prepare]\ncommand = ["true"]\n[hooks.restore]\ncommand = ["true"]\n'
+    )
+    return load(path, {})
+
+
+class Running:
+    """Agents in threads; each is ended with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._agents: list[tuple[Agent, threading.Thread]] = []
+
+    def start(self, config: Config | None = None, **more: Any) -> Agent:
+        config = config if config is not None else configured(self.folder)
+        agent = Agent(config, **{"imds": Service(), "runner": Hooks(), "boot_id": "boot-1", **more})
+        thread = threading.Thread(target=agent.run)
+        thread.start()
+        self._agents.append((agent, thread))
+        return agent
+
+    def end(self) -> None:
+        for agent, _ in self._agents:
+            agent.stop()
+        for _, thread in self._agents:
+            thread.join(BUSY)
+            assert not thread.is_alive()
+        self._agents.clear()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    it = Running(tmp_path)
+    yield it
+    it.end()
+
+
+def until[T](look: Callable[[], T], what: str) -> T:
+    end = time.monotonic() + BUSY
+    while not (found := look()):
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+    return found
+
+
+def phases(agent: Agent) -> list[str]:
+    return [each["phase"] for each in agent.health().node["events"]]
+
+
+def test_event_goes_its_whole_way_and_probes_tell_of_it(running: Running) -> None:
+    service, hooks = Service(), Hooks()
+    agent = running.start(imds=service, runner=hooks)
+    until(lambda: agent.health().reasons == (), "ready")
+    assert agent.health().in_service
+    service.list(event())
+    until(lambda: service.approved, "approved")
+    assert hooks.ran == ["prepare"] and service.approved == ["E1"]
+    until(lambda: phases(agent) == ["APPROVED"], "told")
+    assert not agent.health().in_service and agent.health().node["disabled"]
+    service.list()
+    until(lambda: phases(agent) == ["DONE"] and agent.health().in_service, "over")
+    assert hooks.ran == ["prepare", "restore"]
+    told = hooks.told[0]
+    assert (told["event_id"], told["vm"], told["node"], told["attempt"], told["rehearsal"]) == ("e1", "vm_1", "vm_1", 1, False)
+    assert told["state"] == str(running.folder / "state") and told["resources"] == ["vm_1"]
+    text = agent.metrics()
+    assert 'tocsin_agent_approvals_total{outcome="posted"} 1\n' in text and 'tocsin_agent_events{phase="DONE"} 1\n' in text
+    assert "tocsin_agent_document_incarnation 3\n" in text and "process_resident_memory_bytes " in text
+
+
+def test_not_ready_until_a_document_came_and_says_why(running: Running) -> None:
+    service = Service()
+    service.silent = True
+    agent = running.start(imds=service)
+    until(lambda: any("no answer within 5 s" in why for why in agent.health().reasons), "says why")
+    assert agent.health().live
+    service.silent = False
+    until(lambda: agent.health().reasons == (), "ready")
+
+
+class FullDisk(CuttableDisk):
+    """Takes nothing while it is full."""
+
+    full = False
+
+    def write(self, name: str, data: bytes) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(name, data)
+
+
+def test_nothing_is_done_while_the_state_cannot_be_saved(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    service, hooks, disk = Service(), Hooks(), FullDisk()
+    agent = running.start(imds=service, runner=hooks, disk=disk)
+    until(lambda: agent.health().reasons == (), "ready")
+    disk.full = True
+    service.list(event())
+    until(lambda: any("No space left" in why for why in agent.health().reasons), "not ready")
+    assert (hooks.ran, service.approved, agent.health().live) == ([], [], True)
+    disk.full = False
+    until(lambda: service.approved, "goes on")
+    assert hooks.ran == ["prepare"]
+    [line] = [record for record in caplog.records if getattr(record, "action", "") == "agent_state_unsaved"]
+    assert line.levelno == logging.ERROR
+
+
+def test_end_stops_the_hook_and_neither_restores_nor_approves(running: Running) -> None:
+    service, hooks, disk = Service(), Hooks(frozenset({"prepare"})), CuttableDisk()
+    agent = running.start(imds=service, runner=hooks, disk=disk)
+    service.list(event())
+    until(lambda: phases(agent) == ["PREPARING"], "prepares")
+    running.end()
+    assert (hooks.ran, service.approved) == (["prepare"], [])
+    loaded = Journal(disk).load()
+    assert loaded.state.disabled and [record.phase for record in loaded.state.events.values()] == [Phase.PREPARING]
+    # The next one goes on from there.
+    hooks = Hooks()
+    running.start(imds=service, runner=hooks, disk=disk)
+    until(lambda: service.approved, "approved")
+    assert hooks.ran == ["prepare"]
+
+
+def test_dry_run_says_what_it_would_do_and_does_nothing(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    from dataclasses import replace
+
+    caplog.set_level(logging.INFO)
+    config = configured(running.folder)
+    service, hooks = Service(), Hooks()
+    service.list(event())
+    agent = running.start(replace(config, settings=replace(config.settings, dry_run=True)), imds=service, runner=hooks)
+    until(lambda: phases(agent) == ["APPROVED"], "pretends")
+    service.list()
+    until(lambda: phases(agent) == ["DONE"], "pretends to the end")
+    assert (hooks.ran, service.approved) == ([], []) and not config.state.exists()
+    said = [record.getMessage() for record in caplog.records if getattr(record, "action", "") == "agent_dry_run"]
+    assert [line for line in said if "tell the app" not in line] == ["would run prepare", "would approve", "would run restore"]
+
+
+def test_once_does_what_one_look_asks_for_and_ends(tmp_path: Path) -> None:
+    service, hooks = Service(), Hooks()
+    service.list(event(EventId="A"), event(EventId="B", EventSource="User"))
+    assert Agent(configured(tmp_path), once=True, imds=service, runner=hooks).run()
+    assert sorted(service.approved) == ["A", "B"] and hooks.ran == ["prepare"] * len(hooks.ran)
+    service.list()
+    assert Agent(configured(tmp_path), once=True, imds=service, runner=hooks).run()
+    assert hooks.ran[-1] == "restore"
+
+
+def test_once_without_a_document_says_so(tmp_path: Path) -> None:
+    service = Service()
+    service.silent = True
+    assert not Agent(configured(tmp_path), once=True, imds=service, runner=Hooks()).run()
+    nobody = tmp_path / "nobody"
+    nobody.mkdir()
+    assert not Agent(configured(nobody), once=True, imds=Service(Silence("refused")), runner=Hooks()).run()
+
+
+def test_second_agent_on_one_folder_is_refused(running: Running) -> None:
+    agent = running.start()
+    until(lambda: agent.health().reasons == (), "ready")
+    with pytest.raises(Refused, match="another agent works with"):
+        Agent(configured(running.folder), imds=Service(), runner=Hooks()).run()
+
+
+def test_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(Refused, match=r"state cannot be used: .*; give a folder of its own in `state`"):
+        Agent(configured(tmp_path), imds=Service(), runner=Hooks()).run()
+
+
+# -- who this machine is
+
+
+def test_machine_is_what_the_file_says_before_what_the_service_says(tmp_path: Path) -> None:
+    disk = CuttableDisk()
+    node = NodeSettings(scope="avset-1", fault_domain="7")
+    assert identify(node, Service(), disk) == Machine("vm_1", "westeurope", "avset-1", "7", "/vm")
+
+
+def test_machine_that_the_service_does_not_tell_is_the_one_it_told_last() -> None:
+    disk = CuttableDisk()
+    silent = Service(Silence("refused"))
+    assert identify(NodeSettings(), silent, disk) == Silence("refused")
+    assert identify(NodeSettings(vm="vm_9"), silent, disk) == Machine("vm_9")
+    identify(NodeSettings(), Service(), disk)
+    assert identify(NodeSettings(), silent, disk) == MACHINE
+
+
+@pytest.mark.parametrize("kept", [b"", b"{", b"[]", b'{"vm": "a", "color": "red"}'])
+def test_memory_of_the_machine_that_cannot_be_read_counts_as_none(kept: bytes) -> None:
+    disk = CuttableDisk()
+    disk.write("machine.json", kept)
+    assert identify(NodeSettings(), Service(Silence("refused")), disk) == Silence("refused")
+
+
+def test_state_that_came_in_an_image_of_another_machine_is_set_aside(running: Running) -> None:
+    disk = CuttableDisk()
+    identify(NodeSettings(), Service(Machine("vm_0")), disk)
+    old = ScheduledEvent("e1", "E1", "Freeze", "Scheduled", None, resources=("vm_0",))
+    Journal(disk).save(NodeState("boot-0", disabled=True, events={"e1": Record(old, Phase.PREPARED, 1)}))
+    hooks = Hooks()
+    agent = running.start(imds=Service(), runner=hooks, disk=disk)
+    until(lambda: agent.health().reasons == (), "ready")
+    assert phases(agent) == [] and hooks.ran == [], "nothing of the other machine is put back here"
+    assert disk.read(f"{STATE}.of-another") and disk.read(f"{MARK}.of-another")
+
+
+# -- answers
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Silence("no answer within 5 s", timed_out=True), "IMDS: no answer within 5 s"),
+        (Answer(503, b""), "IMDS answers 503"),
+        (Answer(400, b'{"error":\n "Bad request"}'), 'IMDS answers 400: {"error": "Bad request"}'),
+        (Answer(200, b""), "IMDS: the body is empty"),
+        (Answer(204, b'{"Events": []}'), 'IMDS answers 204: {"Events": []}'),
+    ],
+)
+def test_only_a_200_with_a_document_shows_anything(answer: Answer | Silence, reason: str) -> None:
+    assert sight(answer) == Unseen(reason)
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "status"),
+    [
+        (Answer(200, b""), "accepted", 200),
+        (Silence("refused"), "busy", 0),
+        *((Answer(status, b""), "busy", status) for status in (410, 429, 500, 503)),
+        *((Answer(status, b""), "refused", status) for status in (201, 400, 404, 405)),
+    ],
+)
+def test_what_came_of_an_approval(answer: Answer | Silence, outcome: Any, status: int) -> None:
+    assert posted(Approve("e1", "E1", 1, "a1"), answer) == Posted("e1", outcome, status, "a1")
+
+
+def worker(imds: Service, heard: list[Observation], runner: Hooks | None = None) -> Worker:
+    hooks = {"prepare": Hook(("true",), deadline=60)}
+    return Worker(imds, hooks, runner, None, heard.append, Figures(), identity={}, state=Path("/s"), poll=1, steady=lambda: 0.0)  # type: ignore[arg-type]
+
+
+def test_same_bytes_are_read_once_and_still_seen_each_time() -> None:
+    it = worker(Service(), [])
+    good, other = Service().get(), Answer(200, b'{"DocumentIncarnation": 9, "Events": []}')
+    first = it._see(good)
+    assert isinstance(first, Seen) and it._see(good) is first
+    assert isinstance(it._see(Silence("refused")), Unseen)
+    again = it._see(good)
+    assert isinstance(again, Seen) and again == first
+    assert isinstance(found := it._see(other), Seen) and found.document.incarnation == 9
+
+
+@pytest.mark.parametrize(
+    ("ran", "ok", "detail"),
+    [
+        (Ran("done", 0, "all\n", 1), True, ""),
+        (Ran("failed", 3, "one\nlast words\n\n", 1), False, "exit code 3: last words"),
+        (Ran("failed", None, "", 1), False, "it could not be started"),
+        (Ran("late", -15, "x", 60.2), False, "past its deadline after 60 s"),
+        (Ran("stopped", -15, "", 1), False, "stopped"),
+    ],
+)
+def test_end_of_a_hook_is_told_in_a_few_words(ran: Ran, ok: bool, detail: str) -> None:
+    class Ending(Hooks):
+        def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[Ran], None]) -> HangingRun:
+            assert hook.deadline == 7
+            done(ran)
+            return HangingRun(done)
+
+    heard: list[Observation] = []
+    worker(Service(), heard, Ending()).run_hook(RunHook(4, "prepare", None, 1, 7))
+    assert heard == [HookEnded(4, ok, detail)]
+
+
+def test_real_folder_is_made_and_readable_by_its_owner_alone(running: Running) -> None:
+    agent = running.start(disk=Folder(running.folder / "state"))
+    until(lambda: agent.health().reasons == (), "ready")
+    assert (running.folder / "state").stat().st_mode & 0o077 == 0
