@@ -13,10 +13,10 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint long model simulate simulate-leases simulate-checkpoints bench demo-maintenance wheel settings bicep clean
+.PHONY: help setup run test lint long model simulate simulate-leases simulate-checkpoints bench demo demo-maintenance wheel settings bicep clean
 
 help:  ## list the targets (this)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
 
 setup:  ## create or update .venv and node_modules
 	@devhost/setup.sh
@@ -49,6 +49,9 @@ simulate-checkpoints: setup  ## SEEDS=n simulated days of replica groups
 
 bench: setup  ## the benchmarks
 	$(IN_VENV) $(PY) -m bench
+
+demo: setup  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 unless told
+	$(IN_VENV) PORT=$${PORT:-7071} $(PY) -m devhost.demo.living
 
 demo-maintenance: setup  ## five nodes, three fault domains, a rolling host update: a time-line, in a minute
 	$(IN_VENV) $(PY) -m devhost.demo.maintenance

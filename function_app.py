@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import azure.functions as func
 
 from shared import timers
 from shared.app import Lazy, build_routes
+from shared.exporting.begin import begin
 from shared.kafka.sources import SETTING
 from shared.scheduler import functions as scheduler
 from shared.storage.names import MIRROR
 from shared.web.bind import bind
 
-get_app = Lazy()
+# Before the first request, so that this one is traced too.
+exporting = begin(os.environ)
+get_app = Lazy(exporting.outlets)
 
 app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
 app.register_functions(bind(build_routes(), get_app))
@@ -35,3 +39,4 @@ async def leave() -> None:
 async def shutdown() -> None:
     """Called by the devhost when it ends."""
     await get_app.close()
+    await asyncio.to_thread(exporting.close)

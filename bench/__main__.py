@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import batch, conditions, firing, leases, leases_azurite, machine, report, singles, transactions, twin
+from . import batch, conditions, firing, importing, leases, leases_azurite, machine, report, singles, transactions, twin
 from .report import Figure
 from .stage import Run
 
@@ -25,6 +25,7 @@ LIMIT = 420.0
 FIGURES: dict[str, Measure] = {
     "transactions": transactions.measure,
     "batch": batch.measure,
+    "import": importing.measure,
     "singles": singles.posts,
     "cancels": singles.cancels,
     "lateness": firing.lateness,

@@ -70,6 +70,9 @@ class HttpFunctions:
             body = await _body(request)
         except web.HTTPRequestEntityTooLarge:
             return web.Response(status=413)
+        except ConnectionResetError:
+            # The caller ended in the middle of its body: nobody is there to be answered.
+            return web.Response(status=400)
         name, parameters = found
         headers = _headers(request)
         data = TypedData(

@@ -212,6 +212,7 @@ def _banner(options: Options, url: str, receiver_url: str | None, functions: lis
         f"Tocsin runs {len(functions)} functions ({counts}).",
         f"  API        {url}/api/v1",
         f"  Described  {url}/api/openapi.json",
+        *([f"  Dashboard  {url}/api/dashboard"] if any(function.name == "dashboard" for function in functions) else []),
         f"  Receiver   {receiver_url or 'off'}",
         f"  Storage    {storage[options.azurite]}",
     ]

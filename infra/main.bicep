@@ -49,8 +49,8 @@ param adminKey string = ''
 @secure()
 param signingKey string = ''
 
-@description('Kafka topics whose messages are events (TOCSIN_KAFKA_SOURCES, a JSON array without passwords); none when empty.')
-param kafkaSources string = ''
+@description('Kafka topics whose messages are events, without passwords (TOCSIN_KAFKA_SOURCES).')
+param kafkaSources array = []
 
 @description('Hosts and networks that http channels may reach beside public https (TOCSIN_EGRESS_ALLOW).')
 param egressAllow string = ''
@@ -268,11 +268,11 @@ var homeSettings = {
   TOCSIN_ACCOUNTS: string(scaleNames)
   TOCSIN_NEW_SHARDS: newShards
   TOCSIN_MIRROR_DETACHED: mirrorDetached
-  TOCSIN_KAFKA_SOURCES: kafkaSources
+  TOCSIN_KAFKA_SOURCES: empty(kafkaSources) ? '' : string(kafkaSources)
   TOCSIN_EGRESS_ALLOW: egressAllow
   TOCSIN_BACKLOG_PER_SECOND: string(backlogPerSecond)
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.outputs.clientId};Authorization=AAD'
-  PYTHON_APPLICATIONINSIGHTS_ENABLE_TELEMETRY: 'true'
+  PYTHON_ENABLE_OPENTELEMETRY: 'true'
 }
 // An account that is not there must not be in the settings: an empty trigger connection would stop the host.
 var mirrorSettings = !mirrored ? {} : {

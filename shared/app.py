@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from .bigben import functions as bigben_functions
@@ -17,6 +17,7 @@ from .checkpoints import functions as checkpoint_functions
 from .checkpoints.service import Checkpoints
 from .clock import Clock, Millis, SystemClock
 from .errors import StorageError, UnsafeSettings
+from .exporting.service import Outlet, Publishing
 from .failover import functions as failover_functions
 from .failover.service import Failover
 from .fleets import functions as fleet_functions
@@ -76,9 +77,10 @@ class Application:
         pair: Pair | None = None,
         side: Side = "first",
         home: Tables | None = None,
+        outlets: Sequence[Outlet] = (),
     ) -> None:
         """pair: of mirrored accounts, if there is one; `side` is then the one that this application works on. home: the first account's
-        tables, where fleets live whichever side serves: their servers know that account alone."""
+        tables, where fleets live whichever side serves: their servers know that account alone. outlets: where figures are sent."""
         self.pair, self.side = pair, side
         self.other: Application | None = None
         """The application on the second account."""
@@ -110,8 +112,11 @@ class Application:
         self.fleets.ends.append(self.maintenance.end)
         self.beats = Beats(self.carrier, clock, self.watch.takeover.nudge)
         """What servers that speak HTTP ask for."""
-        self.views = Views(home, self.carrier, clock, self.maintenance.nodes)
-        self.metrics = Metrics(storage, clock, ids, self.scheduler.counters, self.watch.figures, self.checkpoints.figures)
+        self.views = Views(home, self.carrier, clock, self.maintenance.nodes, maintenance.pending)
+        self.metrics = Metrics(
+            storage, clock, ids, self.scheduler.counters, self.watch.figures, self.checkpoints.figures, maintenance.figures
+        )
+        publishing = Publishing(self.metrics.families, outlets)
         sources = read_sources(settings.kafka_sources.get_secret_value())
         self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, opener(settings.client_id))
         kafka: dict[str, list[tuple[str, Job]]] = {"ingest_kafka": [("kafka", self.kafka.run_once)]} if sources else {}
@@ -131,6 +136,7 @@ class Application:
                     ("failover", self.failover.sweep),
                     ("leases", self.watch.inspect.run_once),
                     ("maintenance", maintenance.watch.inspect),
+                    *([("telemetry", publishing.run_once)] if outlets else []),
                 ],
                 "retention_scan": [
                     ("retention", self._retain),
@@ -153,6 +159,7 @@ class Application:
         ids: Ids | None = None,
         storage: Storage | None = None,
         senders: Mapping[str, Sender] | None = None,
+        outlets: Sequence[Outlet] = (),
     ) -> Self:
         """The application for these settings (default: the environment's). Raises `UnsafeSettings`, `StorageError`."""
         settings = settings or Settings()
@@ -161,11 +168,11 @@ class Application:
         ids = ids or SystemIds()
         waits = Waits(settings.mirror_stop_seconds, round(settings.mirror_take_seconds * 1000))
         pair = Pair(storage.tables, clock, waits) if storage.second is not None else None
-        app = cls(settings, storage, clock, ids, senders or open_senders(settings, storage.queues, clock), pair)
+        app = cls(settings, storage, clock, ids, senders or open_senders(settings, storage.queues, clock), pair, outlets=outlets)
         if storage.second is not None:
             there = storage.second
             sending = senders or open_senders(settings, there.queues, clock)
-            app.other = cls(settings, there, clock, ids, sending, pair, "second", storage.tables)
+            app.other = cls(settings, there, clock, ids, sending, pair, "second", storage.tables, outlets)
         try:
             if settings.local:
                 await app._prepare()
@@ -280,7 +287,9 @@ class Lazy:
     Calls that come while a start is under way share its outcome; after a failed one the next call tries again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outlets: Sequence[Outlet] = ()) -> None:
+        """outlets: where figures are sent, if anywhere."""
+        self._outlets = outlets
         self._app: Application | None = None
         self._start: asyncio.Task[Application] | None = None
 
@@ -300,7 +309,7 @@ class Lazy:
         if self._app is not None:
             return self._app
         if self._start is None or self._start.done():
-            self._start = asyncio.create_task(Application.open())
+            self._start = asyncio.create_task(Application.open(outlets=self._outlets))
         # Shielded: a caller that goes away does not end the start of the others.
         self._app = await asyncio.shield(self._start)
         return self._app

@@ -14,9 +14,9 @@ import json
 import re
 from functools import cached_property
 from ipaddress import ip_network
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .errors import UnsafeSettings
@@ -164,6 +164,17 @@ class Settings(BaseSettings):
         """Whether channels may use http without TLS, to hosts on the allow-list."""
         return self.emulated or self.egress_plain
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_impossible(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(given)
+        except ValidationError as failure:
+            # pydantic would tell the value, which may be a secret that was put into the wrong setting, and the field's inner name.
+            faults = failure.errors(include_url=False, include_context=False, include_input=False)
+            told = "; ".join(f"{_told_name(str(fault['loc'][0]) if fault['loc'] else '')}: {fault['msg']}" for fault in faults)
+            raise UnsafeSettings(told) from None
+
     @model_validator(mode="after")
     def _refuse_unsafe(self) -> Self:
         for name in type(self).model_fields:
@@ -172,6 +183,8 @@ class Settings(BaseSettings):
             if isinstance(text, str) and text.lower().startswith("@microsoft.keyvault("):
                 # Azure hands the reference itself over: a key that anybody can guess.
                 raise UnsafeSettings(f"{env_name(name)} is a reference to a vault that was not resolved: may the app's identity read it?")
+        if self.admin_key is not None and self.admin_key.get_secret_value() != self.admin_key.get_secret_value().strip():
+            raise UnsafeSettings("TOCSIN_ADMIN_KEY begins or ends with white space, a line's end perhaps: no header could carry it")
         if self.storage is None and (self.table_uri is None or self.queue_uri is None):
             raise UnsafeSettings(
                 f"no storage: set {CONNECTION} to a connection string, or {CONNECTION}__tableServiceUri and "
@@ -217,6 +230,10 @@ class Settings(BaseSettings):
 def env_name(field: str) -> str:
     """What a field of `Settings` is called in the environment."""
     return str(Settings.model_fields[field].validation_alias or f"TOCSIN_{field.upper()}")
+
+
+def _told_name(place: str) -> str:
+    return env_name(place) if place in Settings.model_fields else place
 
 
 def _emulated(text: str) -> bool:

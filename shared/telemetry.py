@@ -1,10 +1,11 @@
 """Traces: one event followed from its request through storage and queue to each of its deliveries, by W3C Trace Context.
 
     POST (server span) ──traceparent stored with the event──► deliver (producer span, one per attempt) ──traceparent header──► receiver
+    serve shard (consumer span, one per owner) ◄──────link──────┘
 
-Only the OpenTelemetry API is used. Whoever runs the app chooses an SDK and an exporter (the Functions worker does so when telemetry is
-switched on). Without an SDK no span is made, and a `traceparent` that came with a request goes on to the receiver as it is; without either
-nothing is done at all. Source: https://www.w3.org/TR/trace-context/.
+Only the OpenTelemetry API is used here; `exporting` sets an SDK and exporters up where the environment asks for them. Without an SDK no
+span is made, and a `traceparent` that came with a request goes on to the receiver as it is; without either nothing is done at all.
+Source: https://www.w3.org/TR/trace-context/.
 """
 
 from __future__ import annotations
@@ -74,8 +75,15 @@ def current() -> str | None:
 
 
 @contextmanager
+def serving_shard(shard: str) -> Iterator[None]:
+    """The span of an owner's work on a shard: a child of the host's own span, if any. What it delivers is linked to it."""
+    with trace.get_tracer(_NAME).start_as_current_span("serve shard", None, SpanKind.CONSUMER, {"tocsin.shard": shard}):
+        yield
+
+
+@contextmanager
 def delivering(target: Target, delivery: Delivery) -> Iterator[Span]:
-    """The span of one attempt: a child of the request that brought the event, linked to the invocation that serves its shard.
+    """The span of one attempt: a child of the request that brought the event, linked to the work on its shard.
 
     Its own `traceparent` goes out with the delivery.
     """

@@ -1,6 +1,19 @@
-"""Property tests run alike everywhere: the same examples on every machine, however busy it is."""
+"""What holds for all tests. Property tests run alike everywhere: the same examples on every machine, however busy it is."""
 
+import shutil
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+"""The browser that tests/browser drives, or None."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Nobody is to think that the dashboard was tested where it was not."""
+    if CHROMIUM is None:
+        told = "tests/browser was left out: there is no chromium on PATH (Debian, Ubuntu: apt-get install chromium)"
+        terminalreporter.write_line(told, yellow=True, bold=True)

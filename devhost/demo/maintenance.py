@@ -185,7 +185,7 @@ async def demonstrate(folder: Path, story: Story) -> list[str]:
             await _until(lambda: sum(node.held for node in nodes) == PARTITIONS and all(node.held for node in nodes), nodes)
             story.console.print("each node serves its part; Azure plans to update their hosts")
             names = {f"update-{domain}": [node for node, at in NODES.items() if at == domain] for domain in NODES.values()}
-            imds.listen(lambda line: _tell(line, names, story))
+            imds.listen(lambda line: _tell(line, names, story, nodes))
             update(imds)
             await _until(lambda: story.done, nodes)
             await _until(lambda: sum(node.held for node in nodes) == PARTITIONS and all(node.held for node in nodes), nodes)
@@ -206,8 +206,11 @@ async def _until(done: object, nodes: list[Node]) -> None:
         await asyncio.sleep(0.1)
 
 
-def _tell(line: Happening, names: dict[str, list[str]], story: Story) -> None:
+def _tell(line: Happening, names: dict[str, list[str]], story: Story, nodes: list[Node]) -> None:
     stages = {"scheduled": "notice", "approved": "approved", "impact-began": "impact"}
+    for each in nodes:
+        # What hooks wrote before this comes before it.
+        each.look()
     if line.kind in stages and line.event in names:
         for node in names[line.event] if line.kind != "impact-began" or not line.vm else [line.vm]:
             story.tell(node, stages[line.kind], line.event)

@@ -27,10 +27,11 @@ class DemoFailed(Exception):
 class System:
     """`async with System(folder) as system`: Azurite and the devhost as child processes; both end with it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, port: int = 0, **environment: str) -> None:
+        """port: the app's, a free one for 0. environment: further settings of the app."""
+        self.folder, self._environment = folder, environment
         self._azurite = Azurite(memory=True)
-        self._port = free_ports("127.0.0.1", 1)[0]
+        self._port = port or free_ports("127.0.0.1", 1)[0]
         self._process: Process | None = None
         self._session: aiohttp.ClientSession | None = None
 
@@ -63,6 +64,7 @@ class System:
             "TOCSIN_ADMIN_KEY": ADMIN_KEY,
             "TOCSIN_SIGNING_KEY": "local-signing-key",
             "TOCSIN_LOCAL": "true",
+            **self._environment,
         }
         with (self.folder / "app.log").open("wb") as output:
             command = (sys.executable, "-m", "devhost", "--no-receiver")

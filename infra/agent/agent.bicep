@@ -49,7 +49,7 @@ resource machines 'Microsoft.Compute/virtualMachines@2024-07-01' existing = [for
 }]
 
 module keyAccess 'key.bicep' = [for (name, index) in vmNames: {
-  name: 'agent-key-${name}'
+  name: 'agent-key-${uniqueString(resourceGroup().id, name)}'
   scope: resourceGroup(vaultGroup)
   params: {
     vaultName: vaultName
@@ -59,7 +59,7 @@ module keyAccess 'key.bicep' = [for (name, index) in vmNames: {
 }]
 
 module wheelAccess 'wheel.bicep' = [for (name, index) in vmNames: {
-  name: 'agent-wheel-${name}'
+  name: 'agent-wheel-${uniqueString(resourceGroup().id, name)}'
   scope: resourceGroup(wheelGroup)
   params: {
     accountName: wheelAccount

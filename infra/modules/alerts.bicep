@@ -11,8 +11,9 @@ param email string
 param lateMs int = 1000
 param tags object
 
-// Each query answers with rows when something is wrong. Windows are ISO 8601 durations, severity 0 is the worst. An alarm is logged once,
-// when it begins: those rules look back an hour, so their alert ends an hour after the last such line.
+// Each query answers with rows when something is wrong. Windows are ISO 8601 durations, severity 0 is the worst. Metrics come once a minute,
+// one value a record, counters as their total so far. Log lines tell of a beginning only: that rule looks back an hour. docs/observability.md
+// has the same table for Prometheus.
 var rules = [
   {
     name: 'ledger-gap'
@@ -20,7 +21,7 @@ var rules = [
     window: 'PT15M'
     every: 'PT5M'
     about: 'Finished shards accepted events that came to no end. This is a bug of ours: keep the tables as they are and tell us.'
-    query: 'AppMetrics | where Name == "tocsin_ledger_gap" | where Max > 0 or Min < 0'
+    query: 'AppMetrics | where Name == "tocsin_ledger_gap" | where Sum != 0'
   }
   {
     name: 'dead-letters'
@@ -28,7 +29,7 @@ var rules = [
     window: 'PT15M'
     every: 'PT5M'
     about: 'Events have died: GET /api/v1/dead-letters tells why, and they can be redriven.'
-    query: 'AppMetrics | where Name == "tocsin_events_finished" and tostring(Properties.state) == "dead" | where Sum > 0'
+    query: 'AppMetrics | where Name == "tocsin_events_finished" and tostring(Properties.state) == "dead" | summarize (T0, First) = arg_min(TimeGenerated, Sum), (T1, Last) = arg_max(TimeGenerated, Sum) by tenant = tostring(Properties.tenant) | where Last > First'
   }
   {
     name: 'shard-stuck'
@@ -52,7 +53,7 @@ var rules = [
     window: 'PT10M'
     every: 'PT5M'
     about: 'A timer has not ticked for ten minutes. After a deployment timers have been seen not to return: restart the app.'
-    query: 'datatable(timer: string)["scheduler_scan", "lease_scan", "stale_scan"] | join kind=leftanti (AppRequests | project timer = Name) on timer'
+    query: 'AppRequests | where Name in ("scheduler_scan", "lease_scan", "stale_scan") | summarize ticking = dcount(Name) | where ticking < 3'
   }
   {
     name: 'retention-silent'
@@ -60,7 +61,7 @@ var rules = [
     window: 'PT3H'
     every: 'PT1H'
     about: 'The hourly timer has not ticked for three hours: nothing that has been kept long enough is removed.'
-    query: 'datatable(timer: string)["retention_scan"] | join kind=leftanti (AppRequests | project timer = Name) on timer'
+    query: 'AppRequests | where Name == "retention_scan" | summarize ticking = dcount(Name) | where ticking < 1'
   }
   {
     name: 'stale-lease'
@@ -68,39 +69,39 @@ var rules = [
     window: 'PT10M'
     every: 'PT5M'
     about: 'Partitions are without a server for longer than a take-over needs: GET /api/v1/fleets/FLEET/leases/stale.'
-    query: 'AppMetrics | where Name == "tocsin_lease_partitions_stale" | where Max > 0'
+    query: 'AppMetrics | where Name == "tocsin_lease_partitions_stale" | where Sum > 0'
   }
   {
     name: 'unowned-partitions'
     severity: 1
-    window: 'PT1H'
+    window: 'PT10M'
     every: 'PT5M'
     about: 'A fleet leaves partitions unserved, or their rows are missing: docs/operations.md tells what to do.'
-    query: 'AppTraces | where tostring(Properties.action) in ("lease_partitions_unserved", "lease_rows_missing")'
+    query: 'AppMetrics | where Name == "tocsin_lease_alarm" and Sum > 0 | where tostring(Properties.alarm) == "unserved" or tostring(Properties.alarm) == "missing"'
   }
   {
     name: 'turn-stuck'
     severity: 2
-    window: 'PT1H'
+    window: 'PT10M'
     every: 'PT5M'
     about: 'The checkpoint turns of a fleet time out again and again, or nobody is fit to take one.'
-    query: 'AppTraces | where tostring(Properties.action) == "lease_turns_stuck"'
+    query: 'AppMetrics | where Name == "tocsin_lease_alarm" and Sum > 0 | where tostring(Properties.alarm) == "turns"'
   }
   {
     name: 'restore-failed'
     severity: 1
-    window: 'PT1H'
+    window: 'PT10M'
     every: 'PT5M'
     about: 'A node could not be put back into service after its maintenance.'
-    query: 'AppTraces | where tostring(Properties.action) == "maintenance_alarm" and tostring(Properties.alarm) startswith "restore-failed"'
+    query: 'AppMetrics | where Name == "tocsin_maintenance_alarm" and Sum > 0 | where tostring(Properties.alarm) == "restore-failed"'
   }
   {
     name: 'single-monitor'
     severity: 2
-    window: 'PT1H'
+    window: 'PT10M'
     every: 'PT5M'
     about: 'Only one node watches over a fleet, or both do from one fault domain.'
-    query: 'AppTraces | where tostring(Properties.action) == "maintenance_alarm" | where tostring(Properties.alarm) startswith "single-monitor" or tostring(Properties.alarm) startswith "monitors-together"'
+    query: 'AppMetrics | where Name == "tocsin_maintenance_alarm" and Sum > 0 | where tostring(Properties.alarm) == "single-monitor" or tostring(Properties.alarm) == "monitors-together"'
   }
 ]
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from .turn import Turn, TurnLost
 
 LATE: Final = 1.0
 """Seconds past the limit after which a guard that has not ended counts as stopped or gone."""
+MOST: Final = 65_536
+"""Bytes of a result file."""
 
 
 class NotRunnable(TocsinError):
@@ -63,6 +66,9 @@ async def run_in(turn: Turn, command: Sequence[str], *, grace: float, environmen
             env=environment,
             start_new_session=True,
         )
+    except OSError as error:
+        os.close(reading)
+        raise TocsinError(f"the guard of the command cannot be started: {error.strerror}") from None
     except BaseException:
         os.close(reading)
         raise
@@ -130,14 +136,20 @@ def read_result(path: Path) -> dict[str, Any]:
     """What the program has left in its result file: an object with some of sequence, location and bytes; {} for no file. Raises
     `BadResult`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        # The program may have left anything there: a pipe would be waited for.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise BadResult("the result file is no plain file")
+            said = file.read(MOST + 1)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        raise BadResult(f"the result file cannot be read: {error}") from None
+    except OSError as error:
+        raise BadResult(f"the result file cannot be read: {error.strerror}") from None
+    if len(said) > MOST:
+        raise BadResult(f"the result file has more than {MOST} bytes")
     try:
-        found = json.loads(text)
-    except ValueError as error:
+        found = json.loads(said)
+    except (ValueError, RecursionError) as error:
         raise BadResult(f"the result file holds no JSON: {error}") from None
     if not isinstance(found, dict) or found.keys() - {"sequence", "location", "bytes"}:
         raise BadResult('the result file must hold an object with "sequence" and, if wanted, "location" and "bytes"')

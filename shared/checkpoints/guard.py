@@ -58,6 +58,9 @@ def _start(command: list[str]) -> int:
             os.execvp(command[0], command)
         except OSError as error:
             os.write(writing, str(error.errno or errno.EIO).encode())
+        except ValueError:
+            # No name at all.
+            os.write(writing, str(errno.ENOENT).encode())
         finally:
             os._exit(1)
     os.close(writing)

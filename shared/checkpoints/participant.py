@@ -107,7 +107,7 @@ class CheckpointParticipant:
         self._idle.set()
         self._quiet.set()
         self.counts: Counter[str] = Counter()
-        """What was done so far: reports, unanswered, refused, begun, published, late, failed, and lost turns by their reason."""
+        """What was done so far: reports, unanswered, refused, begun, short, published, late, failed, and lost turns by their reason."""
         self._publisher = Publisher(
             *(self._client, node, lambda epoch: self._path("turns", str(epoch), "publish")),
             timeout=timeout,
@@ -340,6 +340,14 @@ class CheckpointParticipant:
                 self._bell.set()
             case Stop(reason):
                 self._lose(reason)
+            case None if may and answer.turn is not None and answer.turn[0] > self._me.begun:
+                self._too_short(*answer.turn)
+
+    def _too_short(self, epoch: int, limit: float) -> None:
+        """Who has a grace longer than its turns would wait for ever and never know why."""
+        self.counts["short"] += 1
+        text = "Turn %d of %s is not begun: of its %.1f seconds too little is left, with a grace of %g"
+        log.warning(text, epoch, self.node, limit, self._grace, extra={"action": "turn_too_short"})
 
     def _read(self, said: Any) -> Answer:
         try:

@@ -111,7 +111,9 @@ def receive(
     heard = _heard(before, told)
     if heard == "again":
         assert before is not None
-        return Heard(group, before, None, Answer(_again(group.turn, before, now, terms), _revoked(group.turn, before)))
+        # Nothing of a repeat is stored, but a turn is not for one that could not begin it.
+        turn = _again(group.turn, before, now, terms) if told.role == "secondary" and not told.taking else None
+        return Heard(group, before, None, Answer(turn, _revoked(group.turn, before)))
     if heard == "new" and before is None and len(view.replicas) >= MAX_REPLICAS:
         return "too-many-replicas"
     if heard != "new" and heard != "next":
@@ -133,9 +135,13 @@ def receive(
 def _heard(before: Replica | None, told: Report) -> Literal["new", "next", "again"] | Refusal:
     """What a report is to what its node said before."""
     if told.seq == 1:
-        # One that comes late, of the very process whose later reports are stored, begins nothing.
-        same = before is not None and (before.incarnation, before.born) == (told.incarnation, told.mono)
-        return "new" if before is None or not same else "again" if before.seq == 1 else "stale-seq"
+        if before is None or (before.incarnation, before.born) != (told.incarnation, told.mono):
+            return "new"
+        if before.seq == 1:
+            return "again"
+        # It comes late, of the very process whose later reports are stored. One without a name may be another process whose clock began
+        # alike: that must get in, and a new life that nobody lives is only waited for.
+        return "stale-seq" if told.incarnation else "new"
     if before is None or before.incarnation != told.incarnation:
         return "unknown-replica"
     if told.seq == before.seq:
@@ -220,17 +226,20 @@ def publish(
 ) -> Published | Late | Literal["missing", "not-holder"]:
     """A finished checkpoint of turn `epoch`. past: that turn, when it is not the group's.
 
-    'missing': there is no such turn (any more). 'not-holder': it is another node's, or was never handed out.
+    'missing': there is no such turn. 'not-holder': it is another node's now, or was not handed out yet.
     """
     group, current = view.group, epoch == view.group.turn.epoch
     if current:
         # A turn whose time is over is lost, whether anybody has looked since or not.
         group = settle(group, view.replicas.get(group.turn.holder), now, terms)
     turn = group.turn if current else past
-    if turn is None or not epoch:
+    if not 0 < epoch <= group.turn.epoch:
         return "missing"
+    if turn is None:
+        # So old that it is forgotten.
+        return Late(group, None)
     if turn.holder != told.node or not turn.attempt:
-        return "not-holder"
+        return "not-holder" if current else Late(group, None)
     if turn.state == "done" and turn.sequence == told.sequence:
         return Published(view.group, None, view.latest is not None and view.latest.epoch == epoch)
     if not current:

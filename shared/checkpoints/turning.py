@@ -110,6 +110,8 @@ def settle(group: Group, holder: Replica | None, now: Millis, terms: Terms) -> G
         if turn.state == "granted" and (holder.life, holder.taking) == (turn.handed_life, turn.epoch):
             turn = replace(turn, state="taking")
             group = replace(group, turn=turn)
+    if not turn.attempt and (reason := _unfetched(holder, now, terms)):
+        return _timed_out(group, reason, now, terms)
     # Nobody can take it any more: too little is left to be handed out.
     if 2 * age > turn.timeout and turn.state == "granted" and _untaken(turn, holder):
         return _timed_out(group, "short", now, terms)
@@ -123,11 +125,15 @@ def _finished(turn: Turn, holder: Replica) -> bool:
     return since and holder.last_checkpoint > turn.handed_last
 
 
+def _unfetched(holder: Replica | None, now: Millis, terms: Terms) -> Reason:
+    """Why a turn that was never handed out will not be fetched; '' while it may. A holder that became primary is waited out in any case."""
+    if holder is None or silent(holder, now, terms):
+        return "silent"
+    return "short" if holder.role == "secondary" and not may_begin(holder) else ""
+
+
 def _untaken(turn: Turn, holder: Replica | None) -> bool:
-    """A holder that became primary is waited out in any case."""
-    if not turn.attempt:
-        return holder is None or holder.role == "secondary"
-    return holder is not None and idle(turn, holder)
+    return holder is not None and (idle(turn, holder) if turn.attempt else holder.role == "secondary")
 
 
 def _why(turn: Turn, holder: Replica | None, now: Millis, terms: Terms) -> Reason:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from . import timeouts
 from .protocol import Seen
 from .rows import Replica
-from .turning import Terms, down, may_be_taken, unfit
+from .turning import Pending, Terms, down, may_be_taken, unfit
 
 
 def taking(seen: Seen | None) -> str | None:
@@ -18,12 +19,14 @@ def taking(seen: Seen | None) -> str | None:
     return turn.holder if may_be_taken(turn, seen.view.replicas.get(turn.holder), seen.now) else None
 
 
-def replicas_out(seen: Seen | None, terms: Terms) -> dict[str, dict[str, Any]]:
-    """The fleet's replicas by node, as answered."""
-    return {} if seen is None else {node: _replica_out(replica, seen, terms) for node, replica in seen.view.replicas.items()}
+def replicas_out(seen: Seen | None, terms: Terms, pending: Mapping[str, Pending]) -> dict[str, dict[str, Any]]:
+    """The fleet's replicas by node, as answered. pending: maintenance that is to come to them."""
+    if seen is None:
+        return {}
+    return {node: _replica_out(replica, seen, terms, pending.get(node)) for node, replica in seen.view.replicas.items()}
 
 
-def _replica_out(replica: Replica, seen: Seen, terms: Terms) -> dict[str, Any]:
+def _replica_out(replica: Replica, seen: Seen, terms: Terms, pending: Pending | None) -> dict[str, Any]:
     group = seen.view.group
     timeout = timeouts.bounded(group.next_timeout or terms.initial, terms.least, terms.most)
     return {
@@ -36,7 +39,7 @@ def _replica_out(replica: Replica, seen: Seen, terms: Terms) -> dict[str, Any]:
         "ready": replica.ready,
         "report_age_ms": max(0, seen.now - replica.at),
         "down": down(replica, seen.now, terms) or None,
-        "skipped": unfit(replica, seen.now, terms, timeout, None, group) or None,
+        "skipped": unfit(replica, seen.now, terms, timeout, pending, group) or None,
         "taking": replica.taking or None,
         "holds": group.turn.epoch if taking(seen) == replica.node else None,
         "last_checkpoint": replica.last_checkpoint,

@@ -60,7 +60,7 @@ def unit_file(config: Path | None) -> str:
 
     text = (Path(__file__).parents[1] / "maintenance" / "agent" / "recipes" / "tocsin-agent.service").read_text()
     program = f"{sys.executable} -m {__package__}"
-    return text.replace("@PROGRAM@", program).replace("@CONFIG@", str(config or "/etc/tocsin/agent.toml"))
+    return text.replace("@PROGRAM@", program).replace("@CONFIG@", str((config or Path("/etc/tocsin/agent.toml")).absolute()))
 
 
 def _load(path: Path, *, dry_run: bool) -> Config:

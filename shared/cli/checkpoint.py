@@ -51,8 +51,8 @@ def run(
     """Wait for this replica's turn, run a command in it, and publish its checkpoint.
 
     The command finds TOCSIN_FLEET, TOCSIN_NODE, TOCSIN_EPOCH, TOCSIN_LIMIT (seconds) and TOCSIN_RESULT: the path of a file it may write, as
-    {"sequence": 81231, "location": "...", "bytes": 5}. Without it, the sequence is what was applied when the turn began, and the location
-    is node:NODE.
+    {"sequence": 81231, "location": "...", "bytes": 5}. Without it, the sequence is what was applied when the turn began (without
+    --status the turn's epoch), and the location is node:NODE.
     """
     from .connection import connection
     from .turns import Plan, run_turns

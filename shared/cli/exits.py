@@ -14,7 +14,7 @@ class Exit(IntEnum):
     OK = 0
     """Done."""
     FAILED = 1
-    """It did not work; standard error says why."""
+    """It did not work; standard error says why. Or: what was looked at has faults (rejected lines, `doctor`, `status --check`)."""
     USAGE = 2
     """The command line, a setting or a file given to it is wrong; nothing was done."""
     REFUSED = 3

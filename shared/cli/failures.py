@@ -12,6 +12,8 @@ ADVICE: Final = {
     401: "Give a valid key in TOCSIN_KEY; an administrator makes one with POST /tenants/{tenant}/keys.",
     403: "Take a key that has the scope this needs, and that is not bound to another fleet or node.",
     404: "Check the names, and that TOCSIN_URL is the app's address without /api.",
+    409: "Look at it again: something about it is another than you think.",
+    422: "Correct what is named, and try again; --help tells what is taken.",
     429: "Try again later; the limit is the tenant's.",
 }
 
@@ -37,7 +39,8 @@ def explained(error: TocsinError) -> CommandFailed:
     client = sys.modules.get(f"{__package__.rpartition('.')[0]}.client.errors")
     if client is not None and isinstance(error, client.Refused):
         faults = "; ".join(f"{fault.pointer}: {fault.detail}" for fault in error.errors)
-        title = f"{error.title or 'The app said no'}: {error.detail}" + (f" ({faults})" if faults else "")
+        # Of one fault the detail often is the fault.
+        title = f"{error.title or 'The app said no'}: {error.detail}" + (f" ({faults})" if faults and faults not in error.detail else "")
         return CommandFailed(title, where=error.call, advice=ADVICE.get(error.status, ""), status=Exit.REFUSED)
     if client is not None and isinstance(error, client.Unreachable | client.Unreadable):
         advice = "Check TOCSIN_URL, and that the app runs and can be reached from this machine."

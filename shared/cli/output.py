@@ -100,7 +100,7 @@ def _cell(value: Any) -> Any:
     from rich.text import Text
 
     shown = clean(value)
-    return Text(shown, STYLES.get(shown, "")) if not isinstance(value, int | float) or isinstance(value, bool) else Text(shown, justify="right")
+    return Text(shown, STYLES.get(shown, ""))
 
 
 def span(millis: Any) -> str:

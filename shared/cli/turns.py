@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Never
 
 from ..checkpoints.command import BadResult, NotRunnable, read_result, run_in
 from ..checkpoints.participant import CheckpointParticipant, Health, Turn, TurnLost
@@ -24,6 +24,10 @@ from .failures import CommandFailed, explained
 
 PATIENCE: Final = 30.0
 """Seconds that one run of the status command may take."""
+MOST: Final = 65_536
+"""Bytes that it may print."""
+RESTS: Final = (1.0, 60.0)
+"""Seconds that `--loop` waits after a turn that failed: at first, doubling, and at most."""
 _LOST: Final = {
     "limit": Exit.LIMIT,
     "revoked": Exit.REVOKED,
@@ -55,7 +59,9 @@ class Plan:
         """A line on standard error: standard output is the command's."""
         words = ", ".join(f"{name} {value}" for name, value in about.items())
         line = json.dumps({"event": happened, **about}) if self.json else f"tocsin: {happened}{': ' if words else ''}{words}"
-        print(line, file=sys.stderr, flush=True)
+        # Whoever listened may be gone; what is done goes on.
+        with contextlib.suppress(BrokenPipeError):
+            print(line, file=sys.stderr, flush=True)
 
 
 class _CommandEnded(TocsinError):
@@ -80,6 +86,11 @@ class Status:
             raise self._problem or CommandFailed("the status command has not said anything yet")
         return self._health
 
+    @property
+    def applied(self) -> int:
+        """As it was told last, whether the program has failed since or not."""
+        return self._health.applied if self._health is not None else 0
+
     async def look(self) -> None:
         """Ask the program."""
         if self._plan.status is None:
@@ -102,18 +113,28 @@ class Status:
 
 
 async def _output(command: str) -> str:
-    process = await asyncio.create_subprocess_shell(
-        command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True, env=_environment()
-    )
+    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_shell(command, stdin=nothing, stdout=pipe, start_new_session=True, env=_environment())
+    except OSError as error:
+        raise _wrong(f"it cannot be started: {error.strerror}") from None
+    assert process.stdout is not None
+    said = b""
     try:
         async with asyncio.timeout(PATIENCE):
-            said, _ = await process.communicate()
+            while part := await process.stdout.read(MOST):
+                said += part
+                if len(said) > MOST:
+                    raise _wrong(f"it prints more than {MOST} bytes")
+            await process.wait()
     except TimeoutError:
         raise _wrong(f"it took longer than {PATIENCE:g} seconds") from None
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            # What it has said and nobody reads keeps the pipe open.
+            process._transport.close()  # type: ignore[attr-defined]
     if process.returncode:
         raise _wrong(f"it ended with {process.returncode}")
     return said.decode(errors="replace")
@@ -127,7 +148,7 @@ def _health(said: str) -> Health:
         if strange := found.keys() - {"role", "term", "applied", "lag", "load"}:
             raise ValueError(f"there is no {', '.join(sorted(strange))}")
         return Health(**found)
-    except ValueError as wrong:
+    except (ValueError, RecursionError) as wrong:
         raise _wrong(f"what it prints is not right: {wrong}") from None
 
 
@@ -197,23 +218,34 @@ async def _run(plan: Plan) -> int:
     ) as participant:
         following = asyncio.create_task(status.follow(participant))
         try:
-            while True:
-                code = await _one(plan, participant, status)
-                if not plan.loop or code in (Exit.BROKEN, Exit.NOT_RUNNABLE, Exit.NOT_FOUND):
-                    return code
+            return await (_loop if plan.loop else _one)(plan, participant, status)
+        except NotRunnable as wrong:
+            plan.say("command cannot be run", why=str(wrong))
+            return Exit.NOT_FOUND if wrong.missing else Exit.NOT_RUNNABLE
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 
 
+async def _loop(plan: Plan, participant: CheckpointParticipant, status: Status) -> Never:
+    """Turn after turn. Raises `NotRunnable`, and what ends the participant."""
+    rest = 0.0
+    while True:
+        code = await _one(plan, participant, status)
+        # A command that fails at once would have turn after turn in no time.
+        rest = 0.0 if code in (Exit.OK, Exit.NO_TURN) else min(2 * rest or RESTS[0], RESTS[1])
+        await asyncio.sleep(rest)
+
+
 async def _one(plan: Plan, participant: CheckpointParticipant, status: Status) -> int:
-    """One turn: the exit code that it would have."""
+    """One turn: the exit code that it would have. Raises `NotRunnable`."""
     try:
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(plan.wait):
                 turn = await stack.enter_async_context(participant.turn())
             plan.say("turn begun", epoch=turn.epoch, seconds=int(turn.remaining()))
-            await _take(plan, turn, status().applied)
+            # Where nobody tells what was applied, turns themselves order what they make.
+            await _take(plan, turn, status.applied if plan.status is not None else turn.epoch)
     except TimeoutError:
         plan.say("no turn came", seconds=plan.wait)
         return Exit.NO_TURN
@@ -223,9 +255,6 @@ async def _one(plan: Plan, participant: CheckpointParticipant, status: Status) -
     except _CommandEnded as ended:
         plan.say("command failed", epoch=turn.epoch, code=ended.code)
         return ended.code
-    except NotRunnable as wrong:
-        plan.say("command cannot be run", why=str(wrong))
-        return Exit.NOT_FOUND if wrong.missing else Exit.NOT_RUNNABLE
     except BadResult as wrong:
         plan.say("checkpoint not published", epoch=turn.epoch, why=str(wrong))
         return Exit.NOT_PUBLISHED
@@ -236,7 +265,7 @@ async def _one(plan: Plan, participant: CheckpointParticipant, status: Status) -
 
 
 async def _take(plan: Plan, turn: Turn, applied: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="tocsin-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tocsin-", ignore_cleanup_errors=True) as folder:
         result = Path(folder) / "result.json"
         environment = _environment(
             TOCSIN_FLEET=plan.fleet,

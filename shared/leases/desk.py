@@ -136,8 +136,8 @@ class Desk:
             held = self.session.held if self.session is not None else ()
             self._wants |= {partition: until for partition in partitions if partition not in held}
 
-    def lives(self, server: str) -> None:
-        """It has not ended: nothing is expected of it."""
+    def forget(self, server: str) -> None:
+        """Nothing is expected of it any more."""
         with self._lock:
             self._expected.pop(server, None)
 

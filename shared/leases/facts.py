@@ -117,7 +117,10 @@ class Facts:
         """Who is to have the partitions of servers that seem to have ended, by heir: those that the plan will name once they are fenced.
         Heirs that speak HTTP are told then."""
         servers = {name: replace(row, state="dead") if name in ending else row for name, row in self.servers.items()}
-        found = Facts(self.fleet, self.intents, self.partitions, servers, unreadable=self.unreadable).plan(0)
+        # What somebody was told to take is its own already: all who foresee this must agree, whatever moment of a hand-off they see.
+        coming = {number: row.name for row in servers.values() if row.state != "dead" for number in row.take}
+        partitions = {number: replace(row, owner=coming.get(number, row.owner)) for number, row in self.partitions.items()}
+        found = Facts(self.fleet, self.intents, partitions, servers, unreadable=self.unreadable).plan(0)
         heirs: dict[str, dict[str, list[int]]] = {}
         for number, heir in sorted(found.target.items()):
             owner = self.partitions[number].owner if number in self.partitions else ""

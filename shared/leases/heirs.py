@@ -14,7 +14,7 @@ from ..storage.names import FLEETS
 from ..storage.ports import Props, Row
 from . import rules
 from .desk import Desk
-from .facts import read_facts
+from .facts import Facts, read_facts
 from .protocol import takeover
 from .protocol.effects import Get, Work
 from .rows import join_expected, parse_server, server_key
@@ -88,6 +88,12 @@ class Heirs:
 
     # -- who is an heir
 
+    def planned(self, facts: Facts) -> None:
+        """The plan of these facts is about those that have ended, too: nothing more is inherited of them."""
+        for name in self._desk.expecting():
+            if name not in facts.servers or facts.servers[name].state == "dead":
+                self._desk.forget(name)
+
     def ask(self) -> Work[bool]:
         """Look whether those whose end is expected have been fenced. True when one has: what it had is wanted now."""
         limits, profile, found = self._desk.fleet.limits, self._desk.fleet.profile, False
@@ -100,5 +106,5 @@ class Heirs:
                 self._desk.inherit(name, limits.drain + profile.validity)
                 found = True
             elif self._seen.setdefault(name, (server.incarnation, server.beat)) != (server.incarnation, server.beat):
-                self._desk.lives(name)
+                self._desk.forget(name)
         return found

@@ -299,6 +299,7 @@ class Scanner:
             # What somebody has ordered already is not put off again.
             drop = [number for number in drop if number not in later or number in row.drop]
             if member.name == self._server:
+                self._heirs.planned(facts)
                 self._desk.order(take, drop)
             elif (list(row.take), list(row.drop), row.generation) != (take[:MAX_ORDERS], drop[:MAX_ORDERS], generation):
                 given[member.name] = take, drop

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Set
 from typing import Any, NamedTuple
 
 from ..checkpoints.protocol import look as look_at_turns
+from ..checkpoints.service import Pendings
 from ..checkpoints.terms import terms_of
 from ..checkpoints.views import replicas_out, taking
 from ..clock import Clock, Millis, to_text
@@ -57,8 +58,8 @@ class Routing(NamedTuple):
 class Views:
     """One per process."""
 
-    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, agents: Agents) -> None:
-        self._tables, self._carrier, self._clock, self._agents = tables, carrier, clock, agents
+    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, agents: Agents, pending: Pendings) -> None:
+        self._tables, self._carrier, self._clock, self._agents, self._pending = tables, carrier, clock, agents, pending
         self._routes = Cached(self._read_routes, clock, ttl=ROUTES_AGE, missing_ttl=ROUTES_AGE, size=MOST_ROUTES)
 
     async def lease(self, tenant: str, fleet: str, number: int) -> dict[str, Any]:
@@ -145,7 +146,8 @@ class Views:
         """The first nodes of those picked. A node is known as a server, as a replica, by its agent, or as all of them."""
         key = fleet_key(tenant, fleet)
         seen = await self._survey(key)
-        replicas = replicas_out(await self._carrier.drive(look_at_turns(key)), terms_of(seen.glance.fleet))
+        turns = await self._carrier.drive(look_at_turns(key))
+        replicas = replicas_out(turns, terms_of(seen.glance.fleet), await self._pending(key))
         owners, words, servers = owners_of(seen), Standing(seen.glance, self._clock.now()), seen.glance.servers
         agents = await self._agents(key)
         names = pick(servers.keys() | replicas.keys() | agents.keys())

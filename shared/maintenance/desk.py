@@ -15,7 +15,7 @@ from ..web.problem import conflict, invalid, not_found
 from . import eventgrid, rules
 from .model import RehearseIn, ReportIn, ResultIn
 from .rows import MAX_NODES, MAX_OPEN, MONITORS, Entry, Event, Kept, Node, TooLarge, View, event_key, node_key
-from .store import Read, Store
+from .store import MOST_ROWS, Read, Store
 from .terms import Terms
 from .views import answer_out, event_out, node_out
 
@@ -63,21 +63,27 @@ class Desk:
         """
         key, terms = await self._of(tenant, fleet)
         node = _node(told)
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             read = await self._store.read(key, node.node)
             if rules.wants_all(read.view, node) or node.node not in read.view.nodes:
-                read = await self._store.read(key, whole=True)
+                # An event that could not be written as a new one may be in the ledger, as one that was over long ago.
+                back = attempt > 0 and any(entry.listed and entry.event_id not in read.view.events for entry in node.entries)
+                read = await self._store.read(key, whole=True, old=back)
+            before = read.view.nodes.get(node.node)
             held = await self._leases.held(key, node.node) if rules.asks_for_leases(read.view, node, terms) else 0
             heard = rules.receive(read.view, node, terms, held, read.whole, read.now)
             if not isinstance(heard, rules.Heard):
                 raise conflict(heard, _REFUSED[heard])
+            if before is None:
+                # Before its first row: no fleet with rows is left out of the timers' sight, whatever fails in between.
+                await self._store.enlist(key)
             try:
                 if not await self._store.write(key, read, _changed(read, heard)):
                     continue
             except TooLarge as error:
                 raise invalid("/events", f"too much to keep: {error}") from None
-            before = read.view.nodes.get(node.node)
             if before is None:
+                # And after: the fleet may have ended meanwhile, with its entry, and what was just written is to be found and removed.
                 await self._store.enlist(key)
             await self._tell_leases(key, before, heard.node)
             return answer_out(heard.answer)
@@ -151,24 +157,30 @@ class Desk:
     # -- Event Grid
 
     async def delivered(self, tenant: str, fleet: str, deliveries: list[Any]) -> int:
-        """What Event Grid delivers; how many told of this fleet. Raises 404, 409 `changed-meanwhile`, `StorageError`."""
+        """What Event Grid delivers; how many told of this fleet. Raises 404, 409 `changed-meanwhile`, 422, `StorageError`."""
         key, _ = await self._of(tenant, fleet)
         told = [found for each in deliveries if (found := eventgrid.emitted(each)) is not None]
         if len(told) < len(deliveries):
             extra = {"action": "maintenance_eventgrid_ignored", "fleet": key, "count": len(deliveries) - len(told)}
             log.info("%s: %d deliveries of Event Grid tell of no VM's event", key, len(deliveries) - len(told), extra=extra)
-        for _ in range(ATTEMPTS) if told else ():
+        for _ in range(ATTEMPTS + len(told) // MOST_ROWS) if told else ():
             read = await self._store.read(key, whole=True)
             events = dict(read.view.events)
             known = 0
+            room = MAX_OPEN - sum(event.open for event in events.values())
             for each in told:
                 before = events.get(each.event_id) or await self._store.event(key, each.event_id)
                 made = eventgrid.noted(before, each, read.view, read.now)
-                if made is not None and (made.open or each.event_id in events):
+                if made is not None and (each.event_id in events or (made.open and room > 0)):
                     known += 1
+                    room -= each.event_id not in events
                     events[each.event_id] = made
-            if await self._store.write(key, read, {event_key(i): e for i, e in events.items() if e != read.view.events.get(i)}):
-                return known
+            changed = changed_events(read.view, events)
+            try:
+                if await self._store.write(key, read, changed) and len(changed) <= MOST_ROWS:
+                    return known
+            except TooLarge as error:
+                raise invalid("", f"too much to keep: {error}") from None
         if told:
             raise contended()
         return 0

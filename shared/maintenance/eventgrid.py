@@ -6,6 +6,7 @@ and Canceled. Services share the type for things of their own; whatever is not a
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -19,7 +20,9 @@ MOST: Final = 500
 """Deliveries in one call."""
 
 type AzureStatus = Literal["Scheduled", "Started", "Completed", "Canceled"]
-_STATUS: Final = frozenset({"Scheduled", "Started", "Completed", "Canceled"})
+_STATUS: Final = ("Scheduled", "Started", "Completed", "Canceled")
+_ID: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]{0,126}[A-Za-z0-9])?")
+_NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
 
 
 class Emitted(NamedTuple):
@@ -54,9 +57,9 @@ def emitted(delivery: Any) -> Emitted | None:
         return None
     event_id, status, resources = found.get("EventId"), found.get("EventStatus"), found.get("Resources")
     kind, duration = found.get("EventType"), found.get("DurationInSeconds", -1)
-    if not isinstance(event_id, str) or not 0 < len(event_id) <= 128 or not event_id.isascii() or status not in _STATUS:
+    if not isinstance(event_id, str) or not _ID.fullmatch(event_id) or status not in _STATUS or not isinstance(kind, str):
         return None
-    if not isinstance(resources, list) or not all(isinstance(each, str) for each in resources) or not isinstance(kind, str):
+    if not isinstance(resources, list) or not all(isinstance(each, str) and _NAME.fullmatch(each) for each in resources):
         return None
     return Emitted(
         event_id.lower(),
@@ -80,6 +83,9 @@ def noted(event: Event | None, told: Emitted, view: View, now: Millis) -> Event 
         return replace(event, azure="completed")
     if told.status == "Canceled":
         return replace(event, azure="cancelled")
+    if not event.listed and event.status == "scheduled" and told.status == "Scheduled":
+        # No document has it yet, so this is the latest word.
+        return replace(event, not_before=told.not_before, duration=told.duration)
     if told.status == "Started" and event.status == "scheduled":
         return replace(event, status="started", started=now)
     return event

@@ -15,7 +15,21 @@ from ..web.problem import invalid, unreadable
 from ..web.routes import Answer, Call, Routes
 from . import eventgrid
 from .desk import Desk
-from .model import DecidedOut, DeliveredOut, EventList, EventOut, Id, ReasonIn, RehearsedOut, RehearseIn, ReportAnswer, ReportIn, ResultIn
+from .model import (
+    ApprovalId,
+    DecidedOut,
+    DeliveredOut,
+    EventList,
+    EventOut,
+    Id,
+    ReasonIn,
+    RehearsedOut,
+    RehearseIn,
+    ReportAnswer,
+    ReportIn,
+    ResultIn,
+)
+from .rows import REHEARSAL
 
 _FLEET = {"fleet": Name}
 _EVENT = {"fleet": Name, "event_id": Id}
@@ -87,7 +101,7 @@ def _agents(routes: Routes) -> None:
         "v1/fleets/{fleet}/maintenance/approvals/{approval}/result",
         name="maintenance_result",
         scope=("fleets", "agent"),
-        params={"fleet": Name, "approval": Id},
+        params={"fleet": Name, "approval": ApprovalId},
         body=ResultIn,
         answers={204: None, 409: ("lease-lost", "changed-meanwhile")},
         summary="How the POST of a leased approval went",
@@ -178,7 +192,7 @@ def _people(routes: Routes) -> None:
         examples={"one node": {"nodes": ["n1"], "type": "Freeze", "notice": "PT5M", "duration_s": 9}},
     )
     async def rehearse(call: Call[App, RehearseIn]) -> Answer:
-        event_id = f"rehearsal-{uuid.uuid4()}"
+        event_id = f"{REHEARSAL}{uuid.uuid4()}"
         return Answer(202, {"event_id": await call.app.maintenance.rehearse(call.tenant, call.params["fleet"], event_id, call.body)})
 
 

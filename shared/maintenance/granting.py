@@ -12,14 +12,16 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from ..clock import Millis
-from .guard import blocked, live, order
+from .guard import blocked, live, order, too_wide
 from .rows import Event, Grant, Hold, Node, View
 from .terms import GRANT_LEASE, GRANT_TRIES, Terms
 
 BY_FLEET: Final = "fleet"
-_READY: Final = frozenset({"PREPARED", "APPROVED", "STARTED", "DONE"})
+_READY: Final = frozenset({"PREPARED", "APPROVED", "STARTED"})
 _UNDATED: Final[Millis] = 900_000
 """An event without a readable NotBefore: what Azure gives at most."""
+_STEP: Final[Millis] = 1_000
+"""Moments are read in whole seconds: an agent may have been given its lease so much later than it says."""
 
 type Outcome = Literal["posted", "gone", "refused", "unreachable"]
 
@@ -39,7 +41,7 @@ def grant(event: Event, by: str, reason: str, now: Millis) -> Event:
     if given is not None and given.state in ("granted", "posted"):
         return event if event.hold is None else replace(event, hold=None)
     number = 1 if given is None else int(given.id.rpartition(".")[2]) + 1
-    expires = max(now, event.not_before if event.not_before is not None else event.seen + _UNDATED)
+    expires = max(now, event.not_before if event.not_before is not None else now + _UNDATED)
     return replace(event, hold=None, grant=Grant(f"{event.event_id}.{number}", by, reason, now, expires))
 
 
@@ -52,11 +54,12 @@ def hold(event: Event, by: str, reason: str, now: Millis) -> Event:
     return replace(event, hold=Hold(f"{event.event_id}.hold", by, reason, now), grant=kept)
 
 
-def waits_for(event: Event, view: View, now: Millis) -> str | None:
-    """Which named node has not prepared; None when all have. Nodes without an agent of this fleet are not waited for."""
+def waits_for(event: Event, view: View, now: Millis, *, hung: bool = False) -> str | None:
+    """Which named node has not prepared; None when all have. Nodes without an agent of this fleet are not waited for; hung: nor are those
+    whose agent is silent."""
     for node in view.named(event):
         entry = node.entry(event.event_id)
-        if entry is None or entry.phase not in _READY:
+        if (entry is None or entry.phase not in _READY) and not (hung and not live(node, view, now)):
             state = "has not reported it" if entry is None else f"is {entry.phase.lower().replace('_', ' ')}"
             return f"{node.node} {state if live(node, view, now) else 'is silent'}"
     return None
@@ -66,9 +69,10 @@ def not_yet(event: Event, view: View, terms: Terms, now: Millis) -> str | None:
     """Why an approval is not given out now; None when it is. What a person granted does not ask the guard: it was their decision."""
     if event.hold is not None:
         return f"held by {event.hold.by}: {event.hold.reason}" if event.hold.reason else f"held by {event.hold.by}"
-    if found := waits_for(event, view, now):
-        return found
     by_hand = event.grant is not None and event.grant.by != BY_FLEET
+    # For a machine that hangs nobody else can say anything: by way of Azure's manager a person may go on without it.
+    if found := waits_for(event, view, now, hung=by_hand and terms.transport == "arm"):
+        return found
     return None if by_hand else blocked(event, view, terms, now)
 
 
@@ -90,7 +94,8 @@ def lease(event: Event, node: Node, view: View, terms: Terms, now: Millis) -> tu
         if live(first, view, now) and seen is not None and seen.listed:
             # The primary acts for the whole fleet, unless it takes too long.
             return event, None
-    made = replace(given, node=node.node, until=now + GRANT_LEASE, epoch=given.epoch + (given.node != node.node or now >= given.until))
+    again = given.node == node.node and now < given.until
+    made = replace(given, node=node.node, until=now + GRANT_LEASE + _STEP, epoch=given.epoch + (not again))
     return replace(event, grant=made), Leased(given.id, event.event_id, GRANT_LEASE, given.expires)
 
 
@@ -117,8 +122,8 @@ def early(view: View, terms: Terms, now: Millis) -> Event | None:
     """The next event that the fleet itself approves before its time; None when there is none, or the guard says to wait."""
     for event in sorted(candidates(view.events.values()), key=order):
         waiting = [node for node in view.named(event) if (entry := node.entry(event.event_id)) and entry.phase in ("WAITING", "PREPARED")]
-        if waiting and all(live(node, view, now) for node in view.named(event)):
-            # In their order: a later one does not pass by.
+        if waiting and all(live(node, view, now) for node in view.named(event)) and not too_wide(event, view, terms):
+            # In their order: a later one does not pass by. What takes too much down is left to Azure, and nobody waits for it.
             return event if blocked(event, view, terms, now, begin=True) is None else None
     return None
 

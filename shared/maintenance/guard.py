@@ -32,21 +32,37 @@ def unit(node: Node, terms: Terms) -> str:
 
 
 def order(event: Event) -> tuple[int, Millis, str]:
-    """Events that were approved come first, by when; the others by their NotBefore. Ids break ties."""
+    """Events that were approved, or may be being approved now, come first, by when; the others by their NotBefore. Ids break ties."""
     given = event.grant
     if given is not None and given.state in ("granted", "posted"):
         return (0, given.at, event.event_id)
+    if event.cleared:
+        return (0, event.cleared, event.event_id)
     return (1, event.not_before if event.not_before is not None else event.seen, event.event_id)
+
+
+def domains(event: Event, view: View, terms: Terms) -> list[tuple[str, set[str]]]:
+    """The fault domains of each quorum unit that an event names."""
+    found: dict[str, set[str]] = {}
+    for node in view.named(event):
+        found.setdefault(unit(node, terms), set()).add(node.domain)
+    return sorted(found.items())
+
+
+def too_wide(event: Event, view: View, terms: Terms) -> str | None:
+    """Why the guard never agrees to an event, whatever else goes on; None when it may."""
+    for _, mine in domains(event, view, terms):
+        if len(mine) > terms.domains_down:
+            return f"it takes {len(mine)} fault domains down at once: {', '.join(sorted(mine))}"
+    return None
 
 
 def blocked(event: Event, view: View, terms: Terms, now: Millis, *, begin: bool = False) -> str | None:
     """Why the nodes of an event should not go down now; None when they may. begin: none of them has begun, so that whoever has, also for a
     later event, goes first."""
-    named = view.named(event)
-    for at in sorted({unit(node, terms) for node in named}):
-        mine = {node.domain for node in named if unit(node, terms) == at}
-        if len(mine) > terms.domains_down:
-            return f"it takes {len(mine)} fault domains down at once: {', '.join(sorted(mine))}"
+    if wide := too_wide(event, view, terms):
+        return wide
+    for at, mine in domains(event, view, terms):
         others: dict[str, str] = {}
         for node in view.nodes.values():
             if (

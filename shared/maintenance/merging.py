@@ -10,24 +10,26 @@ from dataclasses import replace
 
 from ..clock import Millis
 from .guard import live
-from .rows import Entry, Event, Node, Status, View
-from .terms import FORGOTTEN, NEAR_SILENCE, PROLONGED, REHEARSED
+from .rows import REHEARSAL, REMOVES, Entry, Event, Node, Status, View
+from .terms import AWAY, FORGOTTEN, NEAR_SILENCE, PROLONGED, REHEARSED
 
 
 def merge(event: Event | None, entry: Entry, node: Node, now: Millis) -> Event | None:
     """An event after one agent's word of it. None: it was not known, and there is nothing to know any more."""
     if event is None:
-        if not entry.listed:
+        if not entry.listed or entry.event_id.startswith(REHEARSAL):
             return None
         status: Status = "started" if entry.status == "Started" else "scheduled"
         event = Event(entry.event_id, node.scope, entry.type, status, now)
-    if event.scope != node.scope and not event.rehearsal:
+    if event.scope != node.scope and not event.rehearsal and event.open:
         # The same id elsewhere: ids are one event's alone, so one of the two scopes is wrong. The sweep says so.
         return event
     if entry.observed > event.observed.get(node.node, 0):
         event = replace(event, observed={**event.observed, node.node: entry.observed})
-    if not entry.listed:
+    if not entry.listed or (event.rehearsal and not event.open):
         return event
+    if not event.open:
+        event = _back(event, node.scope)
     begun = entry.status == "Started" or event.status == "started"
     made = replace(
         event,
@@ -46,9 +48,19 @@ def merge(event: Event | None, entry: Entry, node: Node, now: Millis) -> Event |
             # Once it has started a document says nothing of it.
             not_before=entry.not_before if entry.not_before is not None else event.not_before,
         )
-    if begun and made.grant is not None and made.grant.state in ("granted", "posted"):
-        made = replace(made, grant=replace(made.grant, state="closed", node=""))
+    given = made.grant
+    if begun and given is not None and given.state in ("granted", "posted"):
+        made = replace(made, grant=replace(given, state="closed", node=""))
+    elif given is not None and given.state == "granted" and made.not_before is not None and made.not_before != event.not_before:
+        made = replace(made, grant=replace(given, expires=max(given.at, made.not_before)))
     return made
+
+
+def _back(event: Event, scope: str) -> Event:
+    """An event that was over and is listed again: what was first seen of it stands, how it ended does not, and it is told of anew."""
+    return replace(
+        event, scope=scope, status="scheduled", started=0, azure="", cleared=0, phases={}, told=(), alarms=(), returns=event.returns + 1
+    )
 
 
 def settled(event: Event, view: View, now: Millis) -> Event:
@@ -77,7 +89,7 @@ def _ended(event: Event, view: View, now: Millis) -> Event:
         over = bool(named) and all((entry := node.entry(event.event_id)) is not None and entry.phase == "DONE" for node in named)
         late = now > (event.not_before or event.seen) + max(0, event.duration) * 1000 + REHEARSED
         return replace(event, status="completed" if over else "vanished", ended=now) if over or late else event
-    listing = [node for node in view.of_scope(event.scope) if (entry := node.entry(event.event_id)) is not None and entry.listed]
+    listing = [node for node in view.of_scope(event.scope) if _lists(node, event) and not _removed(node, event, view, now)]
     since = max(event.started, event.not_before or 0, event.seen, *(node.at for node in listing)) if listing else 0
     if listing and (now - since <= FORGOTTEN or any(live(node, view, now) for node in listing)):
         return event
@@ -92,6 +104,36 @@ def _ended(event: Event, view: View, now: Millis) -> Event:
     else:
         status = "vanished"
     return replace(event, status=status, ended=now)
+
+
+def _lists(node: Node, event: Event) -> bool:
+    entry = node.entry(event.event_id)
+    return entry is not None and entry.listed
+
+
+def _removed(node: Node, event: Event, view: View, now: Millis) -> bool:
+    """Whether the event has taken the machine away, so that its agent will never say that it is over: it is silent, and another of the
+    scope, whose document is the same, has said later that it does not list the event any more."""
+    due = event.started or (event.not_before is not None and now >= event.not_before)
+    if event.type not in REMOVES or not due or now - node.at <= NEAR_SILENCE:
+        return False
+    since = max(node.at, event.seen) + NEAR_SILENCE
+    return any(other.at > since and not _lists(other, event) for other in view.of_scope(event.scope))
+
+
+def _took(event: Event) -> bool:
+    return event.type in REMOVES and not event.open and not event.rehearsal and event.status != "cancelled"
+
+
+def departed(node: Node, view: View, catch_up: Millis, now: Millis) -> bool:
+    """Whether a node is to be forgotten: its machine was taken away, and what replaces it has had its time to catch up; or its agent has
+    been silent for long, with nothing open on it."""
+    if now - node.at <= NEAR_SILENCE:
+        return False
+    known = [(entry, view.events.get(entry.event_id)) for entry in node.entries if entry.listed and entry.phase != "FOREIGN"]
+    if any(event and _took(event) and now - event.ended > catch_up for _, event in known):
+        return True
+    return now - node.at > AWAY and not any(event and event.open for _, event in known)
 
 
 def _asked_since(event: Event, view: View, now: Millis) -> bool:

@@ -23,6 +23,11 @@ Id = Annotated[
     StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9_.:-]{0,126}[A-Za-z0-9])?$", to_lower=True),
     Shaped("1 to 128 of letters, digits and inner . _ : -; case does not count"),
 ]
+ApprovalId = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9_.:-]{0,146}[A-Za-z0-9])?$", to_lower=True),
+    Shaped("an event's id, a dot and a number"),
+]
 Text64 = Annotated[str, StringConstraints(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(64))]
 Text128 = Annotated[str, StringConstraints(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(128))]
 Text300 = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(300))]
@@ -33,6 +38,10 @@ def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
+def _capital(value: Any) -> Any:
+    return value.capitalize() if isinstance(value, str) else value
+
+
 PhaseIn = Annotated[Phase, BeforeValidator(_upper)]
 
 
@@ -41,9 +50,9 @@ class EntryIn(Strict):
 
     event_id: Id
     type: Text64
-    status: Literal["Scheduled", "Started", "Unknown"]
-    not_before: Time | None
-    source: Source = "Platform"
+    status: Annotated[Literal["Scheduled", "Started", "Unknown"], BeforeValidator(_capital)]
+    not_before: Time | None = None
+    source: Annotated[Source, BeforeValidator(_capital)] = "Platform"
     duration_s: int = Field(-1, ge=-1, le=31_536_000, description="Seconds of impact; 0: none, -1: not known.")
     resources: list[Vm] = Field(default_factory=list, max_length=MAX_NAMED)
     phase: PhaseIn = Field(description="Where the node stands with it.")

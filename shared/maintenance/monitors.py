@@ -42,7 +42,7 @@ def elected(view: View, now: Millis) -> Monitors:
         return before
     if primary == before.primary:
         return replace(before, secondary=secondary)
-    return Monitors(primary, secondary, before.epoch + 1, now)
+    return replace(before, primary=primary, secondary=secondary, epoch=before.epoch + 1, since=now)
 
 
 def lacking(view: View) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from hashlib import sha256
 from typing import Any, Final
 
 import orjson
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 
 KIND: Final = "maintenance"
 """Under which of the kinds in a fleet's `notify` all of this falls."""
+_LONGEST: Final = 200
+"""Characters of an id."""
 _EARLY: Final[Millis] = 60_000
 """An event that is this much further away than its lead gets an event of its own for when nodes prepare."""
 
@@ -51,7 +54,8 @@ def of_event(key: str, event: Event, what: str, channel: str, now: Millis) -> di
         "resources": list(event.resources[:100]),
         "rehearsal": event.rehearsal,
     }
-    return _notice(key, f"{event.event_id}:{event.seen}", what, channel, now, named)
+    again = f":{event.returns}" if event.returns else ""
+    return _notice(key, f"{event.event_id}:{event.seen}{again}", what, channel, now, named)
 
 
 def of_fleet(key: str, what: str, channel: str, now: Millis) -> dict[str, Any]:
@@ -87,7 +91,9 @@ def _notice(key: str, about: str, what: str, channel: str, now: Millis, more: di
     name = fleet.replace(".", "~")
     marks = {"+": "raised~", "-": "cleared~"}
     told = marks.get(what[0], "") + what.lstrip("+-")
-    ident = re.sub(r"[^A-Za-z0-9:~_-]", "~", f"maintenance:{name}:{about}:{told}")[:200]
+    ident = re.sub(r"[^A-Za-z0-9:~_-]", "~", f"maintenance:{name}:{about}:{told}")
+    if len(ident) > _LONGEST:
+        ident = f"{ident[: _LONGEST - 33]}~{sha256(ident.encode()).hexdigest()[:32]}"
     return {"id": ident, "due": to_text(now), "channel": channel, "payload": payload}
 
 
@@ -98,6 +104,9 @@ async def publish(publisher: Publisher, key: str, notice: dict[str, Any]) -> boo
     except Problem as refused:
         if refused.status in (429, 503):
             return False
+        if refused.code == "id-conflict":
+            # It was told before, and what noted that was lost.
+            return True
         extra = {"action": "maintenance_notify_refused", "fleet": key}
         log.warning("The channel of %s does not take what is told of maintenance: %s", key, refused.detail, extra=extra)
     return True

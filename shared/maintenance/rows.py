@@ -45,6 +45,10 @@ type GrantState = Literal["granted", "posted", "closed", "expired"]
 OPEN: Final = frozenset({"scheduled", "started"})
 LOSES_DISK: Final = frozenset({"Redeploy", "Preempt", "Terminate"})
 """Types after which what was on a local disk is gone."""
+REMOVES: Final = frozenset({"Preempt", "Terminate"})
+"""Types after which the machine is gone, and its agent with it."""
+REHEARSAL: Final = "rehearsal-"
+"""How ids of rehearsals begin."""
 
 
 def event_key(event_id: str) -> str:
@@ -147,7 +151,8 @@ class Event:
 
     seen: when it was first reported; started, ended: when that was first known. nodes: of a rehearsal, who takes part. phases: how each
     named node stood at the end. observed: milliseconds of impact that nodes measured. listed: an agent's document had it. azure: what
-    Event Grid said of its end. alarms: what is wrong with it; told: what was published of it.
+    Event Grid said of its end. cleared: when an agent was first told that it may approve it. returns: how often it came back after its end.
+    alarms: what is wrong with it; told: what was published of it.
     """
 
     event_id: str
@@ -167,6 +172,8 @@ class Event:
     observed: Mapping[str, Millis] = field(default_factory=dict)
     listed: bool = False
     azure: Literal["", "completed", "cancelled"] = ""
+    cleared: Millis = 0
+    returns: int = 0
     grant: Grant | None = None
     hold: Hold | None = None
     alarms: tuple[str, ...] = ()
@@ -180,12 +187,17 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Monitors:
-    """Who acts for the whole fleet; the epoch counts changes of the primary."""
+    """Who acts for the whole fleet; the epoch counts changes of the primary.
+
+    decisions: counts what was decided on where all nodes stand. Two such decisions of one moment both write this row, so one of them is
+    made anew.
+    """
 
     primary: str = ""
     secondary: str = ""
     epoch: int = 0
     since: Millis = 0
+    decisions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ..checkpoints.turning import Pending
 from ..clock import Millis
 from . import granting, guard
 from .granting import Leased, Outcome
-from .merging import merge, settled
+from .merging import departed, merge, settled
 from .monitors import elected, lacking
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, Alarms, Event, Monitors, Node, View
 from .terms import IDLE, NEAR, Terms
@@ -94,12 +94,20 @@ def receive(view: View, told: Node, terms: Terms, leases: int, whole: bool, now:
     node = _noted(before, told, now)
     nodes = {**view.nodes, node.node: node}
     events = dict(view.events)
-    for entry in node.entries:
-        merged = merge(events.get(entry.event_id), entry, node, now)
-        if merged is not None and merged is not events.get(entry.event_id):
-            events[entry.event_id] = merged
-    if sum(event.open for event in events.values()) > MAX_OPEN:
-        return "too-many-events"
+    is_open = sum(event.open for event in events.values())
+    # Its own first: of others' events those are left out that there is no room for.
+    for entry in sorted(node.entries, key=lambda each: each.phase == "FOREIGN"):
+        known = events.get(entry.event_id)
+        merged = merge(known, entry, node, now)
+        if merged is None or merged is known:
+            continue
+        is_open += merged.open and (known is None or not known.open)
+        if is_open > MAX_OPEN:
+            if entry.phase != "FOREIGN":
+                return "too-many-events"
+            is_open -= 1
+            continue
+        events[entry.event_id] = merged
     after = View(nodes, events, view.monitors, view.alarms)
     if whole:
         after = _settle(after, terms, now)
@@ -110,20 +118,41 @@ def receive(view: View, told: Node, terms: Terms, leases: int, whole: bool, now:
         kept, leased = granting.lease(event, node, after, terms, now) if whole else (event, None)
         changed[event.event_id] = kept
         approvals += [leased] if leased is not None else []
+    holds = _holds(node, after, terms, leases, now)
+    monitors = after.monitors
+    for entry in node.entries:
+        ready = changed.get(entry.event_id)
+        if entry.phase == "PREPARED" and ready is not None and _clears(ready, holds):
+            changed[ready.event_id] = replace(ready, cleared=now)
+            monitors = replace(monitors, decisions=monitors.decisions + 1)
     answer = Answer(
         next_report(node, after, now),
         tuple(approvals),
-        _holds(node, after, terms, leases, now),
+        holds,
         _orders(node, after, terms, leases, now),
-        tuple(each for each in changed.values() if each.rehearsal and each.open and node.node in each.nodes),
-        after.monitors,
+        tuple(_heard_of(each, node, now) for each in changed.values() if each.rehearsal and each.open and node.node in each.nodes),
+        monitors,
     )
-    return Heard(node, changed, after.monitors, answer)
+    return Heard(node, changed, monitors, answer)
+
+
+def _clears(event: Event, holds: Mapping[str, str]) -> bool:
+    """Whether an answer with these holds is the first to let an agent approve the event by itself."""
+    return event.status == "scheduled" and not event.rehearsal and not event.cleared and event.event_id not in holds
+
+
+def _heard_of(event: Event, node: Node, now: Millis) -> Event:
+    """A rehearsal as a node is told of it: with its whole notice from when it first hears of it, which may be minutes late."""
+    entry, planned = node.entry(event.event_id), event.not_before
+    if planned is None:
+        return event
+    return replace(event, not_before=max(planned, now + planned - event.seen) if entry is None else entry.not_before or planned)
 
 
 def sweep(view: View, terms: Terms, now: Millis) -> View:
     """The fleet without a report: what ended, expired, is due, or is wrong."""
     after = _settle(view, terms, now)
+    after = replace(after, nodes={name: node for name, node in after.nodes.items() if not departed(node, after, terms.catch_up, now)})
     found = {each for each in (lacking(after),) if each} | {f"domains-down {at}".strip() for at in guard.over(after, terms, now)}
     nodes = {name: replace(node, leaving=leaving(node, after, terms, now)) for name, node in after.nodes.items()}
     return replace(after, nodes=nodes, alarms=replace(view.alarms, alarms=tuple(sorted(found))))
@@ -134,6 +163,7 @@ def _settle(view: View, terms: Terms, now: Millis) -> View:
     view = replace(view, events=events)
     if terms.early and (event := granting.early(view, terms, now)) is not None:
         events = {**events, event.event_id: granting.grant(event, granting.BY_FLEET, "the guard agrees", now)}
+        view = replace(view, monitors=replace(view.monitors, decisions=view.monitors.decisions + 1))
     view = replace(view, events=events)
     return replace(view, monitors=elected(view, now))
 
@@ -192,8 +222,10 @@ def _orders(node: Node, view: View, terms: Terms, leases: int, now: Millis) -> t
             # It need not wait for its back-off: nothing more is to come.
             found.append(Order(f"{event.event_id}.restore", event.event_id, "restore"))
         given = event.grant if event.status == "scheduled" else None
-        if given is None or given.state != "granted" or event.hold is not None or entry.phase != "WAITING" or leases:
-            # Leases leave before it prepares; they were told to with the grant.
+        if given is None or given.state != "granted" or event.hold is not None or entry.phase != "WAITING":
+            continue
+        if leases and (given.by == granting.BY_FLEET or now < given.at + terms.hand_off):
+            # Leases leave before it prepares; they were told to with the grant. What cannot leave does not stop a person.
             continue
         # Another domain may have come to its own time since.
         if given.by != granting.BY_FLEET or guard.blocked(event, view, terms, now, begin=True) is None:
@@ -211,7 +243,8 @@ def leaving(node: Node, view: View, terms: Terms, now: Millis) -> bool:
             return True
         if entry.phase == "WAITING" and event is not None and event.open:
             given = event.grant is not None and event.grant.state == "granted"
-            if given or now >= _time(event, now) - terms.lead_of(event.type) - terms.hand_off:
+            own = event.rehearsal and entry.not_before is not None
+            if given or now >= ((entry.not_before or 0) if own else _time(event, now)) - terms.lead_of(event.type) - terms.hand_off:
                 return True
     return False
 

@@ -7,6 +7,7 @@ from ..clock import Clock
 from ..leases.watch.notices import Publisher
 from ..storage.ports import Tables
 from ..tenants.cache import Cached
+from . import figures
 from .arm import Acknowledge
 from .definition import terms_of
 from .desk import Definitions, Desk, Leases
@@ -25,6 +26,7 @@ class Maintenance:
         self, tables: Tables, clock: Clock, fleets: Definitions, leases: Leases, publisher: Publisher, acknowledge: Acknowledge
     ) -> None:
         store = Store(tables)
+        self._tables, self._store = tables, store
         self.desk = Desk(store, fleets, terms_of, leases)
         """What agents and people ask for."""
         self.watch = Watch(tables, store, terms_of, leases, publisher, acknowledge)
@@ -34,6 +36,10 @@ class Maintenance:
     async def pending(self, key: str) -> dict[str, Pending]:
         """The next impact that each node of a fleet is to expect, at most some seconds old. Raises `StorageError`."""
         return await self._pending.get(key) or dict(NO_PENDING)
+
+    async def figures(self) -> list[figures.Figures]:
+        """Gauges. Raises `StorageError`."""
+        return await figures.look(self._tables, self._store)
 
     async def _read_pending(self, key: str) -> dict[str, Pending] | None:
         return await self.desk.pending(key) or None

@@ -54,9 +54,10 @@ class Store:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    async def read(self, key: str, node: str | None = None, *, whole: bool = False) -> Read:
-        """The fleet's fresh events and what stands beside them, with one node's row or (`whole`) all of them. Raises `StorageError`."""
-        rows, now = await self._query(key, ALARMS, NODES[1] if whole else NODES[0], _FRESH)
+    async def read(self, key: str, node: str | None = None, *, whole: bool = False, old: bool = False) -> Read:
+        """The fleet's fresh events (`old`: the whole ledger) and what stands beside them, with one node's row or (`whole`) all of them.
+        Raises `StorageError`."""
+        rows, now = await self._query(key, ALARMS, NODES[1] if whole else NODES[0], () if old else _FRESH)
         if node is not None and not whole:
             found = await self._tables.get(MAINTENANCE, key, node_key(node))
             rows += [found] if found is not None else []
@@ -82,14 +83,18 @@ class Store:
         rows, _ = await self._query(key, *EVENTS, ())
         return [parse_event(row) for row in rows]
 
-    async def write(self, key: str, read: Read, kept: Mapping[str, Kept]) -> bool:
-        """Write rows by key, all at once or none; False when another write came in between. Raises `TooLarge`, `StorageError`.
+    async def write(self, key: str, read: Read, kept: Mapping[str, Kept | None]) -> bool:
+        """Write rows by key (None: remove), all at once or none; False when another write came in between. Raises `TooLarge`,
+        `StorageError`.
 
         Of very many events the first are written: what is left over is found again by the next look.
         """
         ops: list[Op] = []
         for rk, value in list(kept.items())[:MOST_ROWS]:
             etag = read.etags.get(rk)
+            if value is None:
+                ops.append(Delete(rk, etag or ANY))
+                continue
             ops.append(Insert(rk, props_of(value)) if etag is None else Replace(rk, props_of(value), etag))
         return not ops or isinstance(await self._tables.write(MAINTENANCE, key, ops), Applied)
 

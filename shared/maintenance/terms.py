@@ -22,6 +22,8 @@ PROLONGED: Final[Millis] = 1_800_000
 """An event that has been started for so long is worth a look."""
 FORGOTTEN: Final[Millis] = 86_400_000
 """An event that only silent agents list is given up after this."""
+AWAY: Final[Millis] = 7 * 86_400_000
+"""A node whose agent has been silent for so long, with nothing open on it, is forgotten."""
 REHEARSED: Final[Millis] = 3_600_000
 """A rehearsal that somebody has not finished is given up so long after its impact."""
 HAND_OFF: Final[Millis] = 30_000

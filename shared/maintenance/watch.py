@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -18,7 +18,7 @@ from ..storage.ports import Tables
 from . import granting, notices, rules
 from .arm import Acknowledge
 from .desk import ATTEMPTS, Leases, changed_events
-from .rows import ALARMS, MONITORS, Alarms, Event, Kept, Node, View, event_key, node_key
+from .rows import ALARMS, MONITORS, Alarms, Event, Kept, View, event_key, node_key
 from .store import Read, Store
 from .terms import Terms
 
@@ -28,8 +28,6 @@ IN_FLIGHT: Final = 8
 """Fleets that are looked at side by side."""
 FRESH: Final[Millis] = 26 * 3_600_000
 """Agents speak of an event for a day after its end; for so long reports are compared with it."""
-AWAY: Final[Millis] = 7 * 86_400_000
-"""A node whose agent has been silent for so long, with nothing open on it, is forgotten."""
 
 
 class Watch:
@@ -111,7 +109,8 @@ class Watch:
         else:
             # Reports come in all the time, and each of them settles what it is about.
             return counts
-        await self._leases.leave(key, {name: node.leaving for name, node in after.nodes.items()})
+        gone = dict.fromkeys(read.view.nodes, False)
+        await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()})
         counts["acknowledged"] += await self._acknowledge_due(key, after, terms, read.now)
         counts["told"] += await self._tell(key, fleet, terms)
         return counts
@@ -179,12 +178,12 @@ class Watch:
         return done
 
 
-def _changed(before: View, after: View) -> dict[str, Kept]:
-    kept: dict[str, Kept] = dict(changed_events(before, after.events))
-    nodes: Mapping[str, Node] = after.nodes
-    kept |= {node_key(name): node for name, node in nodes.items() if node != before.nodes[name]}
+def _changed(before: View, after: View) -> dict[str, Kept | None]:
+    """The rows that differ; None: to be removed. What decisions rest on comes first."""
+    kept: dict[str, Kept | None] = {}
     if after.monitors != before.monitors:
         kept[MONITORS] = after.monitors
     if after.alarms != before.alarms:
         kept[ALARMS] = after.alarms
-    return kept
+    kept |= changed_events(before, after.events)
+    return kept | {node_key(name): after.nodes.get(name) for name, node in before.nodes.items() if node != after.nodes.get(name)}

@@ -15,6 +15,8 @@ from ..checkpoints.views import Figures as TurnFigures
 from ..clock import Millis
 from ..leases.watch.figures import Figures
 from ..leases.watch.rules import KINDS
+from ..maintenance.figures import Figures as MaintenanceFigures
+from ..maintenance.notices import SENTENCES
 from ..scheduler import ledger
 from ..scheduler.totals import Total
 
@@ -68,6 +70,7 @@ class Observed:
     process: str = ""
     fleets: list[Figures] = field(default_factory=list)
     turns: list[TurnFigures] = field(default_factory=list)
+    maintenance: list[MaintenanceFigures] = field(default_factory=list)
     counters: Mapping[str, int] = field(default_factory=dict)
     """What this process has counted since it began."""
 
@@ -77,6 +80,11 @@ def exposition(seen: Observed) -> bytes:
     registry = CollectorRegistry()
     registry.register(_Once(seen))
     return generate_latest(registry)
+
+
+def collected(seen: Observed) -> list[Metric]:
+    """The families of the text, as data."""
+    return list(_Once(seen).collect())
 
 
 class _Once(Collector):
@@ -91,6 +99,7 @@ class _Once(Collector):
         yield from _of_tenants(tenants)
         yield from _of_fleets(self._seen.fleets)
         yield from _of_turns(self._seen.turns)
+        yield from _of_maintenance(self._seen.maintenance)
         yield from _of_service(self._seen)
 
 
@@ -183,6 +192,16 @@ def _of_turns(fleets: Iterable[TurnFigures]) -> Iterator[Metric]:
             sequence.add_metric(place, each.sequence)
             published.add_metric(place, each.checkpoint_age)
     yield from (replicas, down, taking, age, timeout, misses, granted, sequence, published)
+
+
+def _of_maintenance(fleets: Iterable[MaintenanceFigures]) -> Iterator[Metric]:
+    alarms = GaugeMetricFamily(
+        "tocsin_maintenance_alarm", "Events, or the fleet's watch itself, that an alarm lasts for", labels=("tenant", "fleet", "alarm")
+    )
+    for each in fleets:
+        for kind in SENTENCES:
+            alarms.add_metric((each.tenant, each.fleet, kind), each.alarms[kind])
+    yield alarms
 
 
 def _of_service(seen: Observed) -> Iterator[Metric]:

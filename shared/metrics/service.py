@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from prometheus_client import Metric
 
 from ..checkpoints.views import Figures as TurnFigures
 from ..clock import Clock
@@ -13,6 +15,7 @@ from ..flow import breaker
 from ..health.service import PK_TICKS
 from ..ids import Ids
 from ..leases.watch.figures import Figures
+from ..maintenance.figures import Figures as MaintenanceFigures
 from ..scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
 from ..scheduler.protocol.dispatch import rounds_of
 from ..scheduler.protocol.effects import load
@@ -24,7 +27,7 @@ from ..storage.names import ALL_QUEUES, EVENTS, SHARDS, SWEEPS, TENANTS
 from ..storage.ports import Row
 from ..tenants.cache import Cached
 from ..tenants.rows import PK_TENANTS, PREFIX_CHANNEL, of_tenant
-from .families import MOST_TENANTS, Observed, Tenant, exposition
+from .families import MOST_TENANTS, Observed, Tenant, collected, exposition
 
 TTL = 10.0
 """Seconds an answer is used again."""
@@ -33,6 +36,13 @@ MOST_PAGES = 5
 """Pages of 1000 index rows that are read of each of the 16 partitions, the nearest wake-ups first."""
 MOST_GATES = 1_000
 """Unfinished shards whose counts are read, the nearest wake-ups first: about a million events."""
+
+
+class Look(NamedTuple):
+    """What one look has seen, and its text."""
+
+    seen: Observed
+    text: bytes
 
 
 class Metrics:
@@ -46,35 +56,43 @@ class Metrics:
         counters: Mapping[str, int],
         fleets: Callable[[], Awaitable[list[Figures]]],
         turns: Callable[[], Awaitable[list[TurnFigures]]],
+        maintenance: Callable[[], Awaitable[list[MaintenanceFigures]]],
     ) -> None:
         self._storage, self._tables, self._clock, self._ids, self._counters = storage, storage.tables, clock, ids, counters
-        self._fleets, self._turns = fleets, turns
+        self._fleets, self._turns, self._maintenance = fleets, turns, maintenance
         self.totals = Totals(storage.tables)
         """The figures of finished shards."""
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
         self._process = ""
-        self._cache: Cached[str, bytes] = Cached(self._look, clock, ttl=TTL, missing_ttl=TTL, size=1)
+        self._cache: Cached[str, Look] = Cached(self._look, clock, ttl=TTL, missing_ttl=TTL, size=1)
 
     async def text(self) -> bytes:
         """Prometheus text, at most ten seconds old. Raises `StorageError`."""
-        text = await self._cache.get("text")
-        assert text is not None
-        return text
+        return (await self._cached()).text
 
-    async def _look(self, key: str) -> bytes:
+    async def families(self) -> list[Metric]:
+        """The same figures, as data. Raises `StorageError`."""
+        return collected((await self._cached()).seen)
+
+    async def _cached(self) -> Look:
+        look = await self._cache.get("look")
+        assert look is not None
+        return look
+
+    async def _look(self, key: str) -> Look:
         # Named when first asked: a process that nobody looks at needs no name.
         self._process = self._process or self._ids.name()
         seen = Observed(self._clock.now(), process=self._process, counters=dict(self._counters))
         seen.tenants = {row.rk: Tenant() for row in await load(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
-        (ticks, seen.fleets, seen.turns), _, _, _, _ = await asyncio.gather(
-            asyncio.gather(load(self._tables, SWEEPS, PK_TICKS, "", "~"), self._fleets(), self._turns()),
+        (ticks, seen.fleets, seen.turns, seen.maintenance), _, _, _, _ = await asyncio.gather(
+            asyncio.gather(load(self._tables, SWEEPS, PK_TICKS, "", "~"), self._fleets(), self._turns(), self._maintenance()),
             self._finished(seen),
             self._unfinished(seen),
             self._blocked(seen),
             self._queues(seen),
         )
         seen.ticks = {row.rk: int(row.props["at"]) for row in ticks}
-        return exposition(seen)
+        return Look(seen, exposition(seen))
 
     async def _finished(self, seen: Observed) -> None:
         await asyncio.gather(*map(self._fold, seen.tenants))

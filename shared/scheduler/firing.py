@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from .. import telemetry
@@ -139,7 +139,8 @@ class Firing:
             leaving=lambda: self.leaving,
             guard=guard,
         )
-        await owner_at_work.run()
+        with telemetry.serving_shard(message.shard) if self._tracing else nullcontext():
+            await owner_at_work.run()
         if owner_at_work.lost_shard:
             self._counters["shards_lost"] += 1
 

@@ -303,6 +303,7 @@ def _own_codes(route: Route) -> Iterator[tuple[int, str]]:
     yield 422, "invalid-content"
     yield 500, "internal-error"
     if not route.standalone:
+        yield 503, "start-refused"
         yield 503, "storage-unavailable"
 
 

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import OutcomeUnknown, Problem, StorageError, Unavailable
+from ..errors import OutcomeUnknown, Problem, StorageError, Unavailable, UnsafeSettings
 
 CONTENT_TYPE = "application/problem+json"
 
@@ -72,6 +72,12 @@ def of(failure: Exception, *, where: str) -> Problem:
         detail = f"{who} did not take the request; nothing was changed" if known else f"{who} did not confirm the request; try it again"
         return Problem(503, "storage-unavailable", detail, headers={"retry-after": "1"})
     incident = secrets.token_hex(8)
+    if isinstance(failure, UnsafeSettings):
+        # Its message never holds a value; but what is set, and how, is no stranger's business.
+        extra = {"action": "web.start-refused", "operation": where, "incident": incident}
+        _log.error("the app does not start with these settings: %s (incident %s)", failure, incident, extra=extra)
+        detail = f"the service does not start with its settings; its log tells why under incident {incident}"
+        return Problem(503, "start-refused", detail, title="Start refused", headers={"retry-after": "30"})
     action = "web.storage-rejected" if isinstance(failure, StorageError) else "web.internal-error"
     _log.error(
         "a call failed in a way nobody expected (incident %s)",

@@ -106,7 +106,7 @@ async def test_request_without_a_trace_begins_one(world: World, spans: InMemoryS
     assert ids(request)[2] is None and ids(delivery)[::2] == ids(request)[:2]
 
 
-async def test_attempt_is_linked_to_the_invocation_that_made_it(world: World, spans: InMemorySpanExporter) -> None:
+async def test_attempt_is_linked_to_the_work_on_its_shard_a_part_of_the_invocation(world: World, spans: InMemorySpanExporter) -> None:
     await world.demo.post(EVENTS, BODY, {"traceparent": GIVEN})
     await world.clock.advance(1)
     [message] = await world.queues.receive("tocsin-shards")
@@ -114,7 +114,9 @@ async def test_attempt_is_linked_to_the_invocation_that_made_it(world: World, sp
     with tracer.start_as_current_span("fire_shard") as host:
         await world.do(world.app.scheduler.firing.serve(message.text))
     [delivery] = finished(spans, "deliver")
-    assert [link.context.span_id for link in delivery.links] == [host.get_span_context().span_id]
+    [shard] = finished(spans, "serve shard")
+    assert shard.parent is not None and shard.parent.span_id == host.get_span_context().span_id
+    assert [link.context for link in delivery.links] == [shard.get_span_context()]
     assert ids(delivery)[0] == TRACE
 
 

@@ -34,7 +34,7 @@ class Import:
     rejects: Path
     progress: Path
     ids: bool = True
-    batch: int = 5000
+    batch: int = 2000
     in_flight: int = 4
     restart: bool = False
     check: bool = False
@@ -49,7 +49,8 @@ def run_import(plan: Import) -> Progress:
     except BadHeader as wrong:
         raise CommandFailed(str(wrong), where=_name(plan), advice="docs/command.md tells the columns.", status=Exit.USAGE) from None
     except OSError as wrong:
-        raise CommandFailed(f"a file cannot be used: {wrong.strerror}", where=str(wrong.filename or _name(plan)), status=Exit.USAGE) from None
+        where = str(wrong.filename or _name(plan))
+        raise CommandFailed(f"a file cannot be used: {wrong.strerror}", where=where, status=Exit.USAGE) from None
 
 
 def _name(plan: Import) -> str:
@@ -61,20 +62,35 @@ def _run(plan: Import, file: BinaryIO) -> Progress:
     if begun.offset:
         file.seek(begun.offset)
     found = parts(file, plan.form, ids=plan.ids, most=plan.batch, room=ROOM, offset=begun.offset, number=begun.line)
-    with _Settling(plan, begun) as settling, _bar(plan, file) as tell:
+    resumable = plan.source is not None and not plan.check
+    if resumable:
+        # Before anything is sent: where it cannot be kept, nothing is done.
+        kept.save(plan.progress, begun)
+    settling = _Settling(plan, begun)
+    try:
+        _carry_out(plan, settling, found, file)
+    except OSError as wrong:
+        title = f"A file cannot be written: {wrong.strerror}"
+        raise CommandFailed(title, where=str(wrong.filename or plan.rejects), advice="The same command goes on from there.") from None
+    finally:
+        if resumable and (settling.over or not settling.now.line):
+            plan.progress.unlink(missing_ok=True)
+    return settling.now
+
+
+def _carry_out(plan: Import, settling: _Settling, found: Iterator[Part], file: BinaryIO) -> None:
+    with settling, _bar(plan, file) as tell:
 
         def settle(part: Part, results: tuple[BatchLine, ...]) -> None:
             tell(settling.settle(part, results))
 
-        tell(begun)
+        tell(settling.now)
         if plan.check:
             for part in found:
                 settle(part, tuple(BatchLine(index=line.at, status=201) for line in part.events))
         else:
             asyncio.run(_send(plan, found, settle))
-    if not plan.check and plan.source is not None:
-        plan.progress.unlink(missing_ok=True)
-    return settling.now
+        settling.over = True
 
 
 async def _send(plan: Import, found: Iterator[Part], settle: Callable[[Part, tuple[BatchLine, ...]], None]) -> None:
@@ -103,7 +119,7 @@ class _Settling:
     """Keeps rejects and progress, in this order: rejects of a part whose progress was not kept are cut off by the next run."""
 
     def __init__(self, plan: Import, begun: Progress) -> None:
-        self._plan, self.now = plan, begun
+        self._plan, self.now, self.over = plan, begun, False
         self._rejects: BinaryIO | None = None
 
     def __enter__(self) -> _Settling:
@@ -148,7 +164,8 @@ class _Settling:
 
 def _why(problem: Any) -> str:
     faults = "; ".join(f"{fault.get('pointer')}: {fault.get('detail')}" for fault in problem.get("errors") or [])
-    return f"{problem.get('title', 'refused')}: {problem.get('detail', '')}" + (f" ({faults})" if faults else "")
+    detail = problem.get("detail", "")
+    return f"{problem.get('title', 'refused')}: {detail}" + (f" ({faults})" if faults not in detail else "")
 
 
 @contextlib.contextmanager

@@ -54,8 +54,7 @@ def parts(file: BinaryIO, form: Format, *, ids: bool, most: int, room: int, offs
     """
     source = _Counted(file, offset, number)
     found = _ndjson(source, ids) if form == "ndjson" else _csv(source, ids, offset)
-    part = Part([], [], offset, number)
-    filled = 0
+    part, filled, told = Part([], [], 0, 0), 0, offset
     for each in found:
         if isinstance(each, Line):
             part.events.append(each)
@@ -64,9 +63,10 @@ def parts(file: BinaryIO, form: Format, *, ids: bool, most: int, room: int, offs
             part.bad.append(each)
             filled += len(each.text)
         if len(part.events) + len(part.bad) >= most or filled >= room:
-            yield part._replace(offset=source.offset, number=source.number)
+            told = source.offset
+            yield part._replace(offset=told, number=source.number)
             part, filled = Part([], [], 0, 0), 0
-    if part.events or part.bad or source.number > number:
+    if source.offset > told:
         yield part._replace(offset=source.offset, number=source.number)
 
 
@@ -180,7 +180,8 @@ def _header(source: _Counted) -> list[str]:
     for name in names:
         head, dot, rest = name.partition(".")
         if name not in COLUMNS and not (head in _DOTTED and dot and rest):
-            raise BadHeader(f"the first line names {name or 'nothing'!r}; columns are {', '.join(COLUMNS)}, payload.NAME, labels.NAME, retry.NAME")
+            columns = f"{', '.join(COLUMNS)}, payload.NAME, labels.NAME, retry.NAME"
+            raise BadHeader(f"the first line names {name[:40]!r}; columns are {columns}")
     if len(set(names)) < len(names):
         raise BadHeader("the first line names a column twice")
     if "due" not in names and "delay" not in names:

@@ -217,7 +217,8 @@ class Agent:
 
     def _turn(self, loop: Loop) -> None:
         """Observations as they come, and a tick each second, or when something is due."""
-        ticked = steady()
+        # The first at once: the next is measured from it.
+        ticked = steady() - TICK
         while True:
             if steady() >= ticked + TICK:
                 # Before what waits: a tick that comes late is taken for an impact.

@@ -77,6 +77,9 @@ async def test_a_repeated_report_is_answered_from_what_is_stored_with_the_limit_
     before = db.dump()
     again = (await db.demo.post(f"{DB}/replicas/b/report", body)).json()
     assert first["turn"]["limit_ms"] - again["turn"]["limit_ms"] == 14_000, "0.7 of the 20 s that have passed"
+    for change in ({"role": "primary"}, {"taking": {"epoch": 1}}):
+        other = (await db.demo.post(f"{DB}/replicas/b/report", body | change)).json()
+        assert other["turn"] is None, "what it says now is not stored, but it could not begin"
     assert db.dump() == before
 
 
@@ -151,6 +154,48 @@ async def test_it_heals_over_a_restart_too(b: Replica, db: World) -> None:
     new = Replica(db.demo, "b", born=7)
     new.last = 700
     assert (await new.reports())["turn"]["epoch"] == epoch + 1
+
+
+async def test_a_process_whose_clock_begins_where_that_of_the_one_before_did_gets_in(b: Replica, db: World) -> None:
+    first = Replica(db.demo, "c", born=0)
+    await first.reports()
+    await first.reports()
+    again = Replica(db.demo, "c", born=0)
+    assert (await again.report()).status == (await again.report()).status == 200
+
+
+async def test_a_registration_that_comes_late_frees_no_turn_and_its_checkpoint_counts(b: Replica, db: World) -> None:
+    late = {**b.body(), "seq": 1}
+    epoch = await b.takes()
+    assert (await db.demo.post(f"{DB}/replicas/b/report", late)).json()["turn"] is None
+    c = Replica(db.demo, "c")
+    assert (await c.reports())["turn"] is None
+    await db.clock.advance(30)
+    assert (await b.reports())["revoked"] == []
+    assert await b.done(epoch, 500)
+    assert [turn["state"] for turn in await turns(db.demo)] == ["done"]
+
+
+@pytest.mark.parametrize("how", ["wants none", "is silent"])
+async def test_a_turn_that_its_holder_will_not_fetch_goes_to_another_at_once(how: str, b: Replica, db: World) -> None:
+    c = Replica(db.demo, "c")
+    await b.takes()
+    await c.reports()
+    b.told = {"ready": False}
+    await b.done(1, 100)
+    # Granted while c is away: never handed out.
+    await b.reports()
+    granted = (await turns(db.demo))[0]
+    assert (granted["epoch"], granted["holder"], granted["state"]) == (2, "c", "granted")
+    if how == "wants none":
+        await c.reports(ready=False)
+    else:
+        await db.clock.advance(61)
+    b.told = {}
+    turn = (await b.reports())["turn"]
+    assert turn is not None and turn["epoch"] == 3
+    over = (await turns(db.demo))[1]
+    assert (over["state"], over["reason"]) == ("timed-out", "short" if how == "wants none" else "silent")
 
 
 async def test_who_gives_up_ends_its_turn_at_once_and_who_runs_into_its_limit_gets_longer_ones(b: Replica, db: World) -> None:

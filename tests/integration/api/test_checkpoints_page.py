@@ -13,6 +13,7 @@ from tests.unit.scheduler.harness import World
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "checkpoints.md").read_text()
+FLEET = "/api/v1/fleets/store"
 
 
 def blocks() -> list[tuple[str, str]]:
@@ -23,11 +24,13 @@ def blocks() -> list[tuple[str, str]]:
 
 
 async def called(world: World, line: str) -> Any:
-    """The answer to a line of curl."""
-    words = shlex.split(line.replace("$APP", "/api/v1/fleets/search"))
-    url = next(word for word in words if word.startswith("/api/"))
-    body = json.loads(words[words.index("-d") + 1])
-    answer = await world.demo.call(words[words.index("-X") + 1] if "-X" in words else "POST", url, body)
+    """The answer to a line that calls the app."""
+    words = shlex.split(line.replace("$(mono)", str(world.clock.now())))
+    if words[0] == "post":
+        answer = await world.demo.call("POST", f"{FLEET}/{words[1]}", json.loads(words[2]))
+    else:
+        assert words[words.index("-X") :][:3] == ["-X", "PUT", "$APP"]
+        answer = await world.demo.call("PUT", FLEET, json.loads(words[words.index("-d") + 1]))
     return answer.json()
 
 
@@ -36,7 +39,7 @@ async def test_the_walk_through_goes_as_the_page_says(world: World) -> None:
     shown = 0
     for kind, block in blocks():
         if kind == "sh":
-            answers = [await called(world, line) for line in block.splitlines() if line.startswith("curl")]
+            answers = [await called(world, line) for line in block.splitlines() if line.startswith(("curl ", "post "))]
             await world.clock.advance(20)
             continue
         assert answers == [json.loads(line) for line in block.splitlines()]

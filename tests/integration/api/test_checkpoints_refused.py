@@ -9,7 +9,7 @@ import pytest
 from tests.unit.scheduler.harness import Client, World
 
 from .calls import changes_nothing
-from .replicas import DB, Replica
+from .replicas import DB, Replica, turns
 from .test_bad_input import refused
 
 
@@ -62,9 +62,12 @@ async def test_a_report_of_an_unknown_replica(b: Replica) -> None:
 
 
 async def test_a_report_that_comes_after_a_later_one(b: Replica) -> None:
-    assert await conflicts(b.client, f"{DB}/replicas/b/report", b.body(seq=1, mono_ms=1000)) == "stale-seq", "its own registration, late"
     await b.reports()
     assert await conflicts(b.client, f"{DB}/replicas/b/report", b.body(seq=2)) == "stale-seq"
+    d = Replica(b.client, "d", incarnation="named")
+    await d.reports()
+    await d.reports()
+    assert await conflicts(b.client, f"{DB}/replicas/d/report", d.body(seq=1)) == "stale-seq", "its own registration, late"
 
 
 async def test_a_report_of_a_run_of_the_replica_that_is_over(b: Replica) -> None:
@@ -94,10 +97,21 @@ async def test_a_publish_with_an_old_epoch_or_by_another_node_or_of_no_turn(b: R
     latest = (await b.client.get(f"{DB}/checkpoints/latest")).json()
     assert latest["sequence"] == 100, "only its mark changed"
     assert await conflicts(b.client, f"{DB}/turns/1/publish", publish) == "late"
-    assert await conflicts(b.client, f"{DB}/turns/1/publish", publish | {"node": "c"}) == "not-holder"
+    assert await conflicts(b.client, f"{DB}/turns/1/publish", publish | {"node": "c"}) == "late", "an old epoch, whoever had it"
     assert await conflicts(b.client, f"{DB}/turns/2/publish", publish | {"node": "c"}) == "not-holder"
     for epoch in ("3", "0", "-1", "99999999999999999999"):
         assert (await changes_nothing(b.client, "POST", f"{DB}/turns/{epoch}/publish", publish)).status == 404
+
+
+async def test_a_publish_for_a_turn_so_old_that_it_is_forgotten(b: Replica, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.checkpoints.protocol.KEEP_TURNS", 0)
+    for epoch in (2, 3):
+        await b.done(epoch - 1, epoch)
+        await b.takes()
+    await world.do(world.app.checkpoints.retain(world.now))
+    assert [turn["epoch"] for turn in await turns(b.client)] == [3]
+    publish = {"node": "b", "sequence": 200, "location": "x", "bytes": 1}
+    assert await conflicts(b.client, f"{DB}/turns/1/publish", publish) == "late"
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,20 @@ async def test_partitions_stay_where_no_other_server_could_have_them(db: World) 
     assert len((await beat(db, a))["a"]) == 4
 
 
+async def test_partitions_that_cannot_leave_do_not_stop_what_a_person_approves(db: World) -> None:
+    a = Node(db.demo, "a")
+    assert len((await beat(db, a))["a"]) == 4
+    agent = Agent(db.demo, "a").sees("WAITING")
+    await agent.reports()
+    assert (await agents.decide(db.demo, "approve")).status == 202
+    assert (await agent.reports())["commands"] == [], "they have their time to leave"
+    for _ in range(4):
+        await beat(db, a)
+    assert [each["do"] for each in (await agent.reports())["commands"]] == ["prepare"]
+    agent.sees("PREPARED")
+    assert len((await agent.reports())["approvals"]) == 1
+
+
 async def test_what_maintenance_says_to_leases_is_said_again_by_the_timer_and_does_not_touch_operators_words(db: World) -> None:
     a, b = Node(db.demo, "a", 1), Node(db.demo, "b", 2)
     await beat(db, a, b)
@@ -115,6 +129,7 @@ async def test_a_replica_that_is_about_to_be_hit_gets_no_turn(db: World) -> None
         await agent.reports()
         await db.clock.advance(5)
     assert holders == {"b"}
+    assert (await db.demo.get(f"{DB}/nodes/a")).json()["turn"]["skipped"] == "maintenance"
 
 
 async def test_a_replica_that_is_to_lose_its_disk_goes_first(db: World) -> None:

@@ -34,6 +34,7 @@ POST /schedules/{id}/resume
 POST /schedules/{id}/trigger
 GET /schedules/{id}/preview
 GET /load
+GET /history
 GET /storage
 POST /storage/failover
 POST /storage/failback

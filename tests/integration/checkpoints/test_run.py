@@ -15,9 +15,12 @@ from typing import Any
 
 import pytest
 
+from shared.checkpoints import Health
+from shared.cli import turns
 from shared.cli.connection import Connection
 from shared.cli.exits import Exit
-from shared.cli.turns import Plan, _run
+from shared.cli.failures import CommandFailed
+from shared.cli.turns import Plan, Status, _run
 from tests.unit.checkpoints.participants import KEY
 
 from .fake import Served
@@ -77,6 +80,12 @@ async def test_program_that_succeeds_publishes_what_it_wrote_or_what_was_applied
         (6, {"node": "s7", "sequence": 100, "location": "node:s7", "bytes": 0}),
     ]
     assert served.app.reports[-1]["taking"] is None and not served.app.reports[-1]["ready"]
+
+
+async def test_program_without_a_status_or_a_result_publishes_its_turns_epoch(served: Served, tmp_path: Path) -> None:
+    served.app.turn = turn(epoch=5)
+    assert await _run(plan(served, tmp_path, "true", status=None)) == 0
+    assert served.app.published == [(5, {"node": "s7", "sequence": 5, "location": "node:s7", "bytes": 0})]
 
 
 async def test_program_sees_its_turn_and_not_the_key(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +155,73 @@ async def test_program_that_is_not_there_ends_a_loop_too(served: Served, tmp_pat
     assert await _run(lacking) == Exit.NOT_FOUND
 
 
+@pytest.mark.parametrize("script", ["exit 127", "exit 125"])
+async def test_loop_outlives_a_program_that_ends_with_a_code_of_tocsins_own(served: Served, tmp_path: Path, script: str) -> None:
+    served.app.turn = turn(epoch=5)
+    task = asyncio.create_task(_run(plan(served, tmp_path, f"[ $TOCSIN_EPOCH = 5 ] && {script}; true", loop=True)))
+    await until(lambda: any(report["failures"] for report in served.app.reports), "the first turn's end")
+    served.app.turn = turn(epoch=6)
+    await until(lambda: served.app.published or task.done(), "the second turn")
+    assert [epoch for epoch, _ in served.app.published] == [6]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_loop_rests_longer_and_longer_after_failures(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    codes = iter([3, 3, 0, 3, *[3] * 8])
+
+    async def one(*_: Any) -> int:
+        return next(codes, 0)
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+        if len(rests) == 12:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(turns, "_one", one)
+    monkeypatch.setattr(turns.asyncio, "sleep", rest)
+    with pytest.raises(asyncio.CancelledError):
+        await turns._loop(plan(served, tmp_path, "true", loop=True), None, None)
+    assert rests == [1, 2, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+@pytest.mark.parametrize("said", ["[" * 60_000, STATUS + " " * 70_000], ids=["too deep", "too much"])
+async def test_status_that_says_what_nobody_can_read_fails_and_may_recover(said: str, tmp_path: Path) -> None:
+    path = tmp_path / "status"
+    path.write_text(said)
+    status = Status(Plan(Connection("http://127.0.0.1:1", KEY), "search", "s7", ("true",), f"cat {shlex.quote(str(path))}"))
+    with pytest.raises(CommandFailed, match="status command"):
+        await status.look()
+    with pytest.raises(CommandFailed):
+        status()
+    path.write_text(STATUS)
+    await status.look()
+    assert status() == Health("secondary", 3, 100)
+
+
+async def test_promotion_is_seen_after_a_status_that_could_not_be_started(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = tmp_path / "pids"
+    served.app.turn = turn()
+    task = asyncio.create_task(_run(plan(served, tmp_path, SLEEP.format(pids=pids))))
+    await until(lambda: pids.exists() and pids.read_text().strip(), "the program")
+    start, failed = asyncio.create_subprocess_shell, asyncio.Event()
+
+    async def full(*_: Any, **__: Any) -> Any:
+        failed.set()
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_shell", full)
+    await asyncio.wait_for(failed.wait(), 60)
+    (tmp_path / "new").write_text('{"role": "primary", "term": 4, "applied": 100}')
+    (tmp_path / "new").replace(tmp_path / "status")
+    monkeypatch.setattr(asyncio, "create_subprocess_shell", start)
+    assert await asyncio.wait_for(task, 60) == Exit.PROMOTED and gone(pids)
+
+
 class Command:
     """The command as a process."""
 
@@ -201,3 +277,9 @@ async def test_status_that_says_nonsense_is_explained(served: Served) -> None:
     code, _, err = await (await Command.start(served, "--status", "echo '{\"role\": \"boss\"}'", "--", "true")).ended()
     assert code == Exit.BROKEN and "where: --status" in "".join(err) and "primary or secondary" in err[0]
     assert served.app.reports == []
+
+
+async def test_status_that_never_ends_its_words_is_ended_and_explained(served: Served) -> None:
+    code, _, err = await (await Command.start(served, "--status", "yes", "--", "true")).ended()
+    assert code == Exit.BROKEN and "prints more than 65536 bytes" in err[0]
+    assert not any("Traceback" in line for line in err), err

@@ -51,12 +51,15 @@ async def test_agents_killed_at_any_point_never_approve_unprepared_and_bring_the
         keeper = asyncio.create_task(keep(agents, ends))
         try:
             for name in points:
-                imds.do({"event": {"name": name, "vms": [name], "type": "Freeze", "duration": 9, "notice": "PT1H", "settles": "PT1H"}})
+                event = {"name": name, "vms": [name], "type": "Freeze", "duration": 9, "notice": "PT1H", "others": "never"}
+                imds.do({"event": event})
             for name, agent in agents.items():
                 await until(lambda agent=agent: agent.phases() == ["WAITING"], f"{name} waits", [agent])  # type: ignore[misc]
                 imds.do({"change": {"event": name, "notice": "PT20M"}})
-            for name in points:
-                await imds.until(lambda world, name=name: imds.event(name).started_at is not None, 120)  # type: ignore[misc]
+            for name, agent in agents.items():
+                # It begins only now: else a document could tell of it before the agent has noted that it approved.
+                await until(lambda agent=agent: agent.phases() == ["APPROVED"], f"{name} has approved", [agent])  # type: ignore[misc]
+                imds.do({"start": name})
             for name, agent in agents.items():
                 await until(lambda agent=agent: agent.phases() == ["STARTED"], f"{name} knows", [agent])  # type: ignore[misc]
                 imds.do({"complete": name})

@@ -207,7 +207,7 @@ def test_extras_and_the_apps_requirements_name_the_same_libraries() -> None:
 
 
 def numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
+    return [int(part) for part in re.findall(r"\d+", version)]
 
 
 @pytest.mark.parametrize("example", ["receiver_fastapi", "receiver_functions"])

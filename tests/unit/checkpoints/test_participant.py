@@ -96,6 +96,15 @@ async def test_answer_that_comes_after_the_limit_begins_nothing() -> None:
         body.task.cancel()
 
 
+async def test_turn_that_is_shorter_than_the_grace_is_not_begun_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with World(grace=60) as world:
+        body = Body(world)
+        world.app.turn = TURN
+        await world.until(lambda: world.participant.counts["short"], "the hand-out")
+        assert not body.begun and "grace of 60" in caplog.text
+        body.task.cancel()
+
+
 async def test_machine_suspended_past_the_limit_ends_the_body_when_it_wakes() -> None:
     async with World() as world:
         body = Body(world)

@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 
+from tree_sitter import Node
+
 from . import facts
 from .bicep import at, literal, properties, strings, text_of, walk
 from .checks import Project, check
@@ -59,6 +61,83 @@ def keys(project: Project) -> Iterator[str]:
         yield "modules/app.bicep: the app does not say as whom it reads the vault"
 
 
+ENDPOINTS = {"TocsinStorage": "home", "TocsinMirror": "mirror"}
+"""Connection -> the module of its account."""
+
+
+@check
+def connections(project: Project) -> Iterator[str]:
+    """Each connection leads to its own account, by the address of the service that its setting is named after, as the app's identity."""
+    given = settings_set(project)
+    for connection, module in ENDPOINTS.items():
+        made = f"{module}!" if connection == "TocsinMirror" else module
+        wanted = {
+            "tableServiceUri": f"{made}.outputs.tableUri",
+            "queueServiceUri": f"{made}.outputs.queueUri",
+            "credential": "'managedidentity'",
+            "clientId": "identity.outputs.clientId",
+        }
+        yield from _differ(given, {f"{connection}__{name}": value for name, value in wanted.items()})
+    host = {"blobServiceUri": "hostBlobUri", "credential": "'managedidentity'", "clientId": "clientId"}
+    yield from _differ(given, {f"AzureWebJobsStorage__{name}": value for name, value in host.items()})
+    for path, name, wanted_output in (
+        ("modules/storage.bicep", "tableUri", "account.properties.primaryEndpoints.table"),
+        ("modules/storage.bicep", "queueUri", "account.properties.primaryEndpoints.queue"),
+        ("modules/host.bicep", "blobUri", "account.properties.primaryEndpoints.blob"),
+    ):
+        if text_of(project.files[path].outputs.get(name)) != wanted_output:
+            yield f"{path}: the output {name} is not {wanted_output}"
+
+
+def _differ(given: dict[str, str], wanted: dict[str, str]) -> Iterator[str]:
+    for name, value in wanted.items():
+        if given.get(name) != value:
+            yield f"{name} is {given.get(name)}, not {value}"
+
+
+@check
+def identities(project: Project) -> Iterator[str]:
+    """The app has the one identity, and reads vault and package as that one: a system-assigned one would have no role."""
+    site = next(resource for _, resource in project.resources() if resource.type == "Microsoft.Web/sites")
+    held = at(site.body, "identity.userAssignedIdentities")
+    if text_of(at(site.body, "identity.type")) != "'UserAssigned'" or set(properties(held)) != {"'${identityId}'"}:
+        yield "modules/app.bicep: the app does not have the one identity"
+    storing = "properties.functionAppConfig.deployment.storage"
+    for path, wanted in (
+        ("properties.keyVaultReferenceIdentity", "identityId"),
+        (f"{storing}.authentication.userAssignedIdentityResourceId", "identityId"),
+        (f"{storing}.type", "'blobContainer'"),
+        (f"{storing}.value", "'${hostBlobUri}${deploymentContainer}'"),
+    ):
+        if text_of(at(site.body, path)) != wanted:
+            yield f"modules/app.bicep: {path} is not {wanted}"
+
+
+@check
+def zones(project: Project) -> Iterator[str]:
+    """Each private endpoint finds the zone that names what it leads to, and the app's subnet is one that Flex Consumption may use."""
+    file = project.files["modules/network.bicep"]
+    zone_names = [text_of(each) for each in file.variables["zoneNames"].named_children]
+    ids = properties(file.outputs["zoneIds"])
+    for group, zone in ids.items():
+        number = re.search(r"zones\[(\d+)\]\.id", text_of(zone))
+        name = zone_names[int(number[1])] if number and int(number[1]) < len(zone_names) else ""
+        if not name.startswith("'privatelink.vaultcore." if group == "vault" else f"'privatelink.{group}."):
+            yield f"modules/network.bicep: the zone of {group} is {name or 'none'}"
+    asked = {text_of(module.params["group"]).strip("'") for _, module in project.modules() if module.path == "modules/endpoint.bicep"}
+    asked |= {literal(value) or "" for name in ("homeTargets", "mirrorTargets") for value in _values(project.main.variables[name], "group")}
+    yield from (f"no zone names endpoints of {group}" for group in sorted(asked - {"target.group", *ids}))
+    if "'Microsoft.App/environments'" not in [text_of(value) for value in _values(file.root, "serviceName")]:
+        yield "modules/network.bicep: no subnet is delegated to Microsoft.App/environments"
+
+
+def _values(node: Node, name: str) -> Iterator[Node]:
+    """What a property is set to, wherever it stands below a node."""
+    for each in walk(node):
+        if each.type == "object" and name in properties(each):
+            yield properties(each)[name]
+
+
 @check
 def storage(project: Project) -> Iterator[str]:
     """Each account has the tables and queues that the code keeps there, and no others."""
@@ -105,7 +184,7 @@ def misnamed(query: str, known: facts.Observable) -> Iterator[str]:
     """What a query asks for and the code does not have; a query that asks for nothing of ours is a fault too."""
     metrics = set(re.findall(r'"(tocsin_[a-z_]+)"', query))
     spans = set(re.findall(r'"(tocsin\.[a-z_]+)"', query))
-    alarms = set(re.findall(r'alarm\) startswith "([a-z-]+)"', query))
+    alarms = set(re.findall(r'alarm\) (?:startswith|==) "([a-z-]+)"', query))
     actions: set[str] = set()
     for one, several in re.findall(r'action\)? (?:== "([^"]+)"|in \(([^)]+)\))', query):
         actions |= {one} - {""} | set(re.findall(r'"([^"]+)"', several))
@@ -132,6 +211,8 @@ def alerts(project: Project) -> Iterator[str]:
     yield from (f"the alert {name} is missing" for name in sorted(PROMISED - set(found)))
     for name, rule in found.items():
         yield from (f"the alert {name}: {fault}" for fault in misnamed(rule["query"], known))
+        if not re.match(r"App[A-Z]\w+ \|", rule["query"]):
+            yield f"the alert {name}: Azure wants a query that starts with a table"
         if not rule.get("about", "").endswith(".") or rule["severity"] not in "01234":
             yield f"the alert {name} says too little of itself"
 

@@ -264,6 +264,9 @@ def parameters(project: Project) -> Iterator[str]:
             yield f"main.parameters.json: {name} is missing"
         if param.secure and not re.fullmatch(r"\$\{[A-Z_]+=\}", str(given.get(name, {}).get("value", ""))):
             yield f"main.parameters.json: {name} has to come from the environment"
+        # azd puts a value's text into the file as it is: the quotation marks of an array or object would end the string around them.
+        if "${" in str(given.get(name, {}).get("value", "")) and param.type != "string":
+            yield f"main.parameters.json: {name} is {param.type}, which no variable of the environment can hold"
 
 
 # --- What is deployed -----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from shared.leases.watch.inspect import ACTIONS
+from shared.leases.watch.rules import KINDS
 from shared.maintenance.notices import SENTENCES
 from shared.settings import Settings, env_name
 from shared.storage import names
@@ -93,7 +94,13 @@ DIAGNOSED = frozenset(
 DEMANDED = {
     "Microsoft.EventGrid/topics": {"disableLocalAuth": "true", "inputSchema": "'CloudEventSchemaV1_0'"},
     "Microsoft.Insights/components": {"DisableLocalAuth": "true"},
-    "Microsoft.KeyVault/vaults": {"enableRbacAuthorization": "true", "enableSoftDelete": "true", "enablePurgeProtection": "true"},
+    "Microsoft.KeyVault/vaults": {
+        "enableRbacAuthorization": "true",
+        "enableSoftDelete": "true",
+        "enablePurgeProtection": "true",
+        "publicNetworkAccess": "privateOnly ? 'Disabled' : 'Enabled'",
+        "networkAcls.defaultAction": "privateOnly ? 'Deny' : 'Allow'",
+    },
     "Microsoft.OperationalInsights/workspaces": {"features.disableLocalAuth": "true"},
     "Microsoft.Storage/storageAccounts": {
         "allowBlobPublicAccess": "false",
@@ -102,6 +109,8 @@ DEMANDED = {
         "defaultToOAuthAuthentication": "true",
         "minimumTlsVersion": "'TLS1_2'",
         "supportsHttpsTrafficOnly": "true",
+        "publicNetworkAccess": "privateOnly ? 'Disabled' : 'Enabled'",
+        "networkAcls.defaultAction": "privateOnly ? 'Deny' : 'Allow'",
     },
     "Microsoft.Storage/storageAccounts/blobServices/containers": {"publicAccess": "'None'"},
     "Microsoft.Web/serverfarms": {"reserved": "true"},
@@ -214,7 +223,7 @@ READ_ELSEWHERE = {
     "TocsinMirror__credential": "the same, for those of the second account",
     "APPLICATIONINSIGHTS_CONNECTION_STRING": "the host and the worker: where telemetry goes",
     "APPLICATIONINSIGHTS_AUTHENTICATION_STRING": "the same: as whom",
-    "PYTHON_APPLICATIONINSIGHTS_ENABLE_TELEMETRY": "the worker: logs, with their actions, and spans go to Application Insights",
+    "PYTHON_ENABLE_OPENTELEMETRY": "the worker: the app exports its own logs and spans, so the host is not to send them again",
 }
 """Settings that no code of ours reads -> who does."""
 
@@ -311,6 +320,6 @@ def observable() -> Observable:
         frozenset(re.findall(r'MetricFamily\(\s*"(tocsin_[a-z_]+)"', families)),
         frozenset(logged | set(ACTIONS.values())),
         frozenset(re.findall(r'"(tocsin\.[a-z_]+)"', telemetry)),
-        frozenset(SENTENCES),
+        frozenset({*SENTENCES, *KINDS}),
         frozenset(SCHEDULES),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import agreement  # noqa: F401  (its import has its checks run too)
+from . import agreement, wholeness  # noqa: F401  (their import has their checks run too)
 from .checks import Project, faults
 
 

@@ -12,7 +12,7 @@ from shared.app import build_routes
 
 from .agreement import rules
 from .checks import Project
-from .facts import ROOT
+from .facts import ROOT, observable
 
 DEPLOY = (ROOT / "docs" / "deploy.md").read_text()
 SECURITY = (ROOT / "docs" / "security.md").read_text()
@@ -64,6 +64,19 @@ def test_every_alert_is_explained(sources: Mapping[str, str]) -> None:
     explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
     assert explained == set(found)
     assert f"{len(found)} alerts" in DEPLOY and f"{len(found)} alert rules: {len(found) * 1.5:.2f} USD" in DEPLOY
+
+
+def test_every_alert_has_its_row_for_prometheus_and_asks_for_what_the_row_says(sources: Mapping[str, str]) -> None:
+    found = rules(Project(sources))
+    table = (ROOT / "docs" / "observability.md").read_text().partition("## Alerts")[2].partition("\n## ")[0]
+    rows = {row[0]: row[1:] for row in re.findall(r"^\| `([a-z0-9-]+)` \| (.+?) \| (.+?) \| `(.+)` \|$", table, re.MULTILINE)}
+    assert set(rows) == set(found)
+    metrics = observable().metrics
+    for name, (asks, _, expression) in rows.items():
+        named = set(re.findall(r"`([^`]+)`", asks))
+        assert named and all(f'"{each}"' in found[name]["query"] for each in named), name
+        told = {re.sub("_(total|bucket)$", "", each) for each in re.findall(r"tocsin_[a-z_]+", expression)}
+        assert told and told <= metrics, name
 
 
 OPERATION, SECOND, CALL, LOG, KEPT = 0.00036 / 10_000, 0.000026, 0.40 / 1_000_000, 2.80, 0.05

@@ -67,13 +67,14 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def install(machine: Path, sources: Mapping[str, str], **change: str) -> subprocess.CompletedProcess[str]:
-    """Run the installer with the placeholders filled in, into a folder."""
+def install(machine: Path, sources: Mapping[str, str], path: str = "", **change: str) -> subprocess.CompletedProcess[str]:
+    """Run the installer with the placeholders filled in, into a folder; `path` runs one that lies there."""
     text = sources["agent/install.sh"]
     for name, value in (VALUES | {key: value for key, value in change.items() if key in VALUES}).items():
         text = text.replace(f"@{name}@", value)
-    script = machine / "install.sh"
-    script.write_text(text)
+    script = Path(path) if path else machine / "install.sh"
+    if not path:
+        script.write_text(text)
     environment = {
         "PATH": f"{machine / 'bin'}:{os.environ['PATH']}",
         "LOG": str(machine / "log"),
@@ -99,6 +100,15 @@ def test_the_installer_fetches_wheel_and_key_as_the_machine_and_starts_the_agent
     assert log.index("--check") < log.index("--unit") < log.index("systemctl")
     told = log + done.stdout + done.stderr
     assert KEY not in told and "TOKEN-" not in told
+
+
+def test_the_installer_stays_for_the_next_key_whether_it_came_by_extension_or_was_there(machine: Path, sources: Mapping[str, str]) -> None:
+    assert install(machine, sources).returncode == 0
+    kept = machine / "root" / "opt" / "tocsin" / "install.sh"
+    assert kept.read_text() == (machine / "install.sh").read_text() and stat.S_IMODE(kept.stat().st_mode) == 0o700
+    again = install(machine, sources, path=str(kept), NODE_KEY="node-key-of-tomorrow")
+    assert again.returncode == 0, again.stderr
+    assert (machine / "root" / "etc" / "tocsin" / "agent.key").read_text() == "node-key-of-tomorrow"
 
 
 def test_the_installer_waits_for_a_role_that_is_not_known_yet(machine: Path, sources: Mapping[str, str]) -> None:

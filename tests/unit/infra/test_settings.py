@@ -70,6 +70,28 @@ def test_an_unsafe_combination_is_refused_and_named_without_the_secret(change: d
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("TOCSIN_OWNERS", "0", "greater than or equal to 1"),
+        ("TOCSIN_OWNERS", SECRET, "valid integer"),
+        ("TOCSIN_MIRROR_DETACHED", SECRET, "'yes' or 'stale'"),
+        ("TOCSIN_LOCAL", SECRET, "valid boolean"),
+        ("TOCSIN_MIRROR_STOP_SECONDS", "nan", "less than or equal to 30"),
+        ("TOCSIN_ADMIN_KEY", f"{SECRET}\n", "white space"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_the_name_it_has_in_the_environment_without_the_value(
+    name: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for setting, given in {"TocsinStorage": REAL, "TOCSIN_ADMIN_KEY": "a" * 32, "TOCSIN_SIGNING_KEY": "s" * 32, name: value}.items():
+        monkeypatch.setenv(setting, given)
+    with pytest.raises(UnsafeSettings) as caught:
+        Settings()
+    assert name in str(caught.value) and why in str(caught.value)
+    assert SECRET not in str(caught.value) and (caught.value.__context__ is None or caught.value.__suppress_context__)
+
+
+@pytest.mark.parametrize(
     "given",
     [
         SAFE,
@@ -125,7 +147,8 @@ STANDS_FOR = {
     "'@Microsoft.KeyVault(SecretUri=${vault.outputs.signingKeyUri})'": "s" * 48,
     "string(scaleNames)": '["tocsin1abc", "tocsin2abc"]',
     "string(backlogPerSecond)": "2000",
-    **dict.fromkeys(("newShards", "mirrorDetached", "kafkaSources", "egressAllow"), ""),
+    "empty(kafkaSources) ? '' : string(kafkaSources)": "",
+    **dict.fromkeys(("newShards", "mirrorDetached", "egressAllow"), ""),
 }
 """What Azure makes of the expressions of infra/main.bicep."""
 

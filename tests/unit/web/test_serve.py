@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import Problem
+from shared.errors import Problem, UnsafeSettings
 from shared.tenants.model import Tenant
 from shared.web import problem
 from shared.web.etag import check_if_match, etag_of
@@ -255,6 +255,20 @@ async def test_an_application_that_cannot_be_made_is_a_problem_too(world: World)
     client = LocalClient(world.routes, broken, key="local-demo-key")
     assert (await client.get("/api/v1/things")).code == "internal-error"
     assert (await client.get("/api/openapi.json")).status == 200
+
+
+async def test_a_start_that_was_refused_is_told_to_the_operator_in_the_log_and_to_callers_as_an_incident(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refused() -> Any:
+        raise UnsafeSettings("TOCSIN_ADMIN_KEY is a reference to a vault that was not resolved")
+
+    answer = await LocalClient(world.routes, refused, key="local-demo-key").get("/api/v1/things")
+    assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "start-refused", "30")
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.__dict__["action"] == "web.start-refused"
+    assert "TOCSIN_ADMIN_KEY is a reference to a vault that was not resolved" in record.getMessage()
+    assert record.__dict__["incident"] in answer.json()["detail"] and "TOCSIN_" not in answer.body.decode()
 
 
 async def test_storage_that_is_away_makes_authentication_503_not_401(world: World) -> None:

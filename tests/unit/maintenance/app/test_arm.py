@@ -5,41 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from aiohttp import web
 
 from shared.maintenance.arm import Arm, NoApproval, url_of
+
+from .azure import Azure, serving, token
 
 VM = "/subscriptions/5d9b/resourceGroups/rg-1/providers/Microsoft.Compute/virtualMachines/vm_1"
 SET = "/subscriptions/5d9b/resourceGroups/rg-1/providers/Microsoft.Compute/virtualMachineScaleSets/set_1"
 EVENT = "602d9444-d2cd-49c7-8624-8643e7171297"
 
 
-class Azure:
-    """The resource manager: keeps what it is sent, and answers `status`."""
-
-    def __init__(self) -> None:
-        self.status, self.calls = 200, list[tuple[str, str, str]]()
-
-    async def take(self, request: web.Request) -> web.Response:
-        self.calls.append((request.method, str(request.rel_url), request.headers.get("authorization", "")))
-        return web.Response(status=self.status, headers={"location": "http://elsewhere.example/"})
-
-
 @pytest.fixture
 async def azure() -> AsyncIterator[tuple[Azure, str]]:
-    there = Azure()
-    app = web.Application()
-    app.router.add_route("*", "/{rest:.*}", there.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield there, f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
-
-
-async def token() -> str:
-    return "a-token"
+    async with serving() as found:
+        yield found
 
 
 async def test_an_approval_is_one_post_with_the_apps_own_token(azure: tuple[Azure, str]) -> None:

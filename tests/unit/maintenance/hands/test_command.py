@@ -101,6 +101,14 @@ def test_unit_runs_this_program_with_the_named_file(capsys: pytest.CaptureFixtur
     assert "@" not in out and "KillMode=mixed" in out and "Restart=always" in out
 
 
+def test_unit_names_the_whole_path_of_a_file_that_is_named_from_where_one_stands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = command(capsys, "--unit", "--config", "agent.toml")
+    assert code == 0 and f" agent --config {tmp_path}/agent.toml\n" in out
+
+
 @pytest.fixture
 def logger(process: None) -> tuple[logging.Logger, io.StringIO]:
     stream = io.StringIO()

@@ -182,6 +182,14 @@ def test_change_goes_out_at_once_and_vouches_for_what_it_shows_prepared(desk: Ca
     assert it.heard == [Heard(frozenset({"e1"}))] and len(it.backlog) == 0
 
 
+def test_only_the_newest_of_several_changes_vouches_for_what_is_prepared(desk: Callable[..., Desk]) -> None:
+    it = desk()
+    it.tell(state(Phase.PREPARING), state(Phase.PREPARED))
+    assert it.heard == [Heard(), Heard(frozenset({"e1"}))]
+    it.tell(state(Phase.PREPARED), state(Phase.STARTED))
+    assert it.heard[2:] == [Heard(), Heard()]
+
+
 def test_report_without_a_change_goes_out_when_the_app_wants_it(desk: Callable[..., Desk]) -> None:
     it = desk(answer(next_report_ms=5000))
     it.tell(state(Phase.PREPARED))

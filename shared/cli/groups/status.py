@@ -1,0 +1,153 @@
+"""`tocsin status`: the whole system on one screen, as far as the key may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from ..exits import Exit
+from ..output import span
+from ..session import Session, at, attempted, commands
+
+OPEN = ("scheduled", "started")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    commands(app, {"status": status}, watch=True)
+
+
+def status(
+    session: Session,
+    check: Annotated[bool, typer.Option("--check", help="End with 1 where something needs a person.")] = False,
+) -> None:
+    """One screen of the whole system: health, events, fleets, turns, maintenance; what the key may not see is named."""
+    found = gather(session)
+    worries = list(needs(found))
+    if session.json:
+        session.emit({**found, "needs": worries})
+    else:
+        _show(session, found, worries)
+    if check and worries:
+        raise typer.Exit(Exit.FAILED)
+
+
+def gather(session: Session) -> dict[str, Any]:
+    """What there is to see; where the app says no, `denied` tells why."""
+    denied: dict[str, str] = {}
+
+    def look(name: str, what: Any) -> Any:
+        found, denied_by = attempted(what)
+        if denied_by:
+            denied[name] = denied_by
+        return found
+
+    found: dict[str, Any] = {"url": session.app.url, "health": readiness(session)}
+    found["events"] = look("events", lambda: session.get("stats"))
+    found["load"] = look("load", lambda: sum(each["scheduled"] for each in session.get("load")["items"]))
+    fleets = look("fleets", lambda: list(session.items("fleets")))
+    found["fleets"] = [_fleet(session, each, look) for each in fleets] if fleets is not None else None
+    return {**found, "denied": denied}
+
+
+def _fleet(session: Session, fleet: dict[str, Any], look: Any) -> dict[str, Any]:
+    name = fleet["name"]
+    stale = look(f"fleet {name}", lambda: session.get(at("fleets", name, "leases", "stale"), limit=1000))
+    turns = look(f"turns of {name}", lambda: list(session.items(at("fleets", name, "turns"), limit=1)))
+    events = look(f"maintenance of {name}", lambda: list(session.items(at("fleets", name, "maintenance", "events"), limit=50)))
+    return {
+        "name": name,
+        "partitions": fleet["partitions"],
+        "stale": len(stale["items"]) if stale else None,
+        "servers": stale["servers"] if stale else None,
+        "alarms": [each["alarm"] for each in stale["alarms"]] if stale else [],
+        "turn": turns[0] if turns else None,
+        "maintenance": [each for each in events or [] if each["status"] in OPEN],
+    }
+
+
+def readiness(session: Session) -> dict[str, Any]:
+    """What readyz says; it asks for no key."""
+    import httpx
+
+    from ...client.errors import Unreachable, Unreadable
+    from ...client.http import base
+
+    url = base(session.app.url).removesuffix("v1/") + "readyz"
+    try:
+        # The client's own connections, with its transport: but not its retries, for 503 is an answer here.
+        answer = session.client._http.get(url)
+    except httpx.TransportError as error:
+        raise Unreachable(f"no answer: {error}", sent=False) from error
+    try:
+        found = answer.json()
+        return {name: found[name] for name in ("status", "storage", "clock_skew_ms", "timers")} | (
+            {"detail": found["detail"]} if "detail" in found else {}
+        )
+    except (ValueError, KeyError, TypeError):
+        raise Unreadable(f"{answer.status_code}, but the answer is not what this API gives") from None
+
+
+def needs(found: Mapping[str, Any]) -> Iterator[str]:
+    """What needs a person, a sentence each."""
+    health, events = found["health"], found["events"]
+    if health["status"] != "ready":
+        yield f"the app is not ready: {health.get('detail', '')}"
+    if events:
+        for name, what in (("overdue", "overdue"), ("stuck", "stuck"), ("dead", "dead letters of the last day")):
+            if events.get(name):
+                yield f"events {what}: {events[name]}"
+        for channel, told in sorted(events.get("channels", {}).items()):
+            if told.get("state") not in ("ok", "", None):
+                yield f"channel {channel}: {told['state']}"
+    for fleet in found["fleets"] or ():
+        if fleet["stale"]:
+            yield f"fleet {fleet['name']}: {fleet['stale']} partitions without a server"
+        if fleet["servers"] and fleet["servers"]["live"] < fleet["servers"]["needed"]:
+            yield f"fleet {fleet['name']}: {fleet['servers']['live']} servers of {fleet['servers']['needed']}"
+        for alarm in fleet["alarms"]:
+            yield f"fleet {fleet['name']}: alarm {alarm}"
+        for event in fleet["maintenance"]:
+            if event["alarms"]:
+                yield f"fleet {fleet['name']}: {event['type']} {event['event_id']}: {', '.join(event['alarms'])}"
+
+
+def _show(session: Session, found: Mapping[str, Any], worries: Sequence[str]) -> None:
+    screen, health, events = session.screen, found["health"], found["events"]
+    screen.line(f"{found['url']}: {health['status']}", style="bold")
+    timers = [f"{name} {'LATE ' if told['late'] else ''}{_ago(told['age_s'])}" for name, told in sorted(health["timers"].items())]
+    screen.line(f"  timers ticked: {', '.join(timers) or 'none seen'}; clock {span(health['clock_skew_ms'])} from storage's")
+    screen.gap()
+    if events:
+        late = events["late_ms"]
+        states = ("open", "overdue", "retrying", "held", "delivered", "dead", "lapsed", "cancelled")
+        figures = [*(events.get(name, 0) for name in states), span(late["p50"]), span(late["p99"])]
+        screen.table([*states, "late p50", "p99"], [figures], title="events")
+        screen.line(f"  planned for the next hour: {found['load']}")
+        screen.gap()
+    if found["fleets"] is not None:
+        columns = ("fleet", "partitions", "without", "servers", "turn", "maintenance", "alarms")
+        screen.table(columns, [_row(each) for each in found["fleets"]], title="fleets")
+        screen.gap()
+    hidden: dict[str, list[str]] = {}
+    for name, why in found["denied"].items():
+        hidden.setdefault(why, []).append(name)
+    for why, names in hidden.items():
+        screen.line(f"not shown: {', '.join(names)} ({why})")
+    screen.table(("",), [(worry,) for worry in worries], title="needs a person", empty="nothing")
+
+
+def _row(fleet: Mapping[str, Any]) -> Sequence[Any]:
+    servers, turn = fleet["servers"], fleet["turn"]
+    return (
+        *(fleet["name"], fleet["partitions"], fleet["stale"], f"{servers['live']} of {servers['needed']}" if servers else None),
+        f"{turn['holder']} {turn['state']}" if turn else None,
+        ", ".join(f"{each['type']} {each['status']}" for each in fleet["maintenance"]) or None,
+        ", ".join(fleet["alarms"]) or None,
+    )
+
+
+def _ago(seconds: float | None) -> str:
+    return "not yet" if seconds is None else f"{span(round(seconds * 1000))} ago"

@@ -1,0 +1,86 @@
+// Elements and texts. What comes from the API goes into the page as text nodes and attribute values only, never as markup.
+
+/** An element. `props`: `class`, `on…` handlers, `data-…`, `aria-…`, properties; children: nodes, texts, null. */
+export function el(tag, props = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === "class") made.className = value;
+    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name.includes("-") || name === "role" || name === "scope" || name === "for") made.setAttribute(name, String(value));
+    else made[name] = value;
+  }
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+/** Tell those who listen instead of looking. */
+export function say(text) {
+  byId("said").textContent = text;
+}
+
+/** A table whose rows are arrays of cells. */
+export function table(caption, heads, rows) {
+  const head = el("tr", {}, heads.map((each) => el("th", { scope: "col" }, each)));
+  const cells = (row) => row.map((cell, at) => el(at ? "td" : "th", at ? { "data-head": heads[at] } : { scope: "row" }, cell));
+  const body = rows.map((row) => (row instanceof Node ? row : el("tr", {}, cells(row))));
+  return el("div", { class: "scroll" },
+    el("table", {}, el("caption", { class: "visually-hidden" }, caption), el("thead", {}, head), el("tbody", {}, body)));
+}
+
+/** A dialog with texts and buttons; Escape closes it. `body`: nodes. */
+export function open(title, ...body) {
+  const dialog = byId("details");
+  const close = el("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×");
+  dialog.replaceChildren(el("header", {}, el("h2", { id: "details-title" }, title), close), ...body);
+  if (!dialog.open) dialog.showModal();
+  return dialog;
+}
+
+/** Rows of names and values. */
+export function facts(pairs) {
+  return el("dl", {}, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "")
+    .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+export function badge(text, kind = "") {
+  return el("span", { class: `badge ${kind}` }, text);
+}
+
+const NUMBER = new Intl.NumberFormat("en");
+export const count = (value) => (value === null || value === undefined ? "–" : NUMBER.format(value));
+export const plural = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
+
+/** Milliseconds for people: 850 ms, 12.4 s, 3 min 20 s, 5 h 2 min, 3 d 4 h. */
+export function span(ms) {
+  if (ms === null || ms === undefined) return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  const s = ms / 1000;
+  if (s < 59.95) return `${s.toFixed(1)} s`;
+  const [m, h] = [Math.floor(s / 60), Math.floor(s / 3600)];
+  if (m < 60) return `${m} min ${Math.floor(s % 60)} s`;
+  return h < 48 ? `${h} h ${m % 60} min` : `${Math.floor(h / 24)} d ${h % 24} h`;
+}
+
+const two = (value) => String(value).padStart(2, "0");
+/** Local time of day, of seconds since 1970. */
+export function clock(seconds, exact = false) {
+  const at = new Date(seconds * 1000);
+  return `${two(at.getHours())}:${two(at.getMinutes())}${exact ? `:${two(at.getSeconds())}` : ""}`;
+}
+
+/** A time from the API, local, with the day where it is not today's. */
+export function moment(text) {
+  if (!text) return "–";
+  const at = new Date(text);
+  if (Number.isNaN(at.getTime())) return text;
+  const day = at.toDateString() === new Date().toDateString() ? "" : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} `;
+  return el("time", { dateTime: text, title: text }, `${day}${clock(at.getTime() / 1000, true)}`);
+}
+
+export const seconds = (text) => Date.parse(text) / 1000;
+
+/** At most so many characters. */
+export const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);

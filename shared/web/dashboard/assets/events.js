@@ -1,0 +1,106 @@
+// How a tenant's events stand: figures of now, events per minute, lateness.
+
+import { call } from "./api.js";
+import { lines, stacked } from "./charts.js";
+import { badge, count, el, plural, seconds, span, table } from "./dom.js";
+
+const MINUTE = 60_000;
+const iso = (ms) => new Date(ms).toISOString();
+
+/** The minutes of the range: what became of the past ones, and what is planned for those to come. */
+async function minutes(ctx, signal) {
+  const present = Math.floor(Date.now() / MINUTE) * MINUTE;
+  const [from, next] = [present - (ctx.range - 1) * MINUTE, present + MINUTE];
+  const [past, future] = await Promise.all([
+    ctx.once("history", () => call("GET", "v1/history", { query: { ...ctx.query, from: iso(from), to: iso(next) } })),
+    ctx.once("load", () => call("GET", "v1/load", { query: { ...ctx.query, from: iso(next), to: iso(next + ctx.range * MINUTE) } })),
+  ]);
+  signal.throwIfAborted();
+  return { from, present, to: next + ctx.range * MINUTE, past: past.items, future: future.items };
+}
+
+export const now = {
+  id: "now", title: "Now", every: 5000,
+  async load(ctx, signal) {
+    const [stats, { past }] = await Promise.all([call("GET", "v1/stats", { query: ctx.query, signal }), minutes(ctx, signal)]);
+    return { stats, gap: past.reduce((sum, each) => sum + each.gap, 0), range: ctx.range };
+  },
+  build(body) {
+    const tiles = el("div", { class: "tiles" });
+    const channels = el("div", {});
+    body.append(tiles, channels);
+    const tile = (name, value, kind = "", about = "") => el("div", { class: `tile ${kind}`, title: about, "data-name": name }, el("b", {}, value), el("span", {}, name));
+    return {
+      show({ stats, gap, range }) {
+        const bad = (value) => (value ? "bad" : "");
+        tiles.replaceChildren(
+          tile("open", count(stats.open)),
+          tile("retrying", count(stats.retrying), stats.retrying ? "warn" : ""),
+          tile("overdue", count(stats.overdue), bad(stats.overdue), "Past their time by 45 s, and nobody serves them"),
+          tile("stuck", count(stats.stuck), bad(stats.stuck), "Asked for again and again in vain"),
+          tile("held", count(stats.held) + (stats.held_partial ? "+" : ""), stats.held ? "warn" : "", "Their channel lets nothing through"),
+          tile("delivered, 24 h", count(stats.delivered)),
+          tile("dead, 24 h", count(stats.dead), bad(stats.dead)),
+          tile("late p99, 24 h", span(stats.late_ms.p99)),
+          tile(`ledger gap, ${range / 60} h`, count(gap), gap ? "bad" : "good", "Accepted minus all ends, of finished shards: 0, or a mistake of the service"),
+        );
+        const rows = Object.entries(stats.channels).map(([name, each]) => [name, badge(each.state, each.state === "ok" ? "good" : "bad"), count(each.delivered), count(each.dead), count(each.held), span(each.late_ms.p99)]);
+        channels.replaceChildren(...(rows.length ? [table("Channels", ["channel", "state", "delivered", "dead", "held", "late p99"], rows)] : []));
+      },
+    };
+  },
+};
+
+export const due = {
+  id: "due", title: "Events due per minute", every: 5000,
+  load: minutes,
+  empty: ({ past, future }) => (past.length || future.some((each) => each.scheduled) ? null : "No events were due in this range, and none are planned. POST /api/v1/events makes the first."),
+  build(body) {
+    const box = el("div", { class: "chart" });
+    body.append(box, el("p", { class: "about" }, "Left of the line: what became of the events of each minute. Right of it: what is planned. Times are local."));
+    const chart = stacked(box, (data) => {
+      const sum = (at) => count(data[at].reduce((all, each) => all + each, 0));
+      return `Events per minute: ${sum(1)} delivered, ${sum(2)} dead or lapsed, ${sum(3)} open and past, ${sum(4)} planned`;
+    }, [{ label: "delivered", colour: "good" }, { label: "dead, lapsed", colour: "bad" }, { label: "open", colour: "warn" }, { label: "planned", colour: "planned" }]);
+    return {
+      show({ from, to, present, past, future }) {
+        const at = new Map(past.map((each) => [Date.parse(each.minute), each]));
+        const data = [[], [], [], [], []];
+        for (let minute = from; minute <= present; minute += MINUTE) {
+          const each = at.get(minute);
+          [minute / 1000, each?.delivered ?? 0, (each?.dead ?? 0) + (each?.lapsed ?? 0), each?.open ?? 0, 0].forEach((value, number) => data[number].push(value));
+        }
+        for (const each of future) [seconds(each.minute), 0, 0, 0, each.scheduled].forEach((value, number) => data[number].push(value));
+        chart.show(data, from / 1000, to / 1000);
+      },
+      end: chart.end,
+    };
+  },
+};
+
+export const late = {
+  id: "late", title: "Lateness", every: 5000,
+  load: minutes,
+  empty: ({ past }) => (past.some((each) => each.late_ms.max !== null) ? null : "Nothing was delivered in this range. Minutes show here once all their events have ended."),
+  build(body) {
+    const box = el("div", { class: "chart" });
+    body.append(box, el("p", { class: "about" }, "Of the events delivered of each minute, by the instant they were planned for. p50 and p99 are upper bounds."));
+    const chart = lines(box, (data) => {
+      const told = data[1].filter((each) => each !== null).length;
+      return `Lateness over ${plural(told, "minute")}; the worst: ${span(Math.max(...data[3].filter((each) => each !== null)))}`;
+    }, [{ label: "p50", colour: "good" }, { label: "p99", colour: "planned" }, { label: "max", colour: "bad", dash: [5, 4] }], (value) => (value === null || value === undefined ? "–" : span(value)));
+    return {
+      show({ from, present, past }) {
+        // No line over minutes without deliveries.
+        const at = new Map(past.map((each) => [Date.parse(each.minute), each.late_ms]));
+        const data = [[], [], [], []];
+        for (let minute = from; minute <= present; minute += MINUTE) {
+          const each = at.get(minute);
+          [minute / 1000, each?.p50 ?? null, each?.p99 ?? null, each?.max ?? null].forEach((value, number) => data[number].push(value));
+        }
+        chart.show(data, from / 1000, (present + MINUTE) / 1000);
+      },
+      end: chart.end,
+    };
+  },
+};

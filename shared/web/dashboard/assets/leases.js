@@ -1,0 +1,142 @@
+// Who serves which partition: by server, with the age of its beat and what is being handed off.
+
+import { all, call, enc } from "./api.js";
+import { badge, count, el, facts, moment, open, plural, span, table } from "./dom.js";
+
+const KEPT = 12; // hand-offs shown
+
+/** A fleet's nodes, asked once for all panels. */
+export const nodesOf = (ctx) => ctx.once("nodes", () => all(`v1/fleets/${enc(ctx.fleet)}/nodes`, ctx.query));
+
+/** One of twelve hues, the same for a name each time. */
+function hue(name) {
+  let sum = 7;
+  for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) >>> 0;
+  return `hue${sum % 12}`;
+}
+
+/** What every partition is: its owner, who is told to take it, and whether it is being released. */
+function survey(fleet, nodes, intents) {
+  const parts = Array.from({ length: fleet.partitions }, (_, number) => ({ number, owner: null, to: null, leaving: false, offline: false }));
+  for (const node of nodes) {
+    for (const number of Object.keys(node.partitions)) if (parts[number]) parts[number].owner = node.node;
+    for (const number of node.assign) if (parts[number]) parts[number].to = node.node;
+    for (const number of node.release) if (parts[number]) parts[number].leaving = true;
+  }
+  for (const each of intents) if (each.verb === "offline" && parts[each.target]) parts[each.target].offline = true;
+  return parts;
+}
+
+export const leases = {
+  id: "leases", title: "Partitions by server", every: 3000, fleet: true,
+  async load(ctx, signal) {
+    const fleet = enc(ctx.fleet);
+    const [about, nodes, intents] = await Promise.all([
+      call("GET", `v1/fleets/${fleet}`, { query: ctx.query, signal }),
+      nodesOf(ctx),
+      call("GET", `v1/fleets/${fleet}/leases/intents`, { query: ctx.query, signal }),
+    ]);
+    signal.throwIfAborted();
+    return { fleet: about, parts: survey(about, nodes.items, intents.items), servers: nodes.items.filter((node) => node.beat), more: nodes.more, intents: intents.items };
+  },
+  build(body, ctx) {
+    const sum = el("p", { class: "sum" });
+    const map = el("div", { class: "map" });
+    const find = el("input", { type: "number", min: 0, required: true, id: "find-partition", inputMode: "numeric" });
+    const form = el("form", { class: "find" }, el("label", { for: "find-partition" }, "Partition"), find, el("button", { type: "submit" }, "Look up"));
+    const moves = el("div", {});
+    body.append(sum, map, form, moves);
+    let before = null;
+    const handed = [];
+    const groups = new Map(); // server -> {root, cells, ...}
+    const cells = []; // partition -> cell
+
+    const detail = async (number) => {
+      const found = await call("GET", `v1/fleets/${enc(ctx.fleet)}/leases/${number}`, { query: ctx.query }).catch((error) => ({ error }));
+      open(`Partition ${number}`, found.error ? el("p", { class: "note wrong" }, `${found.error.title}: ${found.error.detail}`)
+        : facts([["state", found.state], ["owner", found.owner ?? "nobody"], ["epoch", count(found.epoch)], ["since", moment(found.since)], ["beat", found.beat_age_ms === null ? null : `${span(found.beat_age_ms)} ago`],
+          ["words", found.intents.map((each) => el("span", { class: "label" }, `${each.verb}: ${each.note} (${each.author})`))]]));
+    };
+    map.addEventListener("click", (event) => {
+      const number = event.target.dataset?.partition;
+      if (number !== undefined) detail(number);
+    });
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      detail(find.value);
+    });
+
+    function group(name) {
+      if (!groups.has(name)) {
+        const made = { head: el("div", { class: "who" }), cells: el("div", { class: "cells" }) };
+        made.root = el("div", { class: "server", "data-server": name }, made.head, made.cells);
+        groups.set(name, made);
+      }
+      return groups.get(name);
+    }
+
+    function heads(servers) {
+      for (const node of servers) {
+        const { head } = group(node.node);
+        const { state, age_ms: age, fault_domain: domain, capacity } = node.beat;
+        const told = [state !== "live" ? badge(state, state === "dead" ? "bad" : "warn") : null, ...node.intents.map((each) => badge(each.verb, "warn")), node.assign.length ? badge(`+${node.assign.length}`, "planned") : null, node.release.length ? badge(`−${node.release.length}`, "warn") : null];
+        const [held, most] = [Object.keys(node.partitions).length, capacity || null];
+        head.replaceChildren(el("span", { class: `swatch ${hue(node.node)}` }), el("b", { title: node.node }, node.node),
+          el("span", { class: state === "dead" ? "age bad" : "age", title: "Age of its last beat, by the storage service's own time" }, `beat ${span(age)} ago`),
+          el("span", { class: "age" }, most ? `${held} of ${most}` : count(held)), domain ? el("span", { class: "age domain" }, `domain ${domain}`) : null, ...told.filter(Boolean));
+      }
+    }
+
+    function place(parts, order) {
+      const wanted = new Map(order.map((name) => [name, []]));
+      for (const part of parts) {
+        const kind = part.owner ? hue(part.owner) : part.offline ? "offline" : "nobody";
+        const state = part.leaving ? " leaving" : part.to && part.to !== part.owner ? " coming" : "";
+        const cell = (cells[part.number] ??= el("span", { "data-partition": part.number }));
+        const shown = `cell ${kind}${state}`;
+        if (cell.className !== shown) cell.className = shown;
+        const told = `${part.number}: ${part.owner ?? (part.offline ? "offline" : "nobody")}${part.to && part.to !== part.owner ? `, goes to ${part.to}` : part.leaving ? ", is handed off" : ""}`;
+        if (cell.title !== told) cell.title = told;
+        wanted.get(part.owner ?? "")?.push(cell);
+      }
+      cells.length = parts.length;
+      for (const [name, those] of wanted) {
+        const box = group(name).cells;
+        // Only what has moved is touched: a thousand cells stay cheap.
+        if (those.length !== box.childElementCount || those.some((cell, at) => box.children[at] !== cell)) box.replaceChildren(...those);
+      }
+      const roots = order.map((name) => group(name).root);
+      if (roots.length !== map.childElementCount || roots.some((root, at) => map.children[at] !== root)) map.replaceChildren(...roots);
+      for (const name of groups.keys()) if (!wanted.has(name)) groups.delete(name);
+    }
+
+    function watch(parts) {
+      if (before && before.length === parts.length) {
+        for (const part of parts) if (part.owner !== before[part.number]) handed.unshift({ number: part.number, from: before[part.number], to: part.owner, at: new Date().toISOString() });
+        handed.length = Math.min(handed.length, KEPT);
+      }
+      before = parts.map((part) => part.owner);
+      moves.replaceChildren(...(handed.length ? [el("h3", {}, "Hand-offs seen"), table("Hand-offs seen", ["partition", "from", "to", "seen"], handed.map((each) => [count(each.number), each.from ?? "nobody", each.to ?? "nobody", moment(each.at)]))] : []));
+    }
+
+    return {
+      show({ fleet, parts, servers, more, intents }) {
+        const [loose, off] = [parts.filter((each) => !each.owner && !each.offline).length, parts.filter((each) => !each.owner && each.offline).length];
+        const going = parts.filter((each) => each.leaving || (each.to && each.to !== each.owner)).length;
+        const living = servers.filter((each) => each.beat.state !== "dead");
+        sum.replaceChildren(`${plural(fleet.partitions, "partition")}, ${plural(living.length, "server")}${more ? " and more" : ""}. `,
+          loose ? badge(`${count(loose)} served by nobody`, "bad") : badge("all served", "good"), " ", off ? badge(`${count(off)} offline`, "warn") : "", " ", going ? badge(`${count(going)} being handed off`, "planned") : "", " ",
+          fleet.resizing ? badge("resizing", "warn") : "", " ", intents.length ? badge(`${plural(intents.length, "word")} of operators`, "warn") : "");
+        find.max = fleet.partitions - 1;
+        const order = servers.filter((each) => each.beat.state !== "dead" || Object.keys(each.partitions).length).map((each) => each.node);
+        heads(servers);
+        if (loose || off) {
+          group("").head.replaceChildren(el("span", { class: "swatch nobody" }), el("b", {}, "nobody"), el("span", { class: "age" }, count(loose + off)));
+          order.unshift("");
+        }
+        place(parts, order);
+        watch(parts);
+      },
+    };
+  },
+};

@@ -1,0 +1,72 @@
+"""The dashboard in a real browser: the devhost with storage in memory, and the machine's Chromium.
+
+Where there is no Chromium these tests are left out, and a line at the end of the run says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, async_playwright
+
+from devhost.azurite import Azurite
+from tests.conftest import CHROMIUM
+from tests.integration.scheduler.conftest import System
+from tests.integration.scheduler.receiver import Receiver
+
+from .page import Look
+from .stage import Stage
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Without a browser there is nothing to collect here."""
+    return True if CHROMIUM is None and collection_path.suffix == ".py" else None
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A living app, seeded once for all tests of the folder."""
+    receiver = Receiver().start()
+    try:
+        with Azurite(memory=True) as azurite:
+            system = System(tmp_path_factory.mktemp("devhost"), azurite, receiver)
+            try:
+                system.host.start()
+                with Stage(system.host.url, receiver) as stage:
+                    yield stage.seed()
+            finally:
+                system.host.end()
+    finally:
+        receiver.stop()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """The machine's Chromium."""
+    async with async_playwright() as playwright:
+        running = await playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=list(FLAGS))
+        yield running
+        await running.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def look(browser: Browser, stage: Stage) -> AsyncIterator[Look]:
+    """A page at the dashboard; afterwards it must have had no error of its own, and asked nobody else."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB", timezone_id="UTC")
+    page = Look(await context.new_page(), stage.url)
+    yield page
+    await context.close()
+    page.was_clean()

@@ -1,0 +1,69 @@
+"""A page at the dashboard, as a person uses it, that remembers what went wrong on it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.async_api import ConsoleMessage, Locator, Page, Request, expect
+
+TIMEOUT = 60_000  # milliseconds that anything may take on a busy machine
+expect.set_options(timeout=TIMEOUT)
+
+
+class Look:
+    """One page. `faults`: errors of the page; `expected`: pattern of console errors that belong to the test."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page, self.url = page, url
+        self.faults: list[str] = []
+        self.asked: list[str] = []
+        self.expected: str | None = None
+        page.set_default_timeout(TIMEOUT)
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.faults.append(f"page error: {error}"))
+        page.on("dialog", lambda dialog: self.faults.append(f"dialog: {dialog.message}"))
+        page.on("request", self._request)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.faults.append(f"{message.type}: {message.text}")
+
+    def _request(self, request: Request) -> None:
+        self.asked.append(request.url)
+
+    async def open(self, key: str | None = None, query: str = "") -> None:
+        """The dashboard, and the key if there is one."""
+        await self.page.goto(f"{self.url}/api/dashboard{query}")
+        if key is not None:
+            await self.enter(key)
+            await expect(self.page.locator("#panels")).to_be_visible()
+
+    async def enter(self, key: str) -> None:
+        await self.page.get_by_label("Key", exact=True).fill(key)
+        await self.page.get_by_role("button", name="Show").click()
+
+    def panel(self, name: str) -> Locator:
+        return self.page.locator(f"#panel-{name}")
+
+    async def shows(self, name: str, state: str = "data") -> Locator:
+        """The panel, once it is in that state."""
+        panel = self.panel(name)
+        await expect(panel).to_have_attribute("data-state", state)
+        return panel
+
+    def row(self, name: str, text: str) -> Locator:
+        """The row of the panel's tables that has this text."""
+        return self.panel(name).locator("tbody tr").filter(has_text=text)
+
+    async def reads(self, expression: str) -> Any:
+        return await self.page.evaluate(expression)
+
+    def was_clean(self) -> None:
+        """No error on the page but the expected ones, and no request to anybody else."""
+        left = [each for each in self.faults if self.expected is None or not re.search(self.expected, each)]
+        assert not left, left
+        origin = urlsplit(self.url)[:2]
+        others = [each for each in self.asked if urlsplit(each).scheme not in ("data", "blob") and urlsplit(each)[:2] != origin]
+        assert not others, others

@@ -1,0 +1,319 @@
+"""The dashboard as an operator meets it: what its panels show, what its buttons do, and what it does not let happen."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, Route, expect
+
+from tests.integration.scheduler.conftest import ADMIN_KEY, now_ms, text_of
+
+from .page import Look
+from .stage import DEMO_KEY, EVIL, FLEET, FREEZE, NODES, PARTITIONS, REBOOT, Stage
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PANELS = ("now", "due", "late", "dead", "leases", "turns", "maintenance", "health")
+
+
+async def told(page: Page, panel: str) -> str:
+    """The chart in words, as a screen reader has it."""
+    return str(await page.locator(f"#panel-{panel} .chart").get_attribute("aria-label"))
+
+
+async def test_every_panel_shows_what_the_api_holds(look: Look, stage: Stage) -> None:
+    await look.open(DEMO_KEY)
+    for panel in PANELS:
+        await look.shows(panel)
+    stats = stage.call("GET", "stats")
+    for name, count in (("open", stats["open"]), ("retrying", 1), ("delivered, 24 h", stats["delivered"]), ("ledger gap, 1 h", 0)):
+        await expect(look.panel("now").locator(f'.tile[data-name="{name}"] b')).to_have_text(f"{count:,}")
+    planned = sum(each["scheduled"] for each in stage.call("GET", "load")["items"])
+    assert planned >= 300
+    assert int((await told(look.page, "due")).split(", ")[-1].removesuffix(" planned")) >= 300
+    delivered = sum(each["delivered"] for each in stage.call("GET", "history")["items"])
+    assert (await told(look.page, "due")).startswith(f"Events per minute: {delivered} delivered, ")
+    assert "Lateness over " in await told(look.page, "late")
+    await expect(look.row("dead", "bill-1")).to_contain_text("400")
+    await expect(look.row("dead", "patient")).to_contain_text("503")
+
+
+async def test_partitions_are_shown_with_their_servers_and_looked_up(look: Look, stage: Stage) -> None:
+    await look.open(DEMO_KEY)
+    panel = await look.shows("leases")
+    await expect(panel.locator(".cell")).to_have_count(PARTITIONS)
+    for node in stage.call("GET", f"fleets/{FLEET}/leases?by=server")["items"]:
+        await expect(panel.locator(f'[data-server="{node["server"]}"] .cell')).to_have_count(len(node["partitions"]))
+    await expect(panel).to_contain_text("2 served by nobody")
+    await expect(panel.locator('[data-server="n3"]')).to_contain_text("drain")
+    await panel.get_by_label("Partition", exact=True).fill("4")
+    await panel.get_by_role("button", name="Look up").click()
+    dialog = look.page.get_by_role("dialog", name="Partition 4")
+    await expect(dialog).to_contain_text(NODES[4 % 3])
+    await look.page.keyboard.press("Escape")
+    await expect(dialog).to_be_hidden()
+
+
+async def test_turns_and_their_replicas_are_shown(look: Look, stage: Stage) -> None:
+    await look.open(DEMO_KEY)
+    panel = await look.shows("turns")
+    await expect(panel.locator(".sum")).to_contain_text("Latest checkpoint: sequence 81,231")
+    turns = stage.call("GET", f"fleets/{FLEET}/turns")["items"]
+    assert (await told(look.page, "turns")).startswith("Turns of 3 replicas: ")
+    await expect(look.row("turns", "81,231").filter(has_text="done")).to_contain_text(turns[-1]["holder"])
+    await expect(look.row("turns", "primary").first).to_contain_text("n1")
+
+
+async def test_redrive_brings_a_dead_letter_back(look: Look, stage: Stage) -> None:
+    stage.die("one-more")
+    await look.open(DEMO_KEY)
+    row = look.row("dead", "one-more")
+    await row.get_by_role("button", name="Redrive one-more").click()
+    await expect(row).to_have_count(0)
+    assert stage.until(lambda: stage.call("GET", "events/one-more")["state"] == "delivered", "its delivery")
+
+
+async def test_redrive_of_all_asks_first(look: Look, stage: Stage) -> None:
+    stage.tenant("many", "a", "b")
+    await look.open(ADMIN_KEY, "?tenant=many")
+    panel = await look.shows("dead")
+    await expect(panel.locator("tbody tr")).to_have_count(2)
+    await panel.get_by_role("button", name="Redrive all").click()
+    assert len(stage.call("GET", "dead-letters?tenant=many", key=ADMIN_KEY)["items"]) == 2
+    await panel.get_by_role("button", name="Really redrive all of them?").click()
+    await look.shows("dead", "empty")
+    stage.until(lambda: stage.call("GET", "stats?tenant=many", key=ADMIN_KEY)["delivered"] == 2, "their delivery")
+
+
+async def test_approve_and_hold_are_told_to_the_service(look: Look, stage: Stage) -> None:
+    await look.open(DEMO_KEY)
+    panel = await look.shows("maintenance")
+    assert (await told(look.page, "maintenance")).startswith("Maintenance of 3 nodes: 2 open events")
+    for event_id, verb, state, act in ((FREEZE, "Approve", "granted", "approve"), (REBOOT, "Hold", "held", "hold")):
+        await panel.get_by_role("button", name=f"{verb} {event_id}").click()
+        dialog = look.page.get_by_role("dialog")
+        await dialog.get_by_label("Why").fill(f"{act}d by hand")
+        await dialog.get_by_role("button", name=verb, exact=True).click()
+        await expect(panel.locator(f'[data-event="{event_id}"]')).to_contain_text(f"{state} by")
+        approval = stage.call("GET", f"fleets/{FLEET}/maintenance/events/{event_id}")["approval"]
+        assert (approval["state"], approval["reason"]) == (state, f"{act}d by hand")
+
+
+async def test_a_refusal_of_the_service_is_shown_where_it_was_asked(look: Look) -> None:
+    look.expected = "409"
+    await look.open(DEMO_KEY)
+    panel = await look.shows("dead")
+
+    async def refuse(route: Route) -> None:
+        problem = {"type": "x/not-dead", "title": "Not dead", "status": 409, "detail": f"no {EVIL}"}
+        await route.fulfill(status=409, content_type="application/problem+json", body=json.dumps(problem))
+
+    await look.page.route("**/redrive*", refuse)
+    await panel.get_by_role("button", name="Redrive bill-0").click()
+    await expect(panel.get_by_role("alert")).to_have_text(f"Not dead: no {EVIL}")
+
+
+async def test_a_wrong_key_is_explained_and_not_kept(look: Look) -> None:
+    look.expected = "401"
+    await look.open()
+    for wrong in ("no", "not-a-key-at-all", "schlüssel-schlüssel"):
+        await look.enter(wrong)
+        await expect(look.page.get_by_role("alert")).to_contain_text("This is not a valid key.")
+        await expect(look.page.locator("#panels")).to_be_hidden()
+    assert await look.reads("[sessionStorage.length, localStorage.length, document.cookie]") == [0, 0, ""]
+    await look.enter(DEMO_KEY)
+    await look.shows("now")
+    await expect(look.page.locator("#gate")).to_be_hidden()
+
+
+async def test_the_key_stays_in_the_tab_until_it_is_forgotten(look: Look) -> None:
+    await look.open(DEMO_KEY)
+    await look.shows("now")
+    await look.page.reload()
+    await look.shows("now")
+    assert await look.reads("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
+    assert DEMO_KEY not in look.page.url
+    await look.page.get_by_role("button", name="Forget key").click()
+    await expect(look.page.get_by_label("Key", exact=True)).to_be_focused()
+    assert await look.reads("sessionStorage.length") == 0
+    assert await look.reads("document.body.innerText.includes('bill-0')") is False
+
+
+async def test_the_admin_key_goes_from_tenant_to_tenant(look: Look, stage: Stage) -> None:
+    look.expected = "422"
+    stage.tenant("other")
+    await look.open(ADMIN_KEY)
+    await expect(look.page.get_by_label("Tenant")).to_have_value("demo")
+    await expect(await look.shows("health")).to_contain_text("tocsin-shards")
+    await look.page.get_by_label("Tenant").select_option("other")
+    await look.shows("dead", "empty")
+    await expect(await look.shows("maintenance", "empty")).to_contain_text("no fleet")
+
+
+async def test_a_key_without_a_scope_sees_the_rest_and_is_told(look: Look, stage: Stage) -> None:
+    look.expected = "403"
+    key = stage.call("POST", "tenants/demo/keys", {"scopes": ["fleets"]}, ADMIN_KEY)["key"]
+    await look.open(key)
+    await look.shows("leases")
+    await expect(await look.shows("dead", "error")).to_contain_text("the key lacks the scope events")
+
+
+async def test_a_service_that_falls_silent_is_told_and_what_was_known_stays(look: Look) -> None:
+    look.expected = "net::ERR_FAILED|503"
+    await look.open(DEMO_KEY)
+    await look.shows("dead")
+    await look.page.route("**/api/v1/dead-letters*", lambda route: route.abort())
+    panel = await look.shows("dead", "error")
+    await expect(panel).to_contain_text("The service does not answer")
+    await expect(look.row("dead", "bill-0")).to_be_visible()
+    await look.page.unroute("**/api/v1/dead-letters*")
+    await look.shows("dead")
+
+
+async def test_names_labels_payloads_and_errors_stay_text(look: Look) -> None:
+    await look.open(DEMO_KEY)
+    await look.shows("dead")
+    await look.panel("dead").get_by_role("button", name="bill-0", exact=True).click()
+    dialog = look.page.get_by_role("dialog", name="bill-0")
+    await expect(dialog.locator("pre")).to_contain_text(json.dumps(EVIL))
+    await expect(dialog).to_contain_text(f"note={EVIL}")
+    await look.page.keyboard.press("Escape")
+    for panel in ("leases", "turns", "maintenance"):
+        await expect(await look.shows(panel)).to_contain_text("<img src=x onerror=")
+    assert await look.reads("document.querySelectorAll('main img, main script, dialog img, dialog script').length") == 0
+    assert await look.page.title() == "Tocsin"
+
+
+@pytest.mark.parametrize("sink", ["document.body.innerHTML = '<b>x</b>'", "document.write('x')"])
+async def test_the_page_cannot_make_markup_of_text(look: Look, sink: str) -> None:
+    look.expected = "Trusted|policy|Content Security"
+    await look.open()
+    assert await look.reads(f"(() => {{ try {{ {sink}; return 'done' }} catch (error) {{ return error.name }} }})()") == "TypeError"
+
+
+async def test_it_works_by_keyboard_alone(look: Look, stage: Stage) -> None:
+    stage.die("by-keyboard")
+    await look.open()
+    await look.page.keyboard.type(DEMO_KEY)
+    await look.page.keyboard.press("Enter")
+    await expect(look.row("dead", "by-keyboard")).to_be_visible()
+    button = look.page.get_by_role("button", name="Redrive by-keyboard")
+    for _ in range(60):
+        await look.page.keyboard.press("Tab")
+        if await button.evaluate("(button) => button === document.activeElement"):
+            break
+    await look.page.keyboard.press("Enter")
+    await expect(look.row("dead", "by-keyboard")).to_have_count(0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_it_fits_a_phone_and_is_legible_in_either_scheme(look: Look, scheme: Any) -> None:
+    await look.page.set_viewport_size({"width": 360, "height": 740})
+    await look.page.emulate_media(color_scheme=scheme)
+    await look.open(DEMO_KEY)
+    for panel in PANELS:
+        await look.shows(panel)
+    assert await look.reads("document.documentElement.scrollWidth") == 360
+    assert await look.reads(CONTRASTS) == []
+
+
+CONTRASTS = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgb = (text) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const linear = (part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const found = rgb(getComputedStyle(node).backgroundColor);
+      if (found[3] === 255) return found;
+    }
+    return [255, 255, 255];
+  };
+  const bad = new Set();
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+    if (!own || !node.checkVisibility() || node.disabled || node.closest(".visually-hidden, noscript, option")) continue;
+    const [a, b] = [light(rgb(getComputedStyle(node).color)), light(ground(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) bad.add(`${node.tagName}.${node.className} ${ratio.toFixed(2)}`);
+  }
+  return [...bad];
+}"""
+"""Texts whose contrast is below 4.5 : 1 (WCAG 2, AA)."""
+
+
+async def test_a_thousand_partitions_cost_only_those_that_move(look: Look) -> None:
+    await look.page.add_init_script(COUNTED)
+    moved = await many(look)
+    await look.open(DEMO_KEY)
+    panel = await look.shows("leases")
+    await expect(panel.locator(".cell")).to_have_count(1024)
+    await look.reads("window.begin()")
+    moved["to"] = 1
+    await expect(panel).to_contain_text("Hand-offs seen")
+    await expect(panel.locator('[data-server="s01"] .cell')).to_have_count(17)
+    # Cells that were taken out and put in: of the two servers between which one moved, not of the 62 others.
+    assert await look.reads("window.cells") <= 4 * 17
+
+
+async def test_a_day_and_a_night_of_minutes_are_drawn(look: Look) -> None:
+    await many(look)
+    await look.open(DEMO_KEY)
+    await look.page.get_by_label("Range").select_option("1440")
+    await expect(look.panel("due").locator(".chart")).to_have_attribute(
+        "aria-label", f"Events per minute: {1440 * 50:,} delivered, 0 dead or lapsed, 0 open and past, {1440 * 20:,} planned"
+    )
+    late = look.panel("late").locator(".chart")
+    await expect(late).to_have_attribute("aria-label", "Lateness over 1,440 minutes; the worst: 60 ms")
+
+
+COUNTED = """
+window.cells = 0;
+window.begin = () => new MutationObserver((seen) => {
+  for (const each of seen) if (each.target.className === "cells") window.cells += each.addedNodes.length + each.removedNodes.length;
+}).observe(document.querySelector("#panel-leases .map"), { childList: true, subtree: true });
+"""
+
+
+async def many(look: Look) -> dict[str, int]:
+    """Answers of a large fleet and a busy tenant in place of the service's. Partition 0 is of the server `to`."""
+    moved = {"to": 0}
+
+    async def nodes(route: Route) -> None:
+        shares: list[dict[str, int]] = [{} for _ in range(64)]
+        for number in range(1024):
+            shares[moved["to"] if number == 0 else number % 64][str(number)] = 1
+        beat = {"seq": 1, "age_ms": 900, "state": "live", "incarnation": "x", "fault_domain": "", "capacity": 0, "load": 0, "scans": 1}
+        empty: dict[str, Any] = {"assign": [], "release": [], "intents": [], "turn": None, "maintenance": None}
+        items = [{"node": f"s{number:02}", "beat": beat, "partitions": share, **empty} for number, share in enumerate(shares)]
+        await route.fulfill(json={"items": items, "next": None})
+
+    async def fleet(route: Route) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, json={**await answer.json(), "partitions": 1024})
+
+    async def history(route: Route) -> None:
+        last = now_ms() // 60_000
+        ends = dict.fromkeys(("open", "dead", "lapsed", "cancelled", "moved", "gap"), 0)
+        late = {"p50": 20, "p99": 50, "max": 60}
+        told = {"accepted": 50, "delivered": 50, **ends, "late_ms": late}
+        items = [{"minute": text_of((last - back) * 60_000), **told} for back in reversed(range(1440))]
+        await route.fulfill(json={"items": items})
+
+    async def load(route: Route) -> None:
+        first = now_ms() // 60_000 + 1
+        items = [{"minute": text_of((first + ahead) * 60_000), "scheduled": 20} for ahead in range(1440)]
+        await route.fulfill(json={"items": items})
+
+    await look.page.route(f"**/api/v1/fleets/{FLEET}/nodes*", nodes)
+    await look.page.route(f"**/api/v1/fleets/{FLEET}", fleet)
+    await look.page.route("**/api/v1/history*", history)
+    await look.page.route("**/api/v1/load*", load)
+    return moved

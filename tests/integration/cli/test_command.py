@@ -1,0 +1,112 @@
+"""The command as a process, over HTTP, against the app in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from devhost.azurite import ROOT
+from tests.integration.api.test_http import running
+
+DEADLINE = 120.0
+COMMAND = (sys.executable, "-m", "shared.cli")
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with running(tmp_path_factory.mktemp("cli")) as url:
+        keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        yield {**keep, "TOCSIN_URL": url, "TOCSIN_KEY": "local-demo-key", "TOCSIN_PROFILES": "/nonexistent"}
+
+
+def tocsin(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+
+
+def test_import_that_is_killed_goes_on_and_doubles_and_loses_nothing(environment: dict[str, str], tmp_path: Path) -> None:
+    count = 400
+    url = f"{environment['TOCSIN_URL']}/api/v1/tenants/slow"
+    with httpx.Client(headers={"authorization": "Bearer local-admin-key"}, timeout=60, trust_env=False) as admin:
+        # So that it cannot be done before it is killed.
+        assert admin.put(url, json={"limits": {"events_per_second": 10}}).status_code == 201
+        assert admin.put(f"{url}/channels/default", json={"type": "queue", "queue": "nowhere"}).status_code == 201
+        environment = {**environment, "TOCSIN_KEY": admin.post(f"{url}/keys", json={"scopes": ["events"]}).json()["key"]}
+    file = tmp_path / "events.ndjson"
+    lines = [json.dumps({"due": f"2031-01-15T08:00:{number % 60:02}Z", "payload": number}) for number in range(count)]
+    lines[7] = '{"due": "never", "payload": 7}'
+    file.write_text("\n".join(lines))
+    words = [*COMMAND, "events", "import", str(file), "--batch", "10", "--in-flight", "2"]
+    process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    progress = Path(f"{file}.progress")
+    ends_at = time.monotonic() + DEADLINE
+    line = 0
+    while not line:
+        assert process.poll() is None and time.monotonic() < ends_at, "it ended before it could be killed"
+        with contextlib.suppress(FileNotFoundError):
+            line = json.loads(progress.read_text())["line"]
+    process.send_signal(signal.SIGKILL)
+    process.wait(DEADLINE)
+    with httpx.Client(headers={"authorization": "Bearer local-admin-key"}, timeout=60, trust_env=False) as admin:
+        assert admin.put(url, json={}).status_code == 200
+
+    again = tocsin(environment, "events", "import", str(file), "--batch", "50", "--json")
+    assert again.returncode == 1, again.stderr
+    told = json.loads(again.stdout)
+    assert told["lines"] == count and told["accepted"] + told["known"] == count - 1 and told["rejected"] == 1
+    [reject] = [json.loads(text) for text in Path(told["rejects"]).read_text().splitlines()]
+    assert reject["line"] == 8 and "/due" in reject["why"] and not progress.exists()
+    window = ("--from", "2031-01-15T00:00:00Z", "--to", "2031-01-16T00:00:00Z")
+    found = tocsin(environment, "events", "list", *window, "-n", "100000", "--json")
+    assert sorted(json.loads(text)["payload"] for text in found.stdout.splitlines()) == sorted({*range(count)} - {7})
+
+
+def test_key_comes_from_a_program_and_is_told_nowhere(environment: dict[str, str], tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles.toml"
+    command = f"{sys.executable} -c 'print(\\\"wrong-\\\" + \\\"secret-key\\\")'"
+    profiles.write_text(f'[bad]\nurl = "{environment["TOCSIN_URL"]}"\nkey_command = "{command}"\n')
+    said = tocsin({**environment, "TOCSIN_PROFILES": str(profiles)}, "events", "list", "--profile", "bad")
+    assert said.returncode == 3 and "TOCSIN_KEY" in said.stderr and "wrong-secret-key" not in said.stdout + said.stderr
+
+
+def test_app_that_is_not_there_is_unreachable(environment: dict[str, str]) -> None:
+    said = tocsin({**environment, "TOCSIN_URL": "http://127.0.0.1:9"}, "leases", "list")
+    assert said.returncode == 4 and "where: TOCSIN_URL" in said.stderr
+
+
+def test_status_is_ready(environment: dict[str, str]) -> None:
+    said = tocsin(environment, "status", "--json")
+    assert said.returncode == 0 and json.loads(said.stdout)["health"]["status"] == "ready", said.stderr
+
+
+def test_tail_follows_an_event_to_its_delivery(environment: dict[str, str]) -> None:
+    tail = subprocess.Popen(
+        [*COMMAND, "events", "tail", "--every", "0.2", "--json"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert tocsin(environment, "events", "create", "--delay", "PT1S", "--id", "followed").returncode == 0
+        assert tail.stdout is not None
+        for line in tail.stdout:
+            if json.loads(line)["id"] == "followed" and json.loads(line)["state"] == "delivered":
+                break
+    finally:
+        tail.send_signal(signal.SIGINT)
+        assert tail.wait(DEADLINE) == 130
+        assert tail.stdout is not None
+        tail.stdout.close()
+
+
+def test_bash_completes_groups_commands_and_options(environment: dict[str, str]) -> None:
+    assert "_TOCSIN_COMPLETE=complete_bash" in tocsin(environment, "completion", "bash").stdout
+    for line, expected in (("tocsin ev", "events"), ("tocsin leases dra", "drain"), ("tocsin turns list --ti", "--times")):
+        words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_TOCSIN_COMPLETE": "complete_bash"}
+        assert expected in tocsin({**environment, **words}).stdout.split()

@@ -1,0 +1,135 @@
+"""`tocsin events` and `tocsin schedules`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.channels.ports import Verdict
+from shared.cli import tail
+from shared.cli.exits import Exit
+
+from .conftest import Command
+
+
+def test_event_is_created_looked_up_listed_and_cancelled(tocsin: Command) -> None:
+    made = tocsin.ok("events", "create", "--delay", "PT1H", "--payload", '{"order": 17}', "--id", "one", "--label", "team=blue")
+    assert made.out.startswith("one is scheduled, due ")
+    shown = tocsin.ok("events", "get", "one").out
+    assert 'payload  {"order":17}' in shown and 'labels   {"team":"blue"}' in shown and shown.endswith("attempts\n  none\n")
+    assert tocsin.ok("events", "list").row("one")[2:4] == ["scheduled", "default"]
+    assert tocsin.ok("events", "change", "one", "--delay", "PT2H").out.startswith("one is scheduled, due ")
+    assert tocsin.ok("events", "cancel", "one").out == "one is cancelled\n"
+    [found] = tocsin.ok("events", "get", "one", "--json").documents
+    assert found["state"] == "cancelled" and found["payload"] == {"order": 17}
+
+
+def test_same_event_again_is_the_same_and_one_without_an_id_gets_one(tocsin: Command) -> None:
+    words = ("events", "create", "--due", "2027-06-01T10:00:00Z", "--json")
+    assert tocsin.ok(*words, "--id", "twice").documents == tocsin.ok(*words, "--id", "twice").documents
+    assert tocsin.ok(*words).documents[0]["id"].startswith("~")
+
+
+def test_list_is_cut_where_told_and_json_is_a_document_a_line(tocsin: Command) -> None:
+    for number in range(5):
+        tocsin.ok("events", "create", "--due", f"2027-07-01T10:00:0{number}Z", "--id", f"cut-{number}")
+    window = ("--from", "2027-07-01T10:00:00Z", "--to", "2027-07-01T10:01:00Z")
+    assert len(tocsin.ok("events", "list", *window, "--json").documents) == 5
+    assert len(tocsin.ok("events", "list", *window, "--json", "-n", "2").documents) == 2
+    assert tocsin.ok("events", "list", "--from", "2028-01-01T00:00:00Z", "--to", "2028-01-02T00:00:00Z").out == "no events\n"
+
+
+def test_dead_event_shows_its_attempts_and_is_redriven(tocsin: Command) -> None:
+    tocsin.kit.receiver.script("sick", Verdict("final", 400, error="said 400"), Verdict("delivered", 200))
+    tocsin.ok("events", "create", "--delay", "PT1S", "--id", "sick")
+    tocsin.kit.advance(seconds=90)
+    shown = tocsin.ok("events", "get", "sick")
+    assert "state" in shown.out and "dead" in shown.out and "said 400" in shown.out
+    assert tocsin.ok("events", "list", "--state", "dead").row("sick")[2] == "dead"
+    refused = tocsin("events", "redrive", "--all")
+    assert refused.code == Exit.USAGE and "--yes" in refused.err
+    assert tocsin.ok("events", "redrive", "--all", "--yes").out == "1 events are redriven\n"
+    tocsin.kit.advance(seconds=120)
+    assert tocsin.ok("events", "get", "sick", "--json").documents[0]["state"] == "delivered"
+    assert tocsin.ok("events", "stats", "--json").documents[0]["delivered"] >= 1
+    assert tocsin("events", "redrive", "sick").code == Exit.REFUSED
+
+
+def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> None:
+    for name in ("first", "last"):
+        tocsin.ok("events", "create", "--delay", "PT1H", "--id", name)
+    said = tocsin("events", "cancel", "first", "nobody", "nothing", "last")
+    assert said.code == Exit.REFUSED and said.out == "first is cancelled\nlast is cancelled\n"
+    assert "where: DELETE events/nobody" in said.err and "where: DELETE events/nothing" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (("create",), "exactly one of due and delay"),
+        (("create", "--delay", "PT1S", "--due", "2027-06-01T10:00:00Z"), "exactly one of due and delay"),
+        (("create", "--delay", "PT1S", "--payload", "{"), "where: --payload"),
+        (("create", "--delay", "PT1S", "--payload", "NaN"), "where: --payload"),
+        (("create", "--delay", "PT1S", "--payload", "@/nonexistent/file"), "where: --payload"),
+        (("create", "--delay", "PT1S", "--label", "x"), "where: --label"),
+        (("cancel", "not an id"), "where: EVENT"),
+        (("get", ".."), "is no name"),
+        (("change", "x"), "name at least one thing"),
+        (("redrive",), "give ids, or --all"),
+        (("redrive", "x", "--channel", "default"), "go with --all"),
+    ],
+)
+def test_wrong_usage_says_where_and_asks_nobody(tocsin: Command, words: tuple[str, ...], where: str) -> None:
+    tocsin.environment.setenv("TOCSIN_URL", "http://nobody.invalid")
+    said = tocsin("events", *words)
+    assert said.code == Exit.USAGE and where in said.err and said.out == ""
+
+
+def test_refusal_names_the_field(tocsin: Command) -> None:
+    said = tocsin("events", "create", "--delay", "soon")
+    assert said.code == Exit.REFUSED and "/delay" in said.err and "where: POST events" in said.err and "do: " in said.err
+
+
+def test_payload_comes_from_a_file(tocsin: Command, tmp_path: Path) -> None:
+    (tmp_path / "payload.json").write_text('{"big": 12345678901234567890123}')
+    made = tocsin.ok("events", "create", "--delay", "PT1H", "--payload", f"@{tmp_path / 'payload.json'}", "--json")
+    assert '"big":12345678901234567890123' in made.out
+
+
+def test_what_users_stored_moves_no_cursor(tocsin: Command) -> None:
+    tocsin.ok("events", "create", "--delay", "PT1H", "--id", "evil", "--payload", '{"x": "\\u001b[2J[red]boo"}')
+    said = tocsin.ok("events", "get", "evil")
+    assert "\x1b" not in said.out and "[red]boo" in said.out
+
+
+def test_tail_tells_each_state_once(tocsin: Command) -> None:
+    events = [
+        {"id": "b", "due": "2", "state": "scheduled"},
+        {"id": "a", "due": "1", "state": "delivered", "attempts": [{}]},
+    ]
+    assert [each["id"] for each in tail.news({}, events)] == ["a", "b"]
+    known = {each["id"]: tail.mark(each) for each in events}
+    assert list(tail.news(known, events)) == []
+    again = [{"id": "b", "due": "2", "state": "retrying", "attempts": [{}]}, {"id": "b2", "due": "3", "state": "scheduled"}]
+    assert [each["id"] for each in tail.news(known, again)] == ["b", "b2"]
+
+
+def test_schedule_is_put_listed_previewed_paused_and_deleted(tocsin: Command) -> None:
+    tocsin.ok("schedules", "put", "nightly", "--cron", "30 2 * * *", "--timezone", "Europe/Berlin")
+    assert tocsin.ok("schedules", "list").row("nightly")[1:3] == ["30 2 * * * Europe/Berlin", "ok"]
+    assert tocsin.ok("schedules", "preview", "nightly", "-n", "2").lines[1].startswith("20")
+    tocsin.ok("schedules", "pause", "nightly")
+    assert tocsin.ok("schedules", "list").row("nightly")[2] == "paused"
+    tocsin.ok("schedules", "resume", "nightly")
+    assert tocsin.ok("schedules", "trigger", "nightly").out.startswith("event ")
+    assert tocsin("schedules", "delete", "nightly").code == Exit.USAGE
+    tocsin.ok("schedules", "delete", "nightly", "--yes")
+    assert tocsin("schedules", "get", "nightly").code == Exit.REFUSED
+    assert tocsin("schedules", "put", "x").code == Exit.USAGE
+    assert tocsin("schedules", "put", "x", "--every", "PT1H", "--within", "PT1H").code == Exit.USAGE
+
+
+def test_watch_looks_again_and_again(tocsin: Command) -> None:
+    said = tocsin.ok("schedules", "list", "--watch", "0.1", "--times", "2")
+    assert said.lines == ["no schedules"] * 2

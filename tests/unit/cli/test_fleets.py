@@ -1,0 +1,246 @@
+"""`tocsin leases`, `turns`, `maintenance`, `tenants` and `status`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.cli.doctor import Look, examine
+from shared.cli.exits import Exit
+from shared.cli.groups.maintenance import changes, standing
+from shared.cli.groups.status import needs
+from shared.settings import LOCAL_ADMIN_KEY
+
+from .conftest import Command
+
+INCARNATION = "0b2f7a52-3c1d-4a5e-9f60-7d8e9fa0b1c2"
+
+
+@pytest.fixture
+def fleet(tocsin: Command, request: pytest.FixtureRequest) -> str:
+    """A fleet with four partitions and one server, which has none yet."""
+    name = request.node.name.removeprefix("test_")[:20].replace("_", "-").strip("-")
+    tocsin.ok("leases", "create", name, "--partitions", "4")
+    tocsin.kit.client.call("POST", f"fleets/{name}/nodes/s1/beat", {"incarnation": INCARNATION, "seq": 1})
+    return name
+
+
+def report(tocsin: Command, fleet: str, seq: int, **more: Any) -> Any:
+    body = {
+        "node": "n1", "seq": seq, "vm": "vm_1", "scope": "set", "location": "westeurope", "fault_domain": "0", "boot_id": "b",
+        "incarnation": seq, "disabled": False, "events": [],
+    }
+    return tocsin.kit.client.call("POST", f"fleets/{fleet}/maintenance/reports", body | more)
+
+
+def test_fleet_is_created_shown_resized_and_deleted(tocsin: Command) -> None:
+    made = tocsin.ok("leases", "create", "web", "--partitions", "8", "--minimum", "2", "--spare", "1", "--lease-profile", "fast", "--json")
+    assert [made.documents[0][name] for name in ("partitions", "profile", "servers")] == [8, "fast", {"minimum": 2, "spare": 1}]
+    assert tocsin.ok("leases", "list").row("web")[:6] == ["web", "8", "fast", "2 + 1", "1", "ok"]
+    assert len(tocsin.ok("leases", "show", "web", "--json").documents) == 8
+    assert tocsin.ok("leases", "show", "web").row("7")[1] == "unowned"
+    assert "unowned" in tocsin.ok("leases", "show", "web", "7").out
+    assert tocsin.ok("leases", "show", "web", "--by-server").out == "no servers\n"
+    assert tocsin.ok("leases", "resize", "web", "16").out.startswith("web goes to 16 partitions")
+    tocsin.ok("leases", "delete", "web", "--yes")
+    assert tocsin("leases", "show", "web").code == Exit.REFUSED
+    assert tocsin("leases", "create", "web", "--settings", "[]").code == Exit.USAGE
+    assert tocsin("leases", "create", "web").code == Exit.REFUSED
+
+
+def test_operators_verbs_stand_until_they_are_taken_back(tocsin: Command, fleet: str) -> None:
+    said = ("--note", "an incident")
+    tocsin.ok("leases", "offline", fleet, "1", *said, "--expires", "PT1H")
+    tocsin.ok("leases", "pin", fleet, "2", "--server", "s1", *said)
+    tocsin.ok("leases", "prohibit", fleet, "--server", "s9", *said)
+    tocsin.ok("leases", "prohibit", fleet, "--server", "s8", "--partition", "3", *said)
+    tocsin.ok("leases", "drain", fleet, "s1", "--exit", *said)
+    standing_now = {(each["verb"], each["target"]) for each in tocsin.ok("leases", "intents", fleet, "--json").documents}
+    assert standing_now == {("offline", 1), ("pin", 2), ("prohibit", "s9"), ("prohibit", 3), ("drain", "s1")}
+    assert tocsin.ok("leases", "intents", fleet).row("pin")[1:4] == ["2", "s1", "an incident"]
+    tocsin.ok("leases", "online", fleet, "1", *said)
+    tocsin.ok("leases", "unpin", fleet, "2", *said)
+    tocsin.ok("leases", "permit", fleet, "--server", "s9", *said)
+    tocsin.ok("leases", "permit", fleet, "--server", "s8", "--partition", "3", *said)
+    tocsin.ok("leases", "undrain", fleet, "s1", *said)
+    assert tocsin.ok("leases", "intents", fleet).out == "nothing\n"
+    again = tocsin("leases", "online", fleet, "1", *said)
+    assert again.code == Exit.REFUSED and f"where: POST fleets/{fleet}/leases/1/online" in again.err
+    assert tocsin("leases", "bump", fleet, "1").code == Exit.USAGE, "a verb without a note"
+
+
+def test_plan_is_a_dry_run_unless_it_is_to_be_applied(tocsin: Command, fleet: str) -> None:
+    dry = tocsin.ok("leases", "plan", fleet)
+    assert dry.lines[0] == "moves, dry run" and len([line for line in dry.lines if " s1 " in line]) == 4
+    [applied] = tocsin.ok("leases", "plan", fleet, "--apply", "--json").documents
+    assert applied["applied"] and len(applied["moves"]) == 4
+
+
+def test_nodes_are_listed_with_what_they_have(tocsin: Command, fleet: str) -> None:
+    assert tocsin.ok("leases", "nodes", fleet).row("s1")[1] == "live"
+
+
+def test_doctor_finds_nothing_wrong_with_a_fleet_that_is_served(tocsin: Command, fleet: str) -> None:
+    tocsin.kit.client.call(
+        "POST", f"fleets/{fleet}/leases/claim", {"node": "s1", "incarnation": INCARNATION, "partitions": [0, 1, 2, 3]}
+    )
+    assert tocsin.ok("leases", "doctor", fleet).out == f"nothing is wrong with {fleet}\n"
+    assert tocsin.ok("leases", "stale", fleet).lines[:2] == ["partitions without a server", "  none"]
+    assert tocsin.ok("leases", "show", fleet, "--by-server").row("s1")[3:] == ["4", "0-3"]
+
+
+def test_doctor_ends_with_1_where_something_is_bad(tocsin: Command) -> None:
+    tocsin.ok("leases", "create", "lost", "--partitions", "4")
+    said = tocsin("leases", "doctor", "lost")
+    assert said.code == Exit.FAILED and "partitions 0-3 can be placed nowhere: no server  Start servers." in said.out
+    found = tocsin("leases", "doctor", "lost", "--json")
+    assert found.code == Exit.FAILED and {each["how"] for each in found.documents} == {"bad"}
+
+
+def test_doctor_names_each_finding_and_puts_bad_ones_first() -> None:
+    stale = {
+        "items": [{"partition": 3, "reason": "owner silent"}, {"partition": 4, "reason": "missing"}],
+        "servers": {"live": 2, "needed": 3, "silent": ["s1"], "late": ["s2"]},
+        "forgotten": [{"verb": "offline", "target": 1, "created": "2027-01-01T00:00:00.000Z", "note": "why"}],
+        "alarms": [{"alarm": "silent", "since": "2027-01-01T00:00:00.000Z", "subjects": list(range(12))}],
+    }
+    beat = {"state": "live", "fault_domain": "a"}
+    nodes = [
+        {"node": "s2", "beat": beat, "partitions": {str(each): 1 for each in range(30)}, "turn": {"down": "clock", "report_age_ms": 5000}},
+        {"node": "s3", "beat": {**beat, "fault_domain": "b"}, "partitions": {"99": 1}, "turn": None},
+    ]
+    intents = [{"verb": "offline", "target": 1}, {"verb": "drain", "target": "s4"}]
+    plan = {"unplaced": [{"partition": 7, "reason": "prohibited"}]}
+    fleet = {"name": "web", "servers": {"minimum": 1, "spare": 2}, "resizing": {"partitions": 8}}
+    found = examine(Look(fleet=fleet, stale=stale, nodes=nodes, intents=intents, plan=plan))
+    assert [each.how for each in found] == sorted((each.how for each in found), key=lambda how: how != "bad")
+    told = "\n".join(each.what for each in found)
+    for part in ("partitions 3: owner silent", "partitions 4: missing", "partitions 7 can be placed nowhere", "2 servers live, 3 wanted",
+                 "not fenced: s1", "late: s2", "offline 1 stands since", "offline by operators: 1", "drained by operators: s4",
+                 "fault domain a has 30 of 31", "alarm silent", "and 2 more", "a resize is under way", "replica s2"):  # fmt: skip
+        assert part in told
+    assert all(each.do for each in found)
+
+
+def test_turns_are_listed_and_revoked(tocsin: Command, fleet: str) -> None:
+    assert tocsin.ok("turns", "list", fleet).out == "no turns yet\n"
+    said = {"term": 1, "applied": 10, "last_checkpoint": 0, "taking": None}
+    epoch = 0
+    for seq in range(1, 40):
+        for node, role in (("s1", "primary"), ("s2", "secondary"), ("s3", "secondary")):
+            mono = int(tocsin.kit.now.timestamp() * 1000)
+            body = {"seq": seq, "role": role, "mono_ms": mono, **said}
+            turn = tocsin.kit.client.call("POST", f"fleets/{fleet}/replicas/{node}/report", body)["turn"]
+            epoch = turn["epoch"] if turn else epoch
+        if epoch:
+            break
+        tocsin.kit.advance(seconds=5)
+    assert epoch, "no turn was granted"
+    assert tocsin.ok("turns", "list", fleet).row(str(epoch))[2] == "granted"
+    assert tocsin.ok("turns", "revoke", fleet, str(epoch), "--note", "its disk is full").out.startswith(f"turn {epoch} is revoked")
+    assert "its disk is full" in tocsin.ok("turns", "list", fleet).out
+    none = tocsin("turns", "latest", fleet)
+    assert none.code == Exit.REFUSED and "none has been published" in none.err
+
+
+def test_maintenance_is_listed_held_approved_and_rehearsed(tocsin: Command, fleet: str) -> None:
+    event = {
+        "event_id": "e1", "type": "Freeze", "status": "Scheduled", "source": "Platform", "duration_s": 9, "resources": ["vm_1"],
+        "not_before": "2027-01-15T23:00:00Z", "phase": "WAITING",
+    }
+    report(tocsin, fleet, 1, events=[event])
+    assert tocsin.ok("maintenance", "list", fleet).row("e1")[1:6] == ["Freeze", "scheduled", "2027-01-15T23:00:00.000Z", "9 s", "1 WAITING"]
+    assert tocsin.ok("maintenance", "hold", fleet, "e1", "--reason", "a repair").out == "event e1: held\n"
+    shown = tocsin.ok("maintenance", "show", fleet, "e1").out
+    assert "a repair" in shown and "WAITING" in shown
+    assert tocsin.ok("maintenance", "approve", fleet, "e1").out == "event e1: granted\n"
+    assert len(tocsin.ok("maintenance", "list", fleet, "--open", "--json").documents) == 1
+    seen = tocsin.ok("maintenance", "watch", fleet, "--times", "1", "--json").documents
+    assert {each["what"]: each["after"] for each in seen}["node n1"] == "WAITING"
+    rehearsal = tocsin.ok("maintenance", "rehearse", fleet, "--node", "n1", "--json").documents[0]["event_id"]
+    assert rehearsal in tocsin.ok("maintenance", "list", fleet).out
+    assert tocsin("maintenance", "show", fleet, "nothing").code == Exit.REFUSED
+
+
+def test_changes_of_maintenance_are_told_once() -> None:
+    event = {"event_id": "e", "type": "Freeze", "status": "scheduled", "nodes": {"n": {"phase": "WAITING"}}, "approval": None, "alarms": []}
+    before = {"e": standing(event)}
+    assert list(changes({}, before)) == [("e", "event", "", "Freeze scheduled"), ("e", "node n", "", "WAITING")]
+    assert list(changes(before, before)) == []
+    event |= {"nodes": {"n": {"phase": "PREPARED"}}, "approval": {"state": "granted", "by": "ops"}, "alarms": ["late"]}
+    after = {"e": standing(event)}
+    assert set(changes(before, after)) == {
+        ("e", "node n", "WAITING", "PREPARED"),
+        ("e", "approval", "", "granted by ops"),
+        ("e", "alarm late", "", "raised"),
+    }
+    assert list(changes(after, before))[-1][3] == "gone"
+
+
+def test_tenant_its_keys_and_channels(tocsin: Command) -> None:
+    tocsin.environment.setenv("TOCSIN_KEY", LOCAL_ADMIN_KEY)
+    tocsin.ok("tenants", "put", "shop", "--settings", '{"limits": {"events_per_second": 100}}')
+    assert tocsin.ok("tenants", "list").row("shop")[2] == "events_per_second 100.0"
+    made = tocsin.ok("tenants", "keys", "create", "shop", "--scope", "events", "--note", "web")
+    assert len(made.lines) == 1 and "not shown again" in made.err and made.lines[0] not in made.err
+    key, [listed] = made.lines[0], tocsin.ok("tenants", "keys", "list", "shop", "--json").documents
+    assert listed["note"] == "web" and key.startswith(listed["prefix"])
+    to = ("--to", "http://receiver.test/x", "--header", "x-team=blue")
+    channel = tocsin.ok("tenants", "channels", "put", "shop", "default", *to, "--json")
+    assert channel.documents[0]["secret"].startswith("whsec_")
+    assert tocsin.ok("tenants", "channels", "list", "shop").row("default")[1:5] == ["http", "http://receiver.test/x", "ok", "closed"]
+    tocsin.ok("tenants", "channels", "pause", "shop", "default", "--reason", "moving")
+    assert tocsin.ok("tenants", "channels", "list", "shop").row("default")[3] == "paused"
+    tocsin.ok("tenants", "channels", "resume", "shop", "default")
+    assert tocsin.ok("tenants", "channels", "rotate", "shop", "default").out.startswith("whsec_")
+    assert tocsin("tenants", "channels", "put", "shop", "x").code == Exit.USAGE
+    tocsin.ok("tenants", "keys", "revoke", "shop", listed["prefix"], "--yes")
+    tocsin.ok("tenants", "channels", "delete", "shop", "default", "--yes")
+    tocsin.ok("tenants", "delete", "shop", "--yes")
+    assert tocsin("tenants", "get", "shop").code == Exit.REFUSED
+
+
+def test_status_shows_what_the_key_may_see_and_names_the_rest(tocsin: Command, fleet: str) -> None:
+    said = tocsin.ok("status")
+    assert "events" in said.lines and "fleets" in said.lines and fleet in said.out and "needs a person" in said.lines
+    tocsin.environment.setenv("TOCSIN_KEY", LOCAL_ADMIN_KEY)
+    assert "not shown: events, load, fleets (" in tocsin.ok("status").out
+    assert fleet in tocsin.ok("status", "--tenant", "demo").out
+
+
+def test_status_with_a_wrong_key_is_refused(tocsin: Command) -> None:
+    tocsin.environment.setenv("TOCSIN_KEY", "not-the-right-key")
+    said = tocsin("status")
+    assert said.code == Exit.REFUSED and "TOCSIN_KEY" in said.err and "not-the-right-key" not in said.out + said.err
+
+
+def test_status_can_be_a_check(tocsin: Command) -> None:
+    tocsin.ok("leases", "create", "short", "--partitions", "4", "--minimum", "3")
+    said = tocsin("status", "--check", "--json")
+    assert said.code == Exit.FAILED and "fleet short: 0 servers of 3" in said.documents[0]["needs"]
+    tocsin.ok("leases", "delete", "short", "--yes")
+
+
+def test_everything_that_needs_a_person_is_named() -> None:
+    found = {
+        "health": {"status": "not-ready", "detail": "storage is away"},
+        "events": {"overdue": 3, "stuck": 0, "dead": 2, "channels": {"a": {"state": "paused"}, "b": {"state": "ok"}}},
+        "fleets": [
+            {
+                "name": "web", "stale": 2, "servers": {"live": 1, "needed": 2}, "alarms": ["silent"],
+                "maintenance": [{"event_id": "e", "type": "Freeze", "alarms": ["quorum"]}, {"alarms": []}],
+            }
+        ],
+    }
+    assert list(needs(found)) == [
+        "the app is not ready: storage is away",
+        "events overdue: 3",
+        "events dead letters of the last day: 2",
+        "channel a: paused",
+        "fleet web: 2 partitions without a server",
+        "fleet web: 1 servers of 2",
+        "fleet web: alarm silent",
+        "fleet web: Freeze e: quorum",
+    ]
+    assert list(needs({"health": {"status": "ready"}, "events": None, "fleets": None})) == []

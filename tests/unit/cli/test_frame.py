@@ -1,0 +1,118 @@
+"""The frame of the `tocsin` command: groups, help, failures, and what is loaded when."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.cli import main as frame
+from shared.cli.exits import Exit
+from shared.cli.failures import CommandFailed, explained
+from shared.client.errors import Fault, Forbidden, Invalid, Unreachable
+from shared.errors import Problem, TocsinError
+
+ROOT = Path(__file__).parents[3]
+SECRET = "a-very-secret-key"
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error."""
+    with pytest.raises(SystemExit) as ended:
+        frame.main(words)
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def test_help_lists_every_group(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--help")
+    assert code == 0 and all(name in out for name in frame.GROUPS)
+
+
+@pytest.mark.parametrize("group", frame.GROUPS)
+def test_every_group_has_help(capsys: pytest.CaptureFixture[str], group: str) -> None:
+    code, out, _ = run(capsys, group, "--help")
+    assert code == 0 and "Usage: tocsin" in out
+
+
+def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--version")
+    assert code == 0 and re.fullmatch(r"tocsin \d[\w.]*\n", out)
+
+
+def test_what_is_misspelt_is_usage_and_the_right_word_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "chekpoint")
+    assert code == Exit.USAGE and "checkpoint" in err
+
+
+@pytest.mark.parametrize(
+    ("environment", "where"),
+    [
+        ({"TOCSIN_KEY": SECRET}, "TOCSIN_URL"),
+        ({"TOCSIN_URL": "https://app.example"}, "TOCSIN_KEY"),
+        ({"TOCSIN_KEY": SECRET, "TOCSIN_URL": f"ftp://{SECRET}@app"}, "TOCSIN_URL"),
+        ({"TOCSIN_KEY": f"{SECRET}!", "TOCSIN_URL": "https://app.example"}, "TOCSIN_KEY"),
+    ],
+)
+def test_setting_that_lacks_or_is_wrong_is_named_and_never_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], where: str
+) -> None:
+    for name in ("TOCSIN_URL", "TOCSIN_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    code, out, err = run(capsys, "checkpoint", "run", "--fleet", "f", "--node", "n", "--", "true")
+    assert code == Exit.USAGE and f"where: {where}" in err and "do: " in err
+    assert SECRET not in out + err
+
+
+def test_help_shows_no_value_of_the_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_KEY", SECRET)
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, _ = run(capsys, "checkpoint", "run", "--help")
+    assert code == 0 and "TOCSIN_KEY" in out and SECRET not in out
+
+
+def test_failures_say_what_where_and_what_to_do() -> None:
+    forbidden = explained(Forbidden(403, "forbidden", "the key lacks the scope fleets", call="POST fleets/f", title="Forbidden"))
+    assert forbidden.status == Exit.REFUSED and forbidden.text().splitlines() == [
+        "tocsin: Forbidden: the key lacks the scope fleets",
+        "  where: POST fleets/f",
+        "  do: Take a key that has the scope this needs, and that is not bound to another fleet or node.",
+    ]
+    invalid = explained(Invalid(422, "invalid", "the body is not right", title="Invalid", errors=[Fault("/term", "not below 0")]))
+    assert "/term: not below 0" in invalid.title
+    assert explained(Unreachable("not reached", sent=False)).status == Exit.UNREACHABLE
+    assert explained(Problem(409, "late", "too late")).text() == "tocsin: Late: too late"
+    assert explained(TocsinError("broken")).status == Exit.FAILED
+    own = CommandFailed("x")
+    assert explained(own) is own
+
+
+LOADED = """
+import sys
+from shared.cli.main import build
+build(["checkpoint", "run"])
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"httpx", "pydantic", "aiohttp", "rich", "yaml", "azure"}))
+"""
+
+
+def test_group_that_is_not_used_loads_nothing() -> None:
+    said = subprocess.run([sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert said == "[]\n"
+
+
+def test_exit_codes_are_unique_and_the_pages() -> None:
+    page = (ROOT / "docs" / "checkpoints.md").read_text()
+    for code in Exit:
+        if code >= Exit.NO_TURN:
+            assert re.search(rf"^\| {code.value} \|", page, re.MULTILINE), code
+
+
+def test_page_of_the_command_names_every_group_and_code() -> None:
+    page = (ROOT / "docs" / "command.md").read_text()
+    assert all(f"`tocsin {name}" in page for name in frame.GROUPS)
+    assert {code for code in Exit if code < Exit.NO_TURN} == {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}

@@ -1,0 +1,234 @@
+"""`tocsin events import`: what is sent, kept and told, against an app that answers as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from shared.cli import main as frame
+from shared.cli.exits import Exit
+from shared.cli.importing import command, sending
+from shared.cli.importing.reading import Part
+from shared.cli.importing.sending import Importer, send_all
+from shared.client.exchange import Patience
+from shared.client.model import BatchLine
+
+Answer = Callable[[list[dict[str, Any]]], httpx.Response]
+
+
+class App:
+    """Takes batches; `answers` say what to do with the next ones, then all is taken."""
+
+    def __init__(self) -> None:
+        self.events: dict[str, dict[str, Any]] = {}
+        self.batches: list[int] = []
+        self.answers: list[Answer] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        events = [json.loads(line) for line in request.content.split(b"\n")]
+        self.batches.append(len(events))
+        if self.answers:
+            return self.answers.pop(0)(events)
+        return self.take(events)
+
+    def take(self, events: list[dict[str, Any]]) -> httpx.Response:
+        results: list[dict[str, Any]] = []
+        for index, event in enumerate(events):
+            if event["payload"] == "bad":
+                problem = {"title": "Invalid content", "detail": "/payload: no", "errors": [{"pointer": "/payload", "detail": "no"}]}
+                results.append({"index": index, "status": 422, "problem": problem})
+                continue
+            results.append({"index": index, "status": 200 if event["id"] in self.events else 201, "id": event["id"]})
+            self.events[event["id"]] = event
+        return httpx.Response(200, json={"results": results})
+
+
+def refused(status: int) -> Answer:
+    return lambda events: httpx.Response(status, json={"title": "No", "detail": "not now", "type": "x/no"})
+
+
+def refuse_lines(status: int) -> Answer:
+    lines = {"status": status, "problem": {"title": "No", "detail": "full"}}
+    return lambda events: httpx.Response(200, json={"results": [{"index": index, **lines} for index in range(len(events))]})
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    served = App()
+
+    def importer(url: str, key: str, **more: Any) -> sending.Importer:
+        return sending.Importer(url, key, transport=httpx.MockTransport(served), **more)
+
+    monkeypatch.setattr(command, "Importer", importer)
+    monkeypatch.setattr(sending, "PATIENCE", Patience(retries=2, first=0.0, longest=0.0))
+    monkeypatch.setenv("TOCSIN_URL", "http://app.test")
+    monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
+    monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent")
+    yield served
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        frame.main(["events", "import", *map(str, words)])
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def written(folder: Path, *payloads: Any) -> Path:
+    file = folder / "events.ndjson"
+    file.write_text("".join(json.dumps({"delay": "PT1H", "payload": each}) + "\n" for each in payloads))
+    return file
+
+
+def test_file_is_imported_and_nothing_is_left_beside_it(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, *range(25))
+    code, out, _ = run(capsys, file, "--batch", 10)
+    assert (code, out) == (0, "25 events scheduled, 0 were there already, 0 rejected\n")
+    assert sorted(event["payload"] for event in app.events.values()) == list(range(25)) and sorted(app.batches) == [5, 10, 10]
+    assert [each.name for each in tmp_path.iterdir()] == [file.name]
+    assert run(capsys, file)[1] == "0 events scheduled, 25 were there already, 0 rejected\n"
+
+
+def test_bad_lines_are_told_with_their_numbers_and_end_it_with_1(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, 0, "bad", 2)
+    file.write_text(file.read_text() + "[1]\n{\n")
+    code, out, _ = run(capsys, file, "--json")
+    told = json.loads(out)
+    assert code == Exit.FAILED and told == {"lines": 5, "accepted": 2, "known": 0, "rejected": 3, "rejects": f"{file}.rejects"}
+    rejects = [json.loads(line) for line in Path(told["rejects"]).read_text().splitlines()]
+    assert [each["line"] for each in rejects] == [2, 4, 5]
+    assert rejects[0]["why"] == "Invalid content: /payload: no" and json.loads(rejects[0]["text"])["payload"] == "bad"
+    assert rejects[1]["why"] == "not an object" and rejects[1]["text"] == "[1]"
+    app.events.clear()
+    assert run(capsys, written(tmp_path, 1))[0] == 0 and not Path(told["rejects"]).exists(), "old rejects are not those of this run"
+
+
+@pytest.mark.parametrize("failure", [refused(401), refused(503), refuse_lines(429), refuse_lines(503)])
+def test_stopped_import_goes_on_where_it_was_stopped(
+    app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], failure: Answer
+) -> None:
+    file = written(tmp_path, "bad", *range(1, 8), "bad", 9)
+    # The third batch is refused for longer than anybody waits.
+    app.answers = [app.take, app.take, *[failure] * 9]
+    code, _, err = run(capsys, file, "--batch", 3, "--in-flight", 1)
+    assert code == Exit.REFUSED and "the same command goes on" in err and "a-very-secret-key" not in err
+    kept = json.loads(Path(f"{file}.progress").read_text())
+    assert (kept["offset"], kept["line"]) == (len("".join(file.read_text().splitlines(True)[:6])), 6)
+    # As if it had been killed after it had written rejects, and before it kept how far it was.
+    with Path(f"{file}.rejects").open("a") as rejects:
+        rejects.write('{"line": 9, "half')
+    app.answers.clear()
+    app.batches.clear()
+    code, out, _ = run(capsys, file, "--batch", 3, "--json")
+    told = json.loads(out)
+    assert code == Exit.FAILED and told["lines"] == 10 and (told["accepted"], told["known"], told["rejected"]) == (8, 0, 2)
+    assert sorted(app.batches) == [1, 3] and len(app.events) == 8 and not Path(f"{file}.progress").exists()
+    assert [json.loads(line)["line"] for line in Path(f"{file}.rejects").read_text().splitlines()] == [1, 9]
+
+
+def test_lost_answers_double_nothing(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def lost(events: list[dict[str, Any]]) -> httpx.Response:
+        app.take(events)
+        raise httpx.ReadError("the connection broke")
+
+    app.answers = [lost, lost]
+    assert run(capsys, written(tmp_path, *range(6)), "--batch", 3)[0] == 0
+    assert len(app.events) == 6
+
+
+def test_progress_of_something_else_is_refused_and_restart_begins_anew(
+    app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path, *range(6))
+    app.answers = [app.take, *[refused(401)] * 9]
+    assert run(capsys, file, "--batch", 3, "--in-flight", 1)[0] == Exit.REFUSED
+    app.answers.clear()
+    monkeypatch.setenv("TOCSIN_URL", "http://other.test")
+    code, _, err = run(capsys, file)
+    assert code == Exit.USAGE and f"where: {file}.progress" in err and "--restart" in err
+    monkeypatch.setenv("TOCSIN_URL", "http://app.test")
+    before = file.read_text()
+    file.write_text("{}" + before)
+    assert run(capsys, file)[0] == Exit.USAGE, "another file of the same name"
+    file.write_text(before[:60])
+    assert run(capsys, file)[0] == Exit.USAGE, "a file that is shorter now"
+    file.write_text(before + before)
+    assert run(capsys, file, "--json")[0] == 0, "a file that has grown is the same"
+    Path(f"{file}.progress").write_text("[]")
+    assert run(capsys, file)[0] == Exit.USAGE
+    assert run(capsys, file, "--restart")[0] == 0
+
+
+async def test_no_more_is_read_or_sent_than_may_be_under_way_and_parts_are_settled_in_order() -> None:
+    read, sent, settled, most = 0, 0, list[int](), 0
+
+    class Slow:
+        async def part(self, part: Part) -> tuple[BatchLine, ...]:
+            nonlocal sent, most
+            sent += 1
+            most = max(most, sent)
+            # The earlier, the longer: they are done in the wrong order.
+            for _ in range(200 - part.number):
+                await asyncio.sleep(0)
+            sent -= 1
+            return ()
+
+    def source() -> Iterator[Part]:
+        nonlocal read
+        for number in range(100):
+            read += 1
+            assert read - len(settled) <= 6
+            yield Part([], [], 0, number)
+
+    await send_all(cast(Importer, Slow()), source(), lambda part, _: settled.append(part.number), in_flight=3)
+    assert settled == list(range(100)) and most == 3
+
+
+def test_check_reads_and_sends_nothing(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, *range(3))
+    file.write_text(file.read_text() + "nonsense\n")
+    code, out, _ = run(capsys, file, "--check")
+    assert code == Exit.FAILED and out.startswith("4 lines read, 3 events, 1 bad lines: ") and not app.batches
+
+
+def test_standard_input_is_imported(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with (tmp_path / "in").open("w+b") as piped:
+        piped.write(b"delay,payload\nPT1H,1\n")
+        piped.seek(0)
+        monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": piped}))
+        assert run(capsys, "-", "--format", "csv")[0] == 0
+    assert len(app.events) == 1 and [each.name for each in tmp_path.iterdir()] == ["in"]
+
+
+def test_file_that_is_not_there_or_names_no_columns_is_wrong_usage(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, tmp_path / "nothing.ndjson")
+    assert code == Exit.USAGE and f"where: {tmp_path / 'nothing.ndjson'}" in err
+    (tmp_path / "x.csv").write_text("a,b\n")
+    code, _, err = run(capsys, tmp_path / "x.csv")
+    assert code == Exit.USAGE and "'a'" in err and not app.batches
+    (tmp_path / "x.csv").write_text("delay,payload\nPT1S,1\n")
+    assert run(capsys, tmp_path / "x.csv")[0] == 0, "a header that was mended is no other file"
+
+
+def test_progress_that_cannot_be_kept_is_told_before_anything_is_sent(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, written(tmp_path, 1), "--progress", tmp_path / "nowhere" / "progress")
+    assert code == Exit.USAGE and "nowhere" in err and not app.batches
+
+
+def test_rejects_that_cannot_be_written_stop_it_and_the_same_command_goes_on(
+    app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, folder = written(tmp_path, 1, "bad"), tmp_path / "nowhere"
+    words = (file, "--batch", 1, "--in-flight", 1, "--rejects", folder / "rejects", "--json")
+    code, _, err = run(capsys, *words)
+    assert code == Exit.FAILED and "nowhere" in err
+    folder.mkdir()
+    code, out, _ = run(capsys, *words)
+    assert code == Exit.FAILED and (json.loads(out)["accepted"], json.loads(out)["rejected"]) == (1, 1)

@@ -1,0 +1,84 @@
+"""Who is to have the partitions of servers that seem to have ended: all who foresee it say the same, and a later plan overrules them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+
+from shared.leases.desk import Desk
+from shared.leases.facts import Facts
+from shared.leases.heirs import Heirs
+from shared.leases.rows import Expected, Fleet, Intents, Partition, Server
+
+KEY = "demo:search"
+SERVERS = {name: Server(name, "live", f"{name}1", 9) for name in "abc"}
+
+
+def facts(owners: dict[int, str], servers: dict[str, Server] = SERVERS) -> Facts:
+    """owners: '' where nobody has the partition."""
+    partitions = {number: Partition(number, owner, f"{owner}1" if owner else "", 4) for number, owner in owners.items()}
+    return Facts(Fleet(len(owners)), Intents(), partitions, servers)
+
+
+def told(name: str, take: Collection[int] = (), drop: Collection[int] = ()) -> dict[str, Server]:
+    return SERVERS | {name: replace(SERVERS[name], take=tuple(take), drop=tuple(drop))}
+
+
+def moments(ended: int, moving: int) -> list[Facts]:
+    """Partition `moving` on its way to b, while a, which has `ended`, is silent: ordered from c, or from b itself; released; taken."""
+    b, c = (number for number in range(4) if number not in (ended, moving))
+    rest = {ended: "a", b: "b", c: "c"}
+    ordered, bumped = told("b", [moving]), told("b", [moving], [moving])
+    moved = ordered | {"c": replace(SERVERS["c"], drop=(moving,))}
+    return [
+        facts(rest | {moving: "c"}, moved),
+        facts(rest | {moving: "b"}, bumped),
+        facts(rest | {moving: ""}, ordered),
+        facts(rest | {moving: "b"}, ordered),
+        facts(rest | {moving: "b"}),
+    ]
+
+
+@pytest.mark.parametrize(("ended", "moving"), list(permutations(range(4), 2)))
+def test_whoever_foresees_an_end_names_the_same_heir_at_each_moment_of_a_hand_over(ended: int, moving: int) -> None:
+    assert [each.heirs({"a"}) for each in moments(ended, moving)] == 5 * [{"c": (("a", (ended,)),)}]
+
+
+def test_who_was_told_to_take_a_partition_of_one_that_ends_is_its_heir() -> None:
+    for name in "bc":
+        assert facts({0: "a", 1: ""}, told(name, [0])).heirs({"a"}) == {name: (("a", (0,)),)}
+
+
+def test_orders_to_one_that_ends_count_for_nothing() -> None:
+    owners = {0: "a", 1: "b", 2: "c"}
+    assert facts(owners, told("a", [1, 2])).heirs({"a"}) == facts(owners).heirs({"a"})
+
+
+class Looks:
+    """The part of a scanner that expects `ended`, and its desk."""
+
+    def __init__(self, expected: Expected) -> None:
+        self.desk = Desk(lambda: 1.0)
+        self.heirs = Heirs(KEY, "b", self.desk, {}, lambda: 1.0, lambda: 1)
+        self.desk.expect(expected, 9.0)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_plan_that_knows_of_an_end_leaves_nothing_to_inherit(gone: bool) -> None:
+    looks = Looks((("a", (0,)),))
+    servers = {name: row for name, row in SERVERS.items() if name != "a"} if gone else SERVERS | {"a": replace(SERVERS["a"], state="dead")}
+    looks.heirs.planned(facts({0: "a"}, servers))
+    assert looks.desk.expecting() == []
+    looks.desk.inherit("a", 9.0)
+    assert looks.desk.wants() == []
+
+
+def test_a_plan_of_before_the_end_leaves_what_is_expected() -> None:
+    looks = Looks((("a", (0,)),))
+    looks.heirs.planned(facts({0: "a"}))
+    assert looks.desk.expecting() == ["a"]
+    looks.desk.inherit("a", 9.0)
+    assert looks.desk.wants() == [0]
