@@ -13,7 +13,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint long model simulate simulate-leases simulate-checkpoints bench demo demo-maintenance wheel settings bicep clean
+.PHONY: help setup run test lint long model simulate simulate-leases simulate-checkpoints bench demo demo-maintenance wheel settings bicep picture clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,9 @@ bench: setup  ## the benchmarks
 
 demo: setup  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 unless told
 	$(IN_VENV) PORT=$${PORT:-7071} $(PY) -m devhost.demo.living
+
+picture: setup  ## docs/img/architecture.svg, from its text
+	$(PY) -m devhost.picture
 
 demo-maintenance: setup  ## five nodes, three fault domains, a rolling host update: a time-line, in a minute
 	$(IN_VENV) $(PY) -m devhost.demo.maintenance
