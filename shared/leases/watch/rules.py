@@ -85,14 +85,16 @@ class Findings:
     """Seconds since the last beat of the living server that has been quiet for longest."""
     turns: tuple[str, ...] = ()
     """What is wrong with the fleet's checkpoint turns."""
+    used: bool = True
+    """A server has been here. A fleet that is there for turns or maintenance alone misses none."""
 
     def subjects(self) -> dict[Kind, tuple[str, ...]]:
         """What each kind is about; kinds that nothing was found of are left out."""
         found: dict[Kind, tuple[str, ...]] = {
             "silent": self.silent,
-            "unserved": tuple(str(each.partition) for each in self.stale if each.reason != "missing"),
+            "unserved": tuple(str(each.partition) for each in self.stale if each.reason != "missing") if self.used else (),
             "missing": tuple(str(each.partition) for each in self.stale if each.reason == "missing"),
-            "servers": (f"{self.live} of {self.needed}",) if self.live < self.needed else (),
+            "servers": (f"{self.live} of {self.needed}",) if self.used and self.live < self.needed else (),
             "forgotten": tuple(intent.key for intent in self.forgotten),
             "late": self.late,
             "turns": self.turns,
@@ -117,6 +119,7 @@ def looked_over(seen: Glance, now: Millis) -> Findings:
         needed=fleet.minimum + fleet.spare,
         forgotten=tuple(intent for intent in seen.intents if not intent.expires and now - intent.created >= FORGOTTEN * 1000),
         oldest=max(ages.values(), default=0.0),
+        used=bool(seen.servers),
     )
 
 
@@ -145,7 +148,9 @@ def findings(seen: Survey, plan: Plan, now: Millis) -> Findings:
         elif owner is not None and ripe(profile, owner.age):
             found.append(Unserved(number, "owner silent", row.value.owner, owner.age))
     stale = tuple(each for each in found if each.reason == "missing" or each.age >= allowed(profile))
-    return replace(looked_over(glance, now), unserved=tuple(found), stale=stale)
+    # Rows of servers go a day after their end; the epochs stay.
+    used = bool(glance.servers) or any(each.value.epoch for each in seen.partitions.values())
+    return replace(looked_over(glance, now), unserved=tuple(found), stale=stale, used=used)
 
 
 def _gone_for(partition: Partition, owner: Of[Server] | None, profile: Profile) -> float:

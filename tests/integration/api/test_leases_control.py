@@ -169,6 +169,7 @@ async def test_stale_shows_what_is_wrong_page_by_page_and_alarms_reach_the_chann
         "forgotten": [],
         "alarms": [],
     }
+    await join(world, fleet, "s7")
     await say(world.demo, "leases/3/offline")
     for _ in range(3):
         await world.clock.advance(60)
@@ -186,6 +187,16 @@ async def test_stale_shows_what_is_wrong_page_by_page_and_alarms_reach_the_chann
     assert 'tocsin_lease_partitions_stale{fleet="web",tenant="demo"} 3.0' in text
     assert 'tocsin_lease_alarm{alarm="servers",fleet="web",tenant="demo"} 1.0' in text
     assert 'tocsin_lease_servers_needed{fleet="web",tenant="demo"} 1.0' in text
+
+
+async def test_a_fleet_without_servers_that_never_had_one_raises_no_alarm(world: World, fleet: str) -> None:
+    """It may be there for turns or maintenance alone."""
+    for _ in range(4):
+        await world.clock.advance(60)
+        await world.do(world.app.timers.run_once("lease_scan"))
+        await world.do(world.app.timers.run_once("stale_scan"))
+    stale = (await world.demo.get(f"{AT}/leases/stale")).json()
+    assert stale["alarms"] == [] and len(stale["items"]) == 4
 
 
 async def test_the_calls_in_the_documentation_do_what_they_say(world: World, fleet: str) -> None:
