@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
-import orjson
+from pydantic import Field
 
 from ..tenants.model import Name
 from ..web.auth import bound_to
 from ..web.pages import after, page
 from ..web.params import Paging
-from ..web.problem import invalid, unreadable
 from ..web.routes import Answer, Call, Routes
 from . import eventgrid
 from .desk import Desk
@@ -115,6 +114,11 @@ def _agents(routes: Routes) -> None:
         return Answer(204)
 
 
+def _why(call: Call[App, ReasonIn]) -> str:
+    # The body may be left out.
+    return call.body.reason if call.body else ""
+
+
 def _people(routes: Routes) -> None:
     @routes.route(
         "GET",
@@ -159,7 +163,7 @@ def _people(routes: Routes) -> None:
         examples={"why": {"reason": "nobody works at night"}},
     )
     async def approve(call: Call[App, ReasonIn]) -> Answer:
-        fleet, event_id, reason = call.params["fleet"], call.params["event_id"].lower(), call.body.reason
+        fleet, event_id, reason = call.params["fleet"], call.params["event_id"].lower(), _why(call)
         return Answer(202, await call.app.maintenance.approve(call.tenant, fleet, event_id, call.key.prefix, reason))
 
     @routes.route(
@@ -176,7 +180,7 @@ def _people(routes: Routes) -> None:
         examples={"why": {"reason": "a repair is under way"}},
     )
     async def hold(call: Call[App, ReasonIn]) -> Answer:
-        fleet, event_id, reason = call.params["fleet"], call.params["event_id"].lower(), call.body.reason
+        fleet, event_id, reason = call.params["fleet"], call.params["event_id"].lower(), _why(call)
         return Answer(202, await call.app.maintenance.hold(call.tenant, fleet, event_id, call.key.prefix, reason))
 
     @routes.route(
@@ -203,24 +207,16 @@ def _eventgrid(routes: Routes) -> None:
         name="maintenance_eventgrid",
         scope="fleets",
         params=_FLEET,
-        body=bytes,
+        body=Annotated[list[Any], Field(max_length=eventgrid.MOST)],
         max_body=MAX_REPORT,
         answers={200: DeliveredOut, 409: ("changed-meanwhile",)},
         summary="Deliveries of Event Grid: the same events as an additional source",
         description="Event Grid schema. A subscription's validation is answered. What tells of no VM's event is taken and ignored.",
         tag="maintenance",
     )
-    async def delivered(call: Call[App, bytes]) -> Answer:
-        try:
-            deliveries = orjson.loads(call.body)
-        except orjson.JSONDecodeError as error:
-            raise unreadable("malformed-json", f"not JSON: {error}") from None
-        if not isinstance(deliveries, list):
-            raise invalid("", "must be an array of deliveries")
-        if len(deliveries) > eventgrid.MOST:
-            raise invalid("", f"at most {eventgrid.MOST} deliveries in one call")
-        code = eventgrid.validation_code(deliveries)
+    async def delivered(call: Call[App, list[Any]]) -> Answer:
+        code = eventgrid.validation_code(call.body)
         if code is not None:
             return Answer(200, {"validationResponse": code})
-        await call.app.maintenance.delivered(call.tenant, call.params["fleet"], deliveries)
+        await call.app.maintenance.delivered(call.tenant, call.params["fleet"], call.body)
         return Answer(200, {})

@@ -622,3 +622,11 @@ async def test_a_report_costs_few_transactions(db: World, busy: bool, most: int)
     await crowd[2].reports()
     # Fleet, own row, what is open; where something is, all nodes; and one write.
     assert counted.total() <= most, counted
+
+
+async def test_a_decision_needs_no_reason(db: World) -> None:
+    a = Agent(db.demo, "a").sees("WAITING")
+    await a.reports()
+    for verb, state in (("hold", "held"), ("approve", "granted")):
+        answer = await db.demo.post(f"{DB}/maintenance/events/{EVENT}/{verb}")
+        assert (answer.status, answer.json()["state"]) == (202, state)
