@@ -13,7 +13,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint long model simulate simulate-leases simulate-checkpoints bench demo demo-maintenance wheel settings bicep picture clean
+.PHONY: help setup run test lint long model simulate simulate-leases simulate-checkpoints bench demo picture demo-maintenance wheel settings bicep clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile

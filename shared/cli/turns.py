@@ -133,6 +133,8 @@ async def _output(command: str) -> str:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            # The loop alone takes its exit status: closing first would take it too.
+            await process.wait()
             # What it has said and nobody reads keeps the pipe open.
             process._transport.close()  # type: ignore[attr-defined]
     if process.returncode:

@@ -88,10 +88,14 @@ def test_status_is_ready(environment: dict[str, str]) -> None:
     assert said.returncode == 0 and json.loads(said.stdout)["health"]["status"] == "ready", said.stderr
 
 
+def _heeds_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_tail_follows_an_event_to_its_delivery(environment: dict[str, str]) -> None:
-    tail = subprocess.Popen(
-        [*COMMAND, "events", "tail", "--every", "0.2", "--json"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    )
+    command = [*COMMAND, "events", "tail", "--every", "0.2", "--json"]
+    # A shell that started the tests in the background has its children ignore Ctrl-C.
+    tail = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=_heeds_interrupts)
     try:
         assert tocsin(environment, "events", "create", "--delay", "PT1S", "--id", "followed").returncode == 0
         assert tail.stdout is not None
