@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..durable import replace_file
 from ..errors import TocsinError
 from ..leases.proof import NameInUse, lock
 
@@ -74,19 +75,8 @@ class MemoryFile:
 
     def write(self, memory: Memory) -> None:
         """Replace the file; on disk when this returns. Raises `TocsinError` when the disk does not take it: the file is as it was."""
-        fresh = self.path.with_suffix(".new")
         try:
-            with fresh.open("w", encoding="utf-8") as file:
-                json.dump(asdict(memory), file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.path)
-            if os.name == "posix":
-                folder = os.open(self.path.parent, os.O_RDONLY)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
+            replace_file(self.path, json.dumps(asdict(memory)))
         except OSError as error:
             raise TocsinError(f"{self.path} cannot be written: {error.strerror}") from None
 

@@ -37,10 +37,9 @@ class Leased(NamedTuple):
 
 def grant(event: Event, by: str, reason: str, now: Millis) -> Event:
     """The event with an approval, once: what was granted before stands. A hold is lifted."""
-    given = event.grant
-    if given is not None and given.state in ("granted", "posted"):
+    if event.approval is not None:
         return event if event.hold is None else replace(event, hold=None)
-    number = 1 if given is None else int(given.id.rpartition(".")[2]) + 1
+    number = 1 if event.grant is None else int(event.grant.id.rpartition(".")[2]) + 1
     expires = max(now, event.not_before if event.not_before is not None else now + _UNDATED)
     return replace(event, hold=None, grant=Grant(f"{event.event_id}.{number}", by, reason, now, expires))
 
@@ -49,8 +48,7 @@ def hold(event: Event, by: str, reason: str, now: Millis) -> Event:
     """The event held: no approval is given out any more. One that an agent is just about to POST may still go out."""
     if event.hold is not None:
         return replace(event, hold=replace(event.hold, by=by, reason=reason))
-    withdrawn = event.grant is not None and event.grant.state == "granted"
-    kept = replace(event.grant, state="closed", node="") if withdrawn and event.grant is not None else event.grant
+    kept = event.grant if event.due is None else replace(event.due, state="closed", node="")
     return replace(event, hold=Hold(f"{event.event_id}.hold", by, reason, now), grant=kept)
 
 
@@ -78,9 +76,9 @@ def not_yet(event: Event, view: View, terms: Terms, now: Millis) -> str | None:
 
 def lease(event: Event, node: Node, view: View, terms: Terms, now: Millis) -> tuple[Event, Leased | None]:
     """Give the approval to the agent that just reported, if it is its turn."""
-    given = event.grant
+    given = event.due
     entry = node.entry(event.event_id)
-    if given is None or given.state != "granted" or now >= given.expires or terms.transport != "relay" or event.rehearsal:
+    if given is None or now >= given.expires or terms.transport != "relay" or event.rehearsal:
         return event, None
     if entry is None or not entry.listed or entry.status != "Scheduled" or node.scope != event.scope or event.status != "scheduled":
         return event, None

@@ -33,9 +33,8 @@ def unit(node: Node, terms: Terms) -> str:
 
 def order(event: Event) -> tuple[int, Millis, str]:
     """Events that were approved, or may be being approved now, come first, by when; the others by their NotBefore. Ids break ties."""
-    given = event.grant
-    if given is not None and given.state in ("granted", "posted"):
-        return (0, given.at, event.event_id)
+    if event.approval is not None:
+        return (0, event.approval.at, event.event_id)
     if event.cleared:
         return (0, event.cleared, event.event_id)
     return (1, event.not_before if event.not_before is not None else event.seen, event.event_id)
@@ -84,7 +83,7 @@ def down(node: Node, view: View, terms: Terms, now: Millis, ahead_of: Event | No
         if entry.phase in _STRUCK or (entry.phase == "APPROVED" and node.disabled):
             return f"is {entry.phase.lower().replace('_', ' ')}"
         later = ahead_of is not None and event is not None and order(event) > order(ahead_of)
-        granted = event is not None and event.open and event.grant is not None and event.grant.state in ("granted", "posted")
+        granted = event is not None and event.open and event.approval is not None
         if (entry.phase in _BEGUN and not later) or (granted and entry.phase == "WAITING" and event is not ahead_of):
             return f"is {entry.phase.lower()}"
     if node.disabled and not any(entry.phase in _BEGUN for entry in node.entries):

@@ -48,11 +48,10 @@ def merge(event: Event | None, entry: Entry, node: Node, now: Millis) -> Event |
             # Once it has started a document says nothing of it.
             not_before=entry.not_before if entry.not_before is not None else event.not_before,
         )
-    given = made.grant
-    if begun and given is not None and given.state in ("granted", "posted"):
-        made = replace(made, grant=replace(given, state="closed", node=""))
-    elif given is not None and given.state == "granted" and made.not_before is not None and made.not_before != event.not_before:
-        made = replace(made, grant=replace(given, expires=max(given.at, made.not_before)))
+    if begun:
+        made = _closed(made)
+    elif made.due is not None and made.not_before is not None and made.not_before != event.not_before:
+        made = replace(made, grant=replace(made.due, expires=max(made.due.at, made.not_before)))
     return made
 
 
@@ -61,6 +60,11 @@ def _back(event: Event, scope: str) -> Event:
     return replace(
         event, scope=scope, status="scheduled", started=0, azure="", cleared=0, phases={}, told=(), alarms=(), returns=event.returns + 1
     )
+
+
+def _closed(event: Event) -> Event:
+    """The event without an approval that stands: there is nothing left to approve."""
+    return event if event.approval is None else replace(event, grant=replace(event.approval, state="closed", node=""))
 
 
 def settled(event: Event, view: View, now: Millis) -> Event:
@@ -74,11 +78,10 @@ def settled(event: Event, view: View, now: Millis) -> Event:
                 phases[node.node] = (entry.phase, node.at)
         if phases != made.phases:
             made = replace(made, phases=phases)
-        if made.grant is not None and made.grant.state in ("granted", "posted"):
-            made = replace(made, grant=replace(made.grant, state="closed", node=""))
-    elif made.grant is not None and made.grant.state == "granted" and now >= made.grant.expires:
+        made = _closed(made)
+    elif made.due is not None and now >= made.due.expires:
         # Azure goes on by itself.
-        made = replace(made, grant=replace(made.grant, state="expired", node=""))
+        made = replace(made, grant=replace(made.due, state="expired", node=""))
     alarms = tuple(sorted(wrong(made, view, now)))
     return made if alarms == made.alarms else replace(made, alarms=alarms)
 
@@ -167,7 +170,7 @@ def wrong(event: Event, view: View, now: Millis) -> set[str]:
         found.add("silent")
     if event.status == "started" and now - event.started > PROLONGED:
         found.add("prolonged")
-    if event.grant is not None and event.grant.tries and event.grant.state == "granted":
+    if event.due is not None and event.due.tries:
         found.add("approval-failed")
     return found
 

@@ -184,6 +184,16 @@ class Event:
         """Whether it may still come, or goes on."""
         return self.status in OPEN
 
+    @property
+    def approval(self) -> Grant | None:
+        """Its grant, while that stands: Azure has it, or is to get it."""
+        return self.grant if self.grant is not None and self.grant.state in ("granted", "posted") else None
+
+    @property
+    def due(self) -> Grant | None:
+        """Its grant, while Azure is still to get it."""
+        return self.grant if self.grant is not None and self.grant.state == "granted" else None
+
 
 @dataclass(frozen=True, slots=True)
 class Monitors:

@@ -204,8 +204,8 @@ def _holds(node: Node, view: View, terms: Terms, leases: int, now: Millis) -> di
         why = granting.not_yet(event, view, terms, now)
         if why is None and leases:
             why = f"{leases} partition{'s' if leases > 1 else ''} must leave {node.node} first"
-        if why is None and event.grant is not None and event.grant.state == "granted":
-            why = "the approval is with another agent" if event.grant.node not in ("", node.node) else None
+        if why is None and event.due is not None and event.due.node not in ("", node.node):
+            why = "the approval is with another agent"
         if why is not None:
             found[event.event_id] = why
     return found
@@ -221,8 +221,8 @@ def _orders(node: Node, view: View, terms: Terms, leases: int, now: Millis) -> t
         if entry.phase == "RESTORE_FAILED" and event.azure:
             # It need not wait for its back-off: nothing more is to come.
             found.append(Order(f"{event.event_id}.restore", event.event_id, "restore"))
-        given = event.grant if event.status == "scheduled" else None
-        if given is None or given.state != "granted" or event.hold is not None or entry.phase != "WAITING":
+        given = event.due if event.status == "scheduled" else None
+        if given is None or event.hold is not None or entry.phase != "WAITING":
             continue
         if leases and (given.by == granting.BY_FLEET or now < given.at + terms.hand_off):
             # Leases leave before it prepares; they were told to with the grant. What cannot leave does not stop a person.
@@ -242,9 +242,8 @@ def leaving(node: Node, view: View, terms: Terms, now: Millis) -> bool:
         if entry.phase in _GOING:
             return True
         if entry.phase == "WAITING" and event is not None and event.open:
-            given = event.grant is not None and event.grant.state == "granted"
-            own = event.rehearsal and entry.not_before is not None
-            if given or now >= ((entry.not_before or 0) if own else _time(event, now)) - terms.lead_of(event.type) - terms.hand_off:
+            at = entry.not_before if event.rehearsal and entry.not_before is not None else _time(event, now)
+            if event.due is not None or now >= at - terms.lead_of(event.type) - terms.hand_off:
                 return True
     return False
 

@@ -29,7 +29,7 @@ class Maintenance:
         self._tables, self._store = tables, store
         self.desk = Desk(store, fleets, terms_of, leases)
         """What agents and people ask for."""
-        self.watch = Watch(tables, store, terms_of, leases, publisher, acknowledge)
+        self.watch = Watch(tables, clock, store, terms_of, leases, publisher, acknowledge)
         """The timers' part."""
         self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..clock import Millis
+from ..scheduler.protocol.effects import load
 from ..storage.names import MAINTENANCE
 from ..storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Op, Replace, Row, Tables, Upsert, Where
 from .rows import (
@@ -41,13 +42,6 @@ class Read:
     whole: bool
 
 
-class Entry(NamedTuple):
-    """A fleet in the index."""
-
-    key: str
-    etag: str
-
-
 class Store:
     """One per process; keeps nothing."""
 
@@ -57,7 +51,7 @@ class Store:
     async def read(self, key: str, node: str | None = None, *, whole: bool = False, old: bool = False) -> Read:
         """The fleet's fresh events (`old`: the whole ledger) and what stands beside them, with one node's row or (`whole`) all of them.
         Raises `StorageError`."""
-        rows, now = await self._query(key, ALARMS, NODES[1] if whole else NODES[0], () if old else _FRESH)
+        rows, now = await self._rows(key, ALARMS, NODES[1] if whole else NODES[0], () if old else _FRESH)
         if node is not None and not whole:
             found = await self._tables.get(MAINTENANCE, key, node_key(node))
             rows += [found] if found is not None else []
@@ -80,8 +74,7 @@ class Store:
 
     async def events(self, key: str) -> list[Event]:
         """All events of the ledger. Raises `StorageError`."""
-        rows, _ = await self._query(key, *EVENTS, ())
-        return [parse_event(row) for row in rows]
+        return [parse_event(row) for row in await load(self._tables, MAINTENANCE, key, *EVENTS)]
 
     async def write(self, key: str, read: Read, kept: Mapping[str, Kept | None]) -> bool:
         """Write rows by key (None: remove), all at once or none; False when another write came in between. Raises `TooLarge`,
@@ -100,10 +93,9 @@ class Store:
 
     # -- the index
 
-    async def index(self) -> list[Entry]:
-        """The fleets that have agents. Raises `StorageError`."""
-        rows, _ = await self._query(INDEX, "", "~", ())
-        return [Entry(row.rk, row.etag) for row in rows]
+    async def index(self) -> list[str]:
+        """Keys of the fleets that have agents. Raises `StorageError`."""
+        return [row.rk for row in await load(self._tables, MAINTENANCE, INDEX, "", "~")]
 
     async def enlist(self, key: str) -> None:
         """Put a fleet in the index. Raises `StorageError`."""
@@ -121,13 +113,13 @@ class Store:
 
     async def end(self, key: str) -> None:
         """Remove all of a fleet that has ended. Raises `StorageError`; safe to repeat."""
-        rows, _ = await self._query(key, "", "~", ())
+        rows = await load(self._tables, MAINTENANCE, key, "", "~")
         for start in range(0, len(rows), MAX_EGT_ROWS):
             await self._tables.write(MAINTENANCE, key, [Delete(row.rk, ANY) for row in rows[start : start + MAX_EGT_ROWS]])
         if await self._tables.get(MAINTENANCE, INDEX, key) is not None:
             await self._tables.write(MAINTENANCE, INDEX, (Delete(key, ANY),))
 
-    async def _query(self, key: str, first: str, end: str, where: Sequence[Where]) -> tuple[list[Row], Millis]:
+    async def _rows(self, key: str, first: str, end: str, where: Sequence[Where]) -> tuple[list[Row], Millis]:
         rows: list[Row] = []
         cursor: str | None = None
         while True:

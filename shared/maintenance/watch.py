@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from ..clock import Millis
-from ..errors import Problem, StorageError
+from ..clock import Clock, Millis
 from ..leases.rows import FLEET, Fleet, parse_fleet
 from ..leases.watch.notices import Publisher
-from ..storage.names import FLEETS
+from ..leases.watch.turns import Turns, Visit
+from ..storage.names import FLEETS, MAINTENANCE
 from ..storage.ports import Tables
 from . import granting, notices, rules
 from .arm import Acknowledge
 from .desk import ATTEMPTS, Leases, changed_events
-from .rows import ALARMS, MONITORS, Alarms, Event, Kept, View, event_key, node_key
+from .rows import ALARMS, INDEX, MONITORS, Alarms, Event, Kept, View, event_key, node_key
 from .store import Read, Store
 from .terms import Terms
 
 log = logging.getLogger(__name__)
 
-IN_FLIGHT: Final = 8
-"""Fleets that are looked at side by side."""
+SCANNED: Final = "maintenance-scan"
+INSPECTED: Final = "maintenance-inspection"
 FRESH: Final[Millis] = 26 * 3_600_000
 """Agents speak of an event for a day after its end; for so long reports are compared with it."""
 
@@ -36,6 +35,7 @@ class Watch:
     def __init__(
         self,
         tables: Tables,
+        clock: Clock,
         store: Store,
         terms: Callable[[Fleet], Terms],
         leases: Leases,
@@ -44,54 +44,46 @@ class Watch:
     ) -> None:
         self._tables, self._store, self._terms, self._leases = tables, store, terms, leases
         self._publisher, self._acknowledge = publisher, acknowledge
+        self._turns = Turns(tables, clock, MAINTENANCE, INDEX)
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Every few seconds: fleets with open events. Counts `fleets`, `busy`, `changed`, `told`, `acknowledged`, `failed`."""
-        return await self._each(lambda key, fleet: self._visit(key, fleet, everything=False))
+        return await self._go(SCANNED, everything=False)
 
     async def inspect(self, now: Millis) -> Counter[str]:
         """Every minute: all fleets. Counts as `run_once`."""
-        return await self._each(lambda key, fleet: self._visit(key, fleet, everything=True))
+        return await self._go(INSPECTED, everything=True)
 
     async def retain(self, now: Millis) -> Counter[str]:
         """Every hour: what is over goes out of the way, and out of the ledger when it is old. Counts `aged`, `removed`."""
         counts: Counter[str] = Counter()
-        for entry in await self._store.index():
-            row = await self._tables.get(FLEETS, entry.key, FLEET)
+        for key in await self._store.index():
+            row = await self._tables.get(FLEETS, key, FLEET)
             if row is None:
-                await self._store.end(entry.key)
+                await self._store.end(key)
                 counts["ended"] += 1
                 continue
-            events = await self._store.events(entry.key)
+            events = await self._store.events(key)
             over = [each for each in events if not each.open]
-            counts["removed"] += await self._store.stale(entry.key, [e for e in over if rules.forgettable(e, now)], remove=True)
+            counts["removed"] += await self._store.stale(key, [e for e in over if rules.forgettable(e, now)], remove=True)
             aged = [e for e in over if not rules.forgettable(e, now) and now - e.ended > FRESH]
-            counts["aged"] += await self._store.stale(entry.key, aged, remove=False)
+            counts["aged"] += await self._store.stale(key, aged, remove=False)
         return counts
 
-    async def _each(self, visit: Callable[[str, Fleet], object]) -> Counter[str]:
-        slots = asyncio.Semaphore(IN_FLIGHT)
+    async def _go(self, duty: str, *, everything: bool) -> Counter[str]:
+        async def visit(key: str) -> Counter[str]:
+            return await self._visit(key, everything=everything)
 
-        async def one(key: str) -> Counter[str]:
-            async with slots:
-                try:
-                    row = await self._tables.get(FLEETS, key, FLEET)
-                    found: Counter[str] = await visit(key, parse_fleet(row.props)) if row is not None else Counter()  # type: ignore[misc]
-                    return found + Counter(fleets=1)
-                except (StorageError, Problem) as error:
-                    extra = {"action": "maintenance_watch_failed", "fleet": key}
-                    log.warning("Maintenance of %s could not be looked at: %s", key, error, extra=extra)
-                except Exception:
-                    extra = {"action": "maintenance_watch_failed", "fleet": key}
-                    log.exception("The look at maintenance of %s failed", key, extra=extra)
-                return Counter(fleets=1, failed=1)
+        async def prepare(keys: list[str]) -> Visit:
+            return visit
 
-        counts: Counter[str] = Counter()
-        for found in await asyncio.gather(*(one(entry.key) for entry in await self._store.index())):
-            counts.update(found)
-        return counts
+        return await self._turns.go(duty, prepare)
 
-    async def _visit(self, key: str, fleet: Fleet, *, everything: bool) -> Counter[str]:
+    async def _visit(self, key: str, *, everything: bool) -> Counter[str]:
+        row = await self._tables.get(FLEETS, key, FLEET)
+        if row is None:
+            return Counter()
+        fleet = parse_fleet(row.props)
         if not everything:
             events = (await self._store.read(key)).view.events.values()
             if not any(event.open for event in events):
@@ -121,8 +113,8 @@ class Watch:
             return 0
         done = 0
         for event in view.events.values():
-            given = event.grant
-            if given is None or given.state != "granted" or event.status != "scheduled" or event.rehearsal:
+            given = event.due
+            if given is None or event.status != "scheduled" or event.rehearsal:
                 continue
             resource = next((node.resource_id for node in view.named(event) if node.resource_id), "")
             if granting.not_yet(event, view, terms, now) is not None or not resource:
@@ -133,9 +125,9 @@ class Watch:
             for _ in range(ATTEMPTS):
                 read = await self._store.read(key)
                 known = read.view.events.get(event.event_id)
-                if known is None or known.grant is None or known.grant.id != given.id or known.grant.state != "granted":
+                if known is None or known.due is None or known.due.id != given.id:
                     break
-                made = granting.result(replace(known, grant=replace(known.grant, node="")), "", answer.outcome, answer.http_status)
+                made = granting.result(replace(known, grant=replace(known.due, node="")), "", answer.outcome, answer.http_status)
                 if made is None or await self._store.write(key, read, {event_key(event.event_id): made}):
                     done += 1
                     break

@@ -106,3 +106,21 @@ async def tick(world: World, timer: str = "lease_scan") -> dict[str, dict[str, i
 async def all_report(*agents: Agent) -> None:
     for agent in agents:
         await agent.reports()
+
+
+def delivery(status: Any, event_id: str = EVENT, **more: Any) -> dict[str, Any]:
+    """What Event Grid delivers of an event of the VM `vm_a`. more: properties that are other than usual."""
+    properties = {
+        "Description": "Virtual machine is being paused because of a memory-preserving Live Migration operation.",
+        "DurationInSeconds": 5,
+        "EventId": event_id,
+        "EventSource": "Platform",
+        "EventStatus": status,
+        "EventType": "Freeze",
+        "NotBefore": "Mon, 19 Sep 2033 18:29:47 GMT",
+        "Resources": ["vm_a"],
+        "ResourceType": "VirtualMachine",
+    } | more
+    info = {"id": "/subscriptions/s", "type": "microsoft.maintenance/scheduledEvents", "properties": properties}
+    kind = "Microsoft.ResourceNotifications.MaintenanceResources.ScheduledEventEmitted"
+    return {"id": "1", "eventType": kind, "subject": "s", "data": {"resourceInfo": info}, "dataVersion": "3.0"}

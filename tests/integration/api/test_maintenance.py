@@ -12,7 +12,7 @@ from shared.clock import to_text
 from shared.storage.names import MAINTENANCE
 from tests.unit.scheduler.harness import World
 
-from .agents import DB, EVENT, MINUTE, OTHER, Agent, all_report, decide, event, tick
+from .agents import DB, EVENT, MINUTE, OTHER, Agent, all_report, decide, delivery, event, tick
 from .calls import changes_nothing
 
 MAKE: dict[str, Any] = {"partitions": 1, "maintenance": {"catch_up": "PT1M"}}
@@ -453,23 +453,6 @@ async def test_an_agents_key_speaks_for_its_own_node_alone(db: World) -> None:
     assert (await Agent(key, "a").report()).status == 200
     assert (await Agent(key, "b").report()).code == "not-your-node"
     assert (await key.post(f"{DB}/maintenance/events/{EVENT}/approve", {})).code == "missing-scope"
-
-
-def delivery(status: str, event_id: str = EVENT, **more: Any) -> dict[str, Any]:
-    properties = {
-        "Description": "Virtual machine is being paused because of a memory-preserving Live Migration operation.",
-        "DurationInSeconds": 5,
-        "EventId": event_id,
-        "EventSource": "Platform",
-        "EventStatus": status,
-        "EventType": "Freeze",
-        "NotBefore": "Mon, 19 Sep 2033 18:29:47 GMT",
-        "Resources": ["vm_a"],
-        "ResourceType": "VirtualMachine",
-    } | more
-    info = {"id": "/subscriptions/s", "type": "microsoft.maintenance/scheduledEvents", "properties": properties}
-    kind = "Microsoft.ResourceNotifications.MaintenanceResources.ScheduledEventEmitted"
-    return {"id": "1", "eventType": kind, "subject": "s", "data": {"resourceInfo": info}, "dataVersion": "3.0"}
 
 
 async def test_event_grid_is_a_source_beside_the_agents_and_knows_how_events_end(db: World) -> None:

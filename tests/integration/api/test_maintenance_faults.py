@@ -13,7 +13,7 @@ from shared.storage.names import MAINTENANCE
 from tests.unit.maintenance.app.azure import Azure, serving, token
 from tests.unit.scheduler.harness import World
 
-from .agents import DB, EVENT, MINUTE, OTHER, Agent, all_report, decide, event, tick
+from .agents import DB, EVENT, MINUTE, OTHER, Agent, all_report, decide, delivery, event, tick
 
 MAKE: dict[str, Any] = {"partitions": 1, "maintenance": {"catch_up": "PT1M"}}
 VM = "/subscriptions/5d9b/resourceGroups/rg-1/providers/Microsoft.Compute/virtualMachines/vm_a"
@@ -295,21 +295,6 @@ async def test_a_rehearsal_that_is_not_known_any_more_becomes_no_event(db: World
 
 
 # -- Event Grid
-
-
-def delivery(status: Any, event_id: str = EVENT, **more: Any) -> dict[str, Any]:
-    properties = {
-        "DurationInSeconds": 5,
-        "EventId": event_id,
-        "EventSource": "Platform",
-        "EventStatus": status,
-        "EventType": "Freeze",
-        "NotBefore": "Mon, 19 Sep 2033 18:29:47 GMT",
-        "Resources": ["vm_a"],
-        "ResourceType": "VirtualMachine",
-    } | more
-    kind = "Microsoft.ResourceNotifications.MaintenanceResources.ScheduledEventEmitted"
-    return {"id": "1", "eventType": kind, "data": {"resourceInfo": {"properties": properties}}}
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ from shared.leases.rows import FLEET, Fleet, fleet_key
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS, TURNS
 from shared.storage.ports import Insert
+from tests.simulation.truth import Violation
 
 from .member import Member
-from .world import Violation, Weather, World
+from .world import Weather, World
 
 KEY = fleet_key("demo", "group")
 STYLES = ("calm", "health", "steps", "trouble")

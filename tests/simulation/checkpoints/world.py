@@ -14,33 +14,10 @@ from shared.errors import OutcomeUnknown, Unavailable
 from shared.leases.protocol.effects import LOST, Get, Load, Write
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
+from tests.simulation.truth import Time
 
-START = 1_800_000_000_000
 KEPT = 400
 """Lines of a trace."""
-
-
-class Violation(Exception):
-    """A promise was broken."""
-
-
-class Time:
-    """True time; what `MemoryTables` needs of `Clock`."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> int:
-        """Milliseconds since 1970."""
-        return START + int(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        """Seconds since the history began."""
-        return self.seconds
-
-    async def sleep(self, seconds: float) -> None:
-        """Nobody sleeps here."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True)

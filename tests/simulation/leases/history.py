@@ -14,11 +14,12 @@ from shared.leases.stamps import DRIFT, MARGIN, Profile
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Delete, Merge, Upsert
+from tests.simulation.truth import Violation
 
 from .node import Application, Disk, Node
 from .report import Report, listening
 from .watch import Watch
-from .world import Host, Violation, Weather, World
+from .world import Host, Weather, World
 
 KEY = fleet_key("t", "f")
 STYLES = ("single", "calm", "stormy")

@@ -18,8 +18,9 @@ from shared.leases.protocol.membership import Publish
 from shared.leases.scanner import Scanner
 from shared.leases.stamps import Profile
 from shared.storage.ports import Upsert
+from tests.simulation.truth import Violation
 
-from .world import DATA, Host, Task, Violation, World
+from .world import DATA, Host, Task, World
 
 _THREADS = 4
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from .world import Violation, World
+from tests.simulation.truth import Violation
+
+from .world import World
 
 
 @dataclass(slots=True)

@@ -14,10 +14,11 @@ from shared.leases.protocol.resizing import Begun
 from shared.leases.rows import FLEET, parse_fleet
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import FLEETS
+from tests.simulation.truth import Violation
 
 from .history import KEY, History, Report, listening
 from .node import Node
-from .world import Violation, World
+from .world import World
 
 COUNTS = (1, 2, 3, 4, 5, 6)
 KEYS = lcm(*COUNTS)

@@ -9,9 +9,10 @@ from shared.leases.protocol.fencing import HEAD
 from shared.leases.rows import PARTITIONS
 from shared.storage.names import FLEETS
 from shared.storage.ports import Insert, Merge, Op, Replace
+from tests.simulation.truth import Violation
 
 from .node import Node
-from .world import DATA, Violation, World
+from .world import DATA, World
 
 
 class Watch:

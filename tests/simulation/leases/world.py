@@ -22,36 +22,13 @@ from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
 from shared.storage.ports import Applied, Delete, Op, Refused
+from tests.simulation.truth import Time, Violation
 
 DATA = "Data"
-START = 1_800_000_000_000
 SPINS = 200
 """Waits of a task that end at once, in a row: beyond that it runs hot."""
 _AFTER = 1e-7
 """Seconds that a wait ends late, so that a clock's rounding does not end it early."""
-
-
-class Violation(Exception):
-    """A promise was broken."""
-
-
-class Time:
-    """The clock of the store; implements what `MemoryTables` needs of `Clock`."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> int:
-        """Milliseconds since 1970."""
-        return START + int(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        """True seconds since the history began."""
-        return self.seconds
-
-    async def sleep(self, seconds: float) -> None:
-        """Nobody sleeps here: tasks wait."""
-        raise NotImplementedError
 
 
 class Store(MemoryTables):

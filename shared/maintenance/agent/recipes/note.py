@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from ....durable import replace_file
+
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -59,17 +61,7 @@ class Note:
     def save(self) -> None:
         """Put it on disk, so that it survives the machine's end in the next instant."""
         told = {"boot": self.boot, "on": self.on, "drained": self.drained, "restored": self.restored}
-        beside = self.path.with_suffix(".new")
-        with beside.open("w") as file:
-            json.dump(told, file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(self.path, json.dumps(told))
 
 
 def options() -> dict[str, Any]:

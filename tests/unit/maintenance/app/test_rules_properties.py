@@ -233,6 +233,17 @@ def _two_apart(terms: Terms = TERMS) -> Fleet:
     return fleet
 
 
+def _prepared_as_allowed() -> Fleet:
+    """Two machines of different domains that report in turn, and prepare when they are asked to."""
+    fleet = _two_apart()
+    for _ in range(4):
+        for machine in fleet.machines:
+            fleet.report(machine)
+            if machine.phase in ("WAITING", "PREPARING"):
+                fleet.goes_on(machine)
+    return fleet
+
+
 @pytest.mark.parametrize(
     ("name", "planted"),
     [
@@ -244,20 +255,10 @@ def test_without_the_guard_both_domains_go_down(monkeypatch: pytest.MonkeyPatch,
     """The properties can fail: a guard that is blind lets both go."""
     monkeypatch.setattr(guard, name, planted)
     monkeypatch.setattr(granting, "blocked", guard.blocked)
-    fleet = _two_apart()
-    for _ in range(4):
-        for machine in fleet.machines:
-            fleet.report(machine)
-            if machine.phase in ("WAITING", "PREPARING"):
-                fleet.goes_on(machine)
+    fleet = _prepared_as_allowed()
     assert len(fleet.down()) == 2
 
 
 def test_with_the_guard_only_the_first_goes_down() -> None:
-    fleet = _two_apart()
-    for _ in range(4):
-        for machine in fleet.machines:
-            fleet.report(machine)
-            if machine.phase in ("WAITING", "PREPARING"):
-                fleet.goes_on(machine)
+    fleet = _prepared_as_allowed()
     assert fleet.down() == {"0"}
