@@ -13,12 +13,14 @@ from ..clock import Millis, to_text
 from ..errors import Problem
 from ..leases.watch.notices import Publisher
 from .rows import Alarms, Event
+from .rules import untold
 from .terms import Terms
 
 log = logging.getLogger(__name__)
 
 KIND: Final = "maintenance"
 """Under which of the kinds in a fleet's `notify` all of this falls."""
+_PREPARE: Final = "prepare@"
 _LONGEST: Final = 200
 """Characters of an id."""
 _EARLY: Final[Millis] = 60_000
@@ -64,6 +66,17 @@ def of_fleet(key: str, what: str, channel: str, now: Millis) -> dict[str, Any]:
     return _notice(key, f"fleet:{now // 60_000}", what, channel, now, {})
 
 
+def owed(key: str, kept: Event | Alarms, terms: Terms, channel: str | None, now: Millis) -> list[tuple[str, dict[str, Any] | None]]:
+    """What has not been told yet, each with its notice; without one where the fleet wants none."""
+    if channel is None:
+        return [(what, None) for what in untold(kept)]
+    if not isinstance(kept, Event):
+        return [(what, of_fleet(key, what, channel, now)) for what in untold(kept)]
+    found: list[tuple[str, dict[str, Any] | None]] = [(what, of_event(key, kept, what, channel, now)) for what in untold(kept)]
+    prepare = to_prepare(key, kept, terms, channel, now)
+    return [*found, prepare] if prepare is not None and prepare[0] not in kept.told else found
+
+
 def to_prepare(key: str, event: Event, terms: Terms, channel: str, now: Millis) -> tuple[str, dict[str, Any]] | None:
     """An event for the moment at which nodes prepare, if that is far enough away, and its mark; one for each NotBefore."""
     if event.status != "scheduled" or event.not_before is None:
@@ -71,7 +84,7 @@ def to_prepare(key: str, event: Event, terms: Terms, channel: str, now: Millis) 
     at = event.not_before - terms.lead_of(event.type)
     if at <= now + _EARLY:
         return None
-    what = f"prepare@{event.not_before}"
+    what = f"{_PREPARE}{event.not_before}"
     return what, of_event(key, event, what, channel, now) | {"due": to_text(at)}
 
 
@@ -113,7 +126,9 @@ async def publish(publisher: Publisher, key: str, notice: dict[str, Any]) -> boo
 
 
 def log_of(key: str, kept: Event | Alarms, what: str) -> None:
-    """The line for operators."""
+    """The line for operators; there is none for the time to prepare."""
+    if what.startswith(_PREPARE):
+        return
     about = f"event {kept.event_id}" if isinstance(kept, Event) else "the watch"
     alarm = what[1:].partition(" ")[0] if what[0] in "+-" else None
     named: dict[str, Any] = {"fleet": key} | ({"event_id": kept.event_id} if isinstance(kept, Event) else {})

@@ -18,7 +18,7 @@ from . import granting, notices, rules
 from .arm import Acknowledge
 from .desk import ATTEMPTS, Leases, changed_events
 from .rows import ALARMS, INDEX, MONITORS, Alarms, Event, Kept, View, event_key, node_key
-from .store import Read, Store
+from .store import Store
 from .terms import Terms
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Watch:
         gone = dict.fromkeys(read.view.nodes, False)
         await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()})
         counts["acknowledged"] += await self._acknowledge_due(key, after, terms, read.now)
-        counts["told"] += await self._tell(key, fleet, terms)
+        counts["told"] += await self._tell(key, fleet, terms, after, read.now)
         return counts
 
     async def _acknowledge_due(self, key: str, view: View, terms: Terms, now: Millis) -> int:
@@ -133,41 +133,32 @@ class Watch:
                     break
         return done
 
-    async def _tell(self, key: str, fleet: Fleet, terms: Terms) -> int:
-        """Publish what has not been told; what fails is made up for next time."""
-        read = await self._store.read(key)
+    async def _tell(self, key: str, fleet: Fleet, terms: Terms, view: View, now: Millis) -> int:
+        """Publish what has not been told; what fails is made up for next time. view: as it was just written."""
         channel = notices.channel_of(fleet.rest)
+        if not any(notices.owed(key, kept, terms, channel, now) for kept in _told_of(view)):
+            return 0
+        read = await self._store.read(key)
         changed: dict[str, Kept] = {}
-        all_kept: list[Event | Alarms] = [*read.view.events.values(), read.view.alarms]
-        for kept in all_kept:
-            done = await self._publish(key, kept, terms, channel, read)
+        for kept in _told_of(read.view):
+            done = [
+                what
+                for what, notice in notices.owed(key, kept, terms, channel, read.now)
+                if notice is None or await notices.publish(self._publisher, key, notice)
+            ]
+            for what in done:
+                notices.log_of(key, kept, what)
             if done:
-                told = rules.published(kept, done)
                 rk = event_key(kept.event_id) if isinstance(kept, Event) else ALARMS
-                changed[rk] = replace(kept, told=told)
+                changed[rk] = replace(kept, told=rules.published(kept, done))
         if changed:
             # Somebody else's write in between: ids are the same next time, so nothing is told twice.
             await self._store.write(key, read, changed)
         return len(changed)
 
-    async def _publish(self, key: str, kept: Event | Alarms, terms: Terms, channel: str | None, read: Read) -> list[str]:
-        done: list[str] = []
-        for what in rules.untold(kept):
-            if channel is not None:
-                made = (
-                    notices.of_event(key, kept, what, channel, read.now)
-                    if isinstance(kept, Event)
-                    else notices.of_fleet(key, what, channel, read.now)
-                )
-                if not await notices.publish(self._publisher, key, made):
-                    continue
-            notices.log_of(key, kept, what)
-            done.append(what)
-        if channel is not None and isinstance(kept, Event) and (prepare := notices.to_prepare(key, kept, terms, channel, read.now)):
-            what, made = prepare
-            if what not in kept.told and await notices.publish(self._publisher, key, made):
-                done.append(what)
-        return done
+
+def _told_of(view: View) -> list[Event | Alarms]:
+    return [*view.events.values(), view.alarms]
 
 
 def _changed(before: View, after: View) -> dict[str, Kept | None]:
