@@ -133,10 +133,11 @@ async def _output(command: str) -> str:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            # The loop alone takes its exit status: closing first would take it too.
+            # What it has said and nobody reads keeps its pipe open, and with that the wait. Not the whole transport: closing that takes
+            # the exit status, which the loop takes too.
+            if (unread := process._transport.get_pipe_transport(1)) is not None:  # type: ignore[attr-defined]
+                unread.close()
             await process.wait()
-            # What it has said and nobody reads keeps the pipe open.
-            process._transport.close()  # type: ignore[attr-defined]
     if process.returncode:
         raise _wrong(f"it ended with {process.returncode}")
     return said.decode(errors="replace")
