@@ -36,7 +36,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if CHROMIUM is None and collection_path.suffix == ".py" else None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A living app, seeded once for all tests of the folder."""
     receiver = Receiver().start()
@@ -53,7 +53,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         receiver.stop()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """The machine's Chromium."""
     async with async_playwright() as playwright:

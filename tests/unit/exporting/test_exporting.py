@@ -29,6 +29,7 @@ from shared.maintenance.figures import figures_of
 from shared.maintenance.rows import Alarms, View
 from shared.metrics.families import Observed, Tenant, collected
 from shared.scheduler import ledger
+from tests.logs import actions
 from tests.unit.exporting.collector import Collector, attributes
 from tests.unit.scheduler.harness import World
 
@@ -95,7 +96,7 @@ def test_it_is_off_unless_an_endpoint_is_named(given: dict[str, str]) -> None:
 def test_what_cannot_be_started_is_told_and_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
     found = begin({"APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=not-a-key"})
     assert found.outlets == []
-    assert [getattr(record, "action", None) for record in caplog.records] == ["telemetry_off"]
+    assert actions(caplog) == ["telemetry_off"]
 
 
 def test_counters_are_sums_that_any_process_may_go_on_with() -> None:
@@ -148,7 +149,7 @@ async def test_figures_that_do_not_arrive_are_told_of_and_do_no_harm(
         return seen()
 
     assert await Publishing(look, exporting.outlets).run_once(AT) == {"sent": 0, "unsent": 1}
-    assert [record.__dict__["action"] for record in caplog.records if record.name.startswith("shared")] == ["telemetry_unsent"]
+    assert actions(caplog) == ["telemetry_unsent"]
 
 
 def test_a_log_line_goes_out_with_its_action_and_its_trace() -> None:
@@ -183,6 +184,7 @@ from shared import telemetry
 from shared.channels.ports import Verdict
 from shared.exporting.begin import begin
 from shared.metrics.families import Observed, Tenant, collected
+from tests.logs import actions
 found = begin(os.environ)
 log = logging.getLogger("shared.x")
 log.setLevel(logging.INFO)

@@ -194,7 +194,3 @@ async def live(world: World, seconds: float, *nodes: Node, scan: bool = True) ->
         if scan and step % 12 == 0:
             counts += await world.inspect()
     return counts
-
-
-def actions(caplog: Any, level: str = "WARNING") -> list[str]:
-    return [record.action for record in caplog.records if record.levelname == level]

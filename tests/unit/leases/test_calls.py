@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from shared.leases.calls import NOBODY, THREADS, Calls
+from tests.logs import actions
 
 from .conftest import until
 
@@ -49,7 +50,7 @@ def test_what_fails_between_is_logged_and_the_rest_goes_on(calls: Calls, caplog:
     calls.between(fail)
     calls.put(1, done.set)
     assert done.wait(60)
-    assert [record.action for record in caplog.records] == ["lease_callback_failed"]  # type: ignore[attr-defined]
+    assert actions(caplog) == ["lease_callback_failed"]
 
 
 def test_a_call_that_does_not_return_holds_up_its_own_partition_only(calls: Calls) -> None:

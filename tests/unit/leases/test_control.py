@@ -11,6 +11,7 @@ from shared.leases.control.verbs import MOST_INTENTS, Word, decide
 from shared.leases.rows import NO_PARTITION, Intent, Partition
 from shared.storage.names import FLEETS
 from shared.storage.ports import Applied, Merge
+from tests.logs import actions
 
 from .nodes import Node, World, settle
 
@@ -347,7 +348,7 @@ async def test_a_word_stands_though_its_orders_cannot_be_given(world: World, mon
 
     monkeypatch.setattr(world.control._planning, "look", away)
     await world.say("drain", server="a")
-    assert [record.action for record in caplog.records if record.levelname == "WARNING"] == ["lease_orders_wait"]
+    assert actions(caplog, "WARNING") == ["lease_orders_wait"]
     monkeypatch.undo()
     await world.scan()
     await a.beat()

@@ -11,8 +11,9 @@ from shared.errors import Problem, Unavailable
 from shared.leases.rows import PARTITIONS, Limits
 from shared.storage.names import FLEETS, SWEEPS
 from shared.storage.ports import ANY, Delete
+from tests.logs import actions
 
-from .nodes import NOTIFY, TENANT, Node, World, actions, live, settle
+from .nodes import NOTIFY, TENANT, Node, World, live, settle
 
 
 @pytest.fixture
@@ -54,7 +55,8 @@ async def test_an_alarm_is_told_once_while_it_lasts_again_when_it_comes_back_and
     key = await world.fleet(minimum=1, spare=1, rest=NOTIFY)
     a = await Node(world, key, "a").join()
     await live(world, 300, a)
-    assert actions(caplog) == ["lease_servers_few"] and [event["payload"]["state"] for event in world.channel.events.values()] == ["raised"]
+    assert actions(caplog, "WARNING") == ["lease_servers_few"]
+    assert [event["payload"]["state"] for event in world.channel.events.values()] == ["raised"]
     b = await Node(world, key, "b").join()
     await live(world, 120, a, b)
     assert actions(caplog, "INFO") == ["lease_alarm_cleared"]
@@ -71,7 +73,7 @@ async def test_partitions_that_nobody_can_have_are_an_alarm_and_missing_rows_are
     assert len(a.has) == 3
     await world.lose(key, min(a.has))
     await live(world, 180, a)
-    assert set(actions(caplog)) == {"lease_partitions_unserved", "lease_rows_missing"}
+    assert set(actions(caplog, "WARNING")) == {"lease_partitions_unserved", "lease_rows_missing"}
     found = await world.watch.stale(TENANT, "fleet")
     assert {each.reason for each in found.findings.stale} == {"unowned", "missing"}
     assert set(found.watched.alarms) == {"unserved", "missing"}
@@ -96,11 +98,11 @@ async def test_a_forgotten_control_is_an_alarm(world: World, caplog: Any) -> Non
     await world.say("offline", 1)
     await settle(a)
     await live(world, 60, a)
-    assert actions(caplog) == []
+    assert actions(caplog, "WARNING") == []
     await world.clock.advance(86_400)
     await a.beat()
     await world.inspect()
-    assert actions(caplog) == ["lease_control_forgotten"]
+    assert actions(caplog, "WARNING") == ["lease_control_forgotten"]
 
 
 async def test_late_beats_of_many_are_an_alarm(world: World, caplog: Any) -> None:
@@ -112,21 +114,21 @@ async def test_late_beats_of_many_are_an_alarm(world: World, caplog: Any) -> Non
         await world.inspect()
         for node in nodes:
             await node.beat()
-    assert actions(caplog)[-1] == "lease_beats_late"
+    assert actions(caplog, "WARNING")[-1] == "lease_beats_late"
 
 
 async def test_a_fleet_made_anew_under_the_name_of_another_begins_without_its_alarms(world: World, caplog: Any) -> None:
     key = await world.fleet(minimum=2, limits=Limits(max_per_server=4))
     a = await Node(world, key, "a").join()
     await live(world, 120, a)
-    assert actions(caplog) == ["lease_servers_few"]
+    assert actions(caplog, "WARNING") == ["lease_servers_few"]
     await world.clock.advance(1)
     await world.put_fleet(key, rest=f'{{"created": {world.clock.now()}}}')
     await a.beat()
     assert (await world.inspect())["whole"] == 1
     assert (await world.watch.stale(TENANT, "fleet")).watched.alarms == {}
     await live(world, 120, a)
-    assert actions(caplog) == ["lease_servers_few"] * 2
+    assert actions(caplog, "WARNING") == ["lease_servers_few"] * 2
 
 
 async def test_a_channel_that_fails_is_told_later_and_one_that_refuses_is_not_asked_again(world: World, caplog: Any) -> None:
@@ -135,14 +137,14 @@ async def test_a_channel_that_fails_is_told_later_and_one_that_refuses_is_not_as
     world.channel.fails = Problem(429, "too-many-requests", "later")
     await live(world, 240, a)
     told = world.channel.told
-    assert told >= 2 and actions(caplog) == ["lease_servers_few"]
+    assert told >= 2 and actions(caplog, "WARNING") == ["lease_servers_few"]
     world.channel.fails = None
     await live(world, 60, a)
     assert len(world.channel.events) == 1
     b = await Node(world, key, "b").join()
     world.channel.fails = Problem(422, "invalid-content", "the tenant has no channel of that name")
     await live(world, 180, a, b)
-    assert actions(caplog) == ["lease_servers_few", "lease_notify_refused"] and world.channel.told == told + 2
+    assert actions(caplog, "WARNING") == ["lease_servers_few", "lease_notify_refused"] and world.channel.told == told + 2
 
 
 async def test_storage_that_fails_while_telling_is_made_up_for(world: World) -> None:

@@ -21,6 +21,7 @@ from shared.leases.watch import turns
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS, SWEEPS
 from shared.storage.ports import ANY, Applied, Merge, Op, Page, Refused, Row
+from tests.logs import actions
 
 from .nodes import NOTIFY, TENANT, Node, T, World, live, settle
 
@@ -156,7 +157,7 @@ async def test_a_fleet_whose_look_fails_does_not_stop_the_next(world: World, mon
     monkeypatch.setattr(world.tables, "query", fails)
     counts = await world.scan()
     assert (counts["fleets"], counts["failed"], counts["fenced"]) == (3, 2, 1)
-    assert [record.action for record in caplog.records] == ["lease_watch_failed", "lease_watch_failed", "lease_fenced"]
+    assert actions(caplog) == ["lease_watch_failed", "lease_watch_failed", "lease_fenced"]
 
 
 async def test_many_fleets_come_in_fair_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +222,7 @@ async def test_two_instances_at_once_do_no_harm(caplog: Any) -> None:
         await asyncio.gather(world.scan(), other.scan(), world.inspect(), other.inspect())
     await settle(b)
     assert b.has == {0, 1, 2, 3} and (await world.server(key, "a")).state == "dead"
-    assert Counter(record.action for record in caplog.records) == {
+    assert Counter(actions(caplog)) == {
         "lease_control": 1,
         "lease_control_over": 1,
         "lease_fenced": 1,
