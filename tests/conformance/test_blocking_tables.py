@@ -26,16 +26,16 @@ class Store:
         self.tables, self.table = tables, table
 
     def write(self, *ops: Op, pk: str = "p") -> Applied | Refused:
-        return self.tables.write(self.table, pk, ops, timeout=5)
+        return self.tables.write(self.table, pk, ops, timeout=60)
 
     def get(self, rk: str, pk: str = "p") -> Row | None:
-        return self.tables.get(self.table, pk, rk, timeout=5)
+        return self.tables.get(self.table, pk, rk, timeout=60)
 
     def all(self, first: str = "", end: str = "~") -> list[Row]:
         rows: list[Row] = []
         cursor = None
         while True:
-            page = self.tables.query(self.table, "p", first=first, end=end, cursor=cursor, timeout=5)
+            page = self.tables.query(self.table, "p", first=first, end=end, cursor=cursor, timeout=60)
             rows += page.rows
             cursor = page.next
             if cursor is None:
@@ -104,6 +104,6 @@ def test_what_can_never_be_applied_is_rejected(store: Store) -> None:
     with pytest.raises(Rejected):
         store.write(Insert("a/b", {}))
     with pytest.raises(Rejected):
-        store.tables.write("TableThatIsNotThere", "p", [Insert("a", {})], timeout=5)
+        store.tables.write("TableThatIsNotThere", "p", [Insert("a", {})], timeout=60)
     with pytest.raises(Rejected):
-        store.tables.query(store.table, "p", first="", end="~", cursor="nonsense", timeout=5)
+        store.tables.query(store.table, "p", first="", end="~", cursor="nonsense", timeout=60)

@@ -108,7 +108,7 @@ class Fixture:
                 assert len({row.props["server"] for row in self.data(number) if row.props["epoch"] == epoch}) == 1
 
     def owners(self) -> dict[int, Partition]:
-        page = self.tables.query(FLEETS, KEY, first="p:", end="p;", cursor=None, timeout=5)
+        page = self.tables.query(FLEETS, KEY, first="p:", end="p;", cursor=None, timeout=60)
         return {row.number: row for row in map(parse_partition, page.rows)}
 
     def has(self, name: str) -> set[int]:
@@ -118,7 +118,7 @@ class Fixture:
         rows: list[Row] = []
         cursor = None
         while True:
-            page = self.tables.query(DATA, f"d{partition}", first=first, end=end, cursor=cursor, timeout=5)
+            page = self.tables.query(DATA, f"d{partition}", first=first, end=end, cursor=cursor, timeout=60)
             rows += page.rows
             cursor = page.next
             if cursor is None:

@@ -78,7 +78,7 @@ async def test_a_wrong_key_is_told_once_without_the_key_and_waited_for(
     await create(azurite, tables)
     wrong = HttpTables.from_connection_string(azurite.connection_string.replace("AccountKey=Eby8", "AccountKey=Abc8"))
     with pytest.raises(Rejected, match="403"):
-        wrong.get(FLEETS, "p", "r", timeout=5)
+        wrong.get(FLEETS, "p", "r", timeout=60)
     swapped = Swapped(wrong)
     with LeaseKeeper("fleet", "b", swapped) as keeper:  # type: ignore[arg-type]
         until(lambda: keeper.counts["failed"] >= 2, BUSY, "refusals")

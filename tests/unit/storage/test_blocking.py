@@ -22,8 +22,8 @@ def tables(idle_bench: Bench) -> HttpTables:
     return HttpTables.from_connection_string(connection(idle_bench.server.port))
 
 
-async def write(tables: HttpTables) -> object:
-    return await asyncio.to_thread(tables.write, "Table", "p", [Insert("r", {})], timeout=1.0)
+async def write(tables: HttpTables, timeout: float = 60.0) -> object:
+    return await asyncio.to_thread(tables.write, "Table", "p", [Insert("r", {})], timeout=timeout)
 
 
 @pytest.mark.parametrize("reply", [Reply(reset=True), Reply(hang=True), Reply(202, b"half", cut=2), Reply(503), Reply(200)])
@@ -31,7 +31,7 @@ async def test_a_write_whose_answer_is_lost_is_unknown_and_sent_once(idle_bench:
     await idle_bench.server.start()
     idle_bench.server.script(reply)
     with pytest.raises(OutcomeUnknown):
-        await write(tables)
+        await write(tables, 1.0 if reply.hang else 60.0)
     assert len(idle_bench.server.requests) == 1
     await asyncio.to_thread(tables.close)
 
@@ -56,7 +56,7 @@ async def test_a_failed_read_is_not_repeated(idle_bench: Bench, tables: HttpTabl
     await idle_bench.server.start()
     idle_bench.server.script(reply)
     with pytest.raises(Unavailable):
-        await asyncio.to_thread(tables.get, "Table", "p", "r", timeout=1.0)
+        await asyncio.to_thread(tables.get, "Table", "p", "r", timeout=1.0 if reply.hang else 60.0)
     assert len(idle_bench.server.requests) == 1
     await asyncio.to_thread(tables.close)
 
