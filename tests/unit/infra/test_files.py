@@ -46,7 +46,7 @@ case $url in
 esac
 """
 PYTHON = """
-if [ "$1" = -m ]; then
+if [ "$1 $2" = "-m venv" ]; then
   mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; cp "$0" "$3/bin/tocsin"
 elif [ "$1" = -c ]; then
   exec "$REAL_PYTHON" "$@"
