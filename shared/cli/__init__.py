@@ -1,12 +1,15 @@
 """The `tocsin` command.
 
+    start       the console script
     main        the command, its groups loaded when they are used
     exits       exit codes, one list for all groups
     failures    what is said when something fails: what, where, what to do
-    connection  TOCSIN_URL and TOCSIN_KEY
+    connection  which app, and which key
     profiles    deployments by name
     session     what the groups for people share: the app, --json, --watch
+    watching    looking again and again
     output      tables
+    documents   JSON, with all digits
     groups/     the groups for people, one a job
     importing/  events by the million
 

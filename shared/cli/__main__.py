@@ -1,5 +1,5 @@
 """`python -m tocsin.cli`: as `tocsin`."""
 
-from .main import main
+from .start import main
 
 main()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from .connection import Key, Tenant, Url
+from .connection import Key, ProfileName, Tenant, Url
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +32,7 @@ def run(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.", show_default=False)],
     fleet: Annotated[str, typer.Option(help="The fleet.", show_default=False)],
     node: Annotated[str, typer.Option(help="This replica's name in it.", show_default=False)],
+    profile: ProfileName = "",
     url: Url = "",
     key: Key = "",
     tenant: Tenant = None,
@@ -47,6 +48,7 @@ def run(
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two runs of --status.")] = 2.0,
     loop: Annotated[bool, typer.Option("--loop", help="Turn after turn, until told to end.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Tell what happens in lines of JSON, on standard error.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Tell only what goes wrong.")] = False,
 ) -> None:
     """Wait for this replica's turn, run a command in it, and publish its checkpoint.
 
@@ -54,9 +56,12 @@ def run(
     {"sequence": 81231, "location": "...", "bytes": 5}. Without it, the sequence is what was applied when the turn began (without
     --status the turn's epoch), and the location is node:NODE.
     """
-    from .connection import connection
+    import os
+
+    from .connection import chosen
     from .turns import Plan, run_turns
 
-    app = connection(url, key, tenant)
-    plan = Plan(app, fleet, node, tuple(command), status, role, folder, grace=grace, wait=wait, every=every, loop=loop, json=json)
+    app = chosen(os.environ, profile=profile, url=url, key=key, tenant=tenant)
+    told = {"json": json, "quiet": quiet}
+    plan = Plan(app, fleet, node, tuple(command), status, role, folder, grace=grace, wait=wait, every=every, loop=loop, **told)
     raise typer.Exit(run_turns(plan))

@@ -34,7 +34,7 @@ def emulate(
         from ..emulator import BadScenario, load
         from ..emulator.command import Play, play
     except ImportError as missing:
-        raise CommandFailed(str(missing), advice="pip install 'tocsin[testing]'") from None
+        raise CommandFailed(str(missing), advice="docs/emulator.md says how.") from None
     try:
         found = load(scenario)
     except BadScenario as wrong:

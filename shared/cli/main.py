@@ -1,7 +1,8 @@
-"""The `tocsin` command: `main` is the console script."""
+"""The `tocsin` command."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import typer
 
 from ..errors import TocsinError
 from .exits import SIGNALLED, Exit
-from .failures import explained
+from .failures import CommandFailed, explained
 
 GROUPS: Final = {
     "status": "groups.status",
@@ -68,6 +69,7 @@ def main(words: Sequence[str] | None = None) -> None:
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
+    _streams()
     try:
         build(given)(args=given, prog_name="tocsin")
     except TocsinError as error:
@@ -77,6 +79,27 @@ def main(words: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(SIGNALLED + 2)
     except BrokenPipeError:
-        # Whoever read has gone, as `head` does; closing standard output at the exit would complain again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read has gone, as `head` does.
+        _unheard()
         sys.exit(Exit.FAILED)
+    except OSError as error:
+        print(CommandFailed(f"it cannot be done: {error.strerror or error}", where=str(error.filename or "")).text(), file=sys.stderr)
+        _unheard()
+        sys.exit(Exit.FAILED)
+
+
+def _streams() -> None:
+    """Standard output and standard error that take whatever is told."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            # A shell closed it.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        elif isinstance(stream, io.TextIOWrapper):
+            # Where a terminal's character set lacks a sign, it is spelt out.
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _unheard() -> None:
+    # Else what is left to write would fail once more, at the exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

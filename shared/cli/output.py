@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from .documents import to_json
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
+    from rich.text import Text
 
 STYLES: Final = {
     **dict.fromkeys(("delivered", "live", "owned", "done", "completed", "ready", "ok", "granted", "closed"), "green"),
@@ -16,6 +19,8 @@ STYLES: Final = {
     **dict.fromkeys(("retrying", "firing", "draining", "offline", "unowned", "released", "held", "started", "paused", "look"), "yellow"),
 }
 """Words whose colour tells how things stand; the words themselves tell it too."""
+_GAP: Final = 2
+"""Blanks between columns."""
 
 
 def clean(value: Any) -> str:
@@ -27,13 +32,6 @@ def clean(value: Any) -> str:
     if isinstance(value, dict | list):
         value = to_json(value)
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in str(value))
-
-
-def to_json(document: Any) -> str:
-    """One line."""
-    import json
-
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
 def console(*, error: bool = False) -> Console:
@@ -56,7 +54,7 @@ class Screen:
         if title:
             self.line(title, style="bold")
         if found:
-            self._parts.append(_table(columns, found))
+            self._parts.append(_Table(columns, found))
         else:
             self.line(f"  {empty}" if title else empty, style="dim")
 
@@ -85,22 +83,63 @@ class Screen:
         return "".join(f"{line.rstrip()}\n" for line in got.get().splitlines())
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    from rich.table import Table
+class _Table:
+    """A table where its words fit side by side, else a record after the other, a field a line."""
 
-    made = Table(box=None, pad_edge=False, show_edge=False, show_header=any(columns), header_style="bold", padding=(0, 2, 0, 0))
-    for name in columns:
-        made.add_column(name.upper(), overflow="fold")
-    for row in rows:
-        made.add_row(*(_cell(value) for value in row))
-    return made
+    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self._names = [name.upper() for name in columns]
+        self._rows = [[clean(value) for value in row] for row in rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.cells import cell_len
+
+        texts = list(zip(self._names, *self._rows, strict=True))
+        room = options.max_width - _GAP * (len(texts) - 1)
+        least = [max(cell_len(word) for text in column for word in text.split(" ")) for column in texts]
+        if any(self._names) and len(texts) > 1 and sum(least) > room:
+            yield from self._records(max(map(cell_len, self._names)))
+            return
+        widths = [min(max(map(cell_len, column)), room) for column in texts]
+        # What has room to spare gives it, the widest first; where even the words do not fit, as in a payload, they are folded.
+        while sum(widths) > room:
+            spare = [each for each, width in enumerate(widths) if width > least[each]] or range(len(widths))
+            widths[max(spare, key=widths.__getitem__)] -= 1
+        yield self._side_by_side(widths)
+
+    def _side_by_side(self, widths: Sequence[int]) -> Table:
+        from rich.table import Table
+
+        made = Table(box=None, pad_edge=False, show_edge=False, show_header=any(self._names), header_style="bold", padding=(0, _GAP, 0, 0))
+        for name, width in zip(self._names, widths, strict=True):
+            made.add_column(name, overflow="fold", width=max(width, 1))
+        for row in self._rows:
+            made.add_row(*map(_styled, row))
+        return made
+
+    def _records(self, width: int) -> Iterator[RenderableType]:
+        from rich.table import Table
+        from rich.text import Text
+
+        for number, row in enumerate(self._rows):
+            if number:
+                yield Text("")
+            made = Table(box=None, pad_edge=False, show_edge=False, show_header=False, padding=(0, _GAP, 0, 0))
+            made.add_column(min_width=width)
+            made.add_column(overflow="fold")
+            for name, value in zip(self._names, row, strict=True):
+                made.add_row(Text(name, "bold"), _styled(value))
+            yield made
 
 
-def _cell(value: Any) -> Any:
+def _styled(shown: str) -> Text:
     from rich.text import Text
 
-    shown = clean(value)
     return Text(shown, STYLES.get(shown, ""))
+
+
+def count(number: int, thing: str) -> str:
+    """How many of a thing: 1 event, 2 events."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def span(millis: Any) -> str:

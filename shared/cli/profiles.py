@@ -79,6 +79,8 @@ def load(environment: Mapping[str, str] = os.environ) -> Profiles:
         why = wrong.strerror if isinstance(wrong, OSError) else "it is not TOML in UTF-8"
         raise _wrong(path, f"the profiles cannot be read: {why}") from None
     default = found.pop("default", "")
+    if not isinstance(default, str):
+        raise _wrong(path, "default is the name of a profile, and so no profile can have that name", 'Give the name: default = "prod".')
     known = {name: _profile(path, name, told) for name, told in found.items()}
     if default and default not in known:
         raise _wrong(path, "default names no profile of the file")

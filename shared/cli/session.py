@@ -13,47 +13,31 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from .connection import Connection, connection
+from ..client.errors import Unreadable
+from .connection import Connection, Key, ProfileName, Tenant, Url, chosen
+from .documents import dump, parse, sendable, to_json
 from .exits import Exit
 from .failures import CommandFailed, explained
-from .output import Screen, to_json
+from .output import Screen, clean
+from .watching import again
 
 if TYPE_CHECKING:
     from ..client.blocking import Client
-    from ..client.exchange import Call
+    from ..client.exchange import Call, Reply
 
-_KEY_HELP = "A key; better in TOCSIN_KEY or a profile, for other users of the machine see this one."
 _COMMON: Final[dict[str, tuple[Any, Any]]] = {
     "json": (Annotated[bool, typer.Option("--json", help="For programs: JSON, one document a line.")], False),
-    "profile": (Annotated[str, typer.Option("--profile", help="A deployment of the profiles file. Also TOCSIN_PROFILE.")], ""),
-    "url": (Annotated[str, typer.Option("--url", help="The app's address. Also TOCSIN_URL.")], ""),
-    "key": (Annotated[str, typer.Option("--key", help=_KEY_HELP, show_default=False)], ""),
+    "profile": (ProfileName, ""),
+    "url": (Url, ""),
+    "key": (Key, ""),
 }
-_TENANT: Final = (Annotated[str | None, typer.Option("--tenant", help="For an admin key: whose.")], None)
+_TENANT: Final = (Tenant, None)
 _WATCH: Final[dict[str, tuple[Any, Any]]] = {
     "watch": (Annotated[float | None, typer.Option("--watch", min=0.1, metavar="SECONDS", help="Again and again, so often.")], None),
     "times": (Annotated[int | None, typer.Option("--times", min=1, help="With --watch: end after so many.")], None),
 }
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Note = Annotated[str, typer.Option("--note", help="Why; whoever finds it standing reads this.", show_default=False)]
-
-
-def chosen(environment: Mapping[str, str], *, profile: str = "", url: str = "", key: str = "", tenant: str | None = None) -> Connection:
-    """The app and the key that were meant: options, then a profile that was named, then the environment, then the default profile.
-
-    A key goes to no other address than the one it was given for. Raises `CommandFailed`.
-    """
-    from .profiles import load
-
-    name = profile or ("" if url else environment.get("TOCSIN_PROFILE", ""))
-    if profile and url:
-        raise CommandFailed("--profile and --url both name an app", where="--url", advice="Give one of them.", status=Exit.USAGE)
-    if not name and not url and not environment.get("TOCSIN_URL"):
-        name = load(environment).default
-    if name:
-        found = load(environment).named(name)
-        return connection(found.url, key or found.key(environment), found.tenant if tenant is None else tenant)
-    return connection(url or environment.get("TOCSIN_URL", ""), key or environment.get("TOCSIN_KEY", ""), tenant)
 
 
 def open_client(app: Connection) -> Client:
@@ -89,20 +73,27 @@ class Session:
         return self.client._do(call)
 
     def get(self, path: str, **query: Any) -> Any:
-        """The JSON at a path of `at`."""
-        return self.client.call("GET", with_query(path, query))
+        """The object at a path of `at`."""
+        return self.send("GET", path, **query)
 
-    def send(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        """Any other operation."""
-        return self.client.call(method, with_query(path, query), body)
+    def send(self, method: str, path: str, body: Any = None, *, repeatable: bool = False, **query: Any) -> Any:
+        """Any operation: the answer's object, None for an answer without one. repeatable: doing it twice is the same as doing it once."""
+        from ..client import calls
+
+        call = calls.raw(method, with_query(path, query))
+        content = b"" if body is None else dump(body)
+        return self.do(replace(call, body=content, read=_answered, repeatable=call.repeatable or repeatable))
 
     def items(self, path: str, *, limit: int | None = None, **query: Any) -> Iterator[Any]:
         """Those of a list, page by page; at most `limit`."""
         left, cursor = limit, None
         while left is None or left > 0:
             page = self.get(path, **query, limit=min(left or 1000, 1000), cursor=cursor)
-            yield from page["items"]
-            left = None if left is None else left - len(page["items"])
+            found = page["items"]
+            if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+                raise Unreadable("the answer's items are none")
+            yield from found
+            left = None if left is None else left - len(found)
             cursor = page["next"]
             if cursor is None:
                 return
@@ -135,11 +126,20 @@ class Session:
         for item in items:
             self.emit(item)
 
+    def taken(self) -> str:
+        """What people are told so far, which is not told again."""
+        text = self.screen.text()
+        self.drop()
+        return text
+
+    def drop(self) -> None:
+        """Tell nothing of it."""
+        self.screen = Screen()
+
     def flush(self) -> None:
         """Print what people are told so far."""
-        if text := self.screen.text():
+        if text := self.taken():
             typer.echo(text, nl=False)
-        self.screen = Screen()
 
     def confirm(self, what: str, yes: bool) -> None:
         """Ask, unless told not to. Raises `CommandFailed` where nobody can be asked, or says no."""
@@ -149,8 +149,21 @@ class Session:
             return
         if not sys.stdin.isatty():
             raise CommandFailed(f"{what}: nobody can be asked", where="--yes", advice="Give --yes.", status=Exit.USAGE)
-        if not typer.confirm(f"{what}?", err=True):
+        typer.echo(f"{clean(what)}? [y/N] ", err=True, nl=False)
+        # Not typer's own question, which takes Ctrl-C for a no.
+        answer = sys.stdin.readline()
+        if answer.strip().lower() not in ("y", "yes"):
+            typer.echo("" if answer else "\n", err=True, nl=False)
             raise CommandFailed("nothing was done")
+
+
+def _answered(reply: Reply) -> Any:
+    if not reply.body:
+        return None
+    with contextlib.suppress(ValueError):
+        if isinstance(found := parse(reply.body), dict):
+            return found
+    raise Unreadable(f"{reply.status}, but no object")
 
 
 def at(*parts: object) -> str:
@@ -168,6 +181,11 @@ def with_query(path: str, query: Mapping[str, Any]) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
+def without(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The rest of an object."""
+    return {name: value for name, value in document.items() if name not in names}
+
+
 @contextlib.contextmanager
 def usage(where: str) -> Iterator[None]:
     """What a wrong value raises inside, ends the command as wrong usage."""
@@ -179,23 +197,19 @@ def usage(where: str) -> Iterator[None]:
 
 def given_json(text: str, where: str) -> Any:
     """A document of the command line: JSON, or @FILE, or @- for standard input. Raises `CommandFailed`."""
-    import json
     import sys
     from pathlib import Path
 
     try:
         if text.startswith("@"):
-            text = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text("utf-8")
-        return json.loads(text, parse_constant=_no_number)
+            # With or without the mark that some editors put first.
+            text = (sys.stdin.buffer.read() if text == "@-" else Path(text[1:]).read_bytes()).decode("utf-8-sig")
+        return sendable(text)
     except OSError as wrong:
         raise CommandFailed(f"the file cannot be read: {wrong.strerror}", where=where, status=Exit.USAGE) from None
     except ValueError as wrong:
         advice = """A text needs quotes of its own, as '"hello"'; @FILE reads a file."""
         raise CommandFailed(f"this is not JSON: {wrong}", where=where, advice=advice, status=Exit.USAGE) from None
-
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def pairs(given: list[str], where: str) -> dict[str, str]:
@@ -224,13 +238,15 @@ def _runner(function: Callable[..., None], *, tenant: bool, watch: bool) -> Call
     def run(**given: Any) -> None:
         options = {option: given.pop(option) for option in common}
         often, times, as_json = options.pop("watch", None), options.pop("times", None), options.pop("json")
+        if times is not None and often is None:
+            raise CommandFailed("--times goes with --watch", where="--times", status=Exit.USAGE)
         app = chosen(os.environ, **options)
         session = Session(app if tenant else replace(app, tenant=None), json=as_json)
         try:
             if often is None:
                 function(session, **given)
             else:
-                _again(session, lambda: function(session, **given), often, times)
+                again(session, lambda: function(session, **given), every=often, times=times, screen=True)
         finally:
             # What was done is told, even where the rest failed.
             session.flush()
@@ -244,33 +260,6 @@ def _runner(function: Callable[..., None], *, tenant: bool, watch: bool) -> Call
     run.__annotations__ = {}
     run.__name__, run.__doc__ = function.__name__, function.__doc__
     return run
-
-
-def _again(session: Session, look: Callable[[], None], often: float, times: int | None) -> None:
-    """Look again and again. An app that cannot be reached for a while does not end it; one that says no does."""
-    import sys
-
-    from ..client.errors import ServerFailed, TooMany, Unreachable
-
-    done, begin = 0, "\x1b[2J\x1b[H"
-    while True:
-        try:
-            look()
-        except (Unreachable, ServerFailed, TooMany) as away:
-            typer.echo(explained(away).text(), err=True)
-            session.screen = Screen()
-        else:
-            if sys.stdout.isatty() and not session.json:
-                # Home, the text, and what is left below it cleared: a screen that is written over does not flicker.
-                text = session.screen.text().replace("\n", "\x1b[K\n")
-                typer.echo(f"{begin}{text}\x1b[J", nl=False, color=True)
-                session.screen, begin = Screen(), "\x1b[H"
-            else:
-                session.flush()
-        done += 1
-        if times is not None and done >= times:
-            return
-        session.sleep(often)
 
 
 def attempted(look: Callable[[], Any]) -> tuple[Any, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from ..clock import to_text
 from .output import span
 from .session import Session
+from .watching import again
 
 _AHEAD = 2.0
 """Seconds: events due so soon are followed already, for this machine's clock may be behind."""
@@ -27,10 +28,11 @@ def mark(event: Mapping[str, Any]) -> str:
 
 
 def follow(session: Session, *, window: float, every: float, channel: str | None, state: str | None, times: int | None) -> None:
-    """Look again and again; all times in seconds."""
+    """Tell what is new, again and again; all times in seconds."""
     known: dict[str, str] = {}
-    looks = 0
-    while True:
+
+    def look() -> None:
+        nonlocal known
         now = time.time()
         since, until = (to_text(round((now + each) * 1000)) for each in (-window, _AHEAD))
         # One that ends meanwhile may come twice: the later one counts.
@@ -39,11 +41,8 @@ def follow(session: Session, *, window: float, every: float, channel: str | None
             if state is None or event["state"] == state:
                 _tell(session, event)
         known = {id: mark(event) for id, event in found.items()}
-        session.flush()
-        looks += 1
-        if looks == times:
-            return
-        session.sleep(every)
+
+    again(session, look, every=every, times=times)
 
 
 def _tell(session: Session, event: Mapping[str, Any]) -> None:

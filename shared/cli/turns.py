@@ -54,6 +54,12 @@ class Plan:
     every: float = 2.0
     loop: bool = False
     json: bool = False
+    quiet: bool = False
+
+    def note(self, happened: str, **about: Any) -> None:
+        """The same of what goes as it should."""
+        if not self.quiet:
+            self.say(happened, **about)
 
     def say(self, happened: str, **about: Any) -> None:
         """A line on standard error: standard output is the command's."""
@@ -91,12 +97,17 @@ class Status:
         """As it was told last, whether the program has failed since or not."""
         return self._health.applied if self._health is not None else 0
 
+    @property
+    def role(self) -> str:
+        """As it was told last. A primary never has a turn."""
+        return self._health.role if self._health is not None else "unknown"
+
     async def look(self) -> None:
         """Ask the program."""
         if self._plan.status is None:
             return
         try:
-            self._health, self._problem = _health(await _output(self._plan.status)), None
+            self._health, self._problem = _health(await _output(self._plan)), None
         except CommandFailed as failed:
             self._problem = failed
             raise
@@ -112,10 +123,13 @@ class Status:
                 await participant.recheck()
 
 
-async def _output(command: str) -> str:
+async def _output(plan: Plan) -> str:
+    assert plan.status is not None
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     try:
-        process = await asyncio.create_subprocess_shell(command, stdin=nothing, stdout=pipe, start_new_session=True, env=_environment())
+        process = await asyncio.create_subprocess_shell(
+            plan.status, stdin=nothing, stdout=pipe, start_new_session=True, env=_environment(plan)
+        )
     except OSError as error:
         raise _wrong(f"it cannot be started: {error.strerror}") from None
     assert process.stdout is not None
@@ -160,9 +174,9 @@ def _wrong(why: str) -> CommandFailed:
     return CommandFailed(f"The status command failed: {why}", where="--status", advice=f"Let it print {example}", status=Exit.BROKEN)
 
 
-def _environment(**more: str) -> dict[str, str]:
-    """The command's: it has no use for the key."""
-    return {name: value for name, value in os.environ.items() if name != "TOCSIN_KEY"} | more
+def _environment(plan: Plan, **more: str) -> dict[str, str]:
+    """The command's: it has no use for the key, whichever variable of a profile holds that."""
+    return {name: value for name, value in os.environ.items() if name != "TOCSIN_KEY" and value != plan.app.key} | more
 
 
 def run_turns(plan: Plan) -> int:
@@ -244,9 +258,10 @@ async def _one(plan: Plan, participant: CheckpointParticipant, status: Status) -
     """One turn: the exit code that it would have. Raises `NotRunnable`."""
     try:
         async with contextlib.AsyncExitStack() as stack:
+            plan.note("waiting for a turn", fleet=plan.fleet, node=plan.node, role=status.role)
             async with asyncio.timeout(plan.wait):
                 turn = await stack.enter_async_context(participant.turn())
-            plan.say("turn begun", epoch=turn.epoch, seconds=int(turn.remaining()))
+            plan.note("turn begun", epoch=turn.epoch, seconds=int(turn.remaining()))
             # Where nobody tells what was applied, turns themselves order what they make.
             await _take(plan, turn, status.applied if plan.status is not None else turn.epoch)
     except TimeoutError:
@@ -263,7 +278,7 @@ async def _one(plan: Plan, participant: CheckpointParticipant, status: Status) -
         return Exit.NOT_PUBLISHED
     made = turn.made
     assert made is not None
-    plan.say("checkpoint published", epoch=turn.epoch, sequence=made.sequence, latest=turn.latest)
+    plan.note("checkpoint published", epoch=turn.epoch, sequence=made.sequence, latest=turn.latest)
     return Exit.OK
 
 
@@ -271,6 +286,7 @@ async def _take(plan: Plan, turn: Turn, applied: int) -> None:
     with tempfile.TemporaryDirectory(prefix="tocsin-", ignore_cleanup_errors=True) as folder:
         result = Path(folder) / "result.json"
         environment = _environment(
+            plan,
             TOCSIN_FLEET=plan.fleet,
             TOCSIN_NODE=plan.node,
             TOCSIN_EPOCH=str(turn.epoch),

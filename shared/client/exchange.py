@@ -187,7 +187,7 @@ def reading[T](shape: Callable[[Any], T], *, tagged: bool = False) -> Callable[[
             if tagged:
                 document["etag"] = reply.headers.get("etag")
             return shape(document)
-        except (ValueError, TypeError) as wrong:
+        except (ValueError, TypeError, LookupError, AttributeError) as wrong:
             # pydantic's own words would repeat what came, and that may be anything.
             names = sorted({str(error["loc"][0]) for error in wrong.errors() if error["loc"]}) if isinstance(wrong, ValidationError) else []
             where = f": {', '.join(names)}" if names else ""
@@ -197,4 +197,6 @@ def reading[T](shape: Callable[[Any], T], *, tagged: bool = False) -> Callable[[
 
 
 def nothing(reply: Reply) -> None:
-    """Reads an answer that says nothing."""
+    """Reads an answer that says nothing. Raises `Unreadable` where it does: what answers everything with a page has done nothing."""
+    if reply.body:
+        raise Unreadable(f"{reply.status}, but the answer is not what this API gives")

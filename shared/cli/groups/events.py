@@ -11,8 +11,8 @@ import typer
 from ...errors import TocsinError
 from ..exits import Exit
 from ..failures import CommandFailed, explained
-from ..output import span
-from ..session import Session, Yes, at, commands, given_json, pairs, usage
+from ..output import count, span
+from ..session import Session, Yes, at, commands, given_json, pairs, usage, without
 
 _HELP = "Timed events: create, import, look up, cancel, redrive, follow."
 Id = Annotated[str, typer.Argument(metavar="EVENT", help="The event's id.", show_default=False)]
@@ -46,15 +46,13 @@ def create(
 ) -> None:
     """Schedule an event."""
     from ...client import calls
-    from ...client.exchange import Call, reading
 
     given: dict[str, Any] = {"due": due, "delay": delay, "id": id, "channel": channel, "expires": expires, "flex": flex}
     given |= {"durability": durability, "labels": pairs(label or [], "--label") or None}
     told: Any = {name: value for name, value in given.items() if value is not None}
     with usage("--due, --delay"):
         document = calls.event_document(given_json(payload, "--payload"), told, make_id=True)
-    call = Call("POST", "events", reading(lambda found: found), body=calls.encode(document), repeatable="id" in document)
-    made = session.do(call)
+    made = session.send("POST", "events", document, repeatable="id" in document)
     session.said(made, f"{made['id']} is {made['state']}, due {made['due']}")
 
 
@@ -64,7 +62,7 @@ def get(session: Session, id: Id) -> None:
     if session.json:
         session.emit(found)
         return
-    attempts = found.pop("attempts", None) or []
+    attempts = found.pop("attempts", None) or ()
     session.screen.fields(found)
     session.screen.gap()
     rows = [(each["at"], each["outcome"], each.get("status"), span(each["took_ms"]), each.get("error")) for each in attempts]
@@ -91,8 +89,8 @@ def stats(session: Session) -> None:
     if session.json:
         session.emit(found)
         return
-    channels, late = found.pop("channels", {}), found.pop("late_ms")
-    session.screen.fields({**found, **{f"late {name}": span(value) for name, value in late.items()}})
+    channels, late = found.get("channels") or {}, {f"late {name}": span(value) for name, value in found["late_ms"].items()}
+    session.screen.fields({**without(found, "channels", "late_ms"), **late})
     session.screen.gap()
     rows = [(name, *(told.get(each) for each in ("state", "delivered", "dead", "held"))) for name, told in sorted(channels.items())]
     session.screen.table(("channel", "state", "delivered", "dead", "held"), rows, title="channels")
@@ -166,7 +164,7 @@ def redrive(
     session.confirm("Redrive all dead letters that match", yes)
     body = {name: value for name, value in (("from", since), ("to", until), ("channel", channel)) if value is not None}
     found = session.send("POST", "dead-letters/redrive", body)
-    session.said(found, f"{found['redriven']} events are redriven")
+    session.said(found, f"{count(found['redriven'], 'dead letter')} redriven")
 
 
 def tail(

@@ -9,7 +9,7 @@ import typer
 
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..output import several, span
+from ..output import STYLES, several, span
 from ..session import Note, Session, Yes, at, commands, given_json
 
 _HELP = "Fleets and their partitions: who serves what, and operators' verbs."
@@ -231,7 +231,7 @@ def undrain(session: Session, fleet: Fleet, server: Node, note: Note) -> None:
 
 
 def doctor(session: Session, fleet: Fleet) -> None:
-    """Look a fleet over: what is wrong, and what to do. Ends with 1 where something is bad."""
+    """Look a fleet over: what is wrong, what that means, and the command to run next. Ends with 1 where something is bad."""
     from ..doctor import Look, examine
 
     found = session.get(at("fleets", fleet))
@@ -243,12 +243,17 @@ def doctor(session: Session, fleet: Fleet) -> None:
         plan=session.send("POST", at("fleets", fleet, "leases", "plan"), {"dry_run": True}),
     )
     findings = examine(look)
-    columns = ("", "what", "do")
     if session.json:
         for each in findings:
             session.emit(each._asdict())
+    elif not findings:
+        session.screen.line(f"nothing is wrong with {fleet}", style="dim")
     else:
-        session.screen.table(columns, findings, empty=f"nothing is wrong with {fleet}")
+        for number, each in enumerate(findings):
+            if number:
+                session.screen.gap()
+            session.screen.line(f"{each.how}: {each.what}", style=STYLES[each.how])
+            session.screen.fields({"  means": each.means, "  do": each.do})
     if any(each.how == "bad" for each in findings):
         raise typer.Exit(Exit.FAILED)
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from ..output import span
-from ..session import Session, at, commands
+from ..session import Session, at, commands, without
+from ..watching import again
 
 _HELP = "Maintenance of a fleet: what Azure will do, where the nodes stand, approvals and rehearsals."
 Fleet = Annotated[str, typer.Argument(help="The fleet.", show_default=False)]
@@ -44,16 +45,32 @@ def show(session: Session, fleet: Fleet, event_id: Id) -> None:
     if session.json:
         session.emit(found)
         return
-    nodes, approval, impact = found.pop("nodes"), found.pop("approval"), found.pop("impact")
-    session.screen.fields({**found, "alarms": ", ".join(found["alarms"]), "resources": ", ".join(found["resources"])})
+    nodes, impact, duration = found["nodes"], found["impact"], found["duration_s"]
+    rest = without(found, "nodes", "approval", "impact", "duration_s")
+    takes = {"takes": _takes(duration), "alarms": ", ".join(found["alarms"]), "resources": ", ".join(found["resources"])}
+    session.screen.fields({**rest, **takes})
     session.screen.gap()
     rows = [(node, told["phase"], told["reported"], told.get("reason")) for node, told in sorted(nodes.items())]
     session.screen.table(("node", "phase", "reported", "why"), rows, title="nodes")
     session.screen.gap()
-    session.screen.fields(approval or {"state": "none"}, title="approval")
+    session.screen.fields(found["approval"] or {"state": "none"}, title="approval")
     session.screen.gap()
-    told = {name.removesuffix("_ms"): value if isinstance(value, dict) else span(value) for name, value in impact.items()}
-    session.screen.fields(told, title="impact")
+    session.screen.fields(dict(_impact(impact)), title="impact")
+
+
+def _impact(impact: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names and values for people: all of them are milliseconds."""
+    for name, told in impact.items():
+        if isinstance(told, dict):
+            shown = ", ".join(f"{node} {span(took)}" for node, took in sorted(told.items())) or "nothing"
+        else:
+            shown = "not known" if told is None or told < 0 else span(told)
+        yield name.removesuffix("_ms"), shown
+
+
+def _takes(seconds: int) -> str:
+    """Azure tells -1 where it does not know."""
+    return "not known" if seconds < 0 else f"{seconds} s"
 
 
 def approve(session: Session, fleet: Fleet, event_id: Id, reason: Reason = "") -> None:
@@ -94,21 +111,23 @@ def watch(
     until_over: Annotated[bool, typer.Option("--until-over", help="End when no event is open any more.")] = False,
 ) -> None:
     """Tell every change as it is seen: events, their nodes' phases, approvals, alarms."""
-    known: dict[str, dict[str, str]] = {}
-    looks, begun = 0, False
-    while True:
+    known: dict[str, dict[str, str]] | None = None
+    begun = False
+
+    def look() -> bool:
+        nonlocal known, begun
         events = list(session.items(at("fleets", fleet, "maintenance", "events"), limit=200))
         now = {each["event_id"]: standing(each) for each in events}
-        for event_id, what, before, after in changes(known, now):
-            if looks == 0 and all(each["status"] not in OPEN for each in events if each["event_id"] == event_id):
-                continue
-            _tell(session, event_id, what, before, after)
-        known, looks = now, looks + 1
-        open_now = any(each["status"] in OPEN for each in events)
-        if looks == times or (until_over and begun and not open_now):
-            return
-        begun = begun or open_now
-        session.sleep(every)
+        open_now = {each["event_id"] for each in events if each["status"] in OPEN}
+        for event_id, what, before, after in changes(known or {}, now):
+            # What was over before this began is no change.
+            if known is not None or event_id in open_now:
+                _tell(session, event_id, what, before, after)
+        over = until_over and begun and not open_now
+        known, begun = now, begun or bool(open_now)
+        return over
+
+    again(session, look, every=every, times=times)
 
 
 def _tell(session: Session, event_id: str, what: str, before: str, after: str) -> None:
@@ -119,7 +138,6 @@ def _tell(session: Session, event_id: str, what: str, before: str, after: str) -
         session.emit({"seen": seen, "event_id": event_id, "what": what, "before": before or None, "after": after})
         return
     session.screen.line(f"{seen}  {event_id}  {what}: {f'{before} -> ' if before else ''}{after}")
-    session.flush()
 
 
 def standing(event: Mapping[str, Any]) -> dict[str, str]:
@@ -149,7 +167,7 @@ def row(each: Mapping[str, Any]) -> Sequence[Any]:
     phases: dict[str, int] = {}
     for told in each["nodes"].values():
         phases[told["phase"]] = phases.get(told["phase"], 0) + 1
-    takes = "not known" if each["duration_s"] < 0 else f"{each['duration_s']} s"
     approval = each["approval"]["state"] if each["approval"] else None
     nodes = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
-    return each["event_id"], each["type"], each["status"], each["not_before"], takes, nodes, approval, ", ".join(each["alarms"])
+    takes, alarms = _takes(each["duration_s"]), ", ".join(each["alarms"]) or None
+    return each["event_id"], each["type"], each["status"], each["not_before"], takes, nodes, approval, alarms

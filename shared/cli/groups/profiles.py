@@ -14,7 +14,8 @@ def register(app: typer.Typer) -> None:
 
 def profiles(json: Annotated[bool, typer.Option("--json", help="For programs: JSON, one document a line.")] = False) -> None:
     """The deployments of the profiles file: their addresses, and where their keys come from."""
-    from ..output import Screen, to_json
+    from ..documents import to_json
+    from ..output import Screen
     from ..profiles import load
 
     found = load()

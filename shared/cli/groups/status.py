@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..exits import Exit
-from ..output import span
+from ..output import count, span
 from ..session import Session, at, attempted, commands
 
 OPEN = ("scheduled", "started")
@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
 
 def status(
     session: Session,
-    check: Annotated[bool, typer.Option("--check", help="End with 1 where something needs a person.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="End with 1 where something needs a person; with --watch as soon as it does.")
+    ] = False,
 ) -> None:
     """One screen of the whole system: health, events, fleets, turns, maintenance; what the key may not see is named."""
     found = gather(session)
@@ -104,9 +106,9 @@ def needs(found: Mapping[str, Any]) -> Iterator[str]:
                 yield f"channel {channel}: {told['state']}"
     for fleet in found["fleets"] or ():
         if fleet["stale"]:
-            yield f"fleet {fleet['name']}: {fleet['stale']} partitions without a server"
+            yield f"fleet {fleet['name']}: {count(fleet['stale'], 'partition')} without a server"
         if fleet["servers"] and fleet["servers"]["live"] < fleet["servers"]["needed"]:
-            yield f"fleet {fleet['name']}: {fleet['servers']['live']} servers of {fleet['servers']['needed']}"
+            yield f"fleet {fleet['name']}: {fleet['servers']['live']} of {count(fleet['servers']['needed'], 'server')}"
         for alarm in fleet["alarms"]:
             yield f"fleet {fleet['name']}: alarm {alarm}"
         for event in fleet["maintenance"]:
@@ -136,7 +138,8 @@ def _show(session: Session, found: Mapping[str, Any], worries: Sequence[str]) ->
         hidden.setdefault(why, []).append(name)
     for why, names in hidden.items():
         screen.line(f"not shown: {', '.join(names)} ({why})")
-    screen.table(("",), [(worry,) for worry in worries], title="needs a person", empty="nothing")
+    nothing = "nothing of what is shown" if found["denied"] else "nothing"
+    screen.table(("",), [(worry,) for worry in worries], title="needs a person", empty=nothing)
 
 
 def _row(fleet: Mapping[str, Any]) -> Sequence[Any]:

@@ -12,9 +12,10 @@ from typing import Any, BinaryIO, Final
 
 from ...client.model import BatchLine
 from ..connection import Connection
+from ..documents import to_json
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..output import console, to_json
+from ..output import console
 from . import progress as kept
 from .progress import OtherImport, Progress
 from .reading import BadHeader, Format, Part, parts
@@ -45,6 +46,9 @@ def run_import(plan: Import) -> Progress:
     try:
         with contextlib.ExitStack() as stack:
             file = sys.stdin.buffer if plan.source is None else stack.enter_context(plan.source.open("rb"))
+            if plan.source is not None and not file.seekable():
+                advice = f"Give - as the file, and what it is: --format {plan.form} - < {plan.source}"
+                raise CommandFailed("this is a pipe, not a file", where=_name(plan), advice=advice, status=Exit.USAGE)
             return _run(plan, file)
     except BadHeader as wrong:
         raise CommandFailed(str(wrong), where=_name(plan), advice="docs/command.md tells the columns.", status=Exit.USAGE) from None
@@ -72,6 +76,10 @@ def _run(plan: Import, file: BinaryIO) -> Progress:
     except OSError as wrong:
         title = f"A file cannot be written: {wrong.strerror}"
         raise CommandFailed(title, where=str(wrong.filename or plan.rejects), advice="The same command goes on from there.") from None
+    except KeyboardInterrupt:
+        if resumable and settling.now.line:
+            print(f"tocsin: stopped after line {settling.now.line:,}: the same command goes on from there", file=sys.stderr)
+        raise
     finally:
         if resumable and (settling.over or not settling.now.line):
             plan.progress.unlink(missing_ok=True)
@@ -121,6 +129,8 @@ class _Settling:
     def __init__(self, plan: Import, begun: Progress) -> None:
         self._plan, self.now, self.over = plan, begun, False
         self._rejects: BinaryIO | None = None
+        # Beside the one that is read on: for what stands before the place it goes on from.
+        self._source = plan.source.open("rb") if plan.source is not None and not plan.check else None
 
     def __enter__(self) -> _Settling:
         if self.now.rejects_bytes:
@@ -131,8 +141,9 @@ class _Settling:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._rejects is not None:
-            self._rejects.close()
+        for file in (self._rejects, self._source):
+            if file is not None:
+                file.close()
 
     def _open(self) -> BinaryIO:
         if self._rejects is None:
@@ -156,8 +167,11 @@ class _Settling:
         if lines:
             self._open().flush()
             length = self._open().tell()
-        self.now = self.now.after(part.offset, part.number, accepted=accepted, known=known, rejected=len(lines), rejects_bytes=length)
-        if self._plan.source is not None and not self._plan.check:
+        tail = kept.tail_of(self._source, part.offset) if self._source is not None else ""
+        self.now = self.now.after(
+            part.offset, part.number, accepted=accepted, known=known, rejected=len(lines), rejects_bytes=length, tail=tail
+        )
+        if self._source is not None:
             kept.save(self._plan.progress, self.now)
         return self.now
 

@@ -11,6 +11,8 @@ from typing import BinaryIO, Final
 
 HEAD: Final = 64 * 1024
 """Bytes at a file's beginning by which it is known again."""
+TAIL: Final = 4 * 1024
+"""Bytes before the place it goes on from."""
 
 
 class OtherImport(ValueError):
@@ -35,6 +37,8 @@ class Progress:
     known: int = 0
     """Events that it had already."""
     rejected: int = 0
+    tail: str = ""
+    """Digest of the last bytes before `offset`: what was put in or taken out before it would shift the lines."""
     rejects_bytes: int = 0
     """So long was the file of rejects then: what comes after it is of a part that was not done."""
 
@@ -43,9 +47,9 @@ class Progress:
         same = ("url", "tenant", "form", "ids")
         if any(getattr(self, name) != getattr(now, name) for name in same):
             return False
-        return head_of(file, self.head_bytes)[0] == self.head and _size(file) >= self.offset
+        return head_of(file, self.head_bytes)[0] == self.head and _size(file) >= self.offset and tail_of(file, self.offset) == self.tail
 
-    def after(self, offset: int, line: int, *, accepted: int, known: int, rejected: int, rejects_bytes: int) -> Progress:
+    def after(self, offset: int, line: int, *, accepted: int, known: int, rejected: int, rejects_bytes: int, tail: str = "") -> Progress:
         """With another part done."""
         return replace(
             self,
@@ -54,6 +58,7 @@ class Progress:
             accepted=self.accepted + accepted,
             known=self.known + known,
             rejected=self.rejected + rejected,
+            tail=tail,
             rejects_bytes=rejects_bytes,
         )
 
@@ -64,6 +69,15 @@ def head_of(file: BinaryIO, most: int = HEAD) -> tuple[str, int]:
     head = file.read(most)
     file.seek(0)
     return blake2b(head, digest_size=16).hexdigest(), len(head)
+
+
+def tail_of(file: BinaryIO, offset: int) -> str:
+    """A digest of what stands before a place of the file."""
+    begin = max(0, offset - TAIL)
+    file.seek(begin)
+    found = file.read(offset - begin)
+    file.seek(0)
+    return blake2b(found, digest_size=16).hexdigest() if offset else ""
 
 
 def _size(file: BinaryIO) -> int:

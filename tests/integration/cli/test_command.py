@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -88,6 +89,10 @@ def test_status_is_ready(environment: dict[str, str]) -> None:
     assert said.returncode == 0 and json.loads(said.stdout)["health"]["status"] == "ready", said.stderr
 
 
+def _heeds_by_default() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _heeds_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -114,3 +119,84 @@ def test_bash_completes_groups_commands_and_options(environment: dict[str, str])
     for line, expected in (("tocsin ev", "events"), ("tocsin leases dra", "drain"), ("tocsin turns list --ti", "--times")):
         words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_TOCSIN_COMPLETE": "complete_bash"}
         assert expected in tocsin({**environment, **words}).stdout.split()
+
+
+def test_zsh_and_fish_are_told_the_same_words(environment: dict[str, str]) -> None:
+    assert "#compdef tocsin" in tocsin(environment, "completion", "zsh").stdout
+    assert "complete --command tocsin" in tocsin(environment, "completion", "fish").stdout
+    for shell, more in (("zsh", {}), ("fish", {"_TYPER_COMPLETE_FISH_ACTION": "get-args"})):
+        words = {"_TYPER_COMPLETE_ARGS": "tocsin leases dra", "_TOCSIN_COMPLETE": f"complete_{shell}", **more}
+        assert "drain" in tocsin({**environment, **words}).stdout, shell
+
+
+def test_bash_itself_completes(environment: dict[str, str], tmp_path: Path) -> None:
+    program = tmp_path / "tocsin"
+    program.write_text(f'#!/bin/sh\ncd "{ROOT}" && exec "{sys.executable}" -m shared.cli "$@"\n')
+    program.chmod(0o755)
+    script = (
+        'eval "$(tocsin completion bash)"; f=$(complete -p tocsin | sed "s/.*-F \\([^ ]*\\).*/\\1/");'
+        'COMP_WORDS=(tocsin leases dra); COMP_CWORD=2; COMP_LINE="tocsin leases dra"; COMP_POINT=17; $f tocsin dra leases;'
+        'echo "${COMPREPLY[*]}"'
+    )
+    path = {"PATH": f"{tmp_path}:{environment['PATH']}"}
+    said = subprocess.run(["bash", "-c", script], env={**environment, **path}, capture_output=True, text=True, timeout=DEADLINE)
+    assert said.stdout.split() == ["drain"], said
+
+
+STARTED = """
+import sys, time
+from shared.cli import start
+print(flush=True)
+sys.argv[1:] = ["leases", "list", "--watch", "1"]
+start.main()
+"""
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.15, 0.3])
+def test_interrupt_while_it_starts_leaves_no_traceback(environment: dict[str, str], wait: float) -> None:
+    # Says when Python itself has started: before that nobody can help it.
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    words = [sys.executable, "-c", STARTED]
+    process = subprocess.Popen(words, cwd=ROOT, env=environment, preexec_fn=_heeds_by_default, **pipes)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    time.sleep(wait)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode in (130, -signal.SIGINT) and b"Traceback" not in err, err
+
+
+def test_pipe_that_is_closed_early_is_no_trouble(environment: dict[str, str]) -> None:
+    assert tocsin(environment, "events", "create", "--delay", "PT1H", "--id", "piped").returncode == 0
+    words = f"{' '.join(COMMAND)} events list --json | head -n 0"
+    said = subprocess.run(["bash", "-c", words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+    assert said.returncode == 0 and said.stderr == ""
+
+
+def _writes_no_file() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def test_output_that_takes_nothing_is_told_and_closed_output_is_none(environment: dict[str, str], tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as full:
+        words = [*COMMAND, "profiles"]
+        pipes = {"stdout": full, "stderr": subprocess.PIPE}
+        said = subprocess.run(words, cwd=ROOT, env=environment, text=True, timeout=DEADLINE, preexec_fn=_writes_no_file, **pipes)
+    assert said.returncode == 1 and said.stderr == "tocsin: it cannot be done: File too large\n"
+    words = ["bash", "-c", f"{' '.join(COMMAND)} profiles >&-"]
+    assert subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, timeout=DEADLINE).returncode == 0
+
+
+def test_checkpoint_run_says_that_it_waits_and_what_keeps_it_out(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "profiles.toml").write_text(f'[here]\nurl = "{environment["TOCSIN_URL"]}"\nkey_env = "HERE_KEY"\n')
+    given = {name: value for name, value in environment.items() if not name.startswith("TOCSIN_")}
+    given |= {"TOCSIN_PROFILES": str(tmp_path / "profiles.toml"), "HERE_KEY": "local-demo-key"}
+    words = ("checkpoint", "run", "--profile", "here", "--node", "n1", "--wait", "60")
+    none = tocsin(given, *words, "--fleet", "nowhere", "--", "true")
+    waits, *why = none.stderr.splitlines()
+    assert none.returncode == 125 and waits == "tocsin: waiting for a turn: fleet nowhere, node n1, role secondary"
+    assert len(why) == 3 and "there is no fleet 'nowhere'" in why[0] and "Traceback" not in none.stderr
+    assert tocsin(given, "leases", "create", "turning", "--profile", "here", "--partitions", "1").returncode == 0
+    done = tocsin(given, *words, "--quiet", "--fleet", "turning", "--", "sh", "-c", "env")
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert "TOCSIN_EPOCH=" in done.stdout and "local-demo-key" not in done.stdout

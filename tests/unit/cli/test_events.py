@@ -49,7 +49,7 @@ def test_dead_event_shows_its_attempts_and_is_redriven(tocsin: Command) -> None:
     assert tocsin.ok("events", "list", "--state", "dead").row("sick")[2] == "dead"
     refused = tocsin("events", "redrive", "--all")
     assert refused.code == Exit.USAGE and "--yes" in refused.err
-    assert tocsin.ok("events", "redrive", "--all", "--yes").out == "1 events are redriven\n"
+    assert tocsin.ok("events", "redrive", "--all", "--yes").out == "1 dead letter redriven\n"
     tocsin.kit.advance(seconds=120)
     assert tocsin.ok("events", "get", "sick", "--json").documents[0]["state"] == "delivered"
     assert tocsin.ok("events", "stats", "--json").documents[0]["delivered"] >= 1

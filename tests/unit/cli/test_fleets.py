@@ -93,7 +93,7 @@ def test_doctor_finds_nothing_wrong_with_a_fleet_that_is_served(tocsin: Command,
 def test_doctor_ends_with_1_where_something_is_bad(tocsin: Command) -> None:
     tocsin.ok("leases", "create", "lost", "--partitions", "4")
     said = tocsin("leases", "doctor", "lost")
-    assert said.code == Exit.FAILED and "partitions 0-3 can be placed nowhere: no server  Start servers." in said.out
+    assert said.code == Exit.FAILED and "bad: partitions 0-3 can be placed nowhere: no server" in said.lines
     found = tocsin("leases", "doctor", "lost", "--json")
     assert found.code == Exit.FAILED and {each["how"] for each in found.documents} == {"bad"}
 
@@ -116,11 +116,14 @@ def test_doctor_names_each_finding_and_puts_bad_ones_first() -> None:
     found = examine(Look(fleet=fleet, stale=stale, nodes=nodes, intents=intents, plan=plan))
     assert [each.how for each in found] == sorted((each.how for each in found), key=lambda how: how != "bad")
     told = "\n".join(each.what for each in found)
-    for part in ("partitions 3: owner silent", "partitions 4: missing", "partitions 7 can be placed nowhere", "2 servers live, 3 wanted",
+    for part in ("partition 3: owner silent", "partition 4: missing", "partition 7 can be placed nowhere", "2 servers live, 3 wanted",
                  "not fenced: s1", "late: s2", "offline 1 stands since", "offline by operators: 1", "drained by operators: s4",
                  "fault domain a has 30 of 31", "alarm silent", "and 2 more", "a resize is under way", "replica s2"):  # fmt: skip
         assert part in told
-    assert all(each.do for each in found)
+    assert all(each.means and each.do for each in found)
+    do = "\n".join(each.do for each in found)
+    for command in ("tocsin leases online web 1 --note", "tocsin leases undrain web s4 --note", "tocsin leases intents web"):
+        assert command in do
 
 
 def test_turns_are_listed_and_revoked(tocsin: Command, fleet: str) -> None:
@@ -218,7 +221,7 @@ def test_status_with_a_wrong_key_is_refused(tocsin: Command) -> None:
 def test_status_can_be_a_check(tocsin: Command) -> None:
     tocsin.ok("leases", "create", "short", "--partitions", "4", "--minimum", "3")
     said = tocsin("status", "--check", "--json")
-    assert said.code == Exit.FAILED and "fleet short: 0 servers of 3" in said.documents[0]["needs"]
+    assert said.code == Exit.FAILED and "fleet short: 0 of 3 servers" in said.documents[0]["needs"]
     tocsin.ok("leases", "delete", "short", "--yes")
 
 
@@ -239,7 +242,7 @@ def test_everything_that_needs_a_person_is_named() -> None:
         "events dead letters of the last day: 2",
         "channel a: paused",
         "fleet web: 2 partitions without a server",
-        "fleet web: 1 servers of 2",
+        "fleet web: 1 of 2 servers",
         "fleet web: alarm silent",
         "fleet web: Freeze e: quorum",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -232,3 +233,46 @@ def test_rejects_that_cannot_be_written_stop_it_and_the_same_command_goes_on(
     folder.mkdir()
     code, out, _ = run(capsys, *words)
     assert code == Exit.FAILED and (json.loads(out)["accepted"], json.loads(out)["rejected"]) == (1, 1)
+
+
+def stopped(app: App, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An import that has done two parts of three lines."""
+    app.answers = [app.take, app.take, *[refused(401)] * 9]
+    assert run(capsys, file, "--batch", 3, "--in-flight", 1)[0] == Exit.REFUSED
+    app.answers.clear()
+
+
+@pytest.mark.parametrize("line", [1, 3, 5])
+def test_file_that_was_changed_before_the_place_it_goes_on_from_is_another(
+    app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: int
+) -> None:
+    # The beginning by which a file is known is that of the first two lines.
+    file = written(tmp_path, *(f"{number}{'x' * 40_000}" for number in range(9)))
+    stopped(app, file, capsys)
+    lines = file.read_text().splitlines(True)
+    file.write_text("".join([*lines[:line], "\n", *lines[line:]]))
+    code, _, err = run(capsys, file, "--batch", 3)
+    assert code == Exit.USAGE and "of another file" in err and "--restart" in err
+    file.write_text("".join([*lines, '{"delay": "PT1H", "payload": 9}\n']))
+    assert run(capsys, file)[0] == 0 and len(app.events) == 10, "one that has grown is the same"
+
+
+def test_interrupted_import_says_where_it_goes_on(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(events: list[dict[str, Any]]) -> httpx.Response:
+        raise KeyboardInterrupt
+
+    app.answers = [app.take, app.take, interrupted]
+    file = written(tmp_path, *range(9))
+    code, _, err = run(capsys, file, "--batch", 3, "--in-flight", 1)
+    assert code == 130 and err == "tocsin: stopped after line 6: the same command goes on from there\n"
+    assert run(capsys, file)[0] == 0 and len(app.events) == 9
+
+
+def test_pipe_under_a_name_is_refused_with_the_way_to_do_it(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read, write = os.pipe()
+    try:
+        code, _, err = run(capsys, f"/dev/fd/{read}")
+    finally:
+        os.close(read)
+        os.close(write)
+    assert code == Exit.USAGE and "this is a pipe" in err and "--format ndjson - <" in err and not app.batches

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from shared.cli import main as frame
-from shared.cli.connection import Connection
+from shared.cli.connection import Connection, chosen
 from shared.cli.exits import Exit
 from shared.cli.failures import CommandFailed
 from shared.cli.profiles import load
-from shared.cli.session import chosen
 
 SECRET = "a-very-secret-key"
 FILE = """
@@ -76,6 +75,7 @@ def test_two_addresses_are_refused(environment: dict[str, str]) -> None:
         ('[a]\nurl = "u"\nkey_env = "A"\nwhat = "x"', "there is not: what"),
         ('what = "x"', "neither a profile nor a setting"),
         ('default = "x"', "names no profile"),
+        ('[default]\nurl = "u"\nkey_env = "A"', "no profile can have that name"),
     ],
 )
 def test_file_that_is_wrong_is_told_without_what_is_in_it(tmp_path: Path, text: str, why: str) -> None:

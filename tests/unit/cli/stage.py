@@ -1,0 +1,197 @@
+"""An app on a stage: the same answers to the same questions, for pictures of what the command shows."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+
+AT, LATER = "2027-01-15T08:00:00.000Z", "2027-01-15T08:15:00.000Z"
+EVENT_ID = "810a5c67-9997-5cac-a82c-ef5111ba3afa"
+FLEET = {
+    "name": "web",
+    "partitions": 12,
+    "profile": "fast",
+    "servers": {"minimum": 2, "spare": 1},
+    "generation": 3,
+    "created": AT,
+    "resizing": {"partitions": 24},
+}
+DRAIN = {"verb": "drain", "target": "s4", "note": "a new [red]disk\x1b[31m", "author": "tsn_3ijpvmo2", "created": AT, "expires": LATER}
+OFFLINE = {"verb": "offline", "target": 1, "note": "corrupt", "author": "tsn_3ijpvmo2", "created": AT, "expires": None}
+PROHIBIT = {"verb": "prohibit", "target": 7, "server": "s2", "note": "slow", "author": "tsn_3ijpvmo2", "created": AT, "expires": None}
+FREEZE = {
+    "event_id": EVENT_ID,
+    "type": "Freeze",
+    "status": "scheduled",
+    "scope": "set",
+    "source": "Platform",
+    "not_before": LATER,
+    "duration_s": -1,
+    "resources": ["vm_1", "vm_2"],
+    "first_seen": AT,
+    "rehearsal": False,
+    "nodes": {
+        "s1": {"phase": "PREPARED", "reported": AT},
+        "s2": {"phase": "FAILED", "reported": AT, "reason": "the hook ended with 3"},
+    },
+    "approval": None,
+    "alarms": ["not-prepared"],
+    "impact": {"notice_ms": 900000, "advertised_ms": None, "observed_ms": {}, "lasted_ms": None},
+}
+REBOOT = {
+    **FREEZE,
+    "event_id": "reboot-1",
+    "type": "Reboot",
+    "status": "completed",
+    "duration_s": 9,
+    "alarms": [],
+    "resources": ["vm_1"],
+    "nodes": {"s1": {"phase": "DONE", "reported": LATER}},
+    "started": AT,
+    "ended": LATER,
+    "approval": {"id": "reboot-1.1", "state": "granted", "by": "fleet", "reason": "the guard agrees", "at": AT, "expires": LATER},
+    "impact": {"notice_ms": 900000, "advertised_ms": 9000, "observed_ms": {"s1": 7400}, "lasted_ms": 61000},
+}
+DEAD = {
+    "id": "order-17",
+    "tenant": "demo",
+    "state": "dead",
+    "due": AT,
+    "created": AT,
+    "channel": "shop",
+    "payload": {"order": 17, "n": 1.10},
+    "labels": {"team": "[bold]blue"},
+    "late_ms": 12,
+    "error": "said 500",
+    "attempts": [
+        {"at": AT, "outcome": "retry", "status": 500, "took_ms": 35.5, "error": "said 500"},
+        {"at": LATER, "outcome": "final", "took_ms": 15000},
+    ],
+}
+TURN = {"epoch": 8, "holder": "s2", "state": "granted", "granted": AT, "timeout_ms": 60000, "sequence": None, "ended": None}
+SHOP = {
+    "name": "shop",
+    "created": AT,
+    "paused": False,
+    "type": "http",
+    "url": "https://shop.example/hook",
+    "flow": {"breaker": "open", "error": "https://shop.example/hook: could not connect"},
+}
+READY = {
+    "status": "ready",
+    "storage": {"reachable": True},
+    "clock_skew_ms": 71,
+    "timers": {
+        "lease_scan": {"age_s": 7.5, "late": False},
+        "stale_scan": {"age_s": 190.0, "late": True},
+        "retention_scan": {"age_s": None, "late": False},
+    },
+}
+STATS = {
+    "mirror_lag_ms": None,
+    "open": 12801,
+    "overdue": 3,
+    "stuck": 0,
+    "delivered": 2034,
+    "dead": 1,
+    "lapsed": 0,
+    "cancelled": 2,
+    "retrying": 18,
+    "held": 37,
+    "held_partial": False,
+    "late_ms": {"p50": 5, "p99": 45279, "max": 63000},
+    "channels": {
+        "shop": {"state": "breaker-open", "held": 37, "delivered": 93, "dead": 7},
+        "default": {"state": "ok", "held": 0, "delivered": 1941, "dead": 0},
+    },
+}
+STALE = {
+    "items": [
+        {"partition": 3, "reason": "owner silent", "owner": "s3", "age_ms": 65000},
+        {"partition": 7, "reason": "unowned", "owner": None, "age_ms": 3725000},
+    ],
+    "servers": {"live": 1, "needed": 3, "silent": ["s3"], "late": []},
+    "forgotten": [OFFLINE],
+    "next": None,
+    "alarms": [{"alarm": "servers", "since": AT, "count": 2, "subjects": ["s2", "s3"]}],
+}
+NODES = [
+    {
+        "node": "s1",
+        "beat": {"state": "live", "age_ms": 1500, "fault_domain": "0"},
+        "partitions": {str(each): 1 for each in range(11)},
+        "intents": [],
+        "turn": {"role": "primary", "skipped": "primary", "taking": None, "down": None},
+        "maintenance": {"events": {EVENT_ID: {"phase": "PREPARED"}}},
+    },
+    {
+        "node": "s4",
+        "beat": {"state": "draining", "age_ms": 900, "fault_domain": ""},
+        "partitions": {},
+        "intents": [DRAIN],
+        "turn": {"role": "secondary", "skipped": None, "taking": 8, "down": "clock", "report_age_ms": 4200},
+        "maintenance": None,
+    },
+    {"node": "s9", "beat": None, "partitions": {}, "intents": [], "turn": None, "maintenance": None},
+]
+LEASES = [
+    {"partition": 0, "state": "owned", "owner": "s1", "epoch": 4, "since": AT, "beat_age_ms": 1500, "intents": []},
+    {"partition": 1, "state": "offline", "owner": None, "epoch": 2, "since": AT, "beat_age_ms": None, "intents": [OFFLINE]},
+]
+SERVERS = [{"server": "s1", "state": "live", "beat_age_ms": 1500, "partitions": [0, 2, 4, 5, 6, 8, 9, 10, 11]}]
+PLAN = {
+    "moves": [
+        {"partition": 3, "from": "s3", "to": "s1", "reason": "owner gone"},
+        {"partition": 5, "from": None, "to": "s1", "reason": "unowned"},
+    ],
+    "unplaced": [{"partition": each, "reason": "prohibited"} for each in (7, 8, 9)],
+}
+LISTS = {
+    "events": [DEAD, {"id": "n2", "due": LATER, "state": "scheduled", "channel": "default", "attempts": []}],
+    "schedules": [
+        {"id": "nightly", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "channel": "default", "paused": False, "next": LATER},
+        {"id": "beat", "every": "PT10S", "channel": "default", "paused": True, "next": None},
+    ],
+    "schedules/nightly/preview": [
+        {"at": AT, "local": "2027-01-15T09:00:00.000+01:00"},
+        {"at": LATER, "local": "2027-01-15T09:15:00.000+01:00", "reason": "gap"},
+    ],
+    "fleets": [FLEET],
+    "fleets/web/leases": LEASES,
+    "fleets/web/leases?by=server": SERVERS,
+    "fleets/web/leases/intents": [DRAIN, OFFLINE, PROHIBIT],
+    "fleets/web/nodes": NODES,
+    "fleets/web/turns": [TURN, {**TURN, "epoch": 7, "holder": "s3", "state": "revoked", "sequence": 41, "note": "its disk is full"}],
+    "fleets/web/maintenance/events": [FREEZE, REBOOT],
+    "tenants": [{"name": "shop", "durability": None, "limits": {"events_per_second": 100.0, "open_events": None}, "created": AT}],
+    "tenants/shop/keys": [
+        {"prefix": "tsn_3ijpvmo2", "scopes": ["agent", "events"], "fleet": "web", "node": "s1", "note": "for [s1]", "created": AT}
+    ],
+    "tenants/shop/channels": [SHOP],
+    "load": [{"minute": AT, "scheduled": 7}, {"minute": LATER, "scheduled": 1234}],
+}
+ONES = {
+    "events/order-17": DEAD,
+    "stats": STATS,
+    "fleets/web": FLEET,
+    "fleets/web/leases/stale": STALE,
+    "fleets/web/leases/plan": PLAN,
+    "fleets/web/leases/1": LEASES[1],
+    f"fleets/web/maintenance/events/{EVENT_ID}": FREEZE,
+    "fleets/web/maintenance/events/reboot-1": REBOOT,
+    "fleets/web/checkpoints/latest": {"epoch": 7, "node": "s3", "sequence": 41, "location": "/backup/41", "bytes": 616877809, "at": AT},
+}
+
+
+def answer(request: httpx.Request) -> httpx.Response:
+    """The app."""
+    url = urlsplit(str(request.url))
+    path = url.path.removeprefix("/api/").removeprefix("v1/")
+    if path == "readyz":
+        return httpx.Response(200, json=READY)
+    if "by" in parse_qs(url.query):
+        path += "?by=server"
+    found: Any = {"items": LISTS[path], "next": None} if path in LISTS else ONES[path]
+    return httpx.Response(200, json=found)

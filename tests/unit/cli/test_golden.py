@@ -1,0 +1,93 @@
+"""Every table and screen as people see it: the files in `golden`, without colours. GOLDEN=write writes them anew; look at the difference.
+
+GOLDEN=write .venv/bin/python -m pytest tests/unit/cli/test_golden.py
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from rich.console import Console
+
+from shared.cli import main as frame
+from shared.cli import output, session
+from shared.client.blocking import Client
+
+from . import stage
+
+GOLDEN = Path(__file__).with_name("golden")
+SCREENS = {
+    "status": "status",
+    "events-list": "events list",
+    "events-get": "events get order-17",
+    "events-stats": "events stats",
+    "schedules-list": "schedules list",
+    "schedules-preview": "schedules preview nightly",
+    "leases-list": "leases list",
+    "leases-show": "leases show web",
+    "leases-show-one": "leases show web 1",
+    "leases-show-by-server": "leases show web --by-server",
+    "leases-nodes": "leases nodes web",
+    "leases-stale": "leases stale web",
+    "leases-intents": "leases intents web",
+    "leases-plan": "leases plan web",
+    "leases-doctor": "leases doctor web",
+    "turns-list": "turns list web",
+    "turns-latest": "turns latest web",
+    "maintenance-list": "maintenance list web",
+    "maintenance-show": f"maintenance show web {stage.EVENT_ID}",
+    "maintenance-show-over": "maintenance show web reboot-1",
+    "tenants-list": "tenants list",
+    "tenants-keys-list": "tenants keys list shop",
+    "tenants-channels-list": "tenants channels list shop",
+    "profiles": "profiles",
+}
+PICTURES = [*((name, 120) for name in SCREENS), *((name, 40) for name in ("status", "leases-nodes", "leases-doctor", "maintenance-list"))]
+PROFILES = """
+default = "local"
+[local]
+url = "http://localhost:7071"
+key_env = "LOCAL_KEY"
+[prod]
+url = "https://app.example"
+tenant = "shop"
+key_command = "pass show tocsin"
+"""
+
+
+def shown(words: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
+    """What a terminal of that width shows."""
+    (folder / "profiles.toml").write_text(PROFILES)
+    monkeypatch.setenv("TOCSIN_PROFILES", str(folder / "profiles.toml"))
+    monkeypatch.setenv("TOCSIN_URL", "https://app.example")
+    monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
+    monkeypatch.setattr(session, "open_client", lambda app: Client(app.url, app.key, transport=httpx.MockTransport(stage.answer)))
+    # Without colours whatever the terminal of the tests is.
+    plain = {"highlight": False, "markup": False, "emoji": False, "color_system": None, "force_terminal": False}
+    monkeypatch.setattr(output, "console", lambda error=False: Console(file=sys.stdout, width=width, **plain))
+    with pytest.raises(SystemExit) as ended:
+        frame.main(words.split())
+    said = capsys.readouterr()
+    assert said.err == "" and ended.value.code in (0, None, 1)
+    return said.out
+
+
+@pytest.mark.parametrize(("name", "width"), PICTURES)
+def test_screen_is_as_it_was_drawn(
+    name: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = shown(SCREENS[name], width, capsys, monkeypatch, tmp_path)
+    assert max(map(len, found.splitlines())) <= width and "\x1b" not in found
+    picture = GOLDEN / f"{name}.{width}.txt"
+    if os.environ.get("GOLDEN") == "write":
+        picture.parent.mkdir(exist_ok=True)
+        picture.write_text(found, "utf-8")
+    assert found == picture.read_text("utf-8"), "GOLDEN=write writes it anew"
+
+
+def test_every_picture_is_of_a_screen() -> None:
+    assert {each.name for each in GOLDEN.iterdir()} == {f"{name}.{width}.txt" for name, width in PICTURES}
