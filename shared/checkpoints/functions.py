@@ -10,7 +10,7 @@ from ..web.pages import after, page
 from ..web.params import Paging
 from ..web.problem import not_found
 from ..web.routes import Answer, Call, Routes
-from .model import LatestOut, PublishAnswer, PublishIn, ReportAnswer, ReportIn, RevokeAnswer, RevokeIn, TurnList
+from .model import ForgetIn, LatestOut, PublishAnswer, PublishIn, ReportAnswer, ReportIn, RevokeAnswer, RevokeIn, TurnList
 from .rows import MAX_EPOCH
 from .service import Checkpoints
 
@@ -116,6 +116,24 @@ def _replicas(routes: Routes) -> None:
     async def revoke(call: Call[App, RevokeIn]) -> Answer:
         waits = await call.app.checkpoints.revoke(call.tenant, call.params["fleet"], _epoch(call), call.body.note, call.key.prefix)
         return Answer(202, {"free_after_ms": waits})
+
+    @routes.route(
+        "POST",
+        "v1/fleets/{fleet}/primary/forget",
+        name="turns_forget_claim",
+        scope="fleets",
+        params=_FLEET,
+        body=ForgetIn,
+        answers={204: None},
+        summary="Forget the highest claim to be primary",
+        description="For a claim of a term by mistake, which makes all later ones stale: put the replica that claimed it right first. The "
+        "next claim counts, of whichever term; no turn is freed by this, and no replica that says it is primary gets one. Safe to repeat.",
+        tag="checkpoints",
+        examples={"one": {"note": "b was started with the term of a test"}},
+    )
+    async def forget_claim(call: Call[App, ForgetIn]) -> Answer:
+        await call.app.checkpoints.forget_claim(call.tenant, call.params["fleet"], call.body.note, call.key.prefix)
+        return Answer(204)
 
 
 def _views(routes: Routes) -> None:

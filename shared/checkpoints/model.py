@@ -107,6 +107,12 @@ class RevokeIn(Strict):
     note: Why
 
 
+class ForgetIn(Strict):
+    """Why a claim to be primary is taken back."""
+
+    note: Why
+
+
 class RevokeAnswer(Strict):
     """When the next turn can be granted."""
 

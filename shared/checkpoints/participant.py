@@ -28,7 +28,8 @@ from . import node as rules
 from .health import Health
 from .node import Answer, Begin, Reason, Replica, Stop
 from .publishing import PASSING, Publisher
-from .state import Made, MemoryFile
+from .state import MemoryFile
+from .telling import Telling, unwelcome
 from .turn import InTurn, Turn, TurnLost
 
 __all__ = ["CheckpointParticipant", "Health", "NameInUse", "Turn", "TurnLost"]
@@ -86,6 +87,7 @@ class CheckpointParticipant:
         if not 0 <= grace < math.inf or not 0 < timeout < math.inf:
             raise ValueError("grace and timeout are seconds: grace from 0, timeout above it")
         self.fleet, self.node = fleet, node
+        self._tell = Telling(fleet, node)
         self._health, self._grace, self._timeout = health, grace, timeout
         self._clock, self._steady = clock or SystemClock(), steady
         # No report is repeated: the next one says more, and an answer counts for its own request only.
@@ -98,7 +100,6 @@ class CheckpointParticipant:
         self._in = self._registered = self._ended = False
         self._pause, self._failures = PAUSE, 0
         self._problem: TocsinError | None = None
-        self._complaint = ""
         self._waiter: asyncio.Future[Turn] | None = None
         self._body: tuple[Turn, asyncio.Task[Any]] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -151,6 +152,9 @@ class CheckpointParticipant:
         self._ended = self._publisher.ended = True
         self._lose("stopped")
         await self._quiet.wait()
+        if self._waiter is not None and not self._waiter.done():
+            # Before the last report: what that asks for nobody would take.
+            self._waiter.set_exception(TocsinError("the participant has ended"))
         if self._reporting is not None:
             self._reporting.cancel()
             await asyncio.gather(self._reporting, return_exceptions=True)
@@ -158,8 +162,6 @@ class CheckpointParticipant:
                 # Else the others would wait for a turn that is over, or for one granted to who has left.
                 with contextlib.suppress(TocsinError):
                     await self._report(FAREWELL)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(TocsinError("the participant has ended"))
         await self._client.close()
         self._publisher.close()
 
@@ -170,9 +172,11 @@ class CheckpointParticipant:
             raise RuntimeError("enter the participant first: async with CheckpointParticipant(...)")
         if self._waiter is not None or not self._quiet.is_set():
             raise RuntimeError("one turn at a time")
+        if self._problem is None:
+            self._tell.waits()
         while True:
             if self._problem is not None:
-                raise self._problem
+                raise self._problem.with_traceback(None)
             self._waiter = asyncio.get_running_loop().create_future()
             self._bell.set()
             try:
@@ -193,6 +197,7 @@ class CheckpointParticipant:
                 raise TurnLost(turn.epoch, "stopped")
         self._idle.clear()
         self.counts["begun"] += 1
+        self._tell.granted(turn)
         self._watching = asyncio.create_task(self._watch(turn), name=f"checkpoint-{self.node}-watch")
         return turn
 
@@ -203,10 +208,15 @@ class CheckpointParticipant:
             self._watching.cancel()
         self._idle.set()
 
-    async def _publish(self, made: Made, until: float) -> bool:
-        latest = await self._publisher.publish(made, until)
+    async def _publish(self, turn: Turn) -> None:
+        assert turn.made is not None
+        try:
+            turn.latest = await self._publisher.publish(turn.made, turn.until)
+        except (TurnLost, Refused) as why:
+            self._tell.unpublished(turn, why)
+            raise
         self._failures = 0
-        return latest
+        self._tell.published(turn)
 
     def _over(self, *, failed: bool) -> None:
         """Nothing is taken any more."""
@@ -225,7 +235,7 @@ class CheckpointParticipant:
             if turn.lost is None:
                 turn.lost = reason
                 self.counts[reason] += 1
-                log.info("Turn %d of %s is lost: %s", turn.epoch, self.node, reason, extra={"action": "turn_lost", "reason": reason})
+                self._tell.lost(turn)
                 task.cancel()
 
     def _primary(self) -> bool:
@@ -234,21 +244,28 @@ class CheckpointParticipant:
 
     def _look(self) -> Health | None:
         try:
-            self._known = self._health()
+            health = self._health()
+            if not isinstance(health, Health):
+                raise TypeError(f"health() returns a Health, not {type(health).__name__}")
         except Exception as error:
             # Nothing is known to have changed; without reports this replica soon counts as down.
-            expected = isinstance(error, TocsinError)
-            self._complain("health", "The health of %s cannot be told: %s", self.node, error, trace=not expected)
+            self._tell.complain("health", "The health of %s cannot be told: %s", error, trace=not isinstance(error, TocsinError))
             return None
-        return self._known
+        self._known = health
+        return health
 
     async def _watch(self, turn: Turn) -> None:
-        while turn.lost is None:
-            reason = rules.must_stop(self._me, self._steady(), primary=self._primary(), spare=self._grace)
-            if reason is None:
-                await self._clock.sleep(max(0.0, min(TICK, turn.until - self._grace - self._steady())))
-            else:
-                self._lose(reason)
+        try:
+            while turn.lost is None:
+                reason = rules.must_stop(self._me, self._steady(), primary=self._primary(), spare=self._grace)
+                if reason is None:
+                    await self._clock.sleep(max(0.0, min(TICK, turn.until - self._grace - self._steady())))
+                else:
+                    self._lose(reason)
+        except BaseException:
+            # Nobody would end the body at its limit. One that has ended is not lost by this.
+            self._lose("stopped")
+            raise
         await self._clock.sleep(turn.remaining() + TICK)
         log.error("The body of turn %d goes on beyond its limit", turn.epoch, extra={"action": "turn_overrun"})
 
@@ -262,14 +279,22 @@ class CheckpointParticipant:
                 if await self._report(self._timeout):
                     await self._rest(self._pause)
         except TocsinError as problem:
-            log.error("Replica %s takes no part: %s", self.node, problem, extra={"action": "turn_participant_ended"})
+            if self._waiter is None or self._waiter.done():
+                # Else it is the caller's to tell.
+                log.error("Replica %s takes no part: %s", self.node, problem, extra={"action": "turn_participant_ended"})
             self._fail(problem)
+        except asyncio.CancelledError:
+            if not self._ended:
+                self._fail(TocsinError("the participant's task was cancelled by its application"))
+            raise
         except Exception as error:
             log.exception("The participant failed", extra={"action": "turn_participant_failed"})
             self._fail(TocsinError(f"the participant failed: {type(error).__name__}"))
 
     def _fail(self, problem: TocsinError) -> None:
-        self._problem = problem
+        # Where in here it came up says nothing to the caller, and what it came from says the same again.
+        problem.__cause__, problem.__suppress_context__ = None, True
+        self._problem = problem.with_traceback(None)
         self._lose("stopped")
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(problem)
@@ -313,14 +338,12 @@ class CheckpointParticipant:
         except PASSING as passing:
             self._me = rules.unanswered(self._me)
             self.counts["unanswered"] += 1
-            self._complain("unanswered", "A report of %s was not answered: %s", self.node, passing)
+            self._tell.complain("unanswered", "A report of %s was not answered: %s", passing)
             return True
         except Refused as refused:
             self._me = rules.unanswered(self._me)
             return await self._refused(refused)
-        if self._complaint:
-            self._complaint = ""
-            log.info("Reports of %s are answered", self.node, extra={"action": "turn_reports_answered"})
+        self._tell.answered()
         self._in = self._registered = True
         if seq > STEADY:
             self._lives = 0
@@ -341,13 +364,8 @@ class CheckpointParticipant:
             case Stop(reason):
                 self._lose(reason)
             case None if may and answer.turn is not None and answer.turn[0] > self._me.begun:
-                self._too_short(*answer.turn)
-
-    def _too_short(self, epoch: int, limit: float) -> None:
-        """Who has a grace longer than its turns would wait for ever and never know why."""
-        self.counts["short"] += 1
-        text = "Turn %d of %s is not begun: of its %.1f seconds too little is left, with a grace of %g"
-        log.warning(text, epoch, self.node, limit, self._grace, extra={"action": "turn_too_short"})
+                self.counts["short"] += 1
+                self._tell.too_short(*answer.turn, self._grace)
 
     def _read(self, said: Any) -> Answer:
         try:
@@ -373,15 +391,9 @@ class CheckpointParticipant:
                 raise NameInUse(f"another process reports as replica {self.node!r} of this fleet") from refused
             return False
         if isinstance(refused, _LASTING) and not self._in:
-            raise refused
-        self._complain(refused.code, "A report of %s was refused: %s", self.node, refused)
+            raise unwelcome(refused, self.fleet)
+        self._tell.complain(refused.code, "A report of %s was refused: %s", refused)
         return True
-
-    def _complain(self, what: str, text: str, *about: object, trace: bool = False) -> None:
-        """Once for each kind of trouble in a row."""
-        if self._complaint != what:
-            self._complaint = what
-            log.warning(text, *about, exc_info=trace, extra={"action": "turn_report_failed", "problem": what})
 
     def _path(self, *parts: str) -> str:
         return "/".join(("fleets", quote(self.fleet, safe=""), *(quote(part, safe="") for part in parts)))

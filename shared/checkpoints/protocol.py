@@ -167,6 +167,24 @@ def revoke(key: str, epoch: int, note: str, author: str) -> Steps[Revoked | Lite
     raise _given_up(answer)
 
 
+def forget_claim(key: str) -> Steps[Group | None]:
+    """Take back what was claimed last by a primary: the group before, None when there was no claim. Raises `OutcomeUnknown`,
+    `Unavailable`."""
+    answer: object = None
+    for _ in range(TRIES):
+        seen = yield from look(key)
+        if seen is None or seen.closed:
+            return None
+        before = seen.view.group
+        after = rules.forgotten(before)
+        if after is before:
+            return None
+        answer = yield Write(TURNS, key, (_put(seen, TURN, after),))
+        if isinstance(answer, Applied):
+            return before
+    raise _given_up(answer)
+
+
 # -- ending and forgetting
 
 

@@ -4,6 +4,7 @@
     scan      the same without a report
     publish   a finished checkpoint
     revoke    an operator takes a turn back
+    forgotten an operator takes back what was claimed
 
 `now` is the storage service's own time, as the answer said that brought the view; every write rests on the ETags of that view, the turn's
 row above all, so that of two decisions at once one counts.
@@ -264,3 +265,11 @@ def revoke(view: View, epoch: int, note: str, author: str, now: Millis) -> Revok
     after = turn if turn.state == "revoked" else replace(turn, state="revoked", ended=now, note=note, author=author)
     waits = 0 if free(after, view.replicas.get(turn.holder), now) else max(0, turn.granted + turn.timeout - now)
     return Revoked(after if after is not turn else None, waits)
+
+
+def forgotten(group: Group) -> Group:
+    """The group without the highest claim to be primary: any claim counts again. The same group where there is none.
+
+    Nothing that keeps a primary from a turn rests on it: that is what a replica's own last report says, which stays.
+    """
+    return replace(group, primary="", term=0) if group.primary or group.term else group

@@ -43,7 +43,8 @@ type Pendings = Callable[[str], Awaitable[Mapping[str, Pending]]]
 _WHY: Final = {
     "unknown-replica": "this run of the replica is not known (any more): end what you take, and begin with seq 1",
     "stale-seq": "a later report of this replica has been applied",
-    "stale-term": "/term: a primary of a higher term has reported; whoever claims an older one is primary no more",
+    "stale-term": "/term: a primary of a higher term has reported; whoever claims an older one is primary no more. If that claim was a "
+    "mistake, put its replica right, then POST /fleets/{fleet}/primary/forget",
     "term-conflict": "/term: another node is primary of this term; a claim needs a term of its own",
     "too-many-replicas": f"a fleet has at most {MAX_REPLICAS} replicas; those silent for a day are forgotten",
 }
@@ -127,6 +128,16 @@ class Checkpoints:
             extra = {"action": "turn_revoked", "fleet": key, "epoch": epoch, "holder": done.turn.holder, "author": author, "note": note}
             log.info("%s: turn %d of %s is revoked by %s: %s", key, epoch, done.turn.holder, author, note, extra=extra)
         return done.free_after
+
+    async def forget_claim(self, tenant: str, fleet: str, note: str, author: str) -> None:
+        """Take back the highest claim to be primary, so that any counts again. Safe to repeat. Raises 404, `StorageError`."""
+        key = fleet_key(tenant, fleet)
+        await self.terms(tenant, fleet)
+        before = await self._carrier.drive(protocol.forget_claim(key))
+        if before is not None:
+            about = {"node": before.primary, "term": before.term, "author": author, "note": note}
+            text = "%s: the claim of %s to term %d is taken back by %s: %s"
+            log.info(text, key, before.primary, before.term, author, note, extra={"action": "turn_claim_forgotten", "fleet": key, **about})
 
     # -- what there is to see
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ class MemoryFile:
             opened = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise TocsinError(f"the folder {folder} cannot keep the file of replica {node!r}: {error.strerror}") from None
+        self._writing = threading.Lock()
         self._lock = os.fdopen(opened, "r+", encoding="utf-8")
         try:
             lock(self._lock)
@@ -76,7 +78,9 @@ class MemoryFile:
     def write(self, memory: Memory) -> None:
         """Replace the file; on disk when this returns. Raises `TocsinError` when the disk does not take it: the file is as it was."""
         try:
-            replace_file(self.path, json.dumps(asdict(memory)))
+            # A write whose publish was cancelled may still be under way on its thread.
+            with self._writing:
+                replace_file(self.path, json.dumps(asdict(memory)))
         except OSError as error:
             raise TocsinError(f"{self.path} cannot be written: {error.strerror}") from None
 

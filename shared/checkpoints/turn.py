@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 import re
 from collections.abc import Callable
 from types import TracebackType
@@ -24,13 +26,14 @@ _SAID: Final = {
     "forgotten": "the app does not know this replica any more",
     "stopped": "the participant has ended",
     "late": "its checkpoint came too late to be published",
+    "ended": "its body has ended",
     "unanswered": "nobody answered its publish; the checkpoint is told with the next reports",
 }
 
 
 class TurnLost(TocsinError):
-    """The turn ended before its checkpoint was published. reason: limit, revoked, promoted, forgotten, stopped, late or unanswered
-    (docs/checkpoints.md)."""
+    """The turn ended before its checkpoint was published. reason: limit, revoked, promoted, forgotten, stopped, late, unanswered or
+    ended (docs/checkpoints.md)."""
 
     def __init__(self, epoch: int, reason: str) -> None:
         super().__init__(f"turn {epoch} is lost: {_SAID[reason]}")
@@ -46,6 +49,8 @@ class Turn:
         """Why it must end."""
         self.made: Made | None = None
         """What `result` was told."""
+        self.ended = False
+        """Whether the body has."""
         self.latest: bool | None = None
         """After its end: whether what was published is the fleet's latest checkpoint; False when a newer one is there."""
 
@@ -66,9 +71,27 @@ class Turn:
     def check(self) -> None:
         """Raise `TurnLost` unless the turn still is this replica's. For what runs in threads: it cannot be cancelled, and asks before each
         step."""
-        reason = self.lost or ("limit" if self.remaining() == 0 else None)
+        reason = self.lost or ("ended" if self.ended else "limit" if self.remaining() == 0 else None)
         if reason is not None:
             raise TurnLost(self.epoch, reason)
+
+    async def on_thread[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that blocks on a thread; it calls `check` before each step. Whatever cancels the body, this returns only when the
+        function has: until then the turn is told as taken."""
+        call = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
+        # No task: who cancels all of those would not end the thread.
+        work = asyncio.get_running_loop().run_in_executor(None, call)
+        cancelled: asyncio.CancelledError | None = None
+        while not work.done():
+            try:
+                await asyncio.wait([work])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            # What the function raises then is its answer to `check`, as a rule.
+            work.exception()
+            raise cancelled
+        return work.result()
 
     def result(self, sequence: int, location: str, bytes: int = 0) -> None:
         """What was made, published when the body ends. sequence: up to which the checkpoint applies, 1 or more. location: where it is, up
@@ -100,6 +123,7 @@ class InTurn:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         turn, task = self._turn, asyncio.current_task()
         assert turn is not None and task is not None
+        turn.ended = True
         self._participant._out()
         if turn.lost is not None:
             self._participant._over(failed=turn.lost in ("limit", "forgotten"))
@@ -112,7 +136,7 @@ class InTurn:
             self._participant._over(failed=kind is not None and issubclass(kind, Exception))
             return False
         try:
-            turn.latest = await self._participant._publish(turn.made, turn.until)
+            await self._participant._publish(turn)
         finally:
             self._participant._over(failed=False)
         return False

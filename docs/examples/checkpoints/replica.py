@@ -1,8 +1,12 @@
 import asyncio
+import logging
 import os
 import sys
 
 from tocsin.checkpoints import CheckpointParticipant, Health
+
+logging.basicConfig(format="%(message)s")
+logging.getLogger("tocsin").setLevel(logging.INFO)
 
 
 async def main(node: str) -> None:

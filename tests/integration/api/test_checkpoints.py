@@ -262,6 +262,43 @@ async def test_two_primaries_cannot_claim_the_same_term_and_a_lower_one_is_stale
     assert (await a.reports())["turn"]["epoch"] == 1
 
 
+WHY = {"note": "a claimed it by mistake"}
+
+
+async def test_a_claim_of_the_largest_term_is_forgotten_by_an_operator_and_the_next_primary_claims_its_own(db: World) -> None:
+    a, b = Replica(db.demo, "a", "primary"), Replica(db.demo, "b", "primary")
+    assert (await db.demo.post(f"{DB}/primary/forget", WHY)).status == 204, "nobody has claimed anything yet"
+    a.term = 2**53 - 1
+    await a.reports()
+    b.term = 8
+    assert (await b.report()).code == "stale-term"
+    assert (await db.demo.post(f"{DB}/primary/forget", WHY)).status == 204
+    b.seq = 0
+    assert (await b.reports())["turn"] is None
+    a.term = 7
+    assert (await a.report()).code == "stale-term", "what is claimed from here on counts as before"
+    before = db.dump()
+    assert (await db.demo.post("/api/v1/fleets/nobody/primary/forget", WHY)).code == "not-found"
+    assert db.dump() == before
+
+
+async def test_a_forgotten_claim_frees_no_turn_and_its_claimer_gets_none(db: World) -> None:
+    b, c = Replica(db.demo, "b"), Replica(db.demo, "c")
+    epoch = await b.takes()
+    b.role, b.term = "primary", 2**53 - 1
+    assert (await b.reports())["revoked"] == [epoch]
+    b.taking = 0
+    assert (await db.demo.post(f"{DB}/primary/forget", WHY)).status == 204
+    await scan(db)
+    assert (await c.reports())["turn"] is None, "the turn of one that became primary is waited out"
+    await db.clock.advance(600)
+    for turn in range(epoch + 1, epoch + 4):
+        answer = await c.reports()
+        assert answer["turn"]["epoch"] == turn, "the other's last report says that it is primary"
+        assert (await b.reports())["turn"] is None
+        assert await c.done(turn, 100 * turn)
+
+
 async def test_secondaries_of_a_group_without_a_primary_take_turns_too(b: Replica) -> None:
     assert (await b.reports())["turn"]["epoch"] == 1
 

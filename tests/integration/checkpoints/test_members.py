@@ -219,12 +219,21 @@ EXAMPLE = ROOT / "docs" / "examples" / "checkpoints" / "replica.py"
 def test_example_takes_its_turn_and_is_the_pages(host: Host, tmp_path: Path) -> None:
     text = EXAMPLE.read_text()
     assert len([line for line in text.splitlines() if line]) <= 15 and text in (ROOT / "docs" / "checkpoints.md").read_text()
-    fleet = Fleet("search", host, tmp_path)
-    (tmp_path / "replica.py").write_text(re.sub("^from tocsin", "from shared", text, flags=re.MULTILINE))
+    (tmp_path / "replica.py").write_text(re.sub(r"\btocsin\b", "shared", text))
     environment = {**os.environ, "TOCSIN_URL": host.url, "TOCSIN_KEY": KEY, "PYTHONPATH": str(ROOT)}
-    for node in ("s7", "s8"):
+
+    def run(node: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-W", "error", "replica.py", node]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+
+    done = run("s7")
+    assert done.returncode == 1 and done.stderr.count("Traceback") == done.stderr.count("there is no fleet 'search'") == 1, done.stderr
+    fleet = Fleet("search", host, tmp_path)
+    for node in ("s7", "s8"):
+        done = run(node)
         assert done.returncode == 0, done.stderr
         assert [line.split()[0] for line in done.stdout.splitlines()] == ["taking", "published"], done.stdout
+        waits, granted, published = done.stderr.splitlines()
+        assert waits == f"{node} waits for its turn in fleet search"
+        assert f"{node} has turn " in granted and f"of {node} is published" in published
     assert fleet.call("GET", "/checkpoints/latest").json()["location"] == "/backup/s7-120"

@@ -261,8 +261,9 @@ async def test_loop_takes_turn_after_turn_until_sigterm_ends_it_and_its_program(
     code, out, err = await command.ended()
     assert (code, out) == (128 + signal.SIGTERM, "turn 5\nturn 6\n") and gone(pids)
     events = [json.loads(line) for line in err]
-    assert [each["event"] for each in events] == ["turn begun", "checkpoint published", "turn begun", "ended"]
-    assert events[1] == {"event": "checkpoint published", "epoch": 5, "sequence": 9, "latest": True}
+    waits = "waiting for a turn"
+    assert [each["event"] for each in events] == [waits, "turn begun", "checkpoint published", waits, "turn begun", "ended"]
+    assert events[2] == {"event": "checkpoint published", "epoch": 5, "sequence": 9, "latest": True}
     assert served.app.reports[-1]["taking"] is None and served.app.reports[-1]["last_checkpoint"] == 9
 
 

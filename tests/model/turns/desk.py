@@ -10,7 +10,7 @@ from shared.checkpoints import rules
 from shared.checkpoints.rows import LATEST, REPLICAS, TURN, Group, Latest, Replica, Turn, replica_key
 from tests.model.checker import Violation
 
-from .state import DRIFT, START, Answer, Change, Play, Publish, Request, Revoke, Told
+from .state import DRIFT, START, Answer, Change, Forget, Play, Publish, Request, Revoke, Told
 
 type Rows = Mapping[str, Any]
 
@@ -60,6 +60,8 @@ def decide(play: Play, rows: Rows, request: Request, date: int, draw: float) -> 
             if isinstance(revoked, str) or revoked.turn is None:
                 return None, None
             return change(play, rows, {TURN: with_turn(seen.group, revoked.turn)}), None
+        case Forget():
+            return change(play, rows, {TURN: rules.forgotten(seen.group)}), None
         case _:
             return change(play, rows, {TURN: rules.scan(seen, date, terms(play), draw).group}), None
 

@@ -17,10 +17,10 @@ from tests.model.checker import Report
 from tests.model.fair import Promise, leads_to
 
 from . import desk
-from .state import Faults, Node, Play, Revoke, State
+from .state import Faults, Forget, Node, Play, Revoke, State
 from .world import World, highest, local
 
-UNFAIR = ("crashes", "starts again", "becomes", "is lost", "finishes", "is revoked")
+UNFAIR = ("crashes", "starts again", "becomes", "is lost", "finishes", "is revoked", "is forgotten")
 """What need not happen."""
 
 
@@ -56,6 +56,10 @@ class Endless(World):
         if state.faults.revoke and (epoch := desk.open_epoch(self.rows(state))):
             revoked = self._spend(state, "revoke", under_way=(Revoke(epoch),))
             yield "the turn is revoked", lambda: self._handle(revoked, Revoke(epoch), 0, 0.0)
+
+        if state.faults.forget:
+            forgotten = self._spend(state, "forget", under_way=(Forget(),))
+            yield "the claim is forgotten", lambda: self._handle(forgotten, Forget(), 0, 0.0)
 
     def _due(self, node: Node) -> bool:
         return node.up and node.role == "secondary" and node.reports > 0
@@ -174,17 +178,19 @@ def promises(world: World) -> list[Promise[State]]:
     return [ends, *(turn_of(name) for name, node in world.play.nodes.items() if node.role == "secondary")]
 
 
-def endless(name: str, faults: Faults) -> Play:
-    nodes = {"p": Node(role="primary"), **{each: Node(reports=1) for each in "ab"}}
+def endless(name: str, faults: Faults, secondaries: str = "ab") -> Play:
+    """secondaries: a letter each."""
+    nodes = {"p": Node(role="primary"), **{each: Node(reports=1) for each in secondaries}}
     return Play(name, nodes, faults, until=10**9, silence=3, dates=(0,), draws=(0.0, 0.99), split=False, granted=False, endless=True)
 
 
 PLAYS: dict[str, Callable[[int], Play]] = {
     "endless: quiet": lambda level: endless("endless: quiet", Faults(finish=1)),
-    "endless: lost": lambda level: endless("endless: lost", Faults(lose=1 + level, finish=1)),
-    "endless: crash": lambda level: endless("endless: crash", Faults(crash=1, finish=1)),
-    "endless: promotion": lambda level: endless("endless: promotion", Faults(promote=1, demote=1, finish=1)),
-    "endless: revoke": lambda level: endless("endless: revoke", Faults(revoke=1, finish=1)),
+    "endless: lost": lambda level: endless("endless: lost", Faults(lose=1, finish=1), "abc" if level else "ab"),
+    "endless: crash": lambda level: endless("endless: crash", Faults(crash=1, lose=level, revoke=level, finish=1)),
+    "endless: promotion": lambda level: endless("endless: promotion", Faults(promote=1, demote=1, lose=level, revoke=level, finish=1)),
+    "endless: forgotten": lambda level: endless("endless: forgotten", Faults(promote=1, demote=level, lose=level, forget=1, finish=1)),
+    "endless: revoke": lambda level: endless("endless: revoke", Faults(revoke=1 + level, lose=level, finish=1)),
 }
 
 

@@ -13,7 +13,7 @@ from tests.model.leases.mutants import Mutant, Patch
 
 from . import desk, endless
 from .plays import PLAYS
-from .state import Change, Play
+from .state import SLOWEST, Change, Play
 from .world import World
 
 
@@ -142,6 +142,16 @@ def lost_turn_published() -> list[Patch]:
     return [(rules, "publish", publish)]
 
 
+def freed_with_the_claim() -> list[Patch]:
+    plain = rules.forgotten
+
+    def forgotten(group: Any) -> Any:
+        turn = dataclasses.replace(group.turn, state="timed-out", reason="promoted") if group.turn.open else group.turn
+        return dataclasses.replace(plain(group), turn=turn)
+
+    return [(rules, "forgotten", forgotten)]
+
+
 # -- the replica
 
 
@@ -179,6 +189,11 @@ def role_not_looked_at() -> list[Patch]:
     return _answered(lambda plain, me, seq, answer, now, may: plain(me, seq, answer, now, may=True))
 
 
+def _asleep(play: Any) -> Any:
+    """Its clock does not count the time that the machine sleeps."""
+    return dataclasses.replace(play, rates=(0, SLOWEST))
+
+
 def _b_asks_twice(play: Any) -> Any:
     assert isinstance(play, Play)
     return dataclasses.replace(play, until=3, nodes={**play.nodes, "b": play.nodes["b"]._replace(reports=2)})
@@ -192,6 +207,7 @@ MUTANTS = [
     Mutant("the full limit on a late fetch", "hand out", full_limit_late),
     Mutant("no margin for the steps of Date", "hand out", no_margin),
     Mutant("no room for a slow clock", "hand out", no_drift),
+    Mutant("a clock that stands still while its machine sleeps", "drift", list, _asleep),
     Mutant("the next grant right after a revoke", "revoke", granted_after_revoke),
     Mutant("pre-emption of a holder that became primary", "promotion", pre_empted),
     Mutant("a turn freed by a new process of its holder", "crash", freed_by_a_new_process),
@@ -201,6 +217,7 @@ MUTANTS = [
     Mutant("a report of a former process taken for one of the new", "crash", any_process_speaks, _b_asks_twice),
     Mutant("an earlier turn's checkpoint ends this one", "crash", any_checkpoint_ends),
     Mutant("the turn's row written without its ETag", "again", turn_written_without_its_etag),
+    Mutant("a turn freed with the forgotten claim", "forgotten", freed_with_the_claim),
     Mutant("latest replaced by an older one", "latest", latest_replaced),
     Mutant("a lost turn published", "latest", lost_turn_published),
     Mutant("the limit counted from the receipt", "hand out", limit_from_receipt),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .state import Faults, Node, Play
+from .state import FASTEST, SLOWEST, TRUE, Faults, Node, Play
 
 PRIMARY = Node(role="primary")
 
@@ -17,6 +17,12 @@ def secondaries(a: int, b: int, last: int = 0) -> dict[str, Node]:
 def hand_out(level: int) -> Play:
     """a comes for its turn, now or later; b waits for its end. `Date` is up to a second late."""
     return Play("hand out", secondaries(1 + level, 1), until=6)
+
+
+def drift(level: int) -> Play:
+    """a's clock runs, second by second, as slow as it may, as fast as it may, or right; its process may die."""
+    rates = (SLOWEST, TRUE, FASTEST) if level else (SLOWEST, FASTEST)
+    return Play("drift", secondaries(1, 1), Faults(crash=level), until=6, dates=(0, 1)[: 1 + level], split=False, rates=rates)
 
 
 def again(level: int) -> Play:
@@ -50,6 +56,12 @@ def promotion(level: int) -> Play:
     return Play("promotion", secondaries(2, 1), faults, until=2 + 3 * level, dates=(0,), split=False)
 
 
+def forgotten(level: int) -> Play:
+    """An operator takes back the claim to be primary, at any moment; a becomes primary before that or after, and its process may die."""
+    faults = Faults(promote=1, demote=level, crash=level, forget=1)
+    return Play("forgotten", secondaries(2, 1), faults, until=2 + level, dates=(0,), split=False)
+
+
 def latest(level: int) -> Play:
     """Turn after turn is published, in any order; or revoked, and published nevertheless."""
     faults = Faults(finish=2, revoke=1)
@@ -58,11 +70,13 @@ def latest(level: int) -> Play:
 
 PLAYS: dict[str, Callable[[int], Play]] = {
     "hand out": hand_out,
+    "drift": drift,
     "again": again,
     "lost answers": lost_answers,
     "ends": ends,
     "revoke": revoke,
     "crash": crash,
     "promotion": promotion,
+    "forgotten": forgotten,
     "latest": latest,
 }

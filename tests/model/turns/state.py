@@ -2,7 +2,8 @@
 
 Time is true time in whole seconds. The service's `Date` at second t shows t or t - 1, whichever is worse: that stands for its resolution
 of one second. A replica's clock may be as slow as the drift bound allows, so what it stops at `limit` it stops, in true seconds, at any
-moment up to `limit / (1 - drift)` after the send.
+moment up to `limit / (1 - drift)` after the send. In a play with `rates` the clock of who is troubled runs, in each second, as fast as one
+of them says: now too slow, now too fast.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from typing import Any, NamedTuple
 from shared.checkpoints.node import Held, Replica
 
 DRIFT = 0.3
+PARTS = 70
+"""Of a second, so that the slowest clock and the fastest advance by whole numbers."""
+SLOWEST, TRUE, FASTEST = 49, 70, 100
+"""The drift bound on either side: 0.7, and 1 / 0.7."""
 START = 1_800_000_000
 """Of the service's clock, in seconds."""
 
@@ -44,7 +49,11 @@ class Scan(NamedTuple):
     """One step of the sweep."""
 
 
-type Request = Told | Publish | Revoke | Scan
+class Forget(NamedTuple):
+    """An operator takes back what was claimed by a primary."""
+
+
+type Request = Told | Publish | Revoke | Scan | Forget
 
 
 class Answer(NamedTuple):
@@ -76,7 +85,8 @@ class Pending(NamedTuple):
 class Node(NamedTuple):
     """A machine, and the process of the replica on it. me: what the process knows of turns. runs: whether the body of `me.held` runs; if
     not, its checkpoint is being published. orphan: what a former process left running. last: the sequence of its last checkpoint, as it
-    is on disk; said: as it is reported, which waits for the end of the publish. reports: how many more it may send."""
+    is on disk; said: as it is reported, which waits for the end of the publish. reports: how many more it may send. clock: of the machine,
+    in `PARTS` of a second, where it does not always run as slow as it may."""
 
     up: bool = True
     life: int = 1
@@ -88,11 +98,12 @@ class Node(NamedTuple):
     last: int = 0
     said: int = 0
     reports: int = 0
+    clock: int = 0
 
 
 class Faults(NamedTuple):
     """What may still happen. scan: steps of the sweep. finish, fail: bodies that end. again: writes whose
-    answer is lost, before or after they are applied; their instance looks again."""
+    answer is lost, before or after they are applied; their instance looks again. forget: claims that an operator takes back."""
 
     crash: int = 0
     promote: int = 0
@@ -103,6 +114,7 @@ class Faults(NamedTuple):
     finish: int = 0
     fail: int = 0
     again: int = 0
+    forget: int = 0
 
 
 class State(NamedTuple):
@@ -134,7 +146,9 @@ class Play:
     granted: bool = True
     """The exploration begins when the first secondary has been granted a turn, and has not come for it."""
     troubled: tuple[str, ...] = ("a",)
-    """Whose process may crash, and who may be promoted."""
+    """Whose process may crash, who may be promoted, and whose clock runs now faster, now slower."""
+    rates: tuple[int, ...] = ()
+    """What such a clock may advance by in a true second, in `PARTS`; none: all clocks always run as slow as they may."""
     split: bool = True
     """Something may happen between an instance's read and its write."""
     endless: bool = False

@@ -22,7 +22,7 @@ from shared.storage.ports import ANY
 from tests.model.checker import Violation
 
 from . import desk
-from .state import DRIFT, START, Answer, Change, Node, Pending, Play, Publish, Request, Revoke, Scan, State, Told
+from .state import DRIFT, PARTS, START, Answer, Change, Forget, Node, Pending, Play, Publish, Request, Revoke, Scan, State, Told
 
 type Rows = tuple[tuple[str, Any], ...]
 
@@ -92,7 +92,9 @@ class World:
 
     def successors(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
         if state.now < self.play.until:
-            yield f"the clock shows {state.now + 1}", lambda: self._tick(state)
+            for rate in self.play.rates or (0,):
+                own = f", {' and '.join(self.play.troubled)} count {rate / PARTS:.2f}" if rate else ""
+                yield f"the clock shows {state.now + 1}{own}", lambda r=rate: self._tick(state, r)
         for name, node in state.nodes:
             yield from self._acts(state, name, node)
         for request in dict.fromkeys(state.under_way):
@@ -121,6 +123,9 @@ class World:
         if state.faults.revoke and (epoch := desk.open_epoch(self.rows(state))):
             request = Revoke(epoch)
             yield f"turn {epoch} is revoked", lambda: self._spend(state, "revoke", under_way=(*state.under_way, request))
+
+        if state.faults.forget:
+            yield "an operator forgets the claim", lambda: self._spend(state, "forget", under_way=(*state.under_way, Forget()))
 
     def _acts(self, state: State, name: str, node: Node) -> Iterator[tuple[str, Callable[[], State]]]:
         if not node.up:
@@ -158,14 +163,21 @@ class World:
         nodes = tuple((each, node._replace(**changes) if each == name else node) for each, node in state.nodes)
         return state._replace(nodes=nodes)
 
-    def _tick(self, state: State) -> State:
+    def _local(self, now: int, name: str, node: Node) -> float:
+        """What a machine's clock shows at a true second."""
+        return node.clock / PARTS if self.play.rates and name in self.play.troubled else local(now)
+
+    def _tick(self, state: State, rate: int = 0) -> State:
         """A second passes; whoever's time is over stops with it, at the latest."""
         now = state.now + 1
         nodes = []
         for name, node in state.nodes:
-            if node.orphan is not None and local(now) >= node.orphan.until:
+            if name in self.play.troubled:
+                node = node._replace(clock=node.clock + rate)
+            here = self._local(now, name, node)
+            if node.orphan is not None and here >= node.orphan.until:
                 node = node._replace(orphan=None)
-            if node.runs and manners.must_stop(node.me, local(now), primary=node.role == "primary"):
+            if node.runs and manners.must_stop(node.me, here, primary=node.role == "primary"):
                 node = node._replace(runs=False, me=manners.over(node.me))
             nodes.append((name, node))
         return state._replace(now=now, nodes=tuple(nodes))
@@ -174,7 +186,7 @@ class World:
 
     def _send(self, state: State, name: str, *, free: bool = False, ready: bool | None = None) -> State:
         node = dict(state.nodes)[name]
-        me = manners.asking(node.me, local(state.now))
+        me = manners.asking(node.me, self._local(state.now, name, node))
         taking = me.held.epoch if me.held is not None else 0
         report = Told(name, node.life, me.seq, node.role, node.term, taking, node.said, ready=not free if ready is None else ready)
         state = self._with(state, name, me=me, reports=node.reports - (not free))
@@ -189,7 +201,8 @@ class World:
             return self._refused(state, answer.node, node, answer.refused)
         turn = (answer.epoch, answer.limit / 1000) if answer.epoch else None
         heard = manners.Answer(turn, frozenset(answer.revoked))
-        me, act = manners.answered(node.me, answer.seq, heard, local(state.now), may=node.role == "secondary")
+        here = self._local(state.now, answer.node, node)
+        me, act = manners.answered(node.me, answer.seq, heard, here, may=node.role == "secondary")
         if isinstance(act, manners.Begin):
             self._check_begun(state, answer)
             return self._with(state, answer.node, me=me, runs=True)
@@ -342,5 +355,7 @@ def describe(request: Request) -> str:
             return f"the publish of {name} ({epoch}: {sequence})"
         case Revoke(epoch):
             return f"the revocation of {epoch}"
+        case Forget():
+            return "the claim to be forgotten"
         case _:
             return "the sweep"

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from shared.checkpoints import CheckpointParticipant, Health, NameInUse, TurnLost
+from shared.checkpoints import CheckpointParticipant, Health, NameInUse, Turn, TurnLost, state
 from shared.checkpoints.node import Answer
-from shared.client.errors import Forbidden
+from shared.checkpoints.state import Memory, MemoryFile
+from shared.client.errors import Forbidden, NotFound
 from shared.errors import TocsinError
+from tests.logs import actions
 
 from .participants import KEY, World
 
@@ -590,6 +595,34 @@ async def test_publish_that_was_cut_off_is_made_good_by_the_next_life(tmp_path: 
         await settle(world, lambda: world.app.reports[-1]["last_checkpoint"] == 100)
 
 
+def test_writes_of_one_file_come_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose publish was cancelled may still be under way on its thread."""
+    file = MemoryFile(tmp_path, "search", "s7")
+    entered, go = threading.Event(), threading.Event()
+    plain, inside = state.replace_file, []
+
+    def slow(path: Path, text: str) -> None:
+        inside.append(text)
+        assert len(inside) == 1, "two at once would write to one file beside it"
+        entered.set()
+        assert go.wait(60)
+        plain(path, text)
+        inside.clear()
+
+    monkeypatch.setattr(state, "replace_file", slow)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(file.write, Memory(1))
+        assert entered.wait(60)
+        second = threads.submit(file.write, Memory(2))
+        with pytest.raises(TimeoutError):
+            second.result(0.1)
+        go.set()
+        first.result(60)
+        second.result(60)
+    assert file.read() == Memory(2)
+    file.close()
+
+
 async def test_two_processes_of_one_machine_cannot_be_the_same_replica(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         with pytest.raises(NameInUse, match="another process"):
@@ -611,3 +644,184 @@ def test_key_and_address_that_cannot_be_are_refused_without_showing_the_key() ->
         CheckpointParticipant("f", "n", "ftp://app.example", KEY, health=Health)
     with pytest.raises(ValueError, match="grace"):
         CheckpointParticipant("f", "n", "https://app.example", KEY, health=Health, grace=-1)
+
+
+# -- what it says
+
+
+async def test_waiting_the_grant_and_what_becomes_of_the_checkpoint_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with World() as world:
+        for epoch, said in ((5, "turn_publish_taken"), (6, "turn_publish_refused")):
+            caplog.clear()
+            world.app.fence = 5
+            body = Body(world)
+            await world.until(lambda: "turn_waiting" in actions(caplog), "saying that it waits")
+            await world.pass_(60)
+            assert actions(caplog) == ["turn_waiting"], "once"
+            world.app.turn = TURN | {"epoch": epoch}
+            await world.until(lambda body=body: body.begun, "its turn")
+            body.finish.set_result(100)
+            await world.until(body.task.done, "its end")
+            assert actions(caplog, "INFO") == ["turn_waiting", "turn_granted", said]
+            assert all({"fleet", "node"} <= vars(record).keys() for record in caplog.records if hasattr(record, "action"))
+            if said == "turn_publish_refused":
+                assert await lost(body) == "late"
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["while the caller waits", "before the caller asks"])
+async def test_missing_fleet_is_told_once_and_with_what_to_do(waits: bool, caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    # The first report gets no answer, so that the second finds the caller waiting.
+    world.app.faults.extend(["gone", (404, "not-found")] if waits else [(404, "not-found")])
+    async with world:
+        if not waits:
+            await world.pass_(1)
+            assert actions(caplog, "ERROR") == ["turn_participant_ended"], "nobody else would hear of it"
+            caplog.clear()
+        body = Body(world)
+        await world.until(body.task.done, "its end")
+    assert "turn_participant_ended" not in actions(caplog)
+    with pytest.raises(NotFound) as raised:
+        await body.task
+    assert "no fleet 'search'" in str(raised.value) and "PUT /api/v1/fleets/search" in str(raised.value)
+    told = "".join(traceback.format_exception(raised.value))
+    assert told.count("Traceback") == 1 and "_report" not in told, told
+
+
+async def test_address_that_is_not_the_apps_is_no_missing_fleet() -> None:
+    world = World()
+    world.app.faults.extend([(404, "")])
+    async with world:
+        body = Body(world)
+        await world.until(body.task.done, "its end")
+    with pytest.raises(NotFound, match="address") as raised:
+        await body.task
+    assert "PUT" not in str(raised.value)
+
+
+# -- what its application may do to it
+
+
+async def test_leaving_while_another_waits_asks_for_no_turn_that_nobody_would_take() -> None:
+    world = World()
+    async with world:
+        body = Body(world)
+        await world.until(lambda: world.app.reports and world.app.reports[-1]["ready"], "waiting")
+        world.app.turn = TURN
+    assert not world.app.reports[-1]["ready"] and world.app.turn is not None
+    with pytest.raises(TocsinError, match="has ended"):
+        await body.task
+
+
+async def test_thread_that_outlives_its_body_learns_that_it_must_end() -> None:
+    async with World() as world:
+        world.app.turn = TURN
+        turns: list[Turn] = []
+
+        async def take() -> None:
+            async with world.participant.turn() as turn:
+                turns.append(turn)
+                turn.check()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(take())
+        await world.until(lambda: turns, "its turn")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        with pytest.raises(TurnLost, match="its body has ended") as raised:
+            turns[0].check()
+        assert raised.value.reason == "ended"
+
+
+async def test_body_on_a_thread_ends_when_the_thread_does_whatever_cancels_it() -> None:
+    async with World() as world:
+        world.app.turn = TURN
+        began, done, checked = threading.Event(), threading.Event(), threading.Event()
+
+        def work(turn: Turn, step: str) -> str:
+            began.set()
+            assert done.wait(60) and step == "first"
+            with pytest.raises(TurnLost):
+                turn.check()
+            checked.set()
+            return "made"
+
+        async def take() -> None:
+            async with world.participant.turn() as turn:
+                await turn.on_thread(work, turn, "first")
+
+        task = asyncio.create_task(take())
+        await world.until(began.is_set, "its turn")
+        await world.until(lambda: world.app.reports[-1]["taking"], "saying so")
+        world.app.revoked = [5]
+        await world.until(lambda: world.participant.counts["revoked"], "the revocation")
+        for _ in range(3):
+            for each in asyncio.all_tasks() - {asyncio.current_task()}:
+                if not each.get_name().startswith("checkpoint-"):
+                    each.cancel()
+            await world.pass_(6)
+            assert not task.done() and world.app.reports[-1]["taking"] == {"epoch": 5}, "the thread is still at it"
+        done.set()
+        await asyncio.gather(task, return_exceptions=True)
+        assert checked.is_set()
+        await world.until(lambda: world.app.reports[-1]["taking"] is None, "its end")
+
+
+async def test_what_a_thread_returns_or_raises_is_the_bodys() -> None:
+    async with World() as world:
+        world.app.turn = TURN
+
+        def fail() -> None:
+            raise OSError("disk full")
+
+        async def take() -> None:
+            async with world.participant.turn() as turn:
+                assert await turn.on_thread(str.upper, "made") == "MADE"
+                with pytest.raises(OSError, match="disk full"):
+                    await turn.on_thread(fail)
+
+        task = asyncio.create_task(take())
+        for _ in range(2000):
+            if task.done():
+                break
+            await world.clock.advance(0.01)
+            await asyncio.sleep(0.01)
+        await task
+
+
+async def test_body_ends_when_its_watch_is_cancelled_with_all_other_tasks() -> None:
+    async with World() as world:
+        body = Body(world)
+        world.app.turn = TURN
+        await world.until(lambda: body.begun, "its turn")
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("checkpoint-"):
+                task.cancel()
+        assert await lost(body) == "stopped" and body.cancelled
+        with pytest.raises(TocsinError, match="cancelled"):
+            await _nothing(world.participant)
+
+
+async def test_who_waits_is_told_when_the_reports_are_cancelled() -> None:
+    async with World() as world:
+        body = Body(world)
+        await world.until(lambda: world.app.reports and world.app.reports[-1]["ready"], "waiting")
+        for task in asyncio.all_tasks():
+            if task.get_name() == "checkpoint-s7-reports":
+                task.cancel()
+        with pytest.raises(TocsinError, match="cancelled"):
+            await body.task
+
+
+@pytest.mark.parametrize("said", [None, "secondary", {"role": "secondary"}])
+async def test_health_that_is_none_is_told_and_a_turn_ends_at_its_limit_with_it(said: object, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[object] = [Health()]
+    async with World(health=lambda: told[0]) as world:  # type: ignore[arg-type,return-value]
+        body = Body(world)
+        world.app.turn = TURN
+        await world.until(lambda: body.begun, "its turn")
+        told[0] = said
+        await world.until(lambda: body.cancelled, "its end", 60)
+        assert await lost(body) == "limit"
+        assert "health() returns a Health, not" in caplog.text
