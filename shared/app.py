@@ -113,14 +113,15 @@ class Application:
         self.beats = Beats(self.carrier, clock, self.watch.takeover.nudge)
         """What servers that speak HTTP ask for."""
         self.views = Views(home, self.carrier, clock, self.maintenance.nodes, maintenance.pending)
+        sources = read_sources(settings.kafka_sources.get_secret_value())
+        periods = {**PERIODS, **KAFKA_PERIODS} if sources else PERIODS
         self.metrics = Metrics(
-            storage, clock, ids, self.scheduler.counters, self.watch.figures, self.checkpoints.figures, maintenance.figures
+            storage, clock, ids, self.scheduler.counters, self.watch.figures, self.checkpoints.figures, maintenance.figures, periods
         )
         publishing = Publishing(self.metrics.families, outlets)
-        sources = read_sources(settings.kafka_sources.get_secret_value())
         self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, opener(settings.client_id))
         kafka: dict[str, list[tuple[str, Job]]] = {"ingest_kafka": [("kafka", self.kafka.run_once)]} if sources else {}
-        self.health = Health(storage.tables, clock, {**PERIODS, **KAFKA_PERIODS} if sources else PERIODS, storage.places)
+        self.health = Health(storage.tables, clock, periods, storage.places)
         self.timers = Timers(
             storage.tables,
             clock,

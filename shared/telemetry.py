@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from opentelemetry import context as otel_context
@@ -21,11 +22,15 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.sampling import Sampler
+
     from .channels.ports import Delivery, Target, Verdict
 
 HEADER = "traceparent"
 _NAME = "tocsin"
 _LONGEST = 512
+_NOT_RECORDED = tuple("02468ace")
+"""Ends of a `traceparent` whose lowest bit says that nobody records the trace."""
 _W3C = TraceContextTextMapPropagator()
 
 
@@ -75,6 +80,20 @@ def current() -> str | None:
 
 
 @contextmanager
+def taking_in(traceparent: str | None) -> Iterator[None]:
+    """Within it `current` is the trace that an event brought which came otherwise than by a request: none, if it brought none.
+
+    What takes it in (a timer, a queue's function) may serve thousands: its own trace is none of theirs.
+    """
+    parent = _context_of(traceparent) if traceparent is not None else None
+    token = otel_context.attach(parent if parent is not None else Context())
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
+
+
+@contextmanager
 def serving_shard(shard: str) -> Iterator[None]:
     """The span of an owner's work on a shard: a child of the host's own span, if any. What it delivers is linked to it."""
     with trace.get_tracer(_NAME).start_as_current_span("serve shard", None, SpanKind.CONSUMER, {"tocsin.shard": shard}):
@@ -85,8 +104,11 @@ def serving_shard(shard: str) -> Iterator[None]:
 def delivering(target: Target, delivery: Delivery) -> Iterator[Span]:
     """The span of one attempt: a child of the request that brought the event, linked to the work on its shard.
 
-    Its own `traceparent` goes out with the delivery.
+    Its own `traceparent` goes out with the delivery; that of the request where nobody records this trace, for then no span is made.
     """
+    if delivery.traceparent is not None and delivery.traceparent.endswith(_NOT_RECORDED) and _parent_decides():
+        yield trace.INVALID_SPAN
+        return
     parent = _context_of(delivery.traceparent) if delivery.traceparent is not None else None
     served_by = trace.get_current_span().get_span_context()
     span = trace.get_tracer(_NAME).start_span(
@@ -115,6 +137,18 @@ def delivered(span: Span, verdict: Verdict) -> None:
         span.set_attribute("http.response.status_code", verdict.status)
     if verdict.outcome != "delivered":
         span.set_status(Status(StatusCode.ERROR, verdict.error))
+
+
+def _parent_decides() -> bool:
+    """Whether the SDK records nothing of a trace that its parent does not record, as it does unless told otherwise."""
+    sampler = getattr(trace.get_tracer_provider(), "sampler", None)
+    return sampler is not None and _follows(sampler)
+
+
+@lru_cache(maxsize=4)
+def _follows(sampler: Sampler) -> bool:
+    told = sampler.get_description()
+    return told.startswith("ParentBased") and "remoteParentNotSampled:AlwaysOffSampler" in told
 
 
 def _context_of(text: str) -> Context | None:

@@ -12,8 +12,8 @@ param lateMs int = 1000
 param tags object
 
 // Each query answers with rows when something is wrong. Windows are ISO 8601 durations, severity 0 is the worst. Metrics come once a minute,
-// one value a record, counters as their total so far. Log lines tell of a beginning only: that rule looks back an hour. docs/observability.md
-// has the same table for Prometheus.
+// one value a record, counters as their total so far; all of a minute have the same TimeGenerated, and sampling does not touch them.
+// docs/observability.md has the same table for Prometheus.
 var rules = [
   {
     name: 'ledger-gap'
@@ -29,15 +29,15 @@ var rules = [
     window: 'PT15M'
     every: 'PT5M'
     about: 'Events have died: GET /api/v1/dead-letters tells why, and they can be redriven.'
-    query: 'AppMetrics | where Name == "tocsin_events_finished" and tostring(Properties.state) == "dead" | summarize (T0, First) = arg_min(TimeGenerated, Sum), (T1, Last) = arg_max(TimeGenerated, Sum) by tenant = tostring(Properties.tenant) | where Last > First'
+    query: 'AppMetrics | where Name in ("tocsin_events", "tocsin_events_finished") and tostring(Properties.state) == "dead" | summarize dead = sum(Sum) by TimeGenerated, tenant = tostring(Properties.tenant) | summarize (T0, First) = arg_min(TimeGenerated, dead), (T1, Last) = arg_max(TimeGenerated, dead) by tenant | where Last > First'
   }
   {
     name: 'shard-stuck'
     severity: 1
-    window: 'PT1H'
+    window: 'PT10M'
     every: 'PT5M'
     about: 'Nobody has managed to serve a shard that was asked for eight times or more.'
-    query: 'AppTraces | where tostring(Properties.action) == "shard_stuck"'
+    query: 'AppMetrics | where Name == "tocsin_events_stuck" | where Sum > 0'
   }
   {
     name: 'late-p99'
@@ -52,8 +52,8 @@ var rules = [
     severity: 1
     window: 'PT10M'
     every: 'PT5M'
-    about: 'A timer has not ticked for ten minutes. After a deployment timers have been seen not to return: restart the app.'
-    query: 'AppRequests | where Name in ("scheduler_scan", "lease_scan", "stale_scan") | summarize ticking = dcount(Name) | where ticking < 3'
+    about: 'A timer has not ticked for ten minutes, or nothing has told of timers. After a deployment timers have been seen not to return: restart the app.'
+    query: 'AppMetrics | where Name == "tocsin_timer_age_seconds" and tostring(Properties.timer) != "retention_scan" | summarize (T, Age) = arg_max(TimeGenerated, Sum) by timer = tostring(Properties.timer) | summarize ticking = countif(Age < 600 and timer in ("scheduler_scan", "lease_scan", "stale_scan")), silent = countif(Age >= 600) | where ticking < 3 or silent > 0'
   }
   {
     name: 'retention-silent'
@@ -61,7 +61,7 @@ var rules = [
     window: 'PT3H'
     every: 'PT1H'
     about: 'The hourly timer has not ticked for three hours: nothing that has been kept long enough is removed.'
-    query: 'AppRequests | where Name == "retention_scan" | summarize ticking = dcount(Name) | where ticking < 1'
+    query: 'AppMetrics | where Name == "tocsin_timer_age_seconds" and tostring(Properties.timer) == "retention_scan" | summarize (T, Age) = arg_max(TimeGenerated, Sum) by timer = tostring(Properties.timer) | where Age >= 10800'
   }
   {
     name: 'stale-lease'

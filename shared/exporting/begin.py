@@ -3,40 +3,50 @@
 | in the environment | what it does |
 | --- | --- |
 | `OTEL_EXPORTER_OTLP_ENDPOINT` | traces, metrics and logs go there by HTTP and protobuf; the other `OTEL_...` names hold too |
+| `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `..._METRICS_...`, `..._LOGS_...` | one of the three goes there |
+| `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_LOGS_EXPORTER` | `none`: this one goes nowhere |
 | `APPLICATIONINSIGHTS_CONNECTION_STRING` | they go to Application Insights |
 | `APPLICATIONINSIGHTS_AUTHENTICATION_STRING` | as whom: `Authorization=AAD;ClientId=...` for an identity |
 | `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | how many requests are traced; all unless told |
 | `OTEL_SDK_DISABLED` | `true`: nothing of this |
 
-Source: the OpenTelemetry specification's environment variables. Nothing is imported where neither endpoint is named.
+Source: the OpenTelemetry specification's environment variables. Nothing is imported where no endpoint is named.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry import trace
+from opentelemetry import context, trace
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
 from prometheus_client import Metric as Family
 
 from .. import telemetry
 from ..clock import Millis
+from .complaints import Complaints, hidden, secrets
 from .service import Outlet
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk._logs import LoggerProvider
     from opentelemetry.sdk._logs.export import LogRecordExporter
     from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
 
     from .points import Totals
 
 OTLP = "OTEL_EXPORTER_OTLP_ENDPOINT"
 INSIGHTS = "APPLICATIONINSIGHTS_CONNECTION_STRING"
+SIGNALS: Final = ("TRACES", "METRICS", "LOGS")
+CLOSING: Final = 5.0
+"""Seconds that the end waits for what is left to be sent."""
+PATIENCE: Final = 10
+"""Seconds Application Insights has to answer: the time that OTLP's own exporters give the other side."""
 log = logging.getLogger(__name__)
 _ROOT = __name__.partition(".")[0]
 """The logger above all of the service's own."""
@@ -58,7 +68,23 @@ class _Exporter:
         from .points import metrics_data
 
         data = metrics_data(families, now * 1_000_000, self.totals, self.resource)
-        return self.exporter.export(data) is MetricExportResult.SUCCESS
+        # Whoever traces all calls of the process (opentelemetry-instrument) is not to trace these.
+        token = context.attach(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
+        try:
+            return self.exporter.export(data) is MetricExportResult.SUCCESS
+        finally:
+            context.detach(token)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A back end: an exporter of each of the three, or None where that one is not wanted there."""
+
+    name: str
+    totals: Totals
+    spans: SpanExporter | None
+    figures: MetricExporter | None
+    records: LogRecordExporter | None
 
 
 class Exporting:
@@ -67,20 +93,27 @@ class Exporting:
     def __init__(self) -> None:
         self.outlets: list[Outlet] = []
         """Where figures go."""
-        self._providers: list[TracerProvider | LoggerProvider] = []
-        self._exporters: list[MetricExporter] = []
+        self._ends: list[Callable[[], object]] = []
         self._handler: logging.Handler | None = None
+        self._complaints: Complaints | None = None
+
+    def listen(self, environ: Mapping[str, str]) -> None:
+        """From now on what the libraries complain of is told as lines of the service."""
+        self._complaints = Complaints(environ)
+        # The providers' own ways to end with the process may take a minute.
+        atexit.register(self.close)
 
     def trace(self, resource: Resource, exporters: Iterable[SpanExporter]) -> None:
         """From now on spans are made, and go to these."""
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        provider = TracerProvider(resource=resource)
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         for exporter in exporters:
-            provider.add_span_processor(BatchSpanProcessor(exporter))
+            processor = BatchSpanProcessor(exporter)
+            provider.add_span_processor(processor)
+            self._ends.append(processor.shutdown)
         trace.set_tracer_provider(provider)
-        self._providers.append(provider)
 
     def log(self, resource: Resource, exporters: Iterable[LogRecordExporter]) -> None:
         """From now on log lines of the service go to these too."""
@@ -89,84 +122,143 @@ class Exporting:
 
         from .logs import Handler
 
-        provider = LoggerProvider(resource)
+        provider = LoggerProvider(resource, shutdown_on_exit=False)
         for exporter in exporters:
-            provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
+            processor = BatchLogRecordProcessor(exporter)
+            provider.add_log_record_processor(processor)
+            self._ends.append(processor.shutdown)
         self._handler = Handler(provider)
         logging.getLogger(_ROOT).addHandler(self._handler)
-        self._providers.append(provider)
 
     def measure(self, name: str, exporter: MetricExporter, totals: Totals, resource: Resource) -> None:
         """Figures go to this one too."""
         self.outlets.append(_Exporter(name, exporter, totals, resource))
-        self._exporters.append(exporter)
+        self._ends.append(exporter.shutdown)
 
     def close(self) -> None:
-        """Send what is left, and end. Blocks for some seconds where the other side does not answer."""
+        """Send what is left, and end. Blocks for `CLOSING` seconds at most: where the other side does not answer, what is left is lost."""
+        atexit.unregister(self.close)
         if self._handler is not None:
             logging.getLogger(_ROOT).removeHandler(self._handler)
-        for provider in self._providers:
-            provider.shutdown()
-        for exporter in self._exporters:
-            exporter.shutdown()
+        ends, self._ends = self._ends, []
+        # Side by side, and none that the interpreter would wait for: each may take half a minute.
+        threads = [Thread(target=end, daemon=True) for end in ends]
+        for thread in threads:
+            thread.start()
+        until = monotonic() + CLOSING
+        for thread in threads:
+            thread.join(max(0.0, until - monotonic()))
+        if self._complaints is not None:
+            self._complaints.close()
 
 
 def begin(environ: MutableMapping[str, str]) -> Exporting:
     """Start what the environment asks for. Raises nothing: an app without telemetry is better than none, and the log says why."""
     found = Exporting()
-    asked = [name for name in (OTLP, INSIGHTS) if environ.get(name, "").strip()]
-    if not asked or environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    starts: dict[str, Callable[[MutableMapping[str, str]], _Way]] = {}
+    if any(_told(environ, name) for name in (OTLP, *map(_endpoint, SIGNALS))):
+        starts["OTLP"] = _otlp
+    if _told(environ, INSIGHTS):
+        starts["Application Insights"] = _insights
+    if not starts or _told(environ, "OTEL_SDK_DISABLED").lower() == "true":
         return found
-    try:
-        _start(found, environ, asked)
-    except Exception:
-        log.exception("Telemetry could not be started; the service goes on without", extra={"action": "telemetry_off"})
+    # Before the first of them is made: they complain of settings, and quote them.
+    found.listen(environ)
+    ways: list[_Way] = []
+    for name, start in starts.items():
+        _tried(name, lambda start=start: ways.append(start(environ)), environ)  # type: ignore[misc]
+    if ways:
+        _tried("telemetry", lambda: _begin(found, ways, environ), environ)
     return found
 
 
-def _start(found: Exporting, environ: MutableMapping[str, str], asked: list[str]) -> None:
+def _tried(name: str, what: Callable[[], None], environ: Mapping[str, str]) -> None:
+    try:
+        what()
+    except Exception as error:
+        why = hidden(f"{type(error).__name__}: {error}", secrets(environ))
+        text = "Telemetry could not be started; the service goes on without %s: %s"
+        log.error(text, name, why, extra={"action": "telemetry_off", "outlet": name})
+
+
+def _begin(found: Exporting, ways: list[_Way], environ: Mapping[str, str]) -> None:
     from opentelemetry.sdk.resources import Resource
 
     resource = Resource.create(_named(environ))
-    spans: list[SpanExporter] = []
-    records: list[LogRecordExporter] = []
-    if OTLP in asked:
-        _otlp(found, spans, records, resource)
-    if INSIGHTS in asked:
-        _insights(found, spans, records, resource, environ)
+    for way in ways:
+        if way.figures is not None:
+            found.measure(way.name, way.figures, way.totals, resource)
+    spans = [way.spans for way in ways if way.spans is not None]
+    records = [way.records for way in ways if way.records is not None]
     # Somebody else's SDK (opentelemetry-instrument, the worker's) exports spans and logs already; figures only the service has.
-    if not telemetry.on():
+    others = telemetry.on()
+    if spans and not others:
         found.trace(resource, spans)
+    if records and not others:
         found.log(resource, records)
 
 
-def _otlp(found: Exporting, spans: list[SpanExporter], records: list[LogRecordExporter], resource: Resource) -> None:
+def _told(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name, "").strip()
+
+
+def _endpoint(signal: str) -> str:
+    return f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"
+
+
+def _wanted(environ: Mapping[str, str], signal: str) -> bool:
+    return _told(environ, f"OTEL_{signal}_EXPORTER").lower() != "none"
+
+
+def _otlp(environ: MutableMapping[str, str]) -> _Way:
     from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     from .points import Totals
 
-    spans.append(OTLPSpanExporter())
-    records.append(OTLPLogExporter())
-    found.measure("OTLP", OTLPMetricExporter(), Totals.SUMS, resource)
+    for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", *(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL" for signal in SIGNALS)):
+        if _told(environ, name) not in ("", "http/protobuf"):
+            raise ValueError(f"{name} is {environ[name]}; what is spoken here is http/protobuf")
+    traces, metrics, logs = (
+        _wanted(environ, signal) and bool(_told(environ, OTLP) or _told(environ, _endpoint(signal))) for signal in SIGNALS
+    )
+    return _Way(
+        "OTLP",
+        Totals.SUMS,
+        OTLPSpanExporter() if traces else None,
+        OTLPMetricExporter() if metrics else None,
+        OTLPLogExporter() if logs else None,
+    )
 
 
-def _insights(
-    found: Exporting, spans: list[SpanExporter], records: list[LogRecordExporter], resource: Resource, environ: MutableMapping[str, str]
-) -> None:
+def _insights(environ: MutableMapping[str, str]) -> _Way:
     # The exporter tells its maker of itself, and asks it for orders, unless told not to: a deployment talks to its own resource alone.
     for name in ("STATSBEAT_DISABLED_ALL", "SDKSTATS_DISABLED", "CONTROLPLANE_DISABLED"):
         environ.setdefault(f"APPLICATIONINSIGHTS_{name}", "true")
+    from azure.core.pipeline.policies import SansIOHTTPPolicy
     from azure.monitor.opentelemetry.exporter import AzureMonitorLogExporter, AzureMonitorMetricExporter, AzureMonitorTraceExporter
 
     from .points import Totals
 
-    # An instance's disk goes with it: what cannot be sent now is not kept there.
-    options: dict[str, Any] = {"connection_string": environ[INSIGHTS], "disable_offline_storage": True}
-    spans.append(AzureMonitorTraceExporter(**options))
-    records.append(AzureMonitorLogExporter(**options))
-    found.measure("Application Insights", AzureMonitorMetricExporter(**options), Totals.GAUGES, resource)
+    options: dict[str, Any] = {
+        "connection_string": environ[INSIGHTS],
+        # An instance's disk goes with it: what cannot be sent now is not kept there.
+        "disable_offline_storage": True,
+        # Left to itself it tries ten times within ten minutes, and waits five for an answer; what comes meanwhile is dropped.
+        "retry_total": 1,
+        "read_timeout": PATIENCE,
+        # It logs every request and every answer, at INFO.
+        "http_logging_policy": SansIOHTTPPolicy(),
+    }
+    traces, metrics, logs = (_wanted(environ, signal) for signal in SIGNALS)
+    return _Way(
+        "Application Insights",
+        Totals.GAUGES,
+        AzureMonitorTraceExporter(**options) if traces else None,
+        AzureMonitorMetricExporter(**options) if metrics else None,
+        AzureMonitorLogExporter(**options) if logs else None,
+    )
 
 
 def _named(environ: Mapping[str, str]) -> dict[str, str]:

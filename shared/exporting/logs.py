@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from time import time_ns
 from typing import Any, Final
 
@@ -29,7 +30,13 @@ class Handler(logging.Handler):
         self._loggers: dict[str, Logger] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record."""
+        """One record. Whatever is wrong with it or with its export, the line that is logged does no harm to the code that logs it."""
+        try:
+            self._emit(record)
+        except Exception:
+            self.handleError(record)
+
+    def _emit(self, record: logging.LogRecord) -> None:
         logger = self._loggers.get(record.name)
         if logger is None:
             logger = self._loggers[record.name] = self._provider.get_logger(record.name)
@@ -41,12 +48,31 @@ class Handler(logging.Handler):
                 context=context.get_current(),
                 severity_text=record.levelname,
                 severity_number=LEVELS[level],
-                body=record.getMessage(),
-                attributes={name: _plain(value) for name, value in vars(record).items() if name not in _OWN},
-                exception=record.exc_info[1] if record.exc_info else None,
+                body=_text(record.getMessage()),
+                attributes={
+                    **{name: _plain(value) for name, value in vars(record).items() if name not in _OWN},
+                    **(_exception(record.exc_info[1]) if record.exc_info and record.exc_info[1] is not None else {}),
+                },
             )
         )
 
 
+def _exception(error: BaseException) -> dict[str, str]:
+    """An exception under the names of OpenTelemetry's conventions."""
+    return {
+        "exception.type": type(error).__qualname__,
+        "exception.message": _text(str(error)),
+        "exception.stacktrace": _text("".join(traceback.format_exception(error))),
+    }
+
+
 def _plain(value: Any) -> str | bool | int | float:
-    return value if isinstance(value, str | bool | int | float) else str(value)
+    # A batch goes out whole or not at all: one value that has no place in the protocol would take 500 lines with it.
+    if isinstance(value, bool | float) or (isinstance(value, int) and -(2**63) <= value < 2**63):
+        return value
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    """The same, as far as it can be written as UTF-8."""
+    return text.encode(errors="replace").decode()

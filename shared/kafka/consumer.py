@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
@@ -20,12 +20,14 @@ class SourceFailed(TocsinError):
 
 
 class Record(NamedTuple):
-    """A message. `at`: its timestamp, as the producer or the broker set it; it is the same each time the message is read."""
+    """A message. `at`: its timestamp, as the producer or the broker set it; it is the same each time the message is read. `trace`: its
+    header `traceparent`, if it has one."""
 
     partition: int
     offset: int
     at: Millis
     value: bytes
+    trace: str | None = None
 
 
 class Consumer(Protocol):
@@ -105,7 +107,8 @@ class ThreadedConsumer:
             error = message.error()
             if error is None:
                 kind, at = message.timestamp()
-                found.append(Record(message.partition(), message.offset(), at if kind else 0, message.value() or b""))
+                trace = _trace_of(message.headers())
+                found.append(Record(message.partition(), message.offset(), at if kind else 0, message.value() or b"", trace))
             elif error.name() == "_MAX_POLL_EXCEEDED":
                 self._complaints.append(error.name())  # the next poll joins the group again
             elif found:
@@ -155,3 +158,11 @@ class ThreadedConsumer:
             await self._call(self._inner.close)
         finally:
             self._thread.shutdown(wait=False)
+
+
+def _trace_of(headers: Iterable[tuple[str, str | bytes | None]] | None) -> str | None:
+    """The first header of that name, as producers write it."""
+    for name, value in headers or ():
+        if name.lower() == "traceparent" and value is not None:
+            return value.decode(errors="replace") if isinstance(value, bytes) else value
+    return None

@@ -60,7 +60,7 @@ def item_of(source: Source, record: Record) -> Item:
     cluster = hashlib.sha256(source.servers.lower().encode()).hexdigest()[:8]
     # Producers set timestamps as they like; one that no calendar holds must not stop the source.
     at = min(max(0, record.at), MAX_TIME)
-    return Item(record.value, f"kafka:{cluster}/{source.topic}/{record.partition}/{record.offset}", at)
+    return Item(record.value, f"kafka:{cluster}/{source.topic}/{record.partition}/{record.offset}", at, record.trace)
 
 
 def done_up_to(records: Sequence[Record], open_ones: Iterable[Record]) -> dict[int, int]:

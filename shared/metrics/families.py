@@ -66,7 +66,7 @@ class Observed:
     """Index partitions whose account did not answer."""
     queues: dict[str, int] = field(default_factory=dict)
     ticks: dict[str, Millis] = field(default_factory=dict)
-    """Last tick by timer."""
+    """Last tick by timer; of one that never ticked, the start of this process."""
     process: str = ""
     fleets: list[Figures] = field(default_factory=list)
     turns: list[TurnFigures] = field(default_factory=list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Literal, NamedTuple
 
 from prometheus_client import Metric
@@ -57,7 +57,10 @@ class Metrics:
         fleets: Callable[[], Awaitable[list[Figures]]],
         turns: Callable[[], Awaitable[list[TurnFigures]]],
         maintenance: Callable[[], Awaitable[list[MaintenanceFigures]]],
+        timers: Collection[str],
     ) -> None:
+        """timers: those there should be."""
+        self._timers, self._started = timers, clock.now()
         self._storage, self._tables, self._clock, self._ids, self._counters = storage, storage.tables, clock, ids, counters
         self._fleets, self._turns, self._maintenance = fleets, turns, maintenance
         self.totals = Totals(storage.tables)
@@ -91,7 +94,9 @@ class Metrics:
             self._blocked(seen),
             self._queues(seen),
         )
-        seen.ticks = {row.rk: int(row.props["at"]) for row in ticks}
+        # A timer that never ticked is as old as this process; one that is no longer deployed is nobody's concern.
+        seen.ticks = dict.fromkeys(self._timers, self._started)
+        seen.ticks |= {row.rk: int(row.props["at"]) for row in ticks if row.rk in seen.ticks}
         return Look(seen, exposition(seen))
 
     async def _finished(self, seen: Observed) -> None:

@@ -1,7 +1,7 @@
 """Operators can look up what a log line means: each action that the code logs is in the table of docs/operations.md.
 
 Those of turns may be in docs/checkpoints.md; those of leases and fleets are told on a page of their own, docs/leases.md, and those of a
-node's agent on docs/maintenance.md (a test of its own reads that).
+node's agent on docs/maintenance.md (a test of its own reads that). No line is without an action.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+from shared.leases.watch.inspect import ACTIONS
+
 ROOT = Path(__file__).parents[2]
+LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 
 
 def constants(node: ast.expr) -> Iterator[str]:
@@ -22,6 +26,19 @@ def constants(node: ast.expr) -> Iterator[str]:
         case ast.IfExp():
             yield from constants(node.body)
             yield from constants(node.orelse)
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Files of the product that log -> their text."""
+    found = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "shared").rglob("*.py")}
+    return {path: text for path, text in found.items() if "action" in text or "log." in text}
+
+
+@cache
+def logged() -> frozenset[str]:
+    """Every action that a log call is given."""
+    return frozenset(action for text in sources().values() for action in actions(text))
 
 
 def actions(source: str) -> Iterator[str]:
@@ -39,10 +56,43 @@ def actions(source: str) -> Iterator[str]:
 
 
 def test_every_action_that_is_logged_is_explained() -> None:
-    logged = {action for path in (ROOT / "shared").rglob("*.py") for action in actions(path.read_text())}
-    assert {"shard_stuck", "web.internal-error", "failback", "kafka_waiting"} <= logged
+    assert {"shard_stuck", "web.internal-error", "failback", "kafka_waiting"} <= logged()
     table = (ROOT / "docs" / "operations.md").read_text().partition("## Log actions")[2].partition("\n## ")[0]
     table += (ROOT / "docs" / "checkpoints.md").read_text().partition("### Log actions")[2].partition("\n## ")[0]
     explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
-    mine = {action for action in logged ^ explained if not action.startswith(("lease_", "fleet_", "agent_"))}
-    assert (sorted(mine & logged), sorted(mine & explained)) == ([], []), "logged and not explained, explained and not logged"
+    mine = {action for action in logged() ^ explained if not action.startswith(("lease_", "fleet_", "agent_"))}
+    assert (sorted(mine & logged()), sorted(mine & explained)) == ([], []), "logged and not explained, explained and not logged"
+
+
+def test_every_action_of_leases_and_fleets_is_explained() -> None:
+    table = (ROOT / "docs" / "leases.md").read_text().partition("## Log actions")[2].partition("\n## ")[0]
+    explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
+    known = logged() | set(ACTIONS.values())
+    assert sorted(each for each in known if each.startswith(("lease_", "fleet_")) and each not in explained) == []
+    text = "".join(sources().values())
+    assert sorted(each for each in explained if f'"{each}"' not in text) == []
+
+
+def unnamed(source: str) -> Iterator[int]:
+    """Lines with a log call whose `extra` is missing, or has no `action` as far as one can see."""
+    tree = ast.parse(source)
+    made: dict[str, list[ast.AST]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
+                made.setdefault(name, []).append(value)
+            case ast.FunctionDef(name):
+                made.setdefault(name, []).append(node)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Attribute(ast.expr() as of, str(level))) if level in LEVELS and "log" in ast.unparse(of).lower():
+                given = [ast.unparse(each.value) for each in node.keywords if each.arg == "extra"]
+                told = given + [text for each in given for text in map(ast.unparse, made.get(each.partition("(")[0], ()))]
+                if not any("'action'" in text for text in told) and 'extra["action"]' not in source:
+                    yield node.lineno
+
+
+def test_every_line_has_an_action() -> None:
+    assert list(unnamed('log.info("x")\nlog.error("x", extra={"count": 1})\nextra = {"a": 1}\nlog.debug("x", extra=extra)')) == [1, 2, 4]
+    found = {path: list(unnamed(text)) for path, text in sources().items()}
+    assert {path: lines for path, lines in found.items() if lines} == {}

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import orjson
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, DEFAULT_OFF, DEFAULT_ON, ParentBasedTraceIdRatio, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 
 from shared import telemetry
 from shared.channels.ports import Delivery, Target, Verdict
+from shared.kafka.consumer import Record, _trace_of
+from shared.kafka.ingest import item_of
+from shared.kafka.sources import Source
+from shared.storage.names import QUEUE_INGEST
 from tests.unit.scheduler.harness import World
 
 EVENTS = "/api/v1/events"
@@ -147,6 +152,30 @@ async def test_choice_not_to_sample_goes_on_to_the_receiver(world: World, monkey
     assert header is not None and header.startswith(f"00-{TRACE}-") and header.endswith("-00") and not spans.get_finished_spans()
 
 
+@pytest.mark.parametrize("flags", ["00", "02"])
+@pytest.mark.parametrize("sampler", [DEFAULT_OFF, DEFAULT_ON, ParentBasedTraceIdRatio(0.0)])
+async def test_a_trace_that_its_parent_does_not_record_makes_no_span_and_goes_on_to_the_receiver(
+    world: World, monkeypatch: pytest.MonkeyPatch, sampler: Sampler, flags: str
+) -> None:
+    spans = provided(monkeypatch, sampler=sampler)
+    made: list[str] = []
+    monkeypatch.setattr(trace, "get_tracer", lambda name, get=trace.get_tracer: made.append(name) or get(name))
+    await world.demo.post(EVENTS, BODY, {"traceparent": GIVEN[:-2] + flags})
+    before = len(made)
+    await world.run(10)
+    assert not spans.get_finished_spans() or {span.name for span in spans.get_finished_spans()} == {"serve shard"}
+    [header] = sent(world)
+    assert header is not None and header.startswith(f"00-{TRACE}-") and header.endswith(("-00", "-02"))
+    assert len(made) == before + 1, "for the work on the shard, not for the delivery"
+
+
+async def test_a_sampler_of_ones_own_is_asked_for_each_delivery(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = provided(monkeypatch, sampler=ALWAYS_ON)
+    await world.demo.post(EVENTS, BODY, {"traceparent": GIVEN[:-1] + "0"})
+    await world.run(10)
+    assert len(finished(spans, "POST")) == len(finished(spans, "deliver")) == 1
+
+
 async def test_sender_that_breaks_leaves_a_span_that_says_so(world: World, spans: InMemorySpanExporter) -> None:
     def broken(target: Target, delivery: Delivery) -> Verdict:
         raise RuntimeError("a bug")
@@ -221,3 +250,67 @@ async def test_trace_of_an_event_that_waits_in_the_ingest_queue_is_kept(world: W
     assert answer.status == 202
     await world.run(10)
     assert sent(world) == [GIVEN]
+
+
+# ---- other doors than HTTP
+
+
+async def test_events_of_a_producers_message_stay_in_the_trace_it_names(world: World, spans: InMemorySpanExporter) -> None:
+    letter = {"tenant": "demo", "key": world.demo.key, "events": [BODY, BODY], "traceparent": GIVEN}
+    await world.queues.send(QUEUE_INGEST, orjson.dumps(letter).decode())
+    await world.run(10)
+    assert {ids(span)[::2] for span in finished(spans, "deliver")} == {(TRACE, PARENT)} and len(sent(world)) == 2
+
+
+@pytest.mark.parametrize("given", [{}, {"traceparent": "nonsense"}, {"traceparent": None}])
+async def test_a_producers_message_without_a_trace_has_no_part_in_that_of_the_function_which_takes_it_in(
+    world: World, spans: InMemorySpanExporter, given: dict[str, str | None]
+) -> None:
+    tracer = trace.get_tracer_provider().get_tracer("host")
+    await world.queues.send(QUEUE_INGEST, orjson.dumps({"tenant": "demo", "key": world.demo.key, "events": [BODY, BODY], **given}).decode())
+    with tracer.start_as_current_span("ingest_events"):
+        await world.run(10)
+    assert [ids(span)[2] for span in finished(spans, "deliver")] == [None, None]
+    assert len({ids(span)[0] for span in finished(spans, "deliver")}) == 2
+
+
+async def test_an_event_from_kafka_stays_in_the_trace_of_its_message(world: World, spans: InMemorySpanExporter) -> None:
+    source = Source(servers="b:9092", topic="orders", tenant="demo")
+    at = world.clock.now()
+    records = [Record(0, 1, at, orjson.dumps(BODY), GIVEN), Record(0, 2, at, orjson.dumps(BODY))]
+    await world.do(world.app.scheduler.intake.take("demo", [item_of(source, record) for record in records], origin="kafka"))
+    await world.run(10)
+    found = sorted(finished(spans, "deliver"), key=lambda span: ids(span)[2] or "")
+    assert [ids(span)[2] for span in found] == [None, PARENT] and ids(found[1])[0] == TRACE
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        (None, None),
+        ([], None),
+        ([("ce_id", b"x"), ("TraceParent", GIVEN.encode()), ("traceparent", b"second")], GIVEN),
+        ([("traceparent", None)], None),
+        ([("traceparent", b"\xff")], "\ufffd"),
+        ([("traceparent", GIVEN)], GIVEN),
+    ],
+)
+def test_the_trace_of_a_kafka_message_is_in_its_header(headers: list[tuple[str, Any]] | None, found: str | None) -> None:
+    assert _trace_of(headers) == found
+
+
+async def test_a_recurring_schedules_events_have_a_trace_each(world: World, spans: InMemorySpanExporter) -> None:
+    body = {"every": "PT10S", "payload": 1}
+    answer = await world.demo.put("/api/v1/schedules/s1", body, {"traceparent": GIVEN})
+    assert answer.status == 201, answer
+    await world.run(40)
+    found = [ids(span) for span in finished(spans, "deliver")]
+    assert len(found) >= 3 and {parent for _, _, parent in found} == {None} and len({trace_id for trace_id, _, _ in found}) == len(found)
+
+
+async def test_every_call_with_a_key_is_a_span_of_its_own(world: World, spans: InMemorySpanExporter) -> None:
+    for path in ("fleets", "stats", "schedules", "fleets/none/leases/stale", "fleets/none/turns"):
+        await world.demo.get(f"/api/v1/{path}", {"traceparent": GIVEN})
+    requests = finished(spans, "GET")
+    assert {ids(span)[::2] for span in requests} == {(TRACE, PARENT)} and len(requests) == 5
+    assert {span.name for span in requests} >= {"GET /api/v1/fleets", "GET /api/v1/fleets/{fleet}/turns"}

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import NamedTuple
 
+from ... import telemetry
 from ...clock import Clock, Millis
 from ...errors import Problem, Rejected, StorageError
 from ...ids import Ids
@@ -39,11 +40,13 @@ class Item(NamedTuple):
     source: names this very event for good (`kafka:orders/3/1201`, a queue message's id and position). An event without an id of its own
         gets one that follows from `source` and `at`, so that taking it again makes no second event.
     at: when its producer handed it over, by a clock that gives the same for each redelivery. `delay` counts from then.
+    trace: the `traceparent` it came with; a malformed one counts as none.
     """
 
     raw: bytes
     source: str
     at: Millis
+    trace: str | None = None
 
 
 class Reject(NamedTuple):
@@ -98,7 +101,8 @@ class Intake:
             if number % BREATH == BREATH - 1:
                 await asyncio.sleep(0)
             try:
-                ready.append((number, await self._ingest.checked(tenant, settings, item.raw, item.source, item.at)))
+                with telemetry.taking_in(item.trace):
+                    ready.append((number, await self._ingest.checked(tenant, settings, item.raw, item.source, item.at)))
             except Problem as found:
                 wrong[number] = found
         await self._reject(tenant, origin, items, wrong, results)
@@ -169,7 +173,7 @@ class Intake:
         auth.authorize(key, _SCOPES)
         tenant = await auth.acting_for(self._directory, key, letter.tenant)
         at = _since(message)
-        items = [Item(raw, f"queue:{message.id}/{number}", at) for number, raw in enumerate(events)]
+        items = [Item(raw, f"queue:{message.id}/{number}", at, letter.traceparent) for number, raw in enumerate(events)]
         waiting = [taken for taken in await self.take(tenant, items, origin="queue") if isinstance(taken, Waiting)]
         failed = [Entry(tenant, each.event) for each in waiting if isinstance(each.reason, StorageError)]
         over = [Entry(tenant, each.event) for each in waiting if not isinstance(each.reason, StorageError)]

@@ -3,7 +3,7 @@
 A *parcel* is ours: `tocsin1.{mac}.{JSON}` with events that were checked, each with its id; nobody without the master key can make one. Its
 events are rows already, all but the payload, which travels as it was sent: no later change of rules can refuse what was acknowledged.
 
-A *letter* is a producer's: `{"tenant", "key", "event": {...}}` or `"events": [...]`. It is checked like a request.
+A *letter* is a producer's: `{"tenant", "key", "event": {...}}` or `"events": [...]`, perhaps a `traceparent`. It is checked like a request.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Letter(Strict):
     key: str = Field(min_length=1, max_length=256, repr=False)
     event: Any = None
     events: list[Any] | None = Field(None, min_length=1)
+    traceparent: str | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:

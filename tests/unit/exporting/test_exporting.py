@@ -95,6 +95,7 @@ def test_it_is_off_unless_an_endpoint_is_named(given: dict[str, str]) -> None:
 
 def test_what_cannot_be_started_is_told_and_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
     found = begin({"APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=not-a-key"})
+    found.close()
     assert found.outlets == []
     assert actions(caplog) == ["telemetry_off"]
 
@@ -149,7 +150,7 @@ async def test_figures_that_do_not_arrive_are_told_of_and_do_no_harm(
         return seen()
 
     assert await Publishing(look, exporting.outlets).run_once(AT) == {"sent": 0, "unsent": 1}
-    assert actions(caplog) == ["telemetry_unsent"]
+    assert actions(caplog) == ["telemetry_complaint", "telemetry_unsent"]
 
 
 def test_a_log_line_goes_out_with_its_action_and_its_trace() -> None:
@@ -190,6 +191,10 @@ log = logging.getLogger("shared.x")
 log.setLevel(logging.INFO)
 with telemetry.serving_shard("s1"):
     log.error("stuck", extra={"action": "shard_stuck"})
+    try:
+        raise ValueError("a bug")
+    except ValueError:
+        log.exception("It failed", extra={"action": "sweep_failed"})
     delivery = Some(id="e1", attempt=1, late_ms=7, traceparent=None)
     with telemetry.delivering(Some(spec=Some(type="http"), tenant="acme", name="default"), delivery) as span:
         telemetry.delivered(span, Verdict("delivered", 200))
@@ -229,6 +234,11 @@ def test_application_insights_gets_all_three_and_the_alerts_find_their_fields() 
     data = [(item["data"]["baseType"], item["data"]["baseData"]) for item in sent]
     [line] = [each for kind, each in data if kind == "MessageData"]
     assert (line["message"], line["properties"]["action"]) == ("stuck", "shard_stuck")
+    # A table of its own, which charts of warnings ask too.
+    [failure] = [each for kind, each in data if kind == "ExceptionData"]
+    assert (failure["properties"]["action"], failure["severityLevel"]) == ("sweep_failed", 3)
+    [detail] = failure["exceptions"]
+    assert detail["typeName"] == "ValueError" and "a bug" in detail["stack"]
     assert [each["name"] for kind, each in data if kind == "RequestData"] == ["serve shard"]
     [delivery] = [each for kind, each in data if kind == "RemoteDependencyData"]
     told = delivery["properties"]

@@ -1,0 +1,213 @@
+"""What the alert rules find of what the code exports: the fault when it is there, and nothing while all is well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import Metric as Family
+
+from shared import telemetry
+from shared.channels.ports import Verdict
+from shared.clock import Millis
+from shared.exporting.points import Totals, metrics_data
+from shared.leases.watch.figures import Figures
+from shared.leases.watch.rules import KINDS, Kind
+from shared.maintenance.figures import Figures as MaintenanceFigures
+from shared.maintenance.notices import SENTENCES
+from shared.metrics.families import Observed, Tenant, collected
+from shared.timers import SCHEDULES
+from tests.unit.scheduler.harness import World
+
+from . import kql
+from .agreement import rules
+from .checks import Project
+
+AT = 1_700_000_000_000
+MINUTE = 60_000
+WELL = dict.fromkeys(SCHEDULES, AT)
+
+
+def records(families: Iterable[Family], at: Millis) -> list[kql.Row]:
+    """The rows of `AppMetrics` that a look leaves."""
+    [found] = metrics_data(families, at * 1_000_000, Totals.GAUGES, Resource.get_empty()).resource_metrics
+    rows = []
+    for metric in found.scope_metrics[0].metrics:
+        for point in metric.data.data_points:
+            value: Any = point
+            assert value.time_unix_nano == at * 1_000_000
+            rows.append({"TimeGenerated": at, "Name": metric.name, "Sum": value.value, "Properties": dict(value.attributes)})
+    return rows
+
+
+def looked(**seen: Any) -> list[kql.Row]:
+    """The rows of one look, at `now`."""
+    seen = {"now": AT, "ticks": WELL, **seen}
+    return records(collected(Observed(**seen)), seen["now"])
+
+
+@pytest.fixture
+def fire(sources: Mapping[str, str]) -> Any:
+    """The alerts that fire over rows of `AppMetrics` and `AppDependencies`, of those that go by a metric unless told."""
+    found = rules(Project(sources))
+
+    def fired(metrics: Sequence[kql.Row], spans: Sequence[kql.Row] = ()) -> set[str]:
+        tables = {"AppMetrics": metrics, "AppDependencies": spans}
+        return {name for name, rule in found.items() if kql.run(rule["query"].replace("${lateMs}", "1000"), tables)}
+
+    return fired
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """The application on storage in memory, its timers just run."""
+    world = await World().open()
+    yield world
+    await world.close()
+
+
+async def minute(world: World) -> list[kql.Row]:
+    """The rows that the minute's look leaves."""
+    await world.clock.advance(60)
+    for timer in ("scheduler_scan", "lease_scan", "stale_scan"):
+        await world.app.timers.run_once(timer)
+    return records(await world.app.metrics.families(), world.clock.now())
+
+
+def test_nothing_fires_while_all_is_well(fire: Any) -> None:
+    fleet = Figures("acme", "db", 3, 2, 0, 0, 1.5, ())
+    tenant = Tenant()
+    tenant.total.counts.update(accepted=4, delivered=3, dead=1)
+    rows = [
+        row
+        for number in range(10)
+        for row in looked(
+            now=AT + number * MINUTE,
+            ticks=dict.fromkeys(SCHEDULES, AT + number * MINUTE - 15_000),
+            tenants={"acme": tenant},
+            fleets=[fleet],
+            maintenance=[MaintenanceFigures("acme", "db", Counter())],
+        )
+    ]
+    assert fire(rows) == set()
+
+
+def test_where_nothing_comes_in_it_is_the_timers_that_are_said_to_be_silent(fire: Any) -> None:
+    assert fire([]) == {"timer-silent"}
+
+
+@pytest.mark.parametrize("timer", ["scheduler_scan", "lease_scan", "stale_scan", "ingest_kafka"])
+def test_a_timer_that_stopped_is_found_though_the_others_tick(fire: Any, timer: str) -> None:
+    assert fire(looked(ticks=WELL | {timer: AT - 599_000})) == set()
+    assert fire(looked(ticks=WELL | {timer: AT - 600_000})) == {"timer-silent"}
+    late = looked(now=AT + MINUTE, ticks=dict.fromkeys(WELL, AT + MINUTE) | {timer: AT + MINUTE})
+    assert fire(looked(ticks=WELL | {timer: AT - 700_000}) + late) == set(), "it is back"
+
+
+def test_retention_is_given_three_hours(fire: Any) -> None:
+    assert fire(looked(ticks=WELL | {"retention_scan": AT - 10_799_000})) == set()
+    assert fire(looked(ticks=WELL | {"retention_scan": AT - 10_800_000})) == {"retention-silent"}
+
+
+@pytest.mark.parametrize("timer", ["scheduler_scan", "lease_scan"])
+async def test_a_timer_that_never_ticked_is_found_too(fire: Any, world: World, timer: str) -> None:
+    seen: list[kql.Row] = []
+    for number in range(11):
+        for each in {"scheduler_scan", "lease_scan", "stale_scan"} - {timer}:
+            await world.app.timers.run_once(each)
+        seen = records(await world.app.metrics.families(), world.clock.now())
+        if number < 9:
+            assert fire(seen) == set()
+        await world.clock.advance(60)
+    assert fire(seen) == {"timer-silent"}
+
+
+async def test_timers_that_are_no_longer_deployed_are_not_missed(fire: Any, world: World) -> None:
+    await world.tables.write("TocsinSweeps", "tick", [_insert("ingest_kafka", at=world.clock.now() - 86_400_000)])
+    assert fire(await minute(world)) == set()
+
+
+def _insert(rk: str, **props: Any) -> Any:
+    from shared.storage.ports import Upsert
+
+    return Upsert(rk, props)
+
+
+async def test_a_dead_letter_is_told_of_though_others_of_its_minute_are_tried_for_hours(fire: Any, world: World) -> None:
+    retry = {"attempts": 5, "first": "PT2H", "within": "P1D"}
+    events = [{"delay": "PT5S", "payload": 1, "retry": each} for each in (retry, {"attempts": 1})]
+    made = (await world.demo.post("/api/v1/events/batch", events)).json()["results"]
+    for each in made:
+        world.receiver.script(each["id"], Verdict("retry", 503))
+    rows = records(await world.app.metrics.families(), world.clock.now())
+    await world.run(30)
+    rows += await minute(world)
+    assert [(await world.demo.event(each["id"]))["state"] for each in made] == ["retrying", "dead"]
+    assert fire(rows) == {"dead-letters"}
+    assert fire(await minute(world) + await minute(world)) == set(), "what was told of is not told of again"
+
+
+def test_a_ledger_gap_is_found_whichever_way_it_goes(fire: Any) -> None:
+    for accepted, delivered in ((4, 3), (3, 4)):
+        tenant = Tenant()
+        tenant.total.counts.update(accepted=accepted, delivered=delivered)
+        assert fire(looked(tenants={"acme": tenant, "well": Tenant()})) == {"ledger-gap"}
+
+
+def test_stuck_events_are_found(fire: Any) -> None:
+    assert fire(looked(tenants={"acme": Tenant(overdue=3, stuck=1)})) == {"shard-stuck"}
+
+
+def test_partitions_without_a_server_are_found(fire: Any) -> None:
+    assert fire(looked(fleets=[Figures("acme", "db", 3, 2, 2, 1, 1.5, ())])) == {"stale-lease"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_alarms_of_fleets_are_told_of_by_the_alert_that_is_theirs(fire: Any, kind: Kind) -> None:
+    wanted = {"unserved": {"unowned-partitions"}, "missing": {"unowned-partitions"}, "turns": {"turn-stuck"}}
+    assert fire(looked(fleets=[Figures("acme", "db", 3, 2, 0, 0, 1.5, (kind,))])) == wanted.get(kind, set())
+
+
+@pytest.mark.parametrize("kind", SENTENCES)
+def test_alarms_of_maintenance_are_told_of_by_the_alert_that_is_theirs(fire: Any, kind: str) -> None:
+    wanted = {"restore-failed": "restore-failed", "single-monitor": "single-monitor", "monitors-together": "single-monitor"}
+    found = fire(looked(maintenance=[MaintenanceFigures("acme", "db", Counter({kind: 2}))]))
+    assert found == ({wanted[kind]} if kind in wanted else set())
+
+
+@pytest.mark.parametrize(
+    ("first", "fires"),
+    [([5] * 98 + [1_000] * 2, False), ([5] * 98 + [1_001] * 2, True), ([60_000] * 19, False), ([5] * 19 + [2_000], True)],
+)
+def test_first_attempts_that_are_late_are_found(monkeypatch: pytest.MonkeyPatch, fire: Any, first: list[int], fires: bool) -> None:
+    kept = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    target: Any = SimpleNamespace(spec=SimpleNamespace(type="http"), tenant="acme", name="default")
+    # A second attempt is late by its nature.
+    for late, attempt in [*((each, 1) for each in first), *((3_600_000, 2) for _ in range(50))]:
+        delivery: Any = SimpleNamespace(id="e", attempt=attempt, late_ms=late, traceparent=None)
+        with telemetry.delivering(target, delivery) as span:
+            telemetry.delivered(span, Verdict("delivered", 200))
+    spans = [
+        {"Name": span.name, "Properties": {key: str(value) for key, value in (span.attributes or {}).items()}}
+        for span in kept.get_finished_spans()
+    ]
+    assert fire(looked(), spans) == ({"late-p99"} if fires else set())
+
+
+@pytest.mark.parametrize(
+    "query", ["T | where", "T | where a", "T | take 5", "T | where a == b c", "T | summarize x = avg(a)", "T | where a ~ b"]
+)
+def test_what_the_reader_does_not_know_it_refuses(query: str) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        kql.run(query, {"T": [{"a": 1}]})
