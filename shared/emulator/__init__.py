@@ -11,10 +11,12 @@ docs/emulator.md says how to use it, and what Azure's documents leave open. Need
 
 from __future__ import annotations
 
+from ..extras import missing_extra
+
 try:
     from .service import Emulator
 except ModuleNotFoundError as missing:
-    raise ImportError(f"tocsin.emulator needs {missing.name}: install the package with its extra, tocsin[testing]") from missing
+    raise missing_extra("tocsin.emulator", missing) from missing
 from .scenario import BadScenario, Scenario, load, scenario_of
 
 __all__ = ["BadScenario", "Emulator", "Scenario", "load", "scenario_of"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ MAX_BODY = 4 * 1024 * 1024
 """Bytes of a request's body."""
 LONGEST_WAIT = 60.0
 """Seconds that `GET /log` waits at most."""
+_NUMBER = re.compile(r"[0-9]{1,15}")
 _LEAVE = 0.2
 """Seconds that requests under way get at the end."""
 
@@ -135,7 +137,7 @@ class Control:
 
     async def _log(self, request: web.Request) -> web.Response:
         after, wait = (_number(request, name) for name in ("after", "wait"))
-        lines = await self._emulator.news(int(after), min(wait, LONGEST_WAIT))
+        lines = await self._emulator.news(after, min(wait, LONGEST_WAIT))
         return web.json_response([views.happening_out(line) for line in lines])
 
     async def _steps(self, request: web.Request) -> web.Response:
@@ -151,8 +153,8 @@ class Control:
         return web.json_response({"now": to_text(self._emulator.world.now)})
 
 
-def _number(request: web.Request, name: str) -> float:
+def _number(request: web.Request, name: str) -> int:
     text = request.query.get(name, "0")
-    if not text.isascii() or not text.isdigit():
-        raise invalid(f"?{name}", "must be a whole number")
-    return float(text)
+    if not _NUMBER.fullmatch(text):
+        raise invalid(f"?{name}", "must be a whole number of at most 15 digits")
+    return int(text)

@@ -7,7 +7,7 @@ itself, and is renewed while it holds: a fleet is not kept out of a node by an a
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..clock import Clock, Millis
@@ -35,10 +35,13 @@ class Leaving:
     def __init__(self, carrier: Carrier, planning: Planning, clock: Clock) -> None:
         self._carrier, self._planning, self._clock = carrier, planning, clock
 
-    async def held(self, key: str, node: str) -> int:
-        """How many partitions a server has. Raises `StorageError`."""
+    async def held(self, key: str, nodes: Iterable[str]) -> dict[str, int]:
+        """How many partitions servers have; none for those that are not there. Raises `StorageError`."""
         seen = await self._planning.look(key)
-        return len(owners_of(seen).get(node, ())) if seen is not None and node in seen.glance.servers else 0
+        if seen is None:
+            return {}
+        owned = owners_of(seen)
+        return {name: len(owned.get(name, ())) for name in nodes if name in seen.glance.servers}
 
     async def leave(self, key: str, nodes: Mapping[str, bool]) -> None:
         """Have partitions leave the servers that map to True, and let those return that map to False. Raises `StorageError`."""

@@ -6,7 +6,7 @@ import json
 
 from ..fleets.model import FleetMaintenance
 from ..leases.rows import Fleet
-from .terms import HAND_OFF, Terms
+from .terms import HAND_OFF, Rule, Terms
 
 
 def terms_of(fleet: Fleet) -> Terms:
@@ -23,4 +23,6 @@ def terms_of(fleet: Fleet) -> Terms:
         told.quorum.domains_down,
         told.early,
         hand_off,
+        told.require_central,
+        tuple(Rule(rule.action, rule.type, rule.source, rule.max_seconds) for rule in told.rules),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from ..checkpoints.turning import Pending
@@ -34,8 +34,8 @@ _REFUSED: Final[Mapping[rules.Refusal, str]] = {
 class Leases(Protocol):
     """What maintenance asks of a fleet's leases."""
 
-    async def held(self, key: str, node: str) -> int:
-        """How many partitions a node has. Raises `StorageError`."""
+    async def held(self, key: str, nodes: Iterable[str]) -> Mapping[str, int]:
+        """How many partitions nodes have; who has none may be left out. Raises `StorageError`."""
 
     async def leave(self, key: str, nodes: Mapping[str, bool]) -> None:
         """Have partitions leave the nodes that map to True, and let those return that map to False. Raises `StorageError`."""
@@ -70,7 +70,8 @@ class Desk:
                 back = attempt > 0 and any(entry.listed and entry.event_id not in read.view.events for entry in node.entries)
                 read = await self._store.read(key, whole=True, old=back)
             before = read.view.nodes.get(node.node)
-            held = await self._leases.held(key, node.node) if rules.asks_for_leases(read.view, node, terms) else 0
+            asked = rules.asks_for_leases(read.view, node, terms)
+            held = await self._leases.held(key, asked) if asked else {}
             heard = rules.receive(read.view, node, terms, held, read.whole, read.now)
             if not isinstance(heard, rules.Heard):
                 raise conflict(heard, _REFUSED[heard])
@@ -86,7 +87,7 @@ class Desk:
                 # And after: the fleet may have ended meanwhile, with its entry, and what was just written is to be found and removed.
                 await self._store.enlist(key)
             await self._tell_leases(key, before, heard.node)
-            return answer_out(heard.answer)
+            return answer_out(heard.answer, terms)
         raise contended()
 
     async def result(self, tenant: str, fleet: str, approval: str, told: ResultIn) -> None:
@@ -100,7 +101,11 @@ class Desk:
             if made == "lease-lost":
                 raise conflict("lease-lost", "the approval is another agent's by now, or is over; do not POST it again")
             extra = {"action": "maintenance_posted", "fleet": key, "event_id": made.event_id, "outcome": told.outcome, "node": told.node}
-            if await self._store.write(key, read, _kept(read, made)):
+            kept = _kept(read, made)
+            if not kept:
+                # Told once more: the answer to the first did not arrive.
+                return
+            if await self._store.write(key, read, kept):
                 log.info("%s: the approval of %s by way of %s: %s", key, made.event_id, told.node, told.outcome, extra=extra)
                 return
         raise contended()

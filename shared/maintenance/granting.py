@@ -7,7 +7,7 @@ granted -> posted     an agent POSTed it, or Azure Resource Manager took it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
@@ -74,15 +74,35 @@ def not_yet(event: Event, view: View, terms: Terms, now: Millis) -> str | None:
     return None if by_hand else blocked(event, view, terms, now)
 
 
-def lease(event: Event, node: Node, view: View, terms: Terms, now: Millis) -> tuple[Event, Leased | None]:
-    """Give the approval to the agent that just reported, if it is its turn."""
+def staying(event: Event, view: View, held: Mapping[str, int], terms: Terms, now: Millis) -> str | None:
+    """Which prepared node still has partitions, for Azure is not to go on before they have left. What a person granted waits for that as
+    long as a hand-off takes. held: partitions by node."""
+    given = event.due
+    if given is not None and given.by != BY_FLEET and now >= given.at + terms.hand_off:
+        return None
+    for node in view.named(event):
+        entry = node.entry(event.event_id)
+        if entry is not None and entry.phase == "PREPARED" and (count := held.get(node.node, 0)):
+            return must_leave(node, count)
+    return None
+
+
+def must_leave(node: Node, count: int) -> str:
+    """Why an approval waits for a node with so many partitions."""
+    return f"{count} partition{'s' if count > 1 else ''} must leave {node.node} first"
+
+
+def lease(
+    event: Event, node: Node, view: View, held: Mapping[str, int], terms: Terms, now: Millis
+) -> tuple[Event, Leased | None]:
+    """Give the approval to the agent that just reported, if it is its turn. held: partitions by node."""
     given = event.due
     entry = node.entry(event.event_id)
     if given is None or now >= given.expires or terms.transport != "relay" or event.rehearsal:
         return event, None
     if entry is None or not entry.listed or entry.status != "Scheduled" or node.scope != event.scope or event.status != "scheduled":
         return event, None
-    if not_yet(event, view, terms, now) is not None:
+    if not_yet(event, view, terms, now) is not None or staying(event, view, held, terms, now) is not None:
         return event, None
     if given.node not in ("", node.node) and now < given.until:
         return event, None

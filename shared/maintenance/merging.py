@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..clock import Millis
 from .guard import live
 from .rows import REHEARSAL, REMOVES, Entry, Event, Node, Status, View
-from .terms import AWAY, FORGOTTEN, NEAR_SILENCE, PROLONGED, REHEARSED
+from .terms import AWAY, FORGOTTEN, LEARNING, NEAR_SILENCE, PROLONGED, REHEARSED
 
 
 def merge(event: Event | None, entry: Entry, node: Node, now: Millis) -> Event | None:
@@ -82,6 +82,8 @@ def settled(event: Event, view: View, now: Millis) -> Event:
     elif made.due is not None and now >= made.due.expires:
         # Azure goes on by itself.
         made = replace(made, grant=replace(made.due, state="expired", node=""))
+    if _disputed(made, view, now) != bool(made.differs):
+        made = replace(made, differs=0 if made.differs else now)
     alarms = tuple(sorted(wrong(made, view, now)))
     return made if alarms == made.alarms else replace(made, alarms=alarms)
 
@@ -158,11 +160,7 @@ def wrong(event: Event, view: View, now: Millis) -> set[str]:
         found.add("prepare-failed")
     if event.rehearsal:
         return found
-    heard = [node for node in view.of_scope(event.scope) if live(node, view, now)]
-    if (
-        _differ([entry for node in heard if (entry := entries.get(node.node)) is not None and entry.listed])
-        and now - event.seen > NEAR_SILENCE
-    ):
+    if event.differs and now - event.differs > LEARNING:
         found.add("disagreement")
     if any(node.scope != event.scope for node in view.nodes.values() if node.node in entries):
         found.add("disagreement")
@@ -173,6 +171,14 @@ def wrong(event: Event, view: View, now: Millis) -> set[str]:
     if event.due is not None and event.due.tries:
         found.add("approval-failed")
     return found
+
+
+def _disputed(event: Event, view: View, now: Millis) -> bool:
+    """Whether agents that are heard of tell different things of an open event."""
+    if not event.open or event.rehearsal:
+        return False
+    heard = [entry for node in view.of_scope(event.scope) if (entry := node.entry(event.event_id)) and live(node, view, now)]
+    return _differ([entry for entry in heard if entry.listed])
 
 
 def _differ(entries: list[Entry]) -> bool:

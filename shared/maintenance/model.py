@@ -74,7 +74,7 @@ class ReportIn(Strict):
     incarnation: int | None = Field(None, description="Of the document, on this VM; null before the first.")
     disabled: bool = Field(description="The agent has taken the node out of service.")
     events: list[EntryIn] = Field(max_length=MAX_REPORTED)
-    caught_up: bool | None = Field(None, description="Put back into service, it is in step with the others; else only time says so.")
+    caught_up: bool | None = Field(None, description="It is in step with the others, also since it was put back; else only time says so.")
     resource_id: Text300 | None = Field(None, description="The VM's Azure resource id, for the transport `arm`.")
 
 
@@ -122,6 +122,24 @@ class MonitorsOut(Strict):
     epoch: int
 
 
+class RuleOut(Strict):
+    """What is done about events that fit. Fields left out fit any."""
+
+    action: Literal["approve", "prepare", "hold", "ignore"]
+    type: Maybe[str] = None
+    source: Maybe[Source] = None
+    max_seconds: Maybe[int] = Field(default=None, description="Only for impacts known to last at most this long.")
+
+
+class SettingsOut(Strict):
+    """What the fleet's definition asks of its agents: they keep it over restarts, and go by it when the app is away."""
+
+    lead_ms: int = Field(description="How long before NotBefore a node prepares, where its agent's own file does not say.")
+    leads_ms: dict[str, int] = Field(description="The same by type of event.")
+    require_central: bool = Field(description="Without the app's word nothing prepared is approved; also where the file alone says so.")
+    rules: list[RuleOut] = Field(description="The first that fits decides; of it and of the file's the stricter counts.")
+
+
 class ReportAnswer(Strict):
     """What the agent is to know. An event that it has PREPARED and that is not in `hold` may be approved."""
 
@@ -131,6 +149,7 @@ class ReportAnswer(Strict):
     commands: list[OrderOut]
     rehearsals: list[RehearsalOut]
     monitors: MonitorsOut
+    settings: SettingsOut
 
 
 class ResultIn(Strict):

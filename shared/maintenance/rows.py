@@ -152,6 +152,7 @@ class Event:
     seen: when it was first reported; started, ended: when that was first known. nodes: of a rehearsal, who takes part. phases: how each
     named node stood at the end. observed: milliseconds of impact that nodes measured. listed: an agent's document had it. azure: what
     Event Grid said of its end. cleared: when an agent was first told that it may approve it. returns: how often it came back after its end.
+    differs: since when agents tell different things of it, 0 while they do not.
     alarms: what is wrong with it; told: what was published of it.
     """
 
@@ -174,6 +175,7 @@ class Event:
     azure: Literal["", "completed", "cancelled"] = ""
     cleared: Millis = 0
     returns: int = 0
+    differs: Millis = 0
     grant: Grant | None = None
     hold: Hold | None = None
     alarms: tuple[str, ...] = ()

@@ -73,16 +73,23 @@ def wants_all(view: View, told: Node) -> bool:
     )
 
 
-def asks_for_leases(view: View, told: Node, terms: Terms) -> bool:
-    """Whether an answer to this report depends on the partitions that the node still has."""
+def asks_for_leases(view: View, told: Node, terms: Terms) -> set[str]:
+    """The nodes on whose partitions an answer to this report depends: its own, and those of an event whose approval it may get."""
     granted = {event.event_id for event in view.events.values() if event.grant is not None}
-    return any(
-        entry.phase == "PREPARED" or (entry.phase == "WAITING" and (terms.early or entry.event_id in granted)) for entry in told.entries
-    )
+    found = {
+        told.node
+        for entry in told.entries
+        if entry.phase == "PREPARED" or (entry.phase == "WAITING" and (terms.early or entry.event_id in granted))
+    }
+    for entry in told.entries:
+        event = view.events.get(entry.event_id)
+        if event is not None and entry.listed and (event.due is not None or terms.early):
+            found |= {node.node for node in view.named(event) if (its := node.entry(event.event_id)) and its.phase == "PREPARED"}
+    return found
 
 
-def receive(view: View, told: Node, terms: Terms, leases: int, whole: bool, now: Millis) -> Heard | Refusal:
-    """An agent's report. told: as it says; leases: partitions that its node still has. whole: the view has all nodes.
+def receive(view: View, told: Node, terms: Terms, held: Mapping[str, int], whole: bool, now: Millis) -> Heard | Refusal:
+    """An agent's report. told: as it says; held: partitions that nodes still have. whole: the view has all nodes.
 
     A repeat (the same seq) is answered anew and stored once.
     """
@@ -113,9 +120,10 @@ def receive(view: View, told: Node, terms: Terms, leases: int, whole: bool, now:
         after = _settle(after, terms, now)
     node = replace(node, leaving=leaving(node, after, terms, now))
     approvals: list[Leased] = []
+    leases = held.get(node.node, 0)
     changed = dict(after.events)
     for event in after.events.values():
-        kept, leased = granting.lease(event, node, after, terms, now) if whole else (event, None)
+        kept, leased = granting.lease(event, node, after, held, terms, now) if whole else (event, None)
         changed[event.event_id] = kept
         approvals += [leased] if leased is not None else []
     holds = _holds(node, after, terms, leases, now)
@@ -203,7 +211,7 @@ def _holds(node: Node, view: View, terms: Terms, leases: int, now: Millis) -> di
             continue
         why = granting.not_yet(event, view, terms, now)
         if why is None and leases:
-            why = f"{leases} partition{'s' if leases > 1 else ''} must leave {node.node} first"
+            why = granting.must_leave(node, leases)
         if why is None and event.due is not None and event.due.node not in ("", node.node):
             why = "the approval is with another agent"
         if why is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from ..clock import Millis
 
@@ -14,6 +14,8 @@ IDLE: Final[Millis] = 300_000
 """How often otherwise, give or take a tenth."""
 NEAR_SILENCE: Final[Millis] = 30_000
 """An agent that should report every `NEAR` is not counted on after this."""
+LEARNING: Final[Millis] = 3 * NEAR
+"""Agents learn of a change one after the other: until then they may tell different things of an event."""
 IDLE_SILENCE: Final[Millis] = 3 * IDLE
 GRANT_LEASE: Final[Millis] = 5_000
 """How long one agent has an approval to itself."""
@@ -30,11 +32,21 @@ HAND_OFF: Final[Millis] = 30_000
 """Leases leave a node so long before it prepares, unless a hand-off takes longer."""
 
 
+class Rule(NamedTuple):
+    """What agents do about events that fit; what is None fits any. max_seconds: impacts known to last at most so long."""
+
+    action: Literal["approve", "prepare", "hold", "ignore"]
+    type: str | None = None
+    source: Literal["Platform", "User"] | None = None
+    max_seconds: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """lead: how long before NotBefore a node prepares, leads: by type. catch_up: how long a node that was put back counts as down, unless
     it says before that it is in step. per: what fault domains are counted within; domains_down: how many may be down at once. early:
-    events are approved before their time, one fault domain after the other. hand_off: what leases need to leave a node."""
+    events are approved before their time, one fault domain after the other. hand_off: what leases need to leave a node. require_central,
+    rules: what agents are told to go by, beside lead and leads."""
 
     lead: Millis = 30_000
     leads: Mapping[str, Millis] = field(default_factory=dict)
@@ -44,6 +56,8 @@ class Terms:
     domains_down: int = 1
     early: bool = False
     hand_off: Millis = HAND_OFF
+    require_central: bool = False
+    rules: tuple[Rule, ...] = ()
 
     def lead_of(self, kind: str) -> Millis:
         """How long before NotBefore nodes prepare for events of a type."""

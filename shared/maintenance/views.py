@@ -8,10 +8,11 @@ from ..clock import Millis, to_text
 from .granting import Leased
 from .rows import Event, Node, View
 from .rules import Answer
+from .terms import Terms
 
 
-def answer_out(answer: Answer) -> dict[str, Any]:
-    """The answer to a report."""
+def answer_out(answer: Answer, terms: Terms) -> dict[str, Any]:
+    """The answer to a report, with the settings that the fleet's agents go by."""
     return {
         "next_report_ms": answer.next_report,
         "approvals": [_leased(each) for each in answer.approvals],
@@ -22,6 +23,12 @@ def answer_out(answer: Answer) -> dict[str, Any]:
             "primary": answer.monitors.primary or None,
             "secondary": answer.monitors.secondary or None,
             "epoch": answer.monitors.epoch,
+        },
+        "settings": {
+            "lead_ms": terms.lead,
+            "leads_ms": dict(terms.leads),
+            "require_central": terms.require_central,
+            "rules": [{name: value for name, value in rule._asdict().items() if value is not None} for rule in terms.rules],
         },
     }
 

@@ -119,6 +119,9 @@ class Watch:
             resource = next((node.resource_id for node in view.named(event) if node.resource_id), "")
             if granting.not_yet(event, view, terms, now) is not None or not resource:
                 continue
+            held = await self._leases.held(key, [node.node for node in view.named(event)])
+            if granting.staying(event, view, held, terms, now) is not None:
+                continue
             answer = await self._acknowledge(resource, event.event_id)
             extra = {"action": "maintenance_acknowledged", "fleet": key, "event_id": event.event_id, "outcome": answer.outcome}
             log.info("%s: the approval of %s by way of Azure Resource Manager: %s", key, event.event_id, answer.outcome, extra=extra)

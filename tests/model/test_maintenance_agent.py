@@ -24,6 +24,8 @@ EXPECTED = {
     "no look after a start": ("garbage", 5),
     "put back beside another event": ("garbage", 2),
     "the end not heeded": ("ended", 4),
+    "what the fleet asks forgotten": ("unprepared", 5),
+    "the laxer rule counts": ("unprepared", 3),
 }
 
 

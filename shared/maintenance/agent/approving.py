@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from .duties import back_off
-from .model import Approve, Grant, Look, Phase, Posted, Record, Result
+from .model import Approve, Grant, Look, NodeState, Now, Phase, Posted, Record, Result
+from .settings import Settings
 from .work import OVER, Work
 
 _RESULTS: Final[Mapping[str, Literal["posted", "refused", "unreachable"]]] = {
@@ -19,6 +20,8 @@ _RESULTS: Final[Mapping[str, Literal["posted", "refused", "unreachable"]]] = {
     "refused": "refused",
     "busy": "unreachable",
 }
+ASKING: Final = "the fleet is being asked"
+ASKING_FIRST: Final = "the fleet is asked first what it wants done"
 MOST_SECONDS = 15.0
 """Longest wait between two POSTs of one approval."""
 
@@ -41,7 +44,10 @@ def approve(work: Work) -> None:
             continue
         reason, grant = held(work, record)
         if reason and reason != record.reason:
-            work.log("agent_approval_held", reason, work.put(record, reason=reason))
+            record = work.put(record, reason=reason)
+            # Every approval begins so; a fleet that does not answer is another reason soon.
+            if reason not in (ASKING, ASKING_FIRST):
+                work.log("agent_approval_held", reason, record)
         elif not reason and _open(work, record):
             _post(work, record, "" if grant is None else grant.id)
 
@@ -70,7 +76,7 @@ def held(work: Work, record: Record) -> tuple[str, Grant | None]:
     if hold is not None:
         return f"held by the fleet: {hold}", None
     if choice == "approve":
-        return "", None
+        return ASKING_FIRST if unasked(node, work.now, settings) else "", None
     if choice in ("ignore", "hold"):
         return f"the rule says {choice}", None
     if event.resources != (settings.vm,):
@@ -78,11 +84,20 @@ def held(work: Work, record: Record) -> tuple[str, Grant | None]:
     if not settings.central:
         return "", None
     if node.app.away:
-        if settings.require_central:
+        if settings.require_central or settings.policy.require_central:
             return "the fleet cannot be asked, and its word is required", None
-        patient = work.now.steady < node.app.away_since + settings.patience
-        return ("the fleet does not answer; a little longer it is waited for" if patient else ""), None
-    return ("" if event.event_id in node.app.heard else "the fleet is being asked"), None
+        return ("the fleet does not answer; a little longer it is waited for" if _patient(node, work.now, settings) else ""), None
+    return ("" if event.event_id in node.app.heard else ASKING), None
+
+
+def unasked(node: NodeState, now: Now, settings: Settings) -> bool:
+    """Whether the fleet may yet say what it wants: its settings were never heard, and it has not been away for long."""
+    unheard = settings.central and not settings.dry_run and node.policy is None
+    return unheard and (not node.app.away or _patient(node, now, settings))
+
+
+def _patient(node: NodeState, now: Now, settings: Settings) -> bool:
+    return now.steady < node.app.away_since + settings.patience
 
 
 def _open(work: Work, record: Record) -> bool:

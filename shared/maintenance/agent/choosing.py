@@ -1,17 +1,27 @@
-"""What is to be done about an event: the first rule that fits decides, and after the operator's rules come those of the house."""
+"""What is to be done about an event: of the file's rules and of the fleet's the first that fits counts, and of those two the stricter;
+where neither has one, the rules of the house decide."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from .model import EVENT_TYPES, Action, Event
-from .settings import Rule, Settings
+from .policy import Rule
+from .settings import Settings
 
 if TYPE_CHECKING:
     from ...clock import Millis
 
 _LASTING: Final = ("Preempt", "Terminate")
 """They end the machine, whatever duration they name."""
+_STRICTEST: Final[Mapping[tuple[bool, bool], Action]] = {
+    (False, True): "approve",
+    (True, True): "prepare",
+    (True, False): "hold",
+    (False, False): "ignore",
+}
+"""By whether it is prepared for, and whether the node approves it."""
 
 
 def choose(event: Event, settings: Settings) -> Action:
@@ -19,10 +29,20 @@ def choose(event: Event, settings: Settings) -> Action:
     ignore: neither. A rehearsal is always prepared for."""
     if event.rehearsal:
         return "prepare"
-    for rule in settings.rules:
-        if fits(rule, event):
-            return rule.action
+    said = [_first(rules, event) for rules in (settings.rules, settings.policy.rules)]
+    if asked := [action for action in said if action is not None]:
+        return strictest(asked)
     return "approve" if event.source == "User" or harmless(event, settings) else "prepare"
+
+
+def strictest(actions: Iterable[Action]) -> Action:
+    """What is right by all of them: prepared for where one asks for it, approved only where each does."""
+    asked = set(actions)
+    return _STRICTEST[bool(asked & {"prepare", "hold"}), not asked & {"hold", "ignore"}]
+
+
+def _first(rules: Iterable[Rule], event: Event) -> Action | None:
+    return next((rule.action for rule in rules if fits(rule, event)), None)
 
 
 def fits(rule: Rule, event: Event) -> bool:
@@ -46,7 +66,7 @@ def prepare_at(event: Event, settings: Settings) -> Millis:
     """When (wall) preparing is due; 0: at once. A Preempt gives too little notice to wait for anything."""
     if event.not_before is None or event.type == "Preempt":
         return 0
-    return event.not_before - round(1000 * settings.leads.get(event.type, settings.lead))
+    return event.not_before - round(1000 * settings.lead_of(event.type))
 
 
 def names(event: Event, vm: str) -> bool:

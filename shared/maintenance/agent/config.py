@@ -21,11 +21,12 @@ from .exchange import root_of
 from .hooks import Hook
 from .imds import API_VERSION, BASE
 from .model import EVENT_TYPES, Action, HookKind, Source
+from .policy import Rule
 from .reading import Section
 from .recipes import RECIPES
-from .settings import Rule, Settings
+from .settings import LEAD, Settings
 
-KINDS: Final[tuple[HookKind, ...]] = ("prepare", "emergency", "restore", "verify")
+KINDS: Final[tuple[HookKind, ...]] = ("prepare", "emergency", "restore", "verify", "caught_up")
 VERSIONS: Final = ("2020-07-01", "2019-08-01", "2019-04-01", "2019-01-01", "2017-11-01", "2017-08-01")
 STATE: Final = "/var/lib/tocsin-agent"
 HEALTH: Final = "127.0.0.1:9478"
@@ -34,6 +35,7 @@ _LARGEST = 1024 * 1024
 _KEY = re.compile(r"[A-Za-z0-9._~+/-]{8,200}=*")
 _NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _FLEET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+_PORT = re.compile(r"[0-9]{1,5}")
 _MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -115,8 +117,15 @@ def parse(path: Path) -> dict[str, Any]:
 def _toml(path: Path, text: str) -> Any:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadConfig(path, [f"not TOML: {error}"]) from None
+    except (ValueError, RecursionError) as error:
+        raise BadConfig(path, [f"not TOML: {_unreadable(error)}"]) from None
+
+
+def _unreadable(error: Exception) -> str:
+    """What is wrong with a value, like a date that does not exist. Of a number of thousands of digits Python tells its own remedy."""
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    return "a number has too many digits" if "set_int_max_str_digits" in str(error) else str(error)
 
 
 def _yaml(path: Path, text: str) -> Any:
@@ -144,8 +153,8 @@ def _yaml(path: Path, text: str) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise BadConfig(path, [f"{where}not YAML: {error.problem}"]) from None
-    except yaml.YAMLError as error:
-        raise BadConfig(path, [f"not YAML: {error}"]) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadConfig(path, [f"not YAML: {_unreadable(error)}"]) from None
 
 
 def _read(top: Section, wrong: list[str], environment: Mapping[str, str], folder: Path) -> Config:
@@ -162,7 +171,8 @@ def _read(top: Section, wrong: list[str], environment: Mapping[str, str], folder
     app, require_central, patience = _app(top, environment, folder)
     hooks = _hooks(top, folder)
     settings = _settings(top, node.vm, hooks)
-    settings = replace(settings, central=app is not None, require_central=require_central, patience=patience, stale=stale)
+    fleet = app.fleet if app is not None else ""
+    settings = replace(settings, central=app is not None, fleet=fleet, require_central=require_central, patience=patience, stale=stale)
     health = _health(top.section("health"))
     top.close()
     return Config(state, node, settings, hooks, url, version, poll, app, health)
@@ -242,7 +252,7 @@ def _settings(top: Section, vm: str, hooks: Mapping[HookKind, Hook]) -> Settings
         vm,
         rules=tuple(_rule(rule) for rule in top.sections("rules")),
         freeze_limit=section.number("freeze_limit_seconds", usual.freeze_limit, 0, HOUR),
-        lead=section.number("lead_seconds", usual.lead, 0, HOUR),
+        lead=section.number("lead_seconds", LEAD, 0, HOUR) if section.has("lead_seconds") else None,
         leads=by_type,
         hooks={kind: hook.deadline for kind, hook in hooks.items()},
         approve_failed=section.flag("approve_failed", usual.approve_failed),
@@ -311,7 +321,7 @@ def _health(section: Section) -> tuple[str, int] | None:
     address = section.text("address", HEALTH)
     section.close()
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+    if not host or not _PORT.fullmatch(port) or int(port) > 65535:
         section.complain("address", f"{address!r} is not like {HEALTH}")
         return None
     return host.strip("[]"), int(port)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from .model import EVENT_TYPES, Document, Event, Nonsense, Status
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ...clock import Millis
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC_1123 = re.compile(r"(?:[A-Za-z]+,?\s+)?(\d{1,2})[ -]([A-Za-z]{3})[a-z]*[ -](\d{4})\s+(\d\d):(\d\d):(\d\d)\s*(?:GMT|UTC|Z|[+-]0000)?")
 _STATUSES: dict[str, Status] = {"scheduled": "Scheduled", "started": "Started"}
 _TYPES = {name.lower(): name for name in EVENT_TYPES}
@@ -58,14 +59,17 @@ def read_time(text: object) -> Millis | None:
     if not isinstance(text, str) or not (text := text.strip()):
         return None
     try:
-        if found := _RFC_1123.fullmatch(text):
-            day, month, year, hour, minute, second = found.groups()
+        if parts := _RFC_1123.fullmatch(text):
+            day, month, year, hour, minute, second = parts.groups()
             date = (int(year), _MONTHS.index(month.lower()) + 1, int(day))
             moment = datetime(*date, int(hour), int(minute), int(second), tzinfo=UTC)
         else:
             moment = datetime.fromisoformat(text)
             moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-        return int(moment.timestamp() * 1000)
+        # In UTC, where a year after 9999 cannot be, and without a float, which would round into one.
+        found = (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
+        # The year 1 is what some write for no time at all.
+        return found if found >= 0 else None
     except (ValueError, OverflowError):
         return None
 

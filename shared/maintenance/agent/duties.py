@@ -11,6 +11,8 @@ from .work import AWAITING, Work
 
 OVERDUE = 30.0
 """Seconds after its deadline when a hook that has not ended is told of."""
+ASK_FIRST, ASK_MOST = 5.0, 60.0
+"""Seconds between two questions whether the node has caught up."""
 FIRST_LOOK = 5.0
 """Seconds after its start that the agent waits for a first look before it goes by what it knew of events."""
 
@@ -81,6 +83,9 @@ def run_next(work: Work) -> None:
     """Begin the hook that is wanted most, when none runs."""
     run = work.node.run
     if run is not None:
+        if run.kind == "caught_up" and (work.node.disabled or any(_wants(work, record) for record in work.mine())):
+            # It does nothing but ask, and nothing waits for it.
+            stop_hook(work)
         limit = work.settings.hooks.get(run.kind, 0.0) + OVERDUE
         if not run.overdue and work.now.steady >= run.since + limit:
             stop_hook(work)
@@ -93,7 +98,7 @@ def run_next(work: Work) -> None:
         if record.hook_wanted is not None:
             _launch(work, record.hook_wanted, work.put(record, hook_wanted=None), attempt=1)
             return
-    waiting = [record for record in mine if record.phase is Phase.PREPARING and not _to_be_seen(work, record)]
+    waiting = [record for record in mine if _wants(work, record)]
     if waiting:
         record = min(waiting, key=lambda each: prepare_at(each.event, work.settings))
         _launch(work, "prepare", work.put(record, tries=record.tries + 1), attempt=record.tries + 1)
@@ -101,6 +106,13 @@ def run_next(work: Work) -> None:
     restore = work.node.restore
     if restore is not None and work.node.sighted and work.now.steady >= restore.retry_at:
         _put_back(work, restore)
+    elif "caught_up" in work.settings.hooks and not work.node.in_step and not work.node.disabled and work.now.steady >= work.node.ask_at:
+        _launch(work, "caught_up", None, attempt=work.node.asks + 1)
+
+
+def _wants(work: Work, record: Record) -> bool:
+    """Whether an event wants a hook to run."""
+    return record.hook_wanted is not None or (record.phase is Phase.PREPARING and not _to_be_seen(work, record))
 
 
 def _launch(work: Work, kind: HookKind, record: Record | None, attempt: int) -> None:
@@ -108,7 +120,7 @@ def _launch(work: Work, kind: HookKind, record: Record | None, attempt: int) -> 
     event_id = "" if record is None else record.event.event_id
     work.set(runs=number, run=Run(number, kind, event_id, work.now.steady))
     if kind in ("prepare", "emergency"):
-        work.set(disabled=True)
+        work.set(disabled=True, in_step=False, asks=0, ask_at=0.0)
     work.log("agent_hook_started", f"{kind} begins", record, attempt=attempt)
     work.emit(RunHook(number, kind, record, attempt, work.settings.hooks[kind]))
 
@@ -124,8 +136,11 @@ def ended(work: Work, end: HookEnded) -> None:
         work.log("agent_hook_stopped", f"{run.kind} was stopped", record)
         return
     text = f"{run.kind} {'succeeded' if end.ok else 'failed'}{': ' + end.detail if end.detail else ''}"
-    work.log("agent_hook_ended", text, record, warn=not end.ok, ms=round(1000 * (work.now.steady - run.since)))
-    if run.kind in ("restore", "verify"):
+    fails = not end.ok and run.kind != "caught_up"
+    work.log("agent_hook_ended", text, record, warn=fails, ms=round(1000 * (work.now.steady - run.since)))
+    if run.kind == "caught_up":
+        _asked(work, end)
+    elif run.kind in ("restore", "verify"):
         _restore_ended(work, run.kind, end)
     elif record is not None and run.kind == "prepare":
         _prepare_ended(work, record, end)
@@ -221,6 +236,16 @@ def _restore_ended(work: Work, kind: HookKind, end: HookEnded) -> None:
     waiting = [work.put(each, phase=Phase.RESTORE_FAILED, reason=f"{kind} failed: {end.detail}"[:200]) for each in _awaiting(work)]
     text = f"the node is still out of service; tried again in {wait:.0f} s"
     work.log("agent_restore_failed", text, waiting[0] if waiting else None, warn=True, attempt=failures)
+
+
+def _asked(work: Work, end: HookEnded) -> None:
+    """Whether the node has caught up with the others; if not, it is asked again."""
+    asks = work.node.asks + 1
+    if end.ok:
+        work.set(in_step=True, asks=0)
+        work.log("agent_caught_up", "the node is in step with the others")
+    else:
+        work.set(asks=asks, ask_at=work.now.steady + back_off(asks, ASK_FIRST, ASK_MOST))
 
 
 def _awaiting(work: Work) -> list[Record]:

@@ -17,7 +17,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from .model import Event, NodeState, Phase, Record
+from .model import App, Event, NodeState, Phase, Record
+from .policy import Policy, Rule
 
 STATE: Final = "state.json"
 MARK: Final = "disabled"
@@ -147,7 +148,7 @@ class Journal:
     def save(self, state: NodeState) -> bool:
         """Keep a state before what follows from it is done. False: what is kept says the same already."""
         last = self._last
-        if last is not None and last.events is state.events and (last.boot_id, last.disabled) == (state.boot_id, state.disabled):
+        if last is not None and last.events is state.events and _beside(last) == _beside(state):
             return False
         data = encode(state)
         if data == self._saved:
@@ -173,12 +174,20 @@ class Journal:
         self._disk.flush_names()
 
 
+def _beside(state: NodeState) -> object:
+    """What is saved beside the events."""
+    return state.boot_id, state.disabled, state.policy, state.in_step, state.app.holds
+
+
 def encode(state: NodeState) -> bytes:
     """The saved part of a state: one line of JSON, and one of its checksum."""
     body = {
         "format": 1,
         "boot_id": state.boot_id,
         "disabled": state.disabled,
+        "in_step": state.in_step,
+        "holds": dict(state.app.holds),
+        "policy": None if state.policy is None else _policy_out(state.policy),
         "events": [_record_out(record) for record in state.events.values()],
     }
     data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
@@ -194,7 +203,34 @@ def decode(data: bytes) -> NodeState:
     if raw["format"] != 1:
         raise ValueError("a format of another version")
     records = [_record_in(each) for each in raw["events"]]
-    return NodeState(boot_id=raw["boot_id"], disabled=raw["disabled"], events={record.event.event_id: record for record in records})
+    # An agent of an earlier release wrote none of what is asked for by `get`.
+    policy = raw.get("policy")
+    return NodeState(
+        raw["boot_id"],
+        raw["disabled"],
+        {record.event.event_id: record for record in records},
+        None if policy is None else _policy_in(policy),
+        raw.get("in_step", False),
+        app=App(holds={str(event_id): str(reason) for event_id, reason in raw.get("holds", {}).items()}),
+    )
+
+
+def _policy_out(policy: Policy) -> dict[str, Any]:
+    rules = [{"action": rule.action, "type": rule.type, "source": rule.source, "max_seconds": rule.max_seconds} for rule in policy.rules]
+    return {
+        "of": policy.of,
+        "lead": policy.lead,
+        "leads": dict(policy.leads),
+        "require_central": policy.require_central,
+        "rules": rules,
+    }
+
+
+def _policy_in(raw: dict[str, Any]) -> Policy:
+    # What a later release added is left alone.
+    known = {each.name: raw[each.name] for each in fields(Policy)}
+    rules = tuple(Rule(rule["action"], rule["type"], rule["source"], rule["max_seconds"]) for rule in raw["rules"])
+    return Policy(**{**known, "rules": rules})
 
 
 def _record_out(record: Record) -> dict[str, Any]:

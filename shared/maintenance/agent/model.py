@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from .policy import Policy
+
 if TYPE_CHECKING:
     from ...clock import Millis
 
 type Status = Literal["Scheduled", "Started", "Unknown"]
 type Source = Literal["Platform", "User"]
 type Action = Literal["approve", "prepare", "hold", "ignore"]
-type HookKind = Literal["prepare", "emergency", "restore", "verify"]
+type HookKind = Literal["prepare", "emergency", "restore", "verify", "caught_up"]
 type Outcome = Literal["completed", "cancelled", "completed or cancelled"]
 
 EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
@@ -180,7 +182,8 @@ class Monitors:
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """What the app last said. away: the last call failed; None while none has ended. away_since: steady, of the first of those that failed.
+    """What the app last said; only `holds` is saved. away: the last call failed; None while none has ended. away_since: steady, of the
+    first of those that failed.
 
     heard: events that the app has answered to a report of as PREPARED, without a hold.
     """
@@ -195,11 +198,14 @@ class App:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """All the agent knows. disabled: WE took the node out of service, or began to; saved before the hook that does it."""
+    """All the agent knows. disabled: WE took the node out of service, or began to; saved before the hook that does it. policy: what the
+    fleet asks for, as last heard; None before it was ever heard. in_step: its hook has said since it was put back that it caught up."""
 
     boot_id: str = ""
     disabled: bool = False
     events: Mapping[str, Record] = field(default_factory=dict)
+    policy: Policy | None = None
+    in_step: bool = False
     # volatile
     rebooted: bool = False
     """The machine booted since the state was saved, and no document has come yet."""
@@ -210,6 +216,10 @@ class NodeState:
     incarnation: int | None = None
     """Of the last document believed since the start; only compared for being different."""
     restore: Restore | None = None
+    asks: int = 0
+    """How often the node was found to have more to catch up on."""
+    ask_at: float = 0.0
+    """Steady: not before this is it asked again."""
     run: Run | None = None
     runs: int = 0
     app: App = field(default_factory=App)
@@ -287,7 +297,7 @@ class Answer:
     """The app's answer to a report.
 
     told: the ids that this report showed as PREPARED (`rules.prepared(state)` of the state that it was made from). grants, holds:
-    replace those known. rehearsals: may come once or in each answer.
+    replace those known. rehearsals: may come once or in each answer. policy: None where the app does not say.
     """
 
     told: frozenset[str] = frozenset()
@@ -296,6 +306,7 @@ class Answer:
     commands: tuple[Command, ...] = ()
     rehearsals: tuple[Event, ...] = ()
     monitors: Monitors | None = None
+    policy: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True)

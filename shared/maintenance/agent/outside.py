@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .model import Answer, Command, Event, Grant, Phase, Record, Result
+from .policy import Policy
 from .sighting import began, gone
 from .work import AWAITING, OVER, Work
 
@@ -23,10 +24,25 @@ def heard(work: Work, answer: Answer) -> None:
         monitors=answer.monitors if answer.monitors is not None else work.node.app.monitors,
     )
     work.set(app=app)
+    _follow(work, answer.policy)
     for command in answer.commands:
         _obey(work, command)
     for event in answer.rehearsals:
         _rehearse(work, event)
+
+
+def _follow(work: Work, policy: Policy | None) -> None:
+    """What the fleet asks for now. An app that does not say leaves what is known."""
+    known = work.node.policy
+    if policy is None and known is not None:
+        return
+    asked = replace(policy or Policy(), of=work.settings.fleet)
+    if asked == known:
+        return
+    work.follow(asked)
+    lead = work.settings.lead_of("")
+    fields: dict[str, str | int] = {"lead_seconds": round(lead), "rules": len(asked.rules), "require_central": int(asked.require_central)}
+    work.log("agent_fleet_settings", "the fleet's settings are followed beside the file", fields=fields)
 
 
 def away(work: Work, reason: str) -> None:
@@ -73,7 +89,7 @@ def _obey(work: Work, command: Command) -> None:
 def _rehearse(work: Work, event: Event) -> None:
     if event.event_id in work.events:
         return
-    soon = event.not_before if event.not_before is not None else work.now.wall + round(1000 * work.settings.lead)
+    soon = event.not_before if event.not_before is not None else work.now.wall + round(1000 * work.settings.lead_of(event.type))
     event = replace(event, rehearsal=True, status="Scheduled", not_before=soon, resources=(work.settings.vm,))
     record = work.put(Record(event, Phase.WAITING, work.now.wall))
     work.log("agent_rehearsal_seen", "a rehearsal begins: hooks run, nothing is approved", record, due=soon)

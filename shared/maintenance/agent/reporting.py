@@ -125,6 +125,8 @@ class Reporter:
                 # Of the disk: an exchange raises nothing.
                 log.warning("Reports that wait cannot be kept: %s", error.strerror, extra={"action": "agent_reports_unkept"})
                 self._later()
+                # The node is not to wait for the fleet's word on what it could not say.
+                self._hear(AppAway(f"reports cannot be kept: {error.strerror}"))
 
     def _wait(self) -> bool:
         """Until there is something to do; False: it is over."""

@@ -12,14 +12,22 @@ from ...clock import to_text
 from .document import read_time
 from .imds import Machine
 from .model import Answer, Command, Event, Grant, Monitors, NodeState, Phase, Record
+from .policy import Policy, Rule
 from .work import OVER
 
 MOST: Final = 500
 """Events in a report: those on this node first, then those that are over, then those of others."""
 MOST_NAMED: Final = 1000
 """Machines named by an event in a report."""
+ROOM: Final = 120_000
+"""Characters of a report's events as JSON in ASCII: the app keeps no more of a node than fits in a row. An event that names 1000 machines
+takes up to 70,000."""
 SHORTEST, LONGEST = 0.5, 900.0
 """Seconds between two reports, whatever the app asks for."""
+EXACT: Final = 2**53
+"""Beyond it a number of JSON is not everywhere the same."""
+LASTING: Final = 31_536_000
+"""Longest duration told, in seconds: a year."""
 USUAL: Final = 300.0
 _ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9_.:-]{0,126}[a-z0-9])?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -38,15 +46,17 @@ def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
     told = {
         "node": node,
         "vm": machine.vm,
-        "scope": machine.scope,
-        "location": machine.location,
-        "fault_domain": machine.fault_domain,
+        "scope": _clean(machine.scope, 300),
+        "location": _clean(machine.location, 64),
+        "fault_domain": _clean(machine.fault_domain, 64),
         "boot_id": state.boot_id,
-        "incarnation": state.incarnation,
+        "incarnation": state.incarnation if state.incarnation is not None and abs(state.incarnation) < EXACT else None,
         "disabled": state.disabled,
-        "events": [_entry(record, machine.vm) for record in _chosen(state.events.values())],
+        "events": _fitting(_chosen(state.events.values()), machine.vm),
     }
-    return told | ({"resource_id": machine.resource_id} if machine.resource_id else {})
+    told |= {"caught_up": True} if state.in_step else {}
+    resource = machine.resource_id
+    return told | ({"resource_id": resource} if resource and resource == _clean(resource, 300) else {})
 
 
 def near(state: NodeState) -> bool:
@@ -57,16 +67,16 @@ def near(state: NodeState) -> bool:
 def read_answer(body: bytes, sent: float, told: frozenset[str]) -> Told | str:
     """The answer to a report that was sent at `sent` (steady) and showed `told` as PREPARED; a text says why it is none."""
     try:
-        raw = json.loads(body)
+        raw = json.loads(body, parse_constant=_refuse)
         grants = tuple(_grant(each, sent) for each in _list(raw, "approvals"))
         holds = {str(each["event_id"]).casefold(): str(each["reason"]) for each in _list(raw, "hold")}
         commands = tuple(
             Command(str(each["id"]), str(each["event_id"]).casefold(), _do(each["do"])) for each in _list(raw, "commands")
         )
         rehearsals = tuple(_rehearsal(each) for each in _list(raw, "rehearsals"))
-        answer = Answer(told, grants, holds, commands, rehearsals, _monitors(raw.get("monitors")))
+        answer = Answer(told, grants, holds, commands, rehearsals, _monitors(raw.get("monitors")), _policy(raw.get("settings")))
         wait = raw.get("next_report_ms", 1000 * USUAL) / 1000
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         return f"the app's answer cannot be read ({type(error).__name__}: {error})"
     return Told(answer, min(max(wait, SHORTEST), LONGEST))
 
@@ -74,6 +84,22 @@ def read_answer(body: bytes, sent: float, told: frozenset[str]) -> Told | str:
 def _chosen(records: Iterable[Record]) -> list[Record]:
     known = (record for record in records if _ID.fullmatch(record.event.event_id))
     return sorted(known, key=lambda record: (record.phase is Phase.FOREIGN, record.phase in OVER, -record.seen_at))[:MOST]
+
+
+def _fitting(records: Iterable[Record], vm: str) -> list[dict[str, Any]]:
+    """As many as there is room for. What is on this node goes before what is not, if need be without the others' names."""
+    found: list[dict[str, Any]] = []
+    left = ROOM
+    for record in records:
+        entry = _entry(record, vm)
+        size = len(json.dumps(entry))
+        if size > left and record.phase not in (*OVER, Phase.FOREIGN):
+            entry["resources"] = entry["resources"][:1]
+            size = len(json.dumps(entry))
+        if size <= left:
+            left -= size
+            found.append(entry)
+    return found
 
 
 def event_of(record: Record) -> dict[str, Any]:
@@ -102,6 +128,7 @@ def _entry(record: Record, vm: str) -> dict[str, Any]:
     """The same within the app's bounds: what it would refuse would cost the whole report."""
     told = event_of(record)
     told["type"] = _clean(told["type"], 64)
+    told["duration_s"] = min(told["duration_s"], LASTING)
     if "reason" in told:
         told["reason"] = _clean(told["reason"], 300)
     names = [name for name in record.event.resources if name and name == _clean(name, 128)]
@@ -112,6 +139,10 @@ def _entry(record: Record, vm: str) -> dict[str, Any]:
 
 def _clean(text: str, most: int) -> str:
     return _CONTROL.sub(" ", text)[:most]
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
 
 
 def _list(raw: dict[str, Any], key: str) -> list[dict[str, Any]]:
@@ -152,3 +183,25 @@ def _rehearsal(raw: dict[str, Any]) -> Event:
 
 def _monitors(raw: Any) -> Monitors | None:
     return None if raw is None else Monitors(raw["primary"], raw["secondary"], int(raw["epoch"]))
+
+
+def _policy(raw: Any) -> Policy | None:
+    """The fleet's settings; None where the app is of a release that does not tell them."""
+    if raw is None:
+        return None
+    leads = {str(kind): _seconds(lead) for kind, lead in raw["leads_ms"].items()}
+    return Policy("", _seconds(raw["lead_ms"]), leads, bool(raw["require_central"]), tuple(_rule(each) for each in _list(raw, "rules")))
+
+
+def _rule(raw: dict[str, Any]) -> Rule:
+    if raw["action"] not in ("approve", "prepare", "hold", "ignore"):
+        raise ValueError(f"no such action: {str(raw['action'])[:20]}")
+    longest = raw.get("max_seconds")
+    return Rule(raw["action"], raw.get("type"), raw.get("source"), None if longest is None else int(longest))
+
+
+def _seconds(raw: Any) -> float:
+    seconds = raw / 1000
+    if not 0 <= seconds <= 1e9:
+        raise ValueError("not a lead")
+    return float(seconds)

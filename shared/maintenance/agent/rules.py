@@ -83,6 +83,7 @@ def unready(state: NodeState, now: Now, settings: Settings) -> str:
 
 def next_wake(state: NodeState, now: Now, settings: Settings) -> float | None:
     """Steady seconds from now until something is due by a timer; None when nothing is. 0: already due, and waiting for something else."""
+    settings = settings.following(state.policy)
     waits = []
     for record in state.events.values():
         soon = record.event.not_before

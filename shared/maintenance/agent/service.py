@@ -20,6 +20,7 @@ from typing import Any, Final
 from ...clock import SystemClock, steady
 from ...errors import TocsinError
 from ...ids import SystemIds
+from .approving import unasked
 from .config import Config
 from .figures import Figures
 from .hands import Worker
@@ -232,12 +233,17 @@ class Agent:
             self._observe(loop, observation)
             if isinstance(observation, Stop):
                 break
-            if self._once and self._inbox.empty() and _is_done(loop.state):
+            if self._once and self._inbox.empty() and _is_done(loop.state) and not self._waits_for_fleet(loop):
                 return
         # The hook that was stopped has a moment to end.
         end = steady() + LEAVING
         while loop.state.run is not None and (left := end - steady()) > 0:
             self._observe(loop, self._hear(left))
+
+    def _waits_for_fleet(self, loop: Loop) -> bool:
+        """Whether something is on this node, and the fleet has not yet been heard on what is to be done about it."""
+        mine = any(record.phase is Phase.WAITING for record in loop.state.events.values())
+        return mine and self._reporter is not None and unasked(loop.state, loop.now(), loop.settings)
 
     def _hear(self, wait: float) -> Observation:
         try:

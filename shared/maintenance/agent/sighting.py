@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...clock import to_text
 from .choosing import names, prepare_at
-from .model import Document, Event, Outcome, Phase, Record, StartUp, StopHook
+from .model import App, Document, Event, Outcome, Phase, Record, StartUp, StopHook
 from .work import OVER, Work
 
 
@@ -16,6 +17,10 @@ def start(work: Work, begun: StartUp) -> None:
     work.log("agent_started", "the agent starts", found=begun.found, rebooted=int(rebooted), disabled=int(work.node.disabled))
     if begun.found == "corrupt":
         work.log("agent_state_unreadable", "the state file could not be read and was set aside", warn=True, marker=int(begun.marker))
+    if work.node.policy is None or work.node.policy.of != work.settings.fleet:
+        # Another fleet's word, or that of one which this node is not in any more.
+        work.follow(None)
+        work.set(app=App())
     if begun.found != "kept" and begun.marker:
         # Only our own mark counts: an operator may have drained the node.
         work.set(disabled=True)
@@ -99,7 +104,8 @@ def _new(work: Work, event: Event, on_me: bool, known: Record | None) -> None:
         record = replace(record, approve_intent=known.approve_intent, approved_at=known.approved_at)
     if event.status != "Started":
         record = work.put(record, phase=Phase.WAITING)
-        details: dict[str, str | int] = {"source": event.source, "duration": event.duration, "due": prepare_at(event, work.settings)}
+        details: dict[str, str | int] = {"source": event.source, "duration": event.duration}
+        details["due"] = to_text(prepare_at(event, work.settings) or work.now.wall)
         work.log("agent_event_seen", f"an event is on this node: {work.choice(record)}", record, fields=details)
         return
     why = "approved by its user" if event.source == "User" else "a failure of the hardware"

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from .choosing import choose
 from .model import Action, Effect, Log, NodeState, Now, Phase, Record, Report
+from .policy import Policy
 from .settings import Settings
 
 OVER: Final = frozenset({Phase.RESTORING, Phase.RESTORE_FAILED, Phase.DONE})
@@ -20,7 +21,8 @@ class Work:
     """The state in `node` and `events`; `put` and `set` change it."""
 
     def __init__(self, state: NodeState, now: Now, settings: Settings) -> None:
-        self.node, self.now, self.settings = state, now, settings
+        self.node, self.now, self.settings = state, now, settings.following(state.policy)
+        self._file = settings
         self._before = state
         self._own: dict[str, Record] | None = None
         self._effects: list[Effect] = []
@@ -32,6 +34,11 @@ class Work:
     def set(self, **changes: Any) -> None:
         """Change fields of the node."""
         self.node = replace(self.node, **changes)
+
+    def follow(self, policy: Policy | None) -> None:
+        """Keep what the fleet asks for, and go by it from now on."""
+        self.set(policy=policy)
+        self.settings = self._file.following(policy)
 
     def put(self, record: Record, **changes: Any) -> Record:
         """Keep a record, with changes."""
@@ -85,7 +92,7 @@ class Work:
     def effects(self) -> tuple[Effect, ...]:
         """What was gathered, and a Report where something changed that reports show."""
         before, node = self._before, self.node
-        same = before.events is node.events and (before.boot_id, before.disabled) == (node.boot_id, node.disabled)
+        same = before.events is node.events and _beside(before) == _beside(node)
         if not same and _shown(before) != _shown(node):
             self._effects.append(Report())
         return tuple(self._effects)
@@ -98,7 +105,11 @@ class Work:
 
 
 def _shown(state: NodeState) -> object:
-    return (state.boot_id, state.disabled), {
+    return _beside(state), {
         event_id: (record.phase, record.event, record.reason, record.observed_ms, record.outcome)
         for event_id, record in state.events.items()
     }
+
+
+def _beside(state: NodeState) -> object:
+    return state.boot_id, state.disabled, state.in_step

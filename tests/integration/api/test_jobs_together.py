@@ -96,6 +96,53 @@ async def test_partitions_that_cannot_leave_do_not_stop_what_a_person_approves(d
     assert len((await agent.reports())["approvals"]) == 1
 
 
+@pytest.mark.parametrize("early", [False, True], ids=["a person's", "the fleet's own"])
+async def test_an_approval_goes_out_by_way_of_no_agent_while_a_prepared_node_has_partitions(db: World, early: bool) -> None:
+    a, b = Node(db.demo, "a", 1), Node(db.demo, "b", 2)
+    await beat(db, a, b)
+    if early:
+        assert (await db.demo.put(DB, MAKE | {"maintenance": {"catch_up": "PT0S", "early": True}})).status == 200
+    agent, other = Agent(db.demo, "a", "0"), Agent(db.demo, "b", "1")
+    other.sees("FOREIGN", on=("a",))
+    await other.reports()
+    agent.sees("PREPARED")
+    agent.disabled = True
+    await agent.reports()
+    if not early:
+        assert (await agents.decide(db.demo, "approve")).status == 202
+    for each in (other, agent, other):
+        assert (await each.reports())["approvals"] == []
+    assert await agent.holds() == {EVENT: "2 partitions must leave a first"}
+    assert len((await beat(db, a, b))["a"]) == 0
+    assert sorted([len((await each.reports())["approvals"]) for each in (other, agent)]) == [0, 1]
+
+
+async def test_what_a_person_approves_waits_no_longer_for_partitions_than_a_hand_off_takes(db: World) -> None:
+    a = Node(db.demo, "a")
+    await beat(db, a)
+    agent, other = Agent(db.demo, "a", "0").sees("PREPARED"), Agent(db.demo, "b", "1").sees("FOREIGN", on=("a",))
+    await agents.all_report(agent, other)
+    assert (await agents.decide(db.demo, "approve")).status == 202
+    for _ in range(2):
+        assert (await other.reports())["approvals"] == []
+        assert (await agent.reports())["approvals"] == []
+        await beat(db, a)
+    assert sorted([len((await each.reports())["approvals"]) for each in (other, agent)]) == [0, 1]
+
+
+async def test_a_node_that_found_the_event_to_be_none_for_it_keeps_its_partitions_and_no_approval_waits_for_them(db: World) -> None:
+    a, b = Node(db.demo, "a", 1), Node(db.demo, "b", 2)
+    await beat(db, a, b)
+    agent, other = Agent(db.demo, "a", "0"), Agent(db.demo, "b", "1")
+    agent.sees("PREPARED", on=("a", "b"))
+    other.sees("APPROVED", on=("a", "b"))
+    await agents.all_report(agent, other)
+    assert len((await beat(db, a, b))["b"]) == 4
+    assert (await agents.decide(db.demo, "approve")).status == 202
+    await db.clock.advance(5)
+    assert sorted([len((await each.reports())["approvals"]) for each in (agent, other)]) == [0, 1]
+
+
 async def test_what_maintenance_says_to_leases_is_said_again_by_the_timer_and_does_not_touch_operators_words(db: World) -> None:
     a, b = Node(db.demo, "a", 1), Node(db.demo, "b", 2)
     await beat(db, a, b)

@@ -68,6 +68,16 @@ async def test_an_event_goes_its_way_from_notice_to_restore(db: World) -> None:
     assert (await event(db.demo))["nodes"]["a"]["phase"] == "DONE"
 
 
+async def test_an_answer_carries_what_the_fleets_definition_asks_of_its_agents(db: World) -> None:
+    (a,) = agents(db, "a")
+    assert (await a.reports())["settings"] == {"lead_ms": 30_000, "leads_ms": {}, "require_central": False, "rules": []}
+    rules = [{"type": "Freeze", "source": "Platform", "max_seconds": 0, "action": "approve"}, {"action": "hold"}]
+    asked = {"lead": "PT1M", "leads": {"Preempt": "PT0S"}, "require_central": True, "rules": rules}
+    assert (await db.demo.put(DB, MAKE | {"maintenance": asked})).status == 200
+    told = (await a.reports())["settings"]
+    assert told == {"lead_ms": 60_000, "leads_ms": {"Preempt": 0}, "require_central": True, "rules": rules}
+
+
 async def test_an_event_that_goes_without_having_started_is_cancelled_where_its_agent_says_so_else_vanished(db: World) -> None:
     (a,) = agents(db, "a")
     a.sees("WAITING").sees("FOREIGN", OTHER, on=("x",))
@@ -109,6 +119,32 @@ async def test_what_the_agents_disagree_about_is_an_alarm(db: World) -> None:
     b.entries[EVENT]["not_before"] = a.entries[EVENT]["not_before"]
     await b.reports()
     assert (await event(db.demo))["alarms"] == []
+
+
+async def test_agents_that_learn_of_a_change_one_after_the_other_do_not_disagree(db: World) -> None:
+    a, b = agents(db, "a", "b")
+    a.sees("WAITING")
+    b.sees("FOREIGN", on=("a",))
+    b.entries[EVENT]["not_before"] = a.entries[EVENT]["not_before"]
+    for _ in range(8):
+        await all_report(a, b)
+        await db.clock.advance(5)
+    for minutes in (20, 25):
+        later = to_text(db.now + minutes * MINUTE)
+        for agent in (a, b):
+            agent.entries[EVENT]["not_before"] = later
+            await agent.reports()
+            await tick(db)
+            assert (await event(db.demo))["alarms"] == []
+            await db.clock.advance(5)
+    b.entries[EVENT]["duration_s"] = 3
+    for _ in range(4):
+        await all_report(a, b)
+        await tick(db)
+        assert (await event(db.demo))["alarms"] == []
+        await db.clock.advance(5)
+    await all_report(a, b)
+    assert (await event(db.demo))["alarms"] == ["disagreement"]
 
 
 async def test_an_event_that_has_been_started_for_long_is_an_alarm_and_failures_of_hooks_are(db: World) -> None:
@@ -193,7 +229,10 @@ async def test_more_fault_domains_down_than_may_be_is_an_alarm_of_the_fleet(db: 
     assert [each.alarm for each in caplog.records if getattr(each, "action", "") == "maintenance_alarm"] == ["domains-down westeurope"]
 
 
-async def test_an_approval_has_the_nodes_prepare_then_is_leased_to_one_agent_and_posted_once(db: World) -> None:
+async def test_an_approval_has_the_nodes_prepare_then_is_leased_to_one_agent_and_posted_once(
+    db: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     a, b = agents(db, "a", "b")
     a.sees("WAITING")
     b.sees("FOREIGN", on=("a",))
@@ -213,6 +252,7 @@ async def test_an_approval_has_the_nodes_prepare_then_is_leased_to_one_agent_and
     assert (await b.result(approval)).code == "lease-lost"
     assert (await a.result(approval)).status == 204
     assert (await a.result(approval)).status == 204, "said twice"
+    assert [each for each in caplog.records if getattr(each, "action", "") == "maintenance_posted"][1:] == [], "logged once"
     assert (await event(db.demo))["approval"]["state"] == "posted"
     assert (await a.reports())["approvals"] == []
     a.sees("STARTED", status="Started")

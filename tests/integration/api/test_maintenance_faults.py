@@ -13,6 +13,7 @@ from shared.storage.names import MAINTENANCE
 from tests.unit.maintenance.app.azure import Azure, serving, token
 from tests.unit.scheduler.harness import World
 
+from . import nodes
 from .agents import DB, EVENT, MINUTE, OTHER, Agent, all_report, decide, delivery, event, tick
 
 MAKE: dict[str, Any] = {"partitions": 1, "maintenance": {"catch_up": "PT1M"}}
@@ -469,4 +470,28 @@ async def test_a_hold_and_too_many_refusals_keep_azures_manager_from_being_asked
         await tick(world)
     assert len(there.calls) == 5
     assert (await event(world.demo))["approval"]["state"] == "expired"
+    await world.app.arm.close()
+
+
+async def test_azures_manager_is_not_asked_while_a_prepared_node_has_partitions(
+    world: World, manager: tuple[Azure, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, endpoint = manager
+    await by_arm(world, endpoint)
+    monkeypatch.setattr(nodes, "WEB", DB)
+    server = nodes.Node(world.demo, "a")
+    await server.beats()
+    assert (await server.claims(0))[0]
+    (a,) = agents(world, "a")
+    a.sees("PREPARED")
+    await a.reports(resource_id=VM)
+    await decide(world.demo, "approve")
+    await tick(world)
+    assert there.calls == []
+    for _ in range(7):
+        await world.clock.advance(5)
+        await server.beats()
+        await a.reports(resource_id=VM)
+    await tick(world)
+    assert len(there.calls) == 1, "they cannot leave, and had the time for it"
     await world.app.arm.close()

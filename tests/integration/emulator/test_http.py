@@ -149,7 +149,10 @@ async def test_the_log_is_to_be_had_from_a_line_on_and_waits_for_what_is_new(htt
     await document(http, imds)
     assert [line["kind"] for line in (await asking).json()] in (["on"], ["on", "read"])
     assert (await http.get(f"{imds.control_url}/log?after=99")).json() == []
-    assert (await http.get(f"{imds.control_url}/log?after=x")).json()["errors"][0]["pointer"] == "?after"
+    for wrong in ("x", "-1", "1.5", "9" * 16, "9" * 400, "9" * 5000, "\u0663"):
+        for name in ("after", "wait"):
+            answer = await http.get(f"{imds.control_url}/log", params={name: wrong})
+            assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, f"?{name}"), wrong
 
 
 async def test_the_clock_is_moved_by_control_where_it_stands_still(http: httpx.AsyncClient, imds: Emulator) -> None:

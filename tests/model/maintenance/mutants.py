@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from shared.maintenance.agent import approving, document, duties, rules, sighting
-from shared.maintenance.agent.model import Document, Nonsense, Phase, Record
+from shared.maintenance.agent import approving, choosing, document, duties, journal, rules, sighting
+from shared.maintenance.agent.model import Action, Document, Nonsense, Phase, Record
 from shared.maintenance.agent.work import Work
 from tests.model.checker import Report, explore
 
@@ -20,6 +20,7 @@ type Hole = tuple[Any, str, Any]
 
 _read, _launch, _ended, _restore_ended = document.read, duties._launch, duties.ended, duties._restore_ended
 _start, _blind, _look, _ready = sighting.start, sighting.blind, sighting.look, approving._ready
+_strictest = choosing.strictest
 
 
 def _nonsense_is_empty(body: bytes) -> Document | Nonsense:
@@ -76,6 +77,10 @@ def _ready_though_failed(work: Work, record: Record) -> bool:
     return _ready(work, record) or record.phase is Phase.PREPARE_FAILED
 
 
+def _laxest(actions: Iterable[Action]) -> Action:
+    return "approve" if "approve" in actions else _strictest(actions)
+
+
 HOLES: Final[Mapping[str, Hole]] = {
     "approved while it waits": (approving, "_ready", lambda work, record: True),
     "approved after a failed prepare": (approving, "_ready", _ready_though_failed),
@@ -93,6 +98,8 @@ HOLES: Final[Mapping[str, Hole]] = {
     "no look after a start": (sighting, "start", _start_sighted),
     "put back beside another event": (duties, "keeps_away", lambda work, record: False),
     "the end not heeded": (rules, "Stop", rules.Tick),
+    "what the fleet asks forgotten": (journal, "_policy_in", lambda raw: None),
+    "the laxer rule counts": (choosing, "strictest", _laxest),
 }
 
 
@@ -119,6 +126,8 @@ MUTANTS: Final = (
     Mutant("no look after a start", "crashes"),
     Mutant("put back beside another event", "garbage"),
     Mutant("the end not heeded", "drained"),
+    Mutant("what the fleet asks forgotten", "asked"),
+    Mutant("the laxer rule counts", "asked"),
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from shared.maintenance.agent.model import Event
+from shared.maintenance.agent.policy import Rule
 
 from .world import SETTINGS, SOON, VM, Faults, Play
 
@@ -50,4 +51,10 @@ def begun(level: int) -> Play:
     return Play("begun", (IMPACT, REBOOT)[: 1 + level], Faults(crashes=1, stops=1), settings, direct=True)
 
 
-PLAYS: Mapping[str, Callable[[int], Play]] = {play.__name__: play for play in (crashes, garbage, answers, fleet, drained, begun)}
+def asked(level: int) -> Play:
+    """A user's event, and a POST that fails or, with more time, an impact; the fleet asks for more than the file does; a crash."""
+    settings = replace(SETTINGS, rules=(Rule("approve", source="User"),))
+    return Play("asked", (USERS, IMPACT)[: 1 + level], Faults(policies=1, crashes=1, posts=1 - level), settings)
+
+
+PLAYS: Mapping[str, Callable[[int], Play]] = {play.__name__: play for play in (crashes, garbage, answers, fleet, drained, begun, asked)}

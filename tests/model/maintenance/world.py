@@ -31,6 +31,7 @@ from shared.maintenance.agent.model import (
     Tick,
     Unseen,
 )
+from shared.maintenance.agent.policy import Policy, Rule
 from shared.maintenance.agent.settings import Settings
 from tests.model.checker import Violation
 
@@ -51,12 +52,14 @@ SETTINGS: Final = Settings(
     keep_done=1e9,
     gap=1e9,
 )
+ASKED: Final = Policy(rules=(Rule("prepare", source="User"),))
+"""What a fleet may ask of its agents."""
 
 
 @dataclass(frozen=True)
 class Faults:
     """How much may go wrong, at most: crashes of the process or the machine, looks that bring nothing or a part, hooks that fail, POSTs
-    that are not answered or refused, ends on request, lost state files; and approvals that the fleet leases."""
+    that are not answered or refused, ends on request, lost state files; and approvals that the fleet leases, and its asking for more."""
 
     crashes: int = 0
     looks: int = 0
@@ -65,6 +68,7 @@ class Faults:
     stops: int = 0
     losses: int = 0
     grants: int = 0
+    policies: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,8 @@ class State:
     ready: frozenset[str] = frozenset()
     told: bool = False
     """The process was told to end."""
+    asked: bool = False
+    """The fleet has asked that users' events be prepared for too."""
     seen: tuple[int, ...] | None = None
     """The events as the last look showed them; None when it showed nothing whole."""
 
@@ -180,6 +186,8 @@ class AgentWorld:
             for event in self.play.events:
                 grants = (Grant("g", event.event_id, 1e9, 10**12),)
                 yield from self._observed(f"{event.event_id}: leased", _spent(state, "grants"), Answer(grants=grants))
+        if faults.policies:
+            yield from self._observed("the fleet asks", replace(_spent(state, "policies"), asked=True), Answer(policy=ASKED))
 
     # -- the agent
 
@@ -260,7 +268,7 @@ class AgentWorld:
         if state.seen is not None and state.seen[number] != SCHEDULED:
             raise Violation("garbage: a POST of what is not Scheduled")
         event = self.play.events[number]
-        needs = VM in event.resources and event.source == "Platform" and event.duration != 0
+        needs = VM in event.resources and (event.source == "Platform" or state.asked) and event.duration != 0
         if needs and event.event_id not in state.ready:
             raise Violation(f"unprepared: {event.event_id} is approved")
 
@@ -310,7 +318,7 @@ class AgentWorld:
         )
         looks = (node.looked, node.sighted, node.rebooted)
         own = (node.disabled, node.restore and node.restore.step, run, node.stopping, tuple(node.app.grants))
-        services = (state.down, state.ours, state.begun, state.ready, state.told)
+        services = (state.down, state.ours, state.begun, state.ready, state.told, state.asked)
         return own, looks, records, services, (state.events, state.moment, state.seen, state.faults)
 
 

@@ -40,6 +40,7 @@ from shared.maintenance.agent.model import (
     Tick,
     Unseen,
 )
+from shared.maintenance.agent.policy import Policy, Rule
 from shared.maintenance.agent.settings import Settings
 from tests.unit.maintenance.agent.disk import Cut, CuttableDisk
 from tests.unit.maintenance.agent.node import HOOKS, START, VM, event
@@ -51,7 +52,7 @@ SETTINGS = (
     Settings(vm=VM, hooks=HOOKS),
     Settings(vm=VM, hooks=HOOKS, central=True),
     Settings(vm=VM, hooks=HOOKS, central=True, require_central=True, after_reboot="prepare"),
-    Settings(vm=VM, hooks=HOOKS, idempotent=False, near=30.0),
+    Settings(vm=VM, hooks={**HOOKS, "caught_up": 30.0}, idempotent=False, near=30.0),
 )
 KINDS: tuple[dict[str, Any], ...] = (
     {"in_s": 20},
@@ -63,6 +64,7 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"in_s": 400, "names": ("vm-2",)},
     {"status": "Started"},
 )
+ASKED = Policy(rules=(Rule("prepare", source="User", max_seconds=60),))
 GARBAGE = (b"", b"null", b'{"DocumentIncarnation": 1', b'{"error": "x"}', b"[]", b'{"Events": null}', b"<html/>", b'"Events"')
 
 
@@ -73,11 +75,13 @@ class Broken(AssertionError):
 @dataclass
 class World:
     """What is true. down: services are out of service, by us or by an operator. ours: we decided to take them down, so they may be
-    put back. begun: a hook of ours has begun to, so they must be. ready: events prepared for."""
+    put back. begun: a hook of ours has begun to, so they must be. asked: the fleet wants users' events prepared for. ready: events
+    prepared for."""
 
     down: bool = False
     ours: bool = False
     begun: bool = False
+    asked: bool = False
     ready: frozenset[str] = frozenset()
 
 
@@ -160,6 +164,9 @@ class Life:
         self.running = effect
         if effect.kind in ("prepare", "emergency"):
             self.world.down = self.world.begun = True
+        elif effect.kind == "caught_up":
+            if self.world.down and not self.drained:
+                raise Broken("not restored: it is asked whether a node has caught up that is out of service")
         elif not self.world.ours:
             raise Broken(f"undone: {effect.kind} though we did not take the services down")
         else:
@@ -185,7 +192,7 @@ class Life:
         found = next((each for each in seen.events if each.event_id == effect.event_id), None)
         if found is None or found.status != "Scheduled":
             raise Broken("garbage: a POST of what is not Scheduled")
-        needs = VM in found.resources and found.source == "Platform" and found.duration != 0
+        needs = VM in found.resources and found.duration != 0 and (found.source == "Platform" or self.world.asked)
         if needs and effect.event_id not in self.world.ready:
             raise Broken(f"unprepared: {effect.event_id}")
 
@@ -278,7 +285,8 @@ class Life:
         grants = tuple(Grant(f"g{number}", each, self.steady + 5, self.wall + 60_000) for each in ids) if number in (3, 4) else ()
         holds = dict.fromkeys(ids, "guard") if number == 5 else {}
         commands = tuple(Command(f"c{number}", each, "prepare" if number == 1 else "restore") for each in ids) if number in (1, 2) else ()
-        self.observe(Answer(rules.prepared(self.state), grants, holds, commands))
+        self.observe(Answer(rules.prepared(self.state), grants, holds, commands, policy=ASKED if number == 6 else None))
+        self.world.asked |= number == 6
 
     def time(self, number: int) -> None:
         seconds = (1, 5, 20, 60, 300, 400, 1, 100)[number]
@@ -299,6 +307,7 @@ class Life:
         else:
             self.disk.remove(journal.STATE)
         self.disk.flush_names()
+        self.world.asked = False
         self.die(number)
 
     def stop(self, number: int) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from shared.maintenance.agent.choosing import choose, prepare_at
 from shared.maintenance.agent.model import Approve, Event, Grant, Log, Now, Posted, RunHook
+from shared.maintenance.agent.policy import Rule
 from shared.maintenance.agent.rules import next_wake
-from shared.maintenance.agent.settings import Rule, Settings
+from shared.maintenance.agent.settings import Settings
 from tests.unit.maintenance.agent.node import HOOKS, SETTINGS, START, VM, Node, event
 
 

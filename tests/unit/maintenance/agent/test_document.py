@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.clock import to_text
 from shared.maintenance.agent.document import MAX_PROBLEMS, read, read_time
 from shared.maintenance.agent.model import Approve, Document, Event, Nonsense, Phase, Seen, Unseen
 from tests.unit.maintenance.agent.node import START, VM, Node, event
@@ -148,6 +150,7 @@ TIMES = {
     "2022-09-19T18:29:47": 1_663_612_187_000,
     "2022-09-19T18:29:47.5Z": 1_663_612_187_500,
     " 2022-09-19 18:29:47Z ": 1_663_612_187_000,
+    "9999-12-31T23:59:59.9999999Z": 253_402_300_799_999,
 }
 
 
@@ -157,7 +160,11 @@ def test_times_are_read_as_rfc_1123_or_iso_8601(text: str, wall: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", ["", " ", "soon", "Mon, 31 Sep 2022 18:29:47 GMT", "19 Foo 2022 18:29:47 GMT", "25:61", 1_663_612_187, None, {}, "9" * 500]
+    "raw",
+    [
+        *("", " ", "soon", "Mon, 31 Sep 2022 18:29:47 GMT", "19 Foo 2022 18:29:47 GMT", "25:61", 1_663_612_187, None, {}, "9" * 500),
+        *("0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"),
+    ],
 )
 def test_time_that_cannot_be_read_is_none(raw: Any) -> None:
     assert read_time(raw) is None
@@ -165,7 +172,14 @@ def test_time_that_cannot_be_read_is_none(raw: Any) -> None:
 
 @given(st.text(max_size=40))
 def test_reading_a_time_never_fails(text: str) -> None:
-    assert read_time(text) is None or isinstance(read_time(text), int)
+    found = read_time(text)
+    assert found is None or to_text(found)
+
+
+@given(st.datetimes(), st.integers(-1439, 1439))
+def test_time_that_was_read_can_be_told(moment: datetime, minutes: int) -> None:
+    found = read_time(moment.replace(tzinfo=timezone(timedelta(minutes=minutes))).isoformat())
+    assert found is None or to_text(found)
 
 
 DURATIONS: list[tuple[Any, int]] = [(0, 0), (9, 9), (-1, -1), (-7, -1), ("9", 9), ("", -1), (None, -1), (True, -1), (0.2, 1), (10**12, -1)]

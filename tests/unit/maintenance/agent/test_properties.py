@@ -57,7 +57,7 @@ def test_script_that_does_little_still_reaches_every_kind_of_hook_and_an_approva
 
     with patch.object(Life, "_begin", noted_begin), patch.object(Life, "_judge_post", noted_post):
         assert lives(50) == ""
-    assert reached == {"prepare", "emergency", "restore", "verify", "post", "post of a prepared event"}
+    assert reached == {"prepare", "emergency", "restore", "verify", "caught_up", "post", "post of a prepared event"}
 
 
 # -- planted mistakes
@@ -92,6 +92,7 @@ MISTAKES = [
     Mistake("garbage", "no look after a start"),
     Mistake("garbage", "put back beside another event"),
     Mistake("ended", "the end not heeded"),
+    Mistake("unprepared", "what the fleet asks forgotten"),
 ]
 
 

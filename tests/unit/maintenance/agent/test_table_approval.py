@@ -25,7 +25,9 @@ def test_with_an_app_the_approval_waits_for_an_answer_without_a_hold() -> None:
     assert (node.posts(), node.record().reason) == ([], "the fleet is being asked")
     node.answer(told=before)
     assert node.posts() == [], "the app has not heard yet that the node is prepared"
+    assert "agent_approval_held" not in node.logged(), "as with every approval"
     node.answer(holds={"e1": "rack 2 is catching up"})
+    assert node.logged().count("agent_approval_held") == 1
     assert (node.posts(), node.record().reason) == ([], "held by the fleet: rack 2 is catching up")
     node.answer()
     assert node.posts() == ["e1"]

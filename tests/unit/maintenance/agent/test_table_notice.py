@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from shared.maintenance.agent.model import Command, Grant, Phase, Report, Result
-from shared.maintenance.agent.settings import Rule
+import pytest
+
+from shared.clock import to_text
+from shared.maintenance.agent.model import Command, Grant, Log, Phase, Report, Result
+from shared.maintenance.agent.policy import Rule
 from tests.unit.maintenance.agent.node import SETTINGS, VM, Node, event
 from tests.unit.maintenance.agent.table import row
 
@@ -42,6 +45,7 @@ def test_event_of_a_user_is_approved_at_once_without_preparing() -> None:
 @row("-", "Scheduled, User")
 def test_event_of_a_user_is_approved_though_the_app_is_away_and_its_word_required() -> None:
     node = Node().with_settings(central=True, require_central=True)
+    node.answer()
     node.app_away()
     node.see(event(EventType="Reboot", EventSource="User"))
     assert node.posts() == ["e1"]
@@ -114,6 +118,15 @@ def test_no_time_to_lose_means_preparing_at_once() -> None:
         node = Node()
         node.see(raw)
         assert (node.phase(), node.runs()) == (Phase.PREPARING, ["prepare"]), raw
+
+
+@row("-", "Scheduled, impactful")
+@pytest.mark.parametrize(("in_s", "due_in"), [(900, 870), (None, 0)])
+def test_log_tells_when_preparing_is_due_as_all_times_are_told(in_s: float | None, due_in: int) -> None:
+    node = Node()
+    node.see(event(in_s=in_s))
+    [seen] = [effect for effect in node.did if isinstance(effect, Log) and effect.action == "agent_event_seen"]
+    assert seen.fields["due"] == to_text(node.wall + 1000 * due_in)
 
 
 @row("-", "first seen Started")

@@ -55,7 +55,7 @@ class Fleet:
         self.posted: list[str] = []
 
     def report(self, machine: Machine, *, answered: bool = True) -> None:
-        heard = rules.receive(self.view, machine.told(self.now), self.terms, 0, True, self.now)
+        heard = rules.receive(self.view, machine.told(self.now), self.terms, {}, True, self.now)
         assert isinstance(heard, rules.Heard)
         self.view = View({**self.view.nodes, machine.name: heard.node}, heard.events, heard.monitors)
         for leased in heard.answer.approvals:
@@ -68,7 +68,7 @@ class Fleet:
     def report_together(self, one: Machine, other: Machine) -> None:
         """Two instances decide on the same view. Who writes last decides anew if both write a row, as the store has it."""
         before = self.view
-        first, second = (rules.receive(before, each.told(self.now), self.terms, 0, True, self.now) for each in (one, other))
+        first, second = (rules.receive(before, each.told(self.now), self.terms, {}, True, self.now) for each in (one, other))
         assert isinstance(first, rules.Heard)
         assert isinstance(second, rules.Heard)
         self._write(before, first)

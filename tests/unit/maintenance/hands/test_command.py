@@ -56,6 +56,14 @@ def test_check_says_what_a_file_amounts_to_and_what_may_not_be_meant(file: Path,
     assert not (file.parent / "state").exists()
 
 
+def test_check_has_no_doubts_about_the_plainest_file_with_hooks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = tmp_path / "agent.toml"
+    hooks = [f'hooks.{kind}.command = ["true"]' for kind in ("prepare", "restore", "verify")]
+    plain.write_text("\n".join([f'state = "{tmp_path}/state"', *hooks]))
+    code, out, _ = command(capsys, "--config", str(plain), "--check")
+    assert code == 0 and "  doubts: " not in out
+
+
 def test_check_can_be_read_by_programs(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = command(capsys, "--config", str(file), "--check", "--json")
     told = json.loads(out)
@@ -143,7 +151,7 @@ def test_words_are_for_people() -> None:
     assert isinstance(JsonLines(), logging.Formatter)
 
 
-@pytest.mark.parametrize("name", ["alone.toml", "cassandra.toml", "systemd.yaml"])
+@pytest.mark.parametrize("name", ["alone.toml", "app.toml", "cassandra.toml", "systemd.yaml"])
 def test_example_of_the_docs_can_be_used(name: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / "examples" / "agent" / name).read_text()
     # The key that it names is on no other machine.

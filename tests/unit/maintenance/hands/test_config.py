@@ -11,7 +11,8 @@ import pytest
 from shared.maintenance.agent.config import BadConfig, Config, NodeSettings, load
 from shared.maintenance.agent.hooks import Hook
 from shared.maintenance.agent.imds import API_VERSION, BASE
-from shared.maintenance.agent.settings import Rule, Settings
+from shared.maintenance.agent.policy import Rule
+from shared.maintenance.agent.settings import Settings
 
 KEY = "an-agents-own-key"
 FULL = """
@@ -122,6 +123,7 @@ def test_every_setting_reaches_its_place(folder: Path) -> None:
         leads={"Preempt": 0, "Reboot": 90.5},
         hooks={"prepare": 20, "restore": 60},
         central=True,
+        fleet="search",
         require_central=True,
         patience=3,
         approve_failed=True,
@@ -217,6 +219,11 @@ def test_wrong_value_is_told_with_its_place_and_what_to_write(folder: Path, text
         ("agent.yaml", "- imds\n", "not a table of settings; it begins with a line like `imds:`"),
         ("agent.yaml", "a: !!python/object/apply:os.system ['true']", "line 1, column 4: not YAML: could not determine a constructor"),
         ("agent.yaml", "a: \x00", "not YAML: "),
+        ("agent.yaml", "a: 2026-02-31", "not YAML: day "),
+        ("agent.yaml", "a: " + "9" * 5000, "not YAML: a number has too many digits"),
+        ("agent.yaml", "a: " + "[" * 5000, "not YAML: nested too deep"),
+        ("agent.toml", "a = " + "9" * 5000, "not TOML: a number has too many digits"),
+        ("agent.toml", "a = " + "[" * 5000, "not TOML: nested too deep"),
         ("agent.toml", "# " + "x" * 1024 * 1024, "more than 1 MiB"),
     ],
 )

@@ -75,8 +75,9 @@ def test_nobody_there_is_silence_with_its_reason() -> None:
         lambda connection: None,
         lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000 + b"\r\n"),
         saying(200, b"x" * 1001),
+        lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n"),
     ],
-    ids=["cut-body", "cut-chunk", "no-http", "hang-up", "endless-head", "too-long"],
+    ids=["cut-body", "cut-chunk", "no-http", "hang-up", "endless-head", "too-long", "endless-length"],
 )
 def test_answer_that_is_cut_broken_or_too_long_is_silence(say: Say) -> None:
     with peer(say) as it:

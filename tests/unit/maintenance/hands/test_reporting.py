@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.maintenance.agent.config import AppSettings
+from shared.maintenance.agent.document import read
 from shared.maintenance.agent.exchange import Answer, Silence
 from shared.maintenance.agent.figures import Figures
 from shared.maintenance.agent.imds import Machine
 from shared.maintenance.agent.journal import Backlog, Folder
 from shared.maintenance.agent.model import Answer as Heard
-from shared.maintenance.agent.model import AppAway, Command, Event, Grant, NodeState, Observation, Phase, Record, Result
+from shared.maintenance.agent.model import (
+    AppAway,
+    Command,
+    Document,
+    Event,
+    Grant,
+    NodeState,
+    Now,
+    Observation,
+    Phase,
+    Record,
+    Result,
+    Seen,
+    StartUp,
+)
+from shared.maintenance.agent.policy import Policy, Rule
 from shared.maintenance.agent.reporting import Door, Reporter
 from shared.maintenance.agent.reports import MOST, MOST_NAMED, Told, body_of, near, read_answer
-from shared.maintenance.model import HeldOut, LeasedOut, MonitorsOut, OrderOut, RehearsalOut, ReportAnswer, ReportIn
+from shared.maintenance.agent.rules import step
+from shared.maintenance.agent.settings import Settings
+from shared.maintenance.desk import _node
+from shared.maintenance.functions import MAX_REPORT
+from shared.maintenance.model import HeldOut, LeasedOut, MonitorsOut, OrderOut, RehearsalOut, ReportAnswer, ReportIn, RuleOut, SettingsOut
+from shared.maintenance.rows import props_of
 from tests.logs import actions
 
 MACHINE = Machine("vm_1", "westeurope", "set-1", "2", "/subscriptions/s/vm_1")
@@ -127,6 +151,54 @@ def test_report_of_too_much_is_cut_to_what_matters_on_this_node() -> None:
     assert len(taken.events[0].resources) == MOST_NAMED and taken.events[0].resources[0] == "vm_1"
 
 
+@pytest.mark.parametrize("letter", ["v", '"', "\u00fc", "\U0001f4a5"])
+def test_report_of_more_names_than_the_app_keeps_leaves_out_events_of_others_first(letter: str) -> None:
+    def crowd(number: int) -> tuple[str, ...]:
+        return (*(f"{other:04}{number}{letter * 50}" for other in range(999)), "vm_1")
+
+    others = {f"e{number}": Record(event(number, resources=crowd(number)), Phase.FOREIGN, number) for number in range(10, 60)}
+    mine = {f"e{number}": Record(event(number, resources=crowd(number)), Phase.WAITING, number) for number in range(3)}
+    body = body_of(NodeState("b", events={**others, **mine}), "n1", MACHINE)
+    assert len(json.dumps(body)) < MAX_REPORT
+    taken = ReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True)
+    props_of(_node(taken))
+    assert [entry.event_id for entry in taken.events][:3] == ["e2", "e1", "e0"]
+    assert all(entry.resources[0] == "vm_1" for entry in taken.events[:3])
+    short = body_of(NodeState("b", events={**others, "e1": Record(event(1), Phase.WAITING, 0)}), "n1", MACHINE)
+    assert short["events"][0]["event_id"] == "e1" and all(len(entry["resources"]) == 1000 for entry in short["events"][1:])
+
+
+TIMES = ["Mon, 19 Sep 2033 18:29:47 GMT", "0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00"]
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"EventId": st.text(max_size=200), "Resources": st.lists(st.text(max_size=200) | st.just("vm_1"), max_size=5)},
+            optional={
+                "EventType": st.text(max_size=200),
+                "EventStatus": st.sampled_from(["Scheduled", "Started", "Odd"]),
+                "NotBefore": st.text() | st.datetimes().map(str) | st.sampled_from(TIMES),
+                "EventSource": st.sampled_from(["User", "Platform", "Odd"]),
+                "DurationInSeconds": st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+            },
+        ),
+        max_size=5,
+    ),
+    st.integers() | st.text(),
+    st.text(),
+)
+def test_report_of_any_document_is_one_that_the_app_takes(events: list[Any], incarnation: Any, where: str) -> None:
+    found = read(json.dumps({"DocumentIncarnation": incarnation, "Events": events}).encode())
+    assert isinstance(found, Document)
+    settings = Settings("vm_1", hooks={"prepare": 1.0})
+    now = Now(NOT_BEFORE, 1.0)
+    state, _ = step(step(NodeState(), StartUp("boot-1", "none"), now, settings).state, Seen(found), now, settings)
+    body = body_of(state, "n1", Machine("vm_1", where, where * 5, where, where))
+    taken = ReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True)
+    props_of(_node(taken))
+
+
 def test_answer_of_the_app_becomes_an_observation() -> None:
     rehearsed = RehearsalOut(
         event_id="r1", type="Reboot", status="Scheduled", not_before=NOT_BEFORE, source="Platform", duration_s=9, resources=["vm_1"]
@@ -138,6 +210,12 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
         commands=[OrderOut(id="c1", event_id="E1", do="prepare")],
         rehearsals=[rehearsed],
         monitors=MonitorsOut(primary="n1", secondary=None, epoch=3),
+        settings=SettingsOut(
+            lead_ms=45_000,
+            leads_ms={"Reboot": 120_500},
+            require_central=True,
+            rules=[RuleOut(action="approve", type="Freeze", source="Platform", max_seconds=0), RuleOut(action="hold")],
+        ),
     )
     found = read_answer(told.model_dump_json().encode(), 50.0, frozenset({"e9"}))
     assert isinstance(found, Told) and found.next == 5
@@ -148,6 +226,8 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
     [rehearsal] = found.answer.rehearsals
     assert rehearsal == Event("r1", "r1", "Reboot", "Scheduled", NOT_BEFORE, duration=9, rehearsal=True)
     assert found.answer.monitors is not None and found.answer.monitors.epoch == 3
+    rules = (Rule("approve", "Freeze", "Platform", 0), Rule("hold"))
+    assert found.answer.policy == Policy("", 45, {"Reboot": 120.5}, True, rules)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +243,13 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
         b'{"commands": [{"id": "c", "event_id": "e", "do": "explode"}]}',
         b'{"next_report_ms": "soon"}',
         b'{"monitors": []}',
+        b'{"next_report_ms": NaN}',
+        b'{"approvals": [{"id": "a", "event_id": "e", "lease_ms": 1' + b"0" * 400 + b', "expires": "2026-01-01T00:00:00Z"}]}',
+        b'{"settings": {}}',
+        b'{"settings": {"lead_ms": -1, "leads_ms": {}, "require_central": false, "rules": []}}',
+        b'{"settings": {"lead_ms": 1, "leads_ms": {"Freeze": "soon"}, "require_central": false, "rules": []}}',
+        b'{"settings": {"lead_ms": 1, "leads_ms": {}, "require_central": false, "rules": [{"action": "explode"}]}}',
+        b"[" * 100_000,
     ],
 )
 def test_answer_that_cannot_be_read_as_a_whole_says_nothing(body: bytes) -> None:
@@ -293,6 +380,23 @@ def test_thread_sends_what_changes_and_ends_when_all_is_out(desk: Callable[..., 
     it.reporter.changed(state(Phase.PREPARED))
     it.reporter.close(60)
     assert len(it.app.reports()) == 1
+
+
+def test_reports_that_cannot_be_kept_do_not_have_the_node_wait_for_the_fleet(
+    desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(report: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    it, heard = desk(), threading.Event()
+    monkeypatch.setattr(it.backlog, "add", full)
+    monkeypatch.setattr(it.reporter, "_hear", lambda observation: (it.heard.append(observation), heard.set()))
+    it.reporter.changed(state(Phase.PREPARED))
+    it.reporter.start()
+    assert heard.wait(60)
+    it.reporter.close(60)
+    assert it.heard == [AppAway("reports cannot be kept: No space left on device")]
+    assert [record.action for record in caplog.records] == ["agent_reports_unkept"]  # type: ignore[attr-defined]
 
 
 def test_near_is_whatever_is_not_over_and_not_of_others() -> None:

@@ -8,13 +8,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shared.maintenance.agent.config import Config, NodeSettings, load
+from shared.maintenance.agent.config import AppSettings, Config, NodeSettings, load
 from shared.maintenance.agent.exchange import Answer, Silence
 from shared.maintenance.agent.figures import Figures
 from shared.maintenance.agent.hands import Worker
@@ -25,6 +26,7 @@ from shared.maintenance.agent.journal import MARK, STATE, Folder, Journal
 from shared.maintenance.agent.loop import posted, sight
 from shared.maintenance.agent.model import Approve, HookEnded, NodeState, Observation, Phase, Posted, Record, RunHook, Seen, Unseen
 from shared.maintenance.agent.model import Event as ScheduledEvent
+from shared.maintenance.agent.reporting import Door
 from shared.maintenance.agent.service import Agent, Refused
 
 from ..agent.disk import CuttableDisk
@@ -245,6 +247,19 @@ def test_once_does_what_one_look_asks_for_and_ends(tmp_path: Path) -> None:
     service.list()
     assert Agent(configured(tmp_path), once=True, imds=service, runner=hooks).run()
     assert hooks.ran[-1] == "restore"
+
+
+def test_once_hears_the_fleet_before_it_approves_what_its_own_rules_would(tmp_path: Path) -> None:
+    told = {"lead_ms": 0, "leads_ms": {}, "require_central": False, "rules": [{"action": "prepare", "source": "User"}]}
+    answers: list[Answer | Silence] = [Silence("busy"), Answer(200, json.dumps({"settings": told}).encode())]
+    app = AppSettings("https://app.example", "db", "a-key-of-this-node")
+    door = Door(app, ask=lambda *_, **__: answers.pop(0) if answers[1:] else answers[0])
+    service, hooks = Service(), Hooks()
+    service.list(event(EventSource="User"))
+    alone = configured(tmp_path)
+    config = replace(alone, app=app, settings=replace(alone.settings, central=True, fleet="db"))
+    assert Agent(config, once=True, imds=service, runner=hooks, door=door).run()
+    assert hooks.ran[:1] == ["prepare"]
 
 
 def test_once_without_a_document_says_so(tmp_path: Path) -> None:

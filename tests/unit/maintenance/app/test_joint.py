@@ -1,0 +1,237 @@
+"""Agents and app together, each by its production rules, in the wire's own words: lost answers, restarts, partitions, holds, approvals."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from email.utils import formatdate
+from typing import Any, Final
+
+from shared.maintenance import granting, rules
+from shared.maintenance.agent import rules as agents
+from shared.maintenance.agent.document import read
+from shared.maintenance.agent.imds import Machine
+from shared.maintenance.agent.journal import decode, encode
+from shared.maintenance.agent.model import (
+    AppAway,
+    Approve,
+    Document,
+    HookEnded,
+    NodeState,
+    Now,
+    Observation,
+    Posted,
+    Result,
+    RunHook,
+    Seen,
+    StartUp,
+    Tick,
+)
+from shared.maintenance.agent.reports import Told, body_of, read_answer
+from shared.maintenance.agent.settings import Settings
+from shared.maintenance.desk import _node
+from shared.maintenance.model import ReportIn
+from shared.maintenance.rows import Event, View
+from shared.maintenance.terms import Rule, Terms
+from shared.maintenance.views import answer_out
+
+START: Final = 1_800_000_000_000
+NAMES: Final = ("a", "b", "c")
+HOOKS: Final[dict[Any, float]] = {"prepare": 60.0, "emergency": 20.0, "restore": 60.0, "verify": 30.0, "caught_up": 30.0}
+SEEDS: Final = 40
+MOVES: Final = (
+    *("time", "time", "look", "look", "hook", "hook", "report", "report", "report"),
+    *("lost", "restart", "event", "azure", "person", "leave"),
+)
+FLEETS: Final = (
+    Terms(catch_up=0, hand_off=20_000),
+    Terms(catch_up=30_000, hand_off=20_000, early=True),
+    Terms(catch_up=0, hand_off=20_000, early=True, domains_down=3),
+    Terms(lead=60_000, catch_up=0, hand_off=20_000, require_central=True, rules=(Rule("prepare", source="User"),)),
+)
+
+
+class One:
+    """A node and its agent. `ready`: the events it is prepared for; `holds`: those that its agent was told to hold."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self.fleet, self.name, self.partitions, self.boots = fleet, name, 0, 1
+        self.settings = Settings(f"vm_{name}", hooks=HOOKS, central=True, fleet="db", retry_first=0.0)
+        self.state, self.ready, self.holds = NodeState(), set[str](), set[str]()
+        self.run: RunHook | None = None
+        self.seq = 0
+        self.observe(StartUp("boot-1", "none"))
+
+    def observe(self, observation: Observation) -> None:
+        now = Now(self.fleet.wall, self.fleet.wall / 1000)
+        self.state, effects = agents.step(self.state, observation, now, self.settings)
+        posts = list[Approve]()
+        for effect in effects:
+            match effect:
+                case RunHook():
+                    self.run = effect
+                    if effect.kind == "restore":
+                        self.ready.clear()
+                case Approve():
+                    posts.append(effect)
+                case Result():
+                    self.fleet.result(self, effect)
+        for post in posts:
+            if post.raw_id in self.fleet.listed:
+                self.fleet.approved(self, post)
+                self.observe(Posted(post.event_id, "accepted", 200, post.grant))
+            else:
+                self.observe(Posted(post.event_id, "refused", 404, post.grant))
+
+    def look(self) -> None:
+        found = read(json.dumps({"DocumentIncarnation": self.fleet.wall, "Events": list(self.fleet.listed.values())}).encode())
+        assert isinstance(found, Document)
+        self.observe(Seen(found))
+
+    def hook(self, ok: bool) -> None:
+        run, self.run = self.run, None
+        if run is not None:
+            stopping = self.state.run is not None and self.state.run.stopping
+            if run.kind == "prepare" and ok and not stopping and run.record is not None:
+                self.ready.add(run.record.event.event_id)
+            self.observe(HookEnded(run.run, ok))
+
+    def restart(self) -> None:
+        self.run = None
+        self.state = decode(encode(self.state))
+        self.observe(StartUp("boot-1", "kept", self.state.disabled))
+
+    def report(self, *, lost: bool) -> None:
+        """Its report arrives; the answer does too, unless it is lost."""
+        self.seq += 1
+        body = {**body_of(self.state, self.name, Machine(f"vm_{self.name}", "west", "set", self.name)), "seq": self.seq}
+        shown, sent = agents.prepared(self.state), self.fleet.wall / 1000
+        told = _node(ReportIn.model_validate_json(json.dumps(body), strict=True))
+        heard = self.fleet.heard(told)
+        answer = json.dumps(answer_out(heard.answer, self.fleet.terms)).encode()
+        if lost:
+            self.observe(AppAway("lost"))
+            return
+        found = read_answer(answer, sent, shown)
+        assert isinstance(found, Told), found
+        self.holds = set(found.answer.holds)
+        self.observe(found.answer)
+
+
+class Fleet:
+    """Three nodes in fault domains of their own, the app's rows, and Azure. `posts`: what was approved."""
+
+    def __init__(self, terms: Terms, dice: random.Random) -> None:
+        self.terms, self.dice, self.wall, self.view = terms, dice, START, View({}, {})
+        self.listed = dict[str, dict[str, Any]]()
+        self.posts, self.made = list[str](), 0
+        self.nodes = {name: One(self, name) for name in NAMES}
+        for node in self.nodes.values():
+            # Who has never heard of its fleet's settings goes by its own in the end.
+            node.report(lost=False)
+
+    def heard(self, told: Any) -> rules.Heard:
+        asked = rules.asks_for_leases(self.view, told, self.terms)
+        held = {name: self.nodes[name].partitions for name in asked}
+        heard = rules.receive(self.view, told, self.terms, held, True, self.wall)
+        assert isinstance(heard, rules.Heard)
+        self.view = View({**self.view.nodes, heard.node.node: heard.node}, heard.events, heard.monitors)
+        return heard
+
+    def result(self, node: One, result: Result) -> None:
+        made = rules.finish(self.view, result.approval_id, node.name, result.outcome, result.http_status)
+        if isinstance(made, Event):
+            self.view = replace(self.view, events={**self.view.events, made.event_id: made})
+
+    def approved(self, node: One, post: Approve) -> None:
+        """The judge of a POST."""
+        raw = self.listed[post.raw_id]
+        named = [name for name in NAMES if f"vm_{name}" in raw["Resources"]]
+        by_rule = raw["EventSource"] == "User" and not self.terms.rules
+        again = any(each.partition(".")[0] == post.event_id for each in self.posts)
+        self.posts.append(post.grant or post.event_id)
+        if by_rule or again:
+            # Azure has it already: nothing more comes of it.
+            return
+        event = self.view.events.get(post.event_id)
+        for name in named:
+            assert post.event_id in self.nodes[name].ready, f"unprepared: {node.name} approves {post.event_id}, {name} is not ready"
+        if post.grant:
+            # An approval that was leased just before may still go out.
+            held = event.hold if event is not None else None
+            assert held is None or self.wall <= held.at + granting.GRANT_LEASE, f"held: {node.name} approves {post.event_id}"
+            given = event.grant if event is not None else None
+            by_hand = given is not None and given.by != granting.BY_FLEET and self.wall >= given.at + self.terms.hand_off
+            for name in named:
+                assert by_hand or not self.nodes[name].partitions, f"partitions: {node.name} approves for {name}"
+        else:
+            assert post.event_id not in node.holds, f"held: {node.name} approves {post.event_id} by itself"
+            assert named == [node.name], f"alone: {node.name} approves by itself what names {named}"
+
+    # -- what happens
+
+    def move(self) -> None:
+        dice = self.dice
+        node = self.nodes[dice.choice(NAMES)]
+        match dice.choice(MOVES):
+            case "time":
+                self.wall += 1000 * dice.choice((1, 2, 5, 20))
+                for each in self.nodes.values():
+                    each.observe(Tick())
+            case "look":
+                node.look()
+            case "hook":
+                node.hook(dice.random() < 0.9)
+            case "report":
+                node.report(lost=False)
+            case "lost":
+                node.report(lost=True)
+            case "restart" if dice.random() < 0.3:
+                node.restart()
+            case "event" if len(self.listed) < 3:
+                self._event()
+            case "azure" if self.listed and dice.random() < 0.3:
+                raw = self.listed[dice.choice(list(self.listed))]
+                if raw["EventStatus"] == "Started":
+                    del self.listed[raw["EventId"]]
+                else:
+                    raw.update(EventStatus="Started", NotBefore="")
+            case "person" if self.view.events:
+                self._decide()
+            case "leave":
+                known = self.view.nodes.get(node.name)
+                # Who is told to leave gets none.
+                node.partitions = 0 if dice.random() < 0.6 or (known is not None and known.leaving) else 2
+            case _:
+                pass
+
+    def _event(self) -> None:
+        named = self.dice.sample(NAMES, self.dice.choice((1, 1, 2)))
+        self.made += 1
+        identity = f"e{self.made}"
+        self.listed[identity] = {
+            "EventId": identity,
+            "EventType": self.dice.choice(("Freeze", "Reboot", "Preempt")),
+            "EventStatus": "Scheduled",
+            "EventSource": self.dice.choice(("Platform", "Platform", "User")),
+            "Resources": [f"vm_{name}" for name in named],
+            "NotBefore": formatdate(self.wall / 1000 + self.dice.choice((40, 120, 300)), usegmt=True),
+            "DurationInSeconds": 9,
+        }
+
+    def _decide(self) -> None:
+        event = self.view.events[self.dice.choice(list(self.view.events))]
+        made = rules.approve(event, "ops", "", self.wall) if self.dice.random() < 0.7 else rules.hold(event, "ops", "", self.wall)
+        if isinstance(made, Event):
+            self.view = replace(self.view, events={**self.view.events, made.event_id: made})
+
+
+def test_no_agent_approves_what_the_fleet_or_its_own_node_is_not_ready_for() -> None:
+    posts = 0
+    for seed in range(SEEDS):
+        fleet = Fleet(FLEETS[seed % len(FLEETS)], random.Random(seed))
+        for _ in range(250):
+            fleet.move()
+        posts += len(fleet.posts)
+    assert posts > SEEDS / 2
