@@ -21,7 +21,17 @@ text { font: 13px system-ui, sans-serif; fill: #1b2733; text-anchor: middle }
 .caption { font-size: 12px; fill: #51657a; text-anchor: start }
 .box { fill: #ffffff; stroke: #2f6db5; stroke-width: 1.5 }
 .arrow { stroke: #51657a; stroke-width: 1.5; fill: none }
+.head { fill: #51657a }
 .ground { fill: #ffffff }
+@media (prefers-color-scheme: dark) {
+text { fill: #e3e9f0 }
+.area { fill: #161d26; stroke: #3a4a5c }
+.caption { fill: #9fb0c2 }
+.box { fill: #1f2935; stroke: #5a9be0 }
+.arrow { stroke: #9fb0c2 }
+.head { fill: #9fb0c2 }
+.ground { fill: #0d1117 }
+}
 """
 
 
@@ -63,7 +73,7 @@ def draw(source: str) -> str:
     ET.SubElement(svg, "style").text = STYLE
     head = {"id": "head", "viewBox": "0 0 8 8", "refX": "7", "refY": "4", "markerWidth": "8", "markerHeight": "8"}
     marker = ET.SubElement(ET.SubElement(svg, "defs"), "marker", head | {"orient": "auto-start-reverse"})
-    ET.SubElement(marker, "path", {"d": "M 0 0 L 8 4 L 0 8 z", "fill": "#51657a"})
+    ET.SubElement(marker, "path", {"class": "head", "d": "M 0 0 L 8 4 L 0 8 z"})
     ET.SubElement(svg, "rect", {"class": "ground", "width": str(wide), "height": str(high)})
     for area in told["areas"]:
         x, y, w, h = _place(area["at"])

@@ -3,6 +3,7 @@
 # A repeat with nothing changed compares two stamps and ends. `--plan` says what would be used and done, and does nothing.
 #
 #   PYTHON=/path/to/python3.13   take this interpreter; a .venv made from another one is rebuilt
+#   SETUP_PROGRESS=10            seconds between two lines that tell how a long step goes on
 #
 # Written, and ignored by git: .venv/, node_modules/, .tools/ (lock, log, mark of an unfinished .venv).
 # Afterwards .venv/bin/node is the node to run Azurite with, whether the machine's own or one from PyPI.
@@ -19,8 +20,24 @@ fail_logged() { tail -n 20 "$LOG" >&2; fail "$@" "The whole output is in $LOG.";
 # A step in the background, waited for, so that SIGTERM ends it at once. It is killed outright (npm would roll back for
 # many seconds): what it leaves is marked as unfinished and made anew. The lock (descriptor 9) goes to it too.
 run() { "$@" & child=$!; wait "$child" && status=0 || status=$?; child=; return "$status"; }
-child=
-trap 'if [ -n "$child" ]; then kill -9 "$child" || :; fi; exit 130' INT TERM HUP
+child= ticker=
+trap 'for each in $child $ticker; do kill -9 "$each" || :; done; exit 130' INT TERM HUP
+
+# The same for a step that takes long and writes to the log: now and then a line tells that it goes on, and the log's last words.
+run_long() {
+  "$python" -c 'import os, sys, time
+began, pause, parent = time.monotonic(), float(sys.argv[2]), os.getppid()
+while time.sleep(pause) or os.getppid() == parent:
+    with open(sys.argv[1], errors="replace") as log:
+        words = [line.strip() for line in log if line.strip()]
+    print("setup:   %.0f s  %s" % (time.monotonic() - began, words[-1][:100] if words else ""), flush=True)
+' "$LOG" "${SETUP_PROGRESS:-10}" 9>&- & ticker=$!
+  run "$@" >"$LOG" 2>&1 || :
+  kill -9 "$ticker" || :
+  wait "$ticker" 2>/dev/null || :
+  ticker=
+  return "$status"
+}
 
 # --- Python ---------------------------------------------------------------------------------------------------------
 
@@ -77,14 +94,14 @@ make_venv() {
       fail_logged "$python could not make a virtual environment (Debian and Ubuntu need the package python3.13-venv for it)."
   fi
   rm -f .venv/.stamp
-  say "installing requirements-dev.txt into .venv"
+  say "installing requirements-dev.txt into .venv (some 450 MB)"
   pip -r requirements-dev.txt || fail_logged "pip could not install requirements-dev.txt; the next run goes on from here."
   venv_stamp >.venv/.stamp
 }
 # Cut off in the middle, pip can leave half a package; where it gives up by itself it leaves things whole.
 pip() {
   : >.tools/unfinished
-  run .venv/bin/python -m pip install --disable-pip-version-check --no-input "$@" >"$LOG" 2>&1 || [ "$status" -lt 128 ] || return 1
+  run_long .venv/bin/python -m pip install --disable-pip-version-check --no-input "$@" || [ "$status" -lt 128 ] || return 1
   rm -f .tools/unfinished
   return "$status"
 }
@@ -115,10 +132,10 @@ install_azurite() {
   fi
   ln -sf "$node" .venv/bin/node
   if npm_ready; then return; fi
-  say "installing Azurite into node_modules with $node"
+  say "installing Azurite into node_modules (some 370 MB) with $node"
   rm -f node_modules/.stamp
   PATH="$(pwd -P)/.venv/bin:$PATH"
-  run "$@" ci --ignore-scripts --include=dev >"$LOG" 2>&1 && [ -f node_modules/azurite/package.json ] ||
+  run_long "$@" ci --ignore-scripts --include=dev && [ -f node_modules/azurite/package.json ] ||
     fail_logged "npm could not install Azurite (package-lock.json)."
   npm_stamp >node_modules/.stamp
 }

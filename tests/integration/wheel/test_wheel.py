@@ -101,7 +101,7 @@ tables.close()
 try:
     import tocsin.testing
 except ImportError as missing:
-    assert "tocsin[testing]" in str(missing)
+    assert "pip install 'dist/tocsin-0.1.0-py3-none-any.whl[testing]'" in str(missing)
     print("used")
 """
 

@@ -1,0 +1,236 @@
+"""The five machines of the demonstrations, each with a lease keeper and an agent with hooks, and an emulated Azure with plans for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from rich.console import Console
+
+from shared.emulator import Emulator, scenario_of
+from shared.emulator.model import Happening
+from shared.leases import HttpTables, LeaseKeeper
+
+from .running import Child, DemoFailed
+from .system import ADMIN_KEY, System
+
+NODES: Final = {"n1": "0", "n2": "1", "n3": "2", "n4": "0", "n5": "1"}
+"""Nodes and their fault domains."""
+PARTITIONS: Final = 15
+FLEET: Final = {
+    "partitions": PARTITIONS,
+    "profile": "fast",
+    "limits": {"max_per_server": PARTITIONS, "moves_per_minute": 600, "drain": "PT1S"},
+    "servers": {"minimum": 3},
+    "maintenance": {"early": True, "lead": "PT10S", "catch_up": "PT3S"},
+    "checkpoints": {"timeout": {"initial": "PT1M"}},
+}
+STAGES: Final = ("notice", "leases left", "prepared", "approved", "impact", "restored")
+WIDTH: Final = 130
+"""Columns of what goes into a file."""
+HOOK: Final = 'echo "{kind} $TOCSIN_EVENT_ID" >> {diary}'
+
+
+class _Screen(Console):
+    def on_broken_pipe(self) -> None:
+        # Nobody reads any more: that ends it in order, as a signal does. The console would end the process from within a task.
+        with contextlib.suppress(SystemExit):
+            super().on_broken_pipe()
+        signal.raise_signal(signal.SIGTERM)
+
+
+def console_of(quiet: bool) -> Console:
+    """What a demonstration prints on."""
+    console = _Screen(highlight=False, quiet=quiet)
+    if not console.is_terminal:
+        console.width = WIDTH
+    return console
+
+
+def azure() -> Emulator:
+    """Azure's metadata service for the machines, with nothing planned yet."""
+    vms = [{"name": node, "scope": "set", "host": f"host-{node}", "fault_domain": int(domain)} for node, domain in NODES.items()]
+    return Emulator(scenario_of({"vms": vms, "imds": {"rate": 1000, "first_call": "PT0S"}}))
+
+
+@dataclass
+class Story:
+    """What happened, by node and stage, in seconds since the beginning."""
+
+    console: Console
+    began: float = field(default_factory=time.monotonic)
+    at: dict[str, dict[str, float]] = field(default_factory=lambda: {node: {} for node in NODES})
+    down: set[str] = field(default_factory=set)
+    most_domains: int = 0
+    unprepared: list[str] = field(default_factory=list)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self.began
+
+    def tell(self, node: str, what: str, text: str = "") -> None:
+        """One line. From its notice on the first time of each stage counts; restores the last."""
+        stages = self.at[node]
+        if what == "notice" or (what in STAGES and "notice" in stages):
+            stages[what] = self.now if what == "restored" else stages.get(what, self.now)
+        if what == "impact" and "prepared" not in stages:
+            self.unprepared.append(node)
+        if what in ("prepared", "restored"):
+            self.down.add(node) if what == "prepared" else self.down.discard(node)
+            self.most_domains = max(self.most_domains, len({NODES[each] for each in self.down}))
+        self.say(f"{node} [dim](domain {NODES[node]})[/]  {what}{f'  [dim]{text}[/]' if text else ''}")
+
+    def say(self, text: str) -> None:
+        """A line with the time."""
+        self.console.print(f"[dim]{self.now:6.1f} s[/]  {text}")
+
+    def next_chapter(self) -> None:
+        """Stages count anew."""
+        self.at = {node: {} for node in NODES}
+
+    @property
+    def done(self) -> bool:
+        """Whether each node has been through it, and is back."""
+        return all(set(stages) >= set(STAGES) for stages in self.at.values())
+
+
+class Node:
+    """One machine: a lease keeper, an agent process, and the diary that its hooks write."""
+
+    def __init__(self, name: str, system: System, imds: Emulator, story: Story) -> None:
+        self.name, self._system, self._imds, self._story = name, system, imds, story
+        self._folder = system.folder / name
+        self._folder.mkdir()
+        self._diary = self._folder / "diary"
+        self._diary.touch()
+        self._read = 0
+        self._serves: bool | None = None
+        self._agent = Child(self._folder / "agent.log")
+        self._tables = HttpTables.from_connection_string(system.storage)
+        self._keeper = LeaseKeeper("db", name, self._tables, tenant="demo", domain=NODES[name])
+
+    async def start(self) -> None:
+        """Join the fleet, and start the agent."""
+        self._keeper.start()
+        made = {"scopes": ["agent"], "fleet": "db", "node": self.name}
+        key = await self._system.call("POST", "tenants/demo/keys", made, key=ADMIN_KEY)
+        hooks = {kind: {"command": ["sh", "-c", HOOK.format(kind=kind, diary=self._diary)]} for kind in ("prepare", "restore", "verify")}
+        told = {
+            "state": str(self._folder / "state"),
+            "node": {"name": self.name, "scope": "set", "location": "westeurope", "fault_domain": NODES[self.name]},
+            "imds": {"url": self._imds.url(self.name), "poll_seconds": 0.5},
+            "app": {"url": self._system.url, "fleet": "db"},
+            "maintenance": {"lead_seconds": 10},
+            "health": {"enabled": False},
+            "hooks": hooks,
+        }
+        config = self._folder / "agent.yaml"
+        # JSON is YAML.
+        config.write_text(json.dumps(told))
+        environment = {**os.environ, "TOCSIN_KEY": key["key"]}
+        await self._agent.start("shared.cli", "agent", "--config", str(config), "--log", "json", environment=environment)
+
+    def look(self) -> None:
+        """Tell what is new of leases and hooks."""
+        if self._agent.ended:
+            raise DemoFailed(f"the agent of {self.name} ended; its log is {self._agent.log}")
+        serves = bool(self.held)
+        # One that has none when notice is given has left by then.
+        stages = self._story.at[self.name]
+        without = not serves and "notice" in stages and "leases left" not in stages
+        if without or (self._serves is not None and serves != self._serves):
+            self._story.tell(self.name, "serves again" if serves else "leases left")
+        # Having none yet is no news.
+        if serves or self._serves is not None:
+            self._serves = serves
+        lines = self._diary.read_text().splitlines()
+        for line in lines[self._read :]:
+            kind = line.split()[0]
+            if kind in ("prepare", "verify"):
+                self._story.tell(self.name, {"prepare": "prepared", "verify": "restored"}[kind], "by its hook")
+        self._read = len(lines)
+
+    async def stop(self) -> None:
+        """End both."""
+        await self._agent.stop()
+        await asyncio.to_thread(self._keeper.stop)
+        self._tables.close()
+
+    @property
+    def held(self) -> int:
+        """Partitions that it has."""
+        return len(self._keeper.owned())
+
+
+class Fleet:
+    """`async with Fleet(...) as fleet`: the fleet `db` and its machines; they end with it."""
+
+    def __init__(self, system: System, imds: Emulator, story: Story) -> None:
+        self._system, self._imds, self._story = system, imds, story
+        self._nodes: list[Node] = []
+        self._planned: dict[str, list[str]] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._system.call("PUT", "fleets/db", FLEET)
+        self._nodes += [Node(name, self._system, self._imds, self._story) for name in NODES]
+        try:
+            await asyncio.gather(*(node.start() for node in self._nodes))
+        except BaseException:
+            await self.__aexit__()
+            raise
+        self._imds.listen(self._tell)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(node.stop() for node in self._nodes))
+
+    @property
+    def whole(self) -> bool:
+        """Whether each node serves its part, and every partition is served."""
+        return sum(node.held for node in self._nodes) == PARTITIONS and all(node.held for node in self._nodes)
+
+    def look(self) -> None:
+        """Tell what is new. Raises `DemoFailed` when an agent has ended."""
+        for node in self._nodes:
+            node.look()
+
+    async def until(self, done: Callable[[], bool], seconds: float) -> None:
+        """Look on until it is so. Raises `DemoFailed` when it takes longer."""
+        until = time.monotonic() + seconds
+        while not done():
+            if time.monotonic() > until:
+                raise DemoFailed("it takes too long; the logs tell more")
+            await asyncio.sleep(0.1)
+            self.look()
+
+    def plan(self, name: str, nodes: list[str], **told: Any) -> None:
+        """Let Azure plan something for machines. name: of its own. told: as in scenarios of the emulator."""
+        self._planned[name] = nodes
+        self._imds.do({"event": {"name": name, "vms": nodes, **told}})
+
+    def update(self, name: str = "update", duration: int = 3) -> None:
+        """Let Azure plan a host update: each domain in its turn, none of them soon. Who approves early is hit early."""
+        for domain in sorted(set(NODES.values())):
+            nodes = [node for node, at in NODES.items() if at == domain]
+            self.plan(f"{name}-{domain}", nodes, type="Freeze", duration=duration, notice=f"PT{5 + 5 * int(domain)}M", settles="PT2S")
+
+    def over(self, name: str) -> bool:
+        """Whether all that was planned by this name, or by it and a domain, is over."""
+        names = {each for each in self._planned if each == name or each.startswith(f"{name}-")}
+        return names <= {event.name for event in self._imds.world.ended}
+
+    def _tell(self, line: Happening) -> None:
+        stages = {"scheduled": "notice", "approved": "approved", "impact-began": "impact"}
+        # What hooks wrote before this comes before it.
+        self.look()
+        if line.kind in stages and line.event in self._planned:
+            for node in self._planned[line.event] if line.kind != "impact-began" or not line.vm else [line.vm]:
+                self._story.tell(node, stages[line.kind], line.event)
