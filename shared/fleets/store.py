@@ -25,6 +25,7 @@ from ..leases.generations import progress
 from ..leases.protocol import closing, mending, takeover
 from ..leases.protocol.closing import Closed, Living
 from ..leases.protocol.mending import Unsure
+from ..leases.reading import sift
 from ..leases.resize.model import resizing_out
 from ..leases.rows import FLEET, PARTITIONS, SERVERS, Fleet, Limits, fleet_key, parse_fleet, parse_partition, parse_server
 from ..leases.stamps import PROFILES
@@ -116,7 +117,7 @@ class Fleets:
         if not fleet.former:
             return out
         rows = await load(self._tables, FLEETS, _key(tenant, out.name), *PARTITIONS)
-        return out.model_copy(update={"resizing": resizing_out(progress(map(parse_partition, rows), fleet))})
+        return out.model_copy(update={"resizing": resizing_out(progress((row for _, row in sift(rows, parse_partition)[0]), fleet))})
 
     async def put(self, tenant: str, name: str, spec: FleetIn, headers: Mapping[str, str] | None = None) -> tuple[FleetOut, str, bool]:
         """Create the fleet or change it; the third value is True when it is new. Honours `If-Match` in `headers`.

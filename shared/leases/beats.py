@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from ..clock import Clock
 from ..errors import Problem
 from ..tenants.store import contended
 from ..web.problem import conflict, invalid, not_found
+from . import rules
 from .carrier import Carrier
 from .model import BeatIn, ReleaseIn
 from .protocol import remote
@@ -16,10 +18,14 @@ from .protocol.remote import Claimed, Heard, Occupied, OutOfRange, Told
 from .rows import Server, fleet_key
 from .views import out_of_range
 
+log = logging.getLogger(__name__)
+
 type Nudge = Callable[[str, str, float], object]
 
+_OVER = "this incarnation is over: stop acting on everything, and register a new one with seq 1"
 _WHY = {
-    "fenced": "this incarnation is over: stop acting on everything, and register a new one with seq 1",
+    "fenced": _OVER,
+    "evicted": f"it was told to release partitions that others wait for, and released none for too long; {_OVER}",
     "stale": "a later beat of this incarnation has been applied",
 }
 
@@ -42,6 +48,9 @@ class Beats:
         if isinstance(done, Occupied):
             wait = {"retry-after": str(max(1, -int(-done.wait // 1)))}
             raise Problem(409, "name-in-use", f"another incarnation of {node} lives", headers=wait)
+        if done.why == "evicted":
+            extra = {"action": "lease_evicted", "fleet": fleet_key(tenant, fleet), "server": node}
+            log.warning("Server %s of %s releases nothing of what others wait for and is evicted", node, fleet, extra=extra)
         raise _refused(done.why)
 
     async def claim(
@@ -76,7 +85,7 @@ def _answer(server: Server, seq: int, h: float, v: float) -> dict[str, Any]:
     held = dict(server.held)
     generation, partitions = remote.parse_spread(server.spread)
     # Orders of a generation that it does not work by yet: all that it has is to go first.
-    over = server.generation > generation
+    over = server.generation > server.works
     answer: dict[str, Any] = {
         "seq": seq,
         "validity_ms": round(v * 1000),
@@ -85,7 +94,7 @@ def _answer(server: Server, seq: int, h: float, v: float) -> dict[str, Any]:
         "held": {str(number): epoch for number, epoch in held.items()},
         # A bumped partition is in both: it is claimed once it is released.
         "assign": [number for number in server.take if number not in held] if not over else [],
-        "release": [number for number in server.drop if number in held] if not over else sorted(held),
+        "release": list(rules.owed(server)),
         "generation": generation,
         "partitions": partitions,
     }
@@ -99,4 +108,4 @@ def _refused(why: str) -> Problem:
         return contended()
     if why == "full":
         return conflict("too-many-servers", f"a fleet has at most {remote.MOST_SERVERS:,} servers")
-    return conflict("stale-seq" if why == "stale" else why, _WHY[why])
+    return conflict({"stale": "stale-seq", "evicted": "fenced"}.get(why, why), _WHY[why])

@@ -8,12 +8,11 @@ from dataclasses import replace
 from ..clock import Millis
 from ..storage.names import FLEETS
 from ..storage.ports import Row
-from . import generations, rules
+from . import generations, reading, rules
 from .planner import Member, Move, Plan, plan
 from .protocol.effects import Get, Load, Steps
 from .rows import (
     FLEET,
-    INTENTS,
     PARTITIONS,
     SERVERS,
     Expected,
@@ -23,16 +22,14 @@ from .rows import (
     Server,
     in_force,
     parse_fleet,
-    parse_intent,
     parse_partition,
     parse_server,
-    sift,
 )
 
 
 class Facts:
     """All rows of a fleet at about one time: partitions were read before servers. etags: of the servers' rows, where they are known.
-    unreadable: keys of the partitions' and servers' rows that cannot be read. Such partitions, and those of such servers, stay as they are.
+    unreadable: keys of the rows that cannot be read (`reading`).
     """
 
     def __init__(
@@ -88,9 +85,7 @@ class Facts:
 
     def _kept(self) -> set[int]:
         """What nobody is told to take: who has it cannot be read, nor whether that one lives."""
-        gone = {rk.removeprefix(SERVERS[0]) for rk in self.unreadable if rk.startswith(SERVERS[0])}
-        numbers = (rk.removeprefix(PARTITIONS[0]) for rk in self.unreadable if rk.startswith(PARTITIONS[0]))
-        return {int(number) for number in numbers if number.isdecimal()} | {p for name in gone for p in self._owned.get(name, ())}
+        return reading.kept(self.unreadable, ((number, row.owner) for number, row in self.partitions.items()))
 
     def _avoided(self) -> set[tuple[int, str]]:
         """What servers would rather not have, and another may."""
@@ -144,16 +139,16 @@ def read_facts(key: str, now: Millis) -> Steps[Facts | None]:
     fleet = next((row for row in rows if row.rk == FLEET), None)
     if fleet is None:
         return None
-    intents = [parse_intent(row.props) for row in rows if INTENTS[0] <= row.rk < INTENTS[1]]
-    partitions, odd = sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
-    known, odder = sift(servers, parse_server)
+    intents, odd = reading.words(rows)
+    partitions, odder = reading.sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
+    known, oddest = reading.sift(servers, parse_server)
     return Facts(
         parse_fleet(fleet.props),
         in_force(intents, now),
         {partition.number: partition for _, partition in partitions},
         {server.name: server for _, server in known},
         {server.name: row.etag for row, server in known},
-        [*odd, *odder],
+        [*odd, *odder, *oddest],
     )
 
 

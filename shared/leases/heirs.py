@@ -12,7 +12,7 @@ from typing import Final
 from ..clock import Millis
 from ..storage.names import FLEETS
 from ..storage.ports import Props, Row
-from . import rules
+from . import reading, rules
 from .desk import Desk
 from .facts import Facts, read_facts
 from .protocol import takeover
@@ -101,8 +101,11 @@ class Heirs:
         self._seen = {name: seen for name, seen in self._seen.items() if name in expecting}
         for name in expecting:
             row: Row | None = yield Get(FLEETS, self._key, server_key(name))
-            server = parse_server(row) if row is not None else None
-            if server is None or server.state == "dead":
+            known, unreadable = reading.sift([row] if row is not None else [], parse_server)
+            server = known[0][1] if known else None
+            if unreadable:
+                self._desk.forget(name)
+            elif server is None or server.state == "dead":
                 self._desk.inherit(name, limits.drain + profile.validity)
                 found = True
             elif self._seen.setdefault(name, (server.incarnation, server.beat)) != (server.incarnation, server.beat):

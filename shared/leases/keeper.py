@@ -171,9 +171,9 @@ class LeaseKeeper:
         self._desk.drop(partition)
 
     def start(self) -> Self:
-        """Start the threads; once only. Returns at once: `wait` tells when the server is in."""
-        if self._thread is not None:
-            raise RuntimeError("a keeper starts once")
+        """Start the threads; once only. Returns at once: `wait` tells when the server is in. One that was stopped before ends at once."""
+        if self._thread is not None or self._desk.ended:
+            raise RuntimeError("a keeper starts once, and not anew in a forked child")
         self._calls.start()
         self._thread = threading.Thread(target=self._run, name=f"lease-{self.server}-beats", daemon=True)
         self._thread.start()
@@ -203,10 +203,10 @@ class LeaseKeeper:
 
     def stop(self, timeout: float | None = None) -> bool:
         """Hand off, leave, end the threads. False when that takes longer than `timeout` seconds; it goes on then, and ends in bounded
-        time."""
+        time. Said before `start`, as a signal's handler may, it counts too."""
+        self._desk.stop()
         if self._thread is None:
             return True
-        self._desk.stop()
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -255,7 +255,11 @@ class LeaseKeeper:
         return self._driver.drive(self._beating.serve(self._file.begin if self._file is not None else lambda incarnation: ()))
 
     def _forked(self) -> None:
-        """In a child: the parent goes on alone, and hands over what the child would take for its own."""
+        """In a child: the parent goes on alone, and hands over what the child would take for its own. One not yet started is both's."""
+        # Another thread of the parent's may have held it.
+        self._publishing = threading.RLock()
+        if self._thread is None:
+            return
         self._notices.view = View({}, float("-inf"))
         self._desk = Desk(steady)
         self._desk.ended, self._thread = True, None

@@ -69,15 +69,15 @@ def budget(seen: Survey) -> int:
 def orders_of(seen: Survey, found: Plan, now: Millis) -> tuple[Order, ...]:
     """The orders that differ from those which the servers have. Pure.
 
-    A server that is late gets none: it may be dead, and each write to its row puts off the moment at which it counts as silent.
+    A server that is late gets none, nor one that is evicted: each write to its row puts off the moment at which it counts as silent.
     """
     facts, late = seen.facts(now), LATE * seen.glance.fleet.profile.beat
     orders: list[Order] = []
     for member in facts.members:
-        if seen.glance.servers[member.name].age >= late:
+        row = seen.glance.servers[member.name]
+        if row.age >= late or row.value.evicted:
             continue
         take, drop = (tuple(each[:MAX_ORDERS]) for each in facts.orders(found, member.name))
-        row = seen.glance.servers[member.name]
         generation = max(seen.glance.fleet.generation, row.value.generation)
         if (take, drop, generation) != (row.value.take, row.value.drop, row.value.generation):
             orders.append(Order(member.name, take, drop, generation, row.etag))

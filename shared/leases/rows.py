@@ -11,7 +11,7 @@ In key order partitions come before servers: a scan that reads a partition's own
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
@@ -151,7 +151,8 @@ class Server:
     (others read their partitions' rows). avoid: partitions it would rather not have, as long as another can have them.
     generation: the fleet's, as far as the server has been told. terms: H and V in seconds, `5:15`, that a server which speaks HTTP
     registered under (others keep them in mind). spread: what it maps keys by, `2:8`, generation and partition count (others keep it in
-    mind); all that is in `held` was claimed under that. expect: orders for when others have ended.
+    mind); all that is in `held` was claimed under that. expect: orders for when others have ended. release_by: when a server that speaks
+    HTTP must have released something of what it was told to, in storage's time; 0: nothing. evicted: it has not, and its beats are refused.
     """
 
     name: str
@@ -171,6 +172,8 @@ class Server:
     terms: str = ""
     spread: str = ""
     expect: Expected = ()
+    release_by: Millis = 0
+    evicted: bool = False
 
     @property
     def works(self) -> int:
@@ -196,6 +199,8 @@ class Server:
             "terms": self.terms,
             "spread": self.spread,
             "expect": join_expected(self.expect),
+            "release_by": self.release_by,
+            "evicted": self.evicted,
         }
 
 
@@ -220,6 +225,8 @@ def parse_server(row: Row) -> Server:
         str(props.get("terms", "")),
         str(props.get("spread", "")),
         split_expected(str(props.get("expect", ""))),
+        int(props.get("release_by", 0)),
+        bool(props.get("evicted", False)),
     )
 
 
@@ -347,17 +354,6 @@ def in_force(intents: Iterable[Intent], now: Millis) -> Intents:
         tuple(sorted((i.partition, i.epoch) for i in live if i.verb == "bump")),
         frozenset(i.server for i in live if i.verb == "maintain"),
     )
-
-
-def sift[R](rows: Iterable[Row], parse: Callable[[Row], R]) -> tuple[list[tuple[Row, R]], list[str]]:
-    """What the rows mean, and the keys of those that cannot be read: somebody has edited them by hand."""
-    found, unreadable = list[tuple[Row, R]](), list[str]()
-    for row in rows:
-        try:
-            found.append((row, parse(row)))
-        except (KeyError, TypeError, ValueError):
-            unreadable.append(row.rk)
-    return found, unreadable
 
 
 def join(partitions: Iterable[int]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from ..clock import Millis
-from .rows import Expected, Intents, Partition, Server
+from .rows import Expected, Fleet, Intents, Partition, Server
 from .stamps import Profile, ReceivedAt, SentAt
 
 # -- the owner's side
@@ -275,6 +275,33 @@ def shed(failures: int) -> frozenset[Duty]:
 MAX_HELD: Final = 1000
 """Partitions that a server which speaks HTTP can have: all of them with their epochs are one property of its row."""
 
+
+def deaf(incarnation: str, server: Server | None) -> bool:
+    """Whether nothing is taken from `incarnation` over HTTP any more, nor ever will be."""
+    return server is None or ended(incarnation, server) or server.scans or server.evicted
+
+
+def owed(server: Server) -> tuple[int, ...]:
+    """What a server that speaks HTTP has been told to release and has not, lowest first: all that it has once the partition count
+    changes."""
+    drop = {number for number, _ in server.held} if server.generation > server.works else set(server.drop)
+    return tuple(sorted(number for number, _ in server.held if number in drop))
+
+
+def patience(fleet: Fleet) -> float:
+    """Seconds that a server which speaks HTTP has to release something of what it owes: a hand-off's time, and a take-over's."""
+    return fleet.limits.drain + fleet.profile.takeover
+
+
+def waited_for(server: Server, intents: Intents) -> bool:
+    """Whether a change of the partition count, or what operators want, waits for what the server owes. A move that only balances does
+    not: to evict for it would leave more unserved than it mends."""
+    if server.generation > server.works:
+        return bool(server.held)
+    owes = set(owed(server))
+    return any(number in owes and (barred(number, server, intents) or (number, epoch) in intents.bumps) for number, epoch in server.held)
+
+
 type Hearing = Literal["register", "renew", "again", "stale", "fenced", "in-use"]
 
 
@@ -285,7 +312,7 @@ def heard(server: Server | None, incarnation: str, seq: int, silent: bool) -> He
     """
     if server is not None and server.incarnation == incarnation:
         # Of a server that looks for itself nobody else can speak: what it has is in its memory alone.
-        if server.state == "dead" or server.scans:
+        if deaf(incarnation, server):
             return "fenced"
         if seq == server.beat:
             return "again"
@@ -298,18 +325,24 @@ def heard(server: Server | None, incarnation: str, seq: int, silent: bool) -> He
 type Refusal = Literal["owned", "offline", "prohibited", "limit", "maintenance", "resizing"]
 
 
-def refusal(partition: Partition | None, owner: Server | None, server: Server, intents: Intents, room: int) -> Refusal | None:
-    """Why `server` may not claim the partition, None if it may. owner: the row of the partition's owner, read after the partition's.
-    room: how many more it may have."""
-    if partition is None or partition.number in intents.offline:
+def barred(number: int, server: Server, intents: Intents) -> Refusal | None:
+    """Why operators, or maintenance, do not want the server to have the partition; None if they do not mind."""
+    if number in intents.offline:
         return "offline"
-    number = partition.number
     if server.name in intents.struck:
         return "maintenance"
     pinned = next((name for pin, name in intents.pins if pin == number), server.name)
     leaves = server.state == "draining" or server.tell or server.name in intents.drained
-    if leaves or pinned != server.name or (number, server.name) in intents.prohibited:
-        return "prohibited"
+    return "prohibited" if leaves or pinned != server.name or (number, server.name) in intents.prohibited else None
+
+
+def refusal(partition: Partition | None, owner: Server | None, server: Server, intents: Intents, room: int) -> Refusal | None:
+    """Why `server` may not claim the partition, None if it may. owner: the row of the partition's owner, read after the partition's.
+    room: how many more it may have."""
+    if partition is None:
+        return "offline"
+    if reason := barred(partition.number, server, intents):
+        return reason
     if partition.closed or partition.generation != server.works:
         return "resizing"
     if not claimable(partition, owner, Session("", server.name, server.incarnation, generation=server.works)):

@@ -16,7 +16,7 @@ from ..clock import Millis
 from ..errors import Rejected, StorageError
 from ..storage.names import FLEETS
 from ..storage.ports import Row
-from . import generations, rules
+from . import generations, reading, rules
 from .desk import Desk
 from .facts import Facts, read_facts, read_fleet
 from .heirs import Heirs
@@ -187,8 +187,8 @@ class Scanner:
         for partition in [partition for partition, at in self._desk.given().items() if now >= at][: takeover.FEW]:
             row: Row | None = yield Get(FLEETS, self._key, partition_key(partition))
             self._desk.looked_after(partition)
-            found = parse_partition(row) if row is not None else None
-            if found is not None and not found.owner and not found.closed:
+            found, _ = reading.sift([row] if row is not None else [], parse_partition)
+            if any(not partition.owner and not partition.closed for _, partition in found):
                 self._due, self._next_scan = True, now
 
     def _some(self, wants: list[int]) -> list[int]:

@@ -6,12 +6,13 @@ A glance leaves the partition rows out, which are most of a fleet: while all is 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..clock import Millis
 from ..storage.names import FLEETS
 from ..storage.ports import Row
+from . import reading
 from .facts import Facts
 from .protocol.effects import Load, Steps
 from .rows import (
@@ -26,7 +27,6 @@ from .rows import (
     Server,
     in_force,
     parse_fleet,
-    parse_intent,
     parse_partition,
     parse_server,
 )
@@ -48,7 +48,8 @@ def age(row: Row) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """A fleet without its partitions. etag, age: of its own row, seconds. intents: expired ones too."""
+    """A fleet without its partitions. etag, age: of its own row, seconds. intents: expired ones too. unreadable: keys of the rows that
+    cannot be read, in a survey the partitions' too (`reading`)."""
 
     key: str
     fleet: Fleet
@@ -56,6 +57,7 @@ class Glance:
     age: float
     intents: tuple[Intent, ...]
     servers: dict[str, Of[Server]]
+    unreadable: tuple[str, ...] = ()
 
     def in_force(self, now: Millis) -> Intents:
         """The intents that have not expired at wall time `now`."""
@@ -78,7 +80,12 @@ class Survey:
         """What the planner needs, with the intents in force at wall time `now`."""
         partitions = {number: each.value for number, each in self.partitions.items()}
         servers = {name: each.value for name, each in self.glance.servers.items()}
-        return Facts(self.glance.fleet, self.glance.in_force(now), partitions, servers)
+        return Facts(self.glance.fleet, self.glance.in_force(now), partitions, servers, unreadable=self.glance.unreadable)
+
+    @property
+    def kept(self) -> set[int]:
+        """Partitions that nobody can tell the state of: they stay as they are."""
+        return reading.kept(self.glance.unreadable, ((number, each.value.owner) for number, each in self.partitions.items()))
 
 
 def glance(key: str) -> Steps[Glance | None]:
@@ -95,8 +102,9 @@ def survey(key: str) -> Steps[Survey | None]:
     found = _glance(key, rows, servers)
     if found is None:
         return None
-    partitions = (Of(parse_partition(row), row.etag, age(row)) for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1])
-    return Survey(found, {each.value.number: each for each in partitions})
+    partitions, odd = reading.sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
+    found = replace(found, unreadable=(*found.unreadable, *odd))
+    return Survey(found, {partition.number: Of(partition, row.etag, age(row)) for row, partition in partitions})
 
 
 def standing(key: str, rows: Iterable[Row]) -> Glance | None:
@@ -109,6 +117,7 @@ def _glance(key: str, rows: Iterable[Row], servers: Iterable[Row]) -> Glance | N
     fleet = next((row for row in rows if row.rk == FLEET), None)
     if fleet is None:
         return None
-    intents = tuple(parse_intent(row.props) for row in rows if INTENTS[0] <= row.rk < INTENTS[1])
-    found = (Of(parse_server(row), row.etag, age(row)) for row in servers)
-    return Glance(key, parse_fleet(fleet.props), fleet.etag, age(fleet), intents, {each.value.name: each for each in found})
+    intents, odd = reading.words(rows)
+    found, odder = reading.sift(servers, parse_server)
+    known = {server.name: Of(server, row.etag, age(row)) for row, server in found}
+    return Glance(key, parse_fleet(fleet.props), fleet.etag, age(fleet), tuple(intents), known, (*odd, *odder))

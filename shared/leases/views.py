@@ -14,7 +14,7 @@ from ..clock import Clock, Millis, to_text
 from ..errors import Problem
 from ..scheduler.protocol.effects import load
 from ..storage.names import FLEETS
-from ..storage.ports import Tables
+from ..storage.ports import Row, Tables
 from ..tenants.cache import Cached
 from ..web.etag import etag_of
 from ..web.problem import not_found
@@ -23,6 +23,7 @@ from . import rules
 from .carrier import Carrier
 from .control.model import intent_out
 from .protocol.effects import Get, Load, Steps
+from .reading import servers_of, sift
 from .rows import (
     FLEET,
     INTENTS,
@@ -67,12 +68,13 @@ class Views:
         found = await self._carrier.drive(_one(fleet_key(tenant, fleet), number))
         if found is None:
             raise not_found("fleet")
-        seen, partition, owner = found
-        if number >= seen.fleet.partitions:
-            raise out_of_range(seen.fleet.partitions)
-        if partition is None:
+        if number >= found.seen.fleet.partitions:
+            raise out_of_range(found.seen.fleet.partitions)
+        if found.partition is None and found.odd:
+            raise not_found("partition: its row was edited so that it cannot be read; mend it in the table")
+        if found.partition is None:
             raise not_found("partition: its row is missing; PUT of the fleet makes it again")
-        return lease_out(partition, owner, Standing(seen, self._clock.now()))
+        return lease_out(found.partition, found.owner, Standing(found.seen, self._clock.now()), kept=bool(found.odd))
 
     async def leases(self, tenant: str, fleet: str, limit: int, after: int = -1) -> tuple[list[dict[str, Any]], int | None]:
         """Partitions by number beyond `after`, and the number to go on after. Raises 404, `StorageError`."""
@@ -83,9 +85,11 @@ class Views:
             raise not_found("fleet")
         end = min(after + 1 + limit, seen.fleet.partitions)
         partitions = await load(self._tables, FLEETS, key, partition_key(after + 1), partition_key(end)) if after + 1 < end else []
-        servers = {(one := _of(row)).value.name: one for row in await load(self._tables, FLEETS, key, *SERVERS)}
-        words = Standing(seen, self._clock.now())
-        items = [lease_out(found, servers.get(found.owner), words) for found in map(parse_partition, partitions)]
+        of_servers, odd = sift(await load(self._tables, FLEETS, key, *SERVERS), parse_server)
+        servers = {server.name: Of(server, row.etag, age(row)) for row, server in of_servers}
+        words, unread = Standing(seen, self._clock.now()), servers_of(odd)
+        found = (partition for _, partition in sift(partitions, parse_partition)[0])
+        items = [lease_out(each, servers.get(each.owner), words, kept=each.owner in unread) for each in found]
         return items, end - 1 if end < seen.fleet.partitions else None
 
     async def by_server(self, tenant: str, fleet: str, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str | None]:
@@ -157,14 +161,27 @@ class Views:
         return items, names[limit - 1] if len(names) > limit else None
 
 
-def _one(key: str, number: int) -> Steps[tuple[Glance, Partition | None, Of[Server] | None] | None]:
+class _One(NamedTuple):
+    """A partition's row and its owner's, where they are there. odd: one of them cannot be read."""
+
+    seen: Glance
+    partition: Partition | None = None
+    owner: Of[Server] | None = None
+    odd: bool = False
+
+
+def _one(key: str, number: int) -> Steps[_One | None]:
     seen = standing(key, (yield Load(FLEETS, key, FLEET, INTENTS[1])))
     if seen is None or number >= seen.fleet.partitions:
-        return None if seen is None else (seen, None, None)
-    row = yield Get(FLEETS, key, partition_key(number))
-    partition = parse_partition(row) if row is not None else None
-    owner = (yield Get(FLEETS, key, server_key(partition.owner))) if partition is not None and partition.owner else None
-    return seen, partition, _of(owner) if owner is not None else None
+        return None if seen is None else _One(seen)
+    row: Row | None = yield Get(FLEETS, key, partition_key(number))
+    partitions, odd = sift([row] if row is not None else [], parse_partition)
+    if not partitions or not (name := partitions[0][1].owner):
+        return _One(seen, partitions[0][1] if partitions else None, odd=bool(odd))
+    row = yield Get(FLEETS, key, server_key(name))
+    owners, odd = sift([row] if row is not None else [], parse_server)
+    owner = next((Of(server, of.etag, age(of)) for of, server in owners), None)
+    return _One(seen, partitions[0][1], owner, bool(odd))
 
 
 class Standing:
@@ -182,9 +199,9 @@ class Standing:
         return self._about.get(target, [])
 
 
-def lease_out(partition: Partition, owner: Of[Server] | None, words: Standing) -> dict[str, Any]:
-    """A partition as answered. owner: the row of its owner, read after its own."""
-    owned = bool(partition.owner) and not rules.ended(partition.incarnation, owner.value if owner is not None else None)
+def lease_out(partition: Partition, owner: Of[Server] | None, words: Standing, *, kept: bool = False) -> dict[str, Any]:
+    """A partition as answered. owner: the row of its owner, read after its own. kept: that one cannot be read, and may live."""
+    owned = bool(partition.owner) and (kept or not rules.ended(partition.incarnation, owner.value if owner is not None else None))
     if owned:
         state = "owned"
     elif partition.number in words.offline:
@@ -238,12 +255,14 @@ def _beat_out(one: Of[Server]) -> dict[str, Any]:
 
 
 def owners_of(seen: Survey, generation: int = 0) -> dict[str, dict[int, int]]:
-    """What each server has: partition to epoch. Partitions of incarnations that are over are nobody's. generation: those of generations
-    before are left out."""
+    """What each server has: partition to epoch. Partitions of incarnations that are over are nobody's; those of servers whose rows cannot
+    be read count as theirs. generation: those of generations before are left out."""
     owners: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    kept = seen.kept
     for number, each in seen.partitions.items():
         owner = seen.glance.servers.get(each.value.owner)
-        if each.value.generation >= generation and owner is not None and not rules.ended(each.value.incarnation, owner.value):
+        lives = owner is not None and not rules.ended(each.value.incarnation, owner.value)
+        if each.value.generation >= generation and (lives or number in kept):
             owners[each.value.owner][number] = each.value.epoch
     return owners
 
@@ -251,10 +270,6 @@ def owners_of(seen: Survey, generation: int = 0) -> dict[str, dict[int, int]]:
 def out_of_range(partitions: int) -> Problem:
     """404 for a partition that the fleet does not have."""
     return not_found(f"partition: the fleet has 0 to {partitions - 1:,}")
-
-
-def _of(row: Any) -> Of[Server]:
-    return Of(parse_server(row), row.etag, age(row))
 
 
 def _ms(one: Of[Server]) -> int:

@@ -20,6 +20,7 @@ STEPS = {
     "a release whatever the epoch": 13,
     "what is being released taken back": 13,
     "a claim without the partition's ETag": 11,
+    "evicted and taken at once": 11,
 }
 
 

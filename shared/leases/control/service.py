@@ -13,6 +13,7 @@ from ...web.problem import not_found
 from ..carrier import Carrier
 from ..orders import Planned, Planning
 from ..protocol.effects import LOST, Get, Load, Steps, Write
+from ..reading import sift
 from ..rows import (
     FLEET,
     INTENTS,
@@ -117,10 +118,11 @@ def _about(key: str, word: Word, found: Glance) -> Steps[tuple[Partition | None,
         if not 0 <= word.partition < found.fleet.partitions:
             raise not_found(f"partition: the fleet has 0 to {found.fleet.partitions - 1}")
         row: Row | None = yield Get(FLEETS, key, partition_key(word.partition))
-        partition = parse_partition(row) if row is not None else None
+        partition = next((found for _, found in sift([row] if row is not None else [], parse_partition)[0]), None)
     else:
         row = yield Get(FLEETS, key, server_key(word.server))
-        server = Of(parse_server(row), row.etag, age(row)) if row is not None else None
+        known, _ = sift([row] if row is not None else [], parse_server)
+        server = next((Of(found, of.etag, age(of)) for of, found in known), None)
         if server is None and word.verb == "drain":
             raise not_found("node; to keep a server out that has not been here yet, prohibit it")
     return partition, server

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Replace, Row
+from .. import reading
 from ..rows import FLEET, SERVERS, Fleet, parse_server
 from .effects import Load, Steps, Write
 
@@ -29,9 +30,10 @@ class Living(NamedTuple):
 
 
 def living(key: str) -> Steps[list[str]]:
-    """The names of the servers that are not dead."""
+    """The names of the servers that are not dead, or may not be."""
     rows: list[Row] = yield Load(FLEETS, key, *SERVERS)
-    return [server.name for server in map(parse_server, rows) if server.state != "dead"]
+    known, unreadable = reading.sift(rows, parse_server)
+    return sorted([server.name for _, server in known if server.state != "dead"] + [*reading.servers_of(unreadable)])
 
 
 def close(key: str, fleet: Fleet, etag: str) -> Steps[Closed | Living | Literal["changed"]]:

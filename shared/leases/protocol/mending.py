@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Row
+from .. import reading
 from ..rows import FLEET, PARTITIONS, SERVERS, Fleet, Partition, join_held, parse_server, partition_key, server_key
 from .effects import Load, Steps, Write
 from .takeover import fill
@@ -33,8 +34,9 @@ def refill(key: str, fleet: Fleet, epoch: int) -> Steps[int | Unsure]:
         return 0
     # Whoever claims needs the row, so nobody who comes in after this look can have one of them.
     servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
-    living = [(row, server) for row in servers if (server := parse_server(row)).state != "dead"]
-    if unsure := tuple(server.name for _, server in living if server.scans):
+    read, unreadable = reading.sift(servers, parse_server)
+    living = [(row, server) for row, server in read if server.state != "dead"]
+    if unsure := (*(server.name for _, server in living if server.scans), *sorted(reading.servers_of(unreadable))):
         return Unsure(tuple(sorted(missing)), unsure)
     for row, server in living:
         etag = row.etag

@@ -5,6 +5,9 @@ the server's own row, each beat has a number of its server's own, and a number t
 server counts its validity from its SEND of the first try of a number, so from a moment before the write.
 
 `held` in the row is what the server has. Only claims add to it, and only releases take from it.
+
+A server that beats on and releases nothing of what others wait for is evicted: its row takes no more beats, so it grows as old as that of
+a server which is gone, and is fenced then, and no sooner. To evict is to lose all further beats, which may happen at any time.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from ...clock import Millis
 from ...errors import OutcomeUnknown
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row
-from .. import rules
+from .. import reading, rules
 from ..rows import (
     FLEET,
     INTENTS,
@@ -30,7 +33,6 @@ from ..rows import (
     join,
     join_held,
     parse_fleet,
-    parse_intent,
     parse_partition,
     parse_server,
     partition_key,
@@ -71,9 +73,10 @@ class Heard:
 @dataclass(frozen=True, slots=True)
 class Unheard:
     """Nothing was renewed. fenced: the incarnation is over. stale: a later beat is applied. missing: there is no such fleet. contended:
-    others kept coming in between. full: the fleet has as many servers as it takes."""
+    others kept coming in between. full: the fleet has as many servers as it takes. evicted: with this beat the incarnation is over, since
+    it releases nothing."""
 
-    why: Literal["fenced", "stale", "missing", "contended", "full"]
+    why: Literal["fenced", "stale", "missing", "contended", "full", "evicted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,13 @@ def beat(key: str, name: str, told: Told, now: Millis, grace: float = GRACE) -> 
             capacity=found.capacity if told.capacity is None else told.capacity,
             load=found.load if told.load is None else told.load,
         )
-        mine: Props = {"beat": server.beat, "domain": server.domain, "capacity": server.capacity, "load": float(server.load)}
+        owes = yield from _owes(key, row, found, now)
+        if owes == "overdue":
+            answer = yield Write(FLEETS, key, (Merge(row.rk, {"state": "draining", "evicted": True}, row.etag),))
+            if isinstance(answer, Applied):
+                return Unheard("evicted")
+            continue
+        mine: Props = {"beat": server.beat, "domain": server.domain, "capacity": server.capacity, "load": float(server.load), **owes}
         if found.generation > found.works and not found.held:
             # It has nothing left of the former generation: with this beat it goes over.
             of_fleet = yield Get(FLEETS, key, FLEET)
@@ -195,7 +204,7 @@ def claim(
         if row is None:
             return (yield from _unknown(key))
         found = parse_server(row)
-        if rules.ended(incarnation, found) or found.scans:
+        if rules.deaf(incarnation, found):
             return Unheard("fenced")
         fleet, intents = yield from _standing(key, now)
         if fleet is None:
@@ -252,12 +261,14 @@ def release(
         if row is None:
             return (yield from _unknown(key))
         found = parse_server(row)
-        if rules.ended(incarnation, found) or found.scans:
+        if rules.deaf(incarnation, found):
             return Unheard("fenced")
         of_partition: Row | None = yield Get(FLEETS, key, partition_key(number))
         mine: Props = {
             "held": join_held(each for each in found.held if each[0] != number),
             "drop": join(p for p in found.drop if p != number),
+            # It heeds its orders: the time for the rest begins anew.
+            "release_by": 0,
         }
         if of_partition is None and (number, epoch) in found.held:
             # Its row got lost: when it comes back (`mending`), it is nobody's.
@@ -285,6 +296,19 @@ def release(
     return _given_up(answer)
 
 
+def _owes(key: str, row: Row, server: Server, now: Millis) -> Steps[Props | Literal["overdue"]]:
+    """What a beat has to write about orders to release. Its time runs from the first beat at which somebody waits."""
+    none: Props = {"release_by": 0} if server.release_by else {}
+    if not rules.owed(server):
+        return none
+    if row.read_at < server.release_by:
+        return {}
+    fleet, intents = yield from _standing(key, now)
+    if fleet is None or not rules.waited_for(server, intents):
+        return none
+    return "overdue" if server.release_by else {"release_by": row.read_at + round(1000 * rules.patience(fleet))}
+
+
 def _unknown(key: str) -> Steps[Unheard]:
     """The server has no row: nor may the fleet."""
     row: Row | None = yield Get(FLEETS, key, FLEET)
@@ -294,7 +318,8 @@ def _unknown(key: str) -> Steps[Unheard]:
 def _room(key: str) -> Steps[bool]:
     """Whether the fleet takes one server more. Of very many dead ones it forgets those that have been so for longest."""
     rows: list[Row] = yield Load(FLEETS, key, *SERVERS)
-    dead = sorted((row for row in rows if parse_server(row).state == "dead"), key=lambda row: row.timestamp)
+    known, _ = reading.sift(rows, parse_server)
+    dead = sorted((row for row, server in known if server.state == "dead"), key=lambda row: row.timestamp)
     if len(rows) - len(dead) >= MOST_SERVERS:
         return False
     if len(dead) >= MOST_SERVERS:
@@ -305,10 +330,10 @@ def _room(key: str) -> Steps[bool]:
 
 def _newcomer(key: str, name: str, told: Told, fleet: Fleet, now: Millis) -> Steps[Props]:
     """The row of a server that registers. One that operators have drained is told so from the start."""
-    standing = []
+    standing = list[Intent]()
     for intent in (Intent("drain", server=name), Intent("prohibit", server=name)):
         row: Row | None = yield Get(FLEETS, key, intent.key)
-        standing += [parse_intent(row.props)] if row is not None else []
+        standing += reading.words([row])[0] if row is not None else []
     drained = name in in_force(standing, now).drained
     return Server(
         name,
@@ -328,7 +353,7 @@ def _newcomer(key: str, name: str, told: Told, fleet: Fleet, now: Millis) -> Ste
 
 def _standing(key: str, now: Millis) -> Steps[tuple[Fleet | None, Intents]]:
     rows: list[Row] = yield Load(FLEETS, key, FLEET, INTENTS[1])
-    intents = in_force((parse_intent(row.props) for row in rows if row.rk >= INTENTS[0]), now)
+    intents = in_force(reading.words(rows)[0], now)
     return next((parse_fleet(row.props) for row in rows if row.rk == FLEET), None), intents
 
 

@@ -14,7 +14,7 @@ from ...clock import Millis
 from ...scheduler.protocol.effects import MAX_LOST
 from ...storage.names import FLEETS
 from ...storage.ports import MAX_EGT_ROWS, Applied, Insert, Merge, Props, Replace, Row
-from .. import generations
+from .. import generations, reading
 from ..generations import Progress
 from ..rows import (
     FLEET,
@@ -26,7 +26,6 @@ from ..rows import (
     Server,
     in_force,
     parse_fleet,
-    parse_intent,
     parse_partition,
     parse_server,
     partition_key,
@@ -75,7 +74,7 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[Beginning]:
         if fleet.former:
             return Busy(fleet)
         # Operators' words change the fleet's row, too: none can come in before the write.
-        if offline := in_force((parse_intent(row.props) for row in rows if row.rk >= INTENTS[0]), now).offline:
+        if offline := in_force(reading.words(rows)[0], now).offline:
             return Offline(tuple(sorted(offline)))
         wanted = replace(
             fleet, partitions=partitions, former=fleet.partitions, generation=fleet.generation + 1, changes=fleet.changes + 1
@@ -105,7 +104,8 @@ def _insert(key: str, wanted: Fleet) -> Steps[None]:
 def sweep(key: str) -> Steps[Progress | None]:
     """Close and open what can be, and end the change once all is open. None when none is under way.
 
-    Rows that others write meanwhile are left to the next sweep.
+    Rows that others write meanwhile are left to the next sweep, and so are those of which nobody can tell whether they are free: a row that
+    cannot be read, its own or its owner's, holds up what it shares keys with, and nothing else.
     """
     row: Row | None = yield Get(FLEETS, key, FLEET)
     fleet = parse_fleet(row.props) if row is not None else None
@@ -114,10 +114,14 @@ def sweep(key: str) -> Steps[Progress | None]:
     loaded: list[Row] = yield Load(FLEETS, key, *PARTITIONS)
     # The owners' rows after those that name them (`rules.ended`).
     servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
-    owners: dict[str, Server] = {server.name: server for server in map(parse_server, servers)}
-    rows = {found.number: found for found in map(parse_partition, loaded)}
-    etags = {parse_partition(each).number: each.etag for each in loaded}
-    closed = [generations.closing(found, owners.get(found.owner), fleet.generation) for found in rows.values()]
+    known, unreadable = reading.sift(servers, parse_server)
+    owners: dict[str, Server] = {server.name: server for _, server in known}
+    readable, _ = reading.sift(loaded, parse_partition)
+    rows = {found.number: found for _, found in readable}
+    etags = {found.number: each.etag for each, found in readable}
+    kept = reading.kept(unreadable, ((found.number, found.owner) for found in rows.values()))
+    sure = [found for number, found in rows.items() if number not in kept]
+    closed = [generations.closing(found, owners.get(found.owner), fleet.generation) for found in sure]
     yield from _put([found for found in closed if found is not None], rows, etags, key)
     yield from _put(generations.openings(rows, fleet), rows, etags, key)
     found = generations.progress(rows.values(), fleet)

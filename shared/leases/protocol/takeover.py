@@ -8,7 +8,7 @@ from typing import Literal
 
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Props, Refused, Row
-from .. import rules
+from .. import reading, rules
 from ..rows import (
     FLEET,
     MAX_ORDERS,
@@ -25,7 +25,6 @@ from ..rows import (
     parse_server,
     partition_key,
     server_key,
-    sift,
 )
 from ..rules import Claim, Session, Sight
 from ..stamps import ReceivedAt
@@ -44,7 +43,7 @@ def look(key: str, sights: dict[str, Sight]) -> Steps[list[Row]]:
     rows: list[Row] = yield Load(FLEETS, key, *SERVERS)
     at: ReceivedAt = yield RECEIVING
     seen: dict[str, Sight] = {}
-    found, _ = sift(rows, parse_server)
+    found, _ = reading.sift(rows, parse_server)
     for _, server in found:
         if server.state != "dead":
             seen[server.name] = rules.look(sights.get(server.name), server, at)
@@ -136,7 +135,8 @@ def owned(
     key: str, partitions: Iterable[int], living: set[str] | None = None
 ) -> Steps[tuple[list[tuple[Partition, str]], dict[str, Server | None]]]:
     """The rows of `partitions` that are there, with their ETags, and their owners' rows by name, None where there is none. Each owner's row
-    is read after the rows of its partitions (`rules.ended`). living: incarnations whose servers are not read; those found are added."""
+    is read after the rows of its partitions (`rules.ended`). Partitions whose row, or whose owner's, cannot be read are left out. living:
+    incarnations whose servers are not read; those found are added."""
     wanted = [partition_key(number) for number in partitions]
     rows: list[Row] = []
     if len(wanted) > FEW:
@@ -146,12 +146,16 @@ def owned(
         for rk in wanted:
             one: Row | None = yield Get(FLEETS, key, rk)
             rows += [one] if one is not None else []
-    found = [(parse_partition(row), row.etag) for row in rows]
+    found = [(partition, row.etag) for row, partition in reading.sift(rows, parse_partition)[0]]
     living = living if living is not None else set()
     owners: dict[str, Server | None] = {}
     for owner in sorted({partition.owner for partition, _ in found if partition.owner and partition.incarnation not in living}):
         row: Row | None = yield Get(FLEETS, key, server_key(owner))
-        server = owners[owner] = parse_server(row) if row is not None else None
+        known, unreadable = reading.sift([row] if row is not None else [], parse_server)
+        if unreadable:
+            found = [each for each in found if each[0].owner != owner]
+            continue
+        server = owners[owner] = known[0][1] if known else None
         if server is not None and server.state != "dead":
             living.add(server.incarnation)
     return found, owners

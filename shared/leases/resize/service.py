@@ -13,7 +13,7 @@ from ..carrier import Carrier
 from ..orders import Planning
 from ..protocol import resizing
 from ..protocol.resizing import Beginning, Begun, Busy, Offline
-from ..rows import fleet_key
+from ..rows import INTENTS, fleet_key
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,12 @@ class Resizes:
         seen = await self._planning.look(key)
         if seen is None or seen.glance.fleet.former or seen.glance.fleet.partitions == partitions:
             return
-        if missing := [number for number in range(seen.glance.fleet.partitions) if number not in seen.partitions]:
+        kept = seen.kept
+        if missing := [number for number in range(seen.glance.fleet.partitions) if number not in kept and number not in seen.partitions]:
             text = f"rows of partitions are missing: {_some(missing)}; a PUT of the fleet gives them back"
+            raise conflict("rows-missing", text)
+        if odd := [rk for rk in seen.glance.unreadable if not rk.startswith(INTENTS[0])]:
+            text = f"rows cannot be read, and a change would wait for them: {', '.join(odd[:SOME])}; mend them first"
             raise conflict("rows-missing", text)
 
     async def _begin(self, key: str, partitions: int) -> Begun:

@@ -36,6 +36,7 @@ ACTIONS: Final[dict[Kind, str]] = {
     "forgotten": "lease_control_forgotten",
     "late": "lease_beats_late",
     "turns": "lease_turns_stuck",
+    "unreadable": "lease_rows_unreadable",
 }
 
 

@@ -22,6 +22,7 @@ SENTENCES: Final[Mapping[Kind, str]] = {
     "forgotten": "operators' words have stood for a day and never expire",
     "late": "half of the servers' beats are late: storage may be throttled",
     "turns": "no checkpoint is taken any more",
+    "unreadable": "rows cannot be read, and what they are about stays as it is",
 }
 NOTIFIED: Final[Mapping[Kind, str]] = {
     "silent": "stale",
@@ -31,6 +32,7 @@ NOTIFIED: Final[Mapping[Kind, str]] = {
     "forgotten": "stale",
     "late": "stale",
     "turns": "stale",
+    "unreadable": "stale",
 }
 """Under which of the kinds in a fleet's `notify` an alarm falls."""
 

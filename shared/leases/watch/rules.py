@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from ...clock import Millis
 from ..planner import Plan
-from ..rows import Intent, Intents, Partition, Server
+from ..rows import PARTITIONS, Intent, Intents, Partition, Server
 from ..rules import ended
 from ..stamps import Profile
 from ..survey import Glance, Of, Survey
@@ -30,8 +30,8 @@ LOOK_EVERY: Final[Millis] = 240_000
 LATE_BEATS: Final = 2.5
 """Beats after which a server is late; one lost beat does not make it so."""
 
-type Kind = Literal["silent", "unserved", "missing", "servers", "forgotten", "late", "turns"]
-KINDS: Final[tuple[Kind, ...]] = ("silent", "unserved", "missing", "servers", "forgotten", "late", "turns")
+type Kind = Literal["silent", "unserved", "missing", "servers", "forgotten", "late", "turns", "unreadable"]
+KINDS: Final[tuple[Kind, ...]] = ("silent", "unserved", "missing", "servers", "forgotten", "late", "turns", "unreadable")
 
 
 def ripe(profile: Profile, age: float) -> bool:
@@ -42,8 +42,8 @@ def ripe(profile: Profile, age: float) -> bool:
 def patience(kind: Kind) -> float:
     """Seconds that a finding must last before it is an alarm: what mends itself meanwhile nobody needs to know."""
     match kind:
-        case "silent" | "unserved" | "forgotten" | "turns":
-            # Ages tell by themselves how long these have lasted.
+        case "silent" | "unserved" | "forgotten" | "turns" | "unreadable":
+            # Ages tell by themselves how long these have lasted; and no row mends itself.
             return 0.0
         case "missing" | "servers" | "late":
             return 60.0
@@ -87,6 +87,8 @@ class Findings:
     """What is wrong with the fleet's checkpoint turns."""
     used: bool = True
     """A server has been here. A fleet that is there for turns or maintenance alone misses none."""
+    unreadable: tuple[str, ...] = ()
+    """Keys of rows that cannot be read."""
 
     def subjects(self) -> dict[Kind, tuple[str, ...]]:
         """What each kind is about; kinds that nothing was found of are left out."""
@@ -98,6 +100,7 @@ class Findings:
             "forgotten": tuple(intent.key for intent in self.forgotten),
             "late": self.late,
             "turns": self.turns,
+            "unreadable": self.unreadable,
         }
         return {kind: subjects for kind, subjects in found.items() if subjects}
 
@@ -120,20 +123,25 @@ def looked_over(seen: Glance, now: Millis) -> Findings:
         forgotten=tuple(intent for intent in seen.intents if not intent.expires and now - intent.created >= FORGOTTEN * 1000),
         oldest=max(ages.values(), default=0.0),
         used=bool(seen.servers),
+        unreadable=seen.unreadable,
     )
 
 
 def findings(seen: Survey, plan: Plan, now: Millis) -> Findings:
     """What a whole look shows. plan: of the same look; what it cannot place, for want of servers or room, is stale too.
 
-    Partitions that are offline, or have no server that may have them, are as operators want them.
+    Partitions that are offline, or have no server that may have them, are as operators want them; of those that cannot be read nobody
+    knows.
     """
     glance = seen.glance
     intents, profile = glance.in_force(now), glance.fleet.profile
     # Only since an operator's word ended should somebody serve it. Its end is a write of the fleet's row, at once or soon.
     over = {intent.partition: (now - intent.expires) / 1000 for intent in glance.intents if intent.expires and intent.expires <= now}
     found: list[Unserved] = []
+    kept = seen.kept
     for number in range(glance.fleet.partitions):
+        if number in kept:
+            continue
         row = seen.partitions.get(number)
         if row is None:
             found.append(Unserved(number, "missing", "", 0.0))
@@ -166,7 +174,8 @@ def _gone_for(partition: Partition, owner: Of[Server] | None, profile: Profile) 
 def fingerprint(seen: Glance) -> str:
     """Changes with everything that a plan rests on, but for partitions' owners and loads."""
     members = [(s.value.name, s.value.incarnation, s.value.state, s.value.capacity) for _, s in sorted(seen.servers.items())]
-    text = repr((seen.fleet.partitions, seen.fleet.generation, seen.fleet.changes, members))
+    odd = [rk for rk in seen.unreadable if not rk.startswith(PARTITIONS[0])]
+    text = repr((seen.fleet.partitions, seen.fleet.generation, seen.fleet.changes, members, *odd))
     return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
@@ -241,7 +250,7 @@ class Watched:
         return seen != self.seen or self.unserved > 0 or not 0 <= now - self.looked < LOOK_EVERY
 
 
-PARTITION_KINDS: Final[frozenset[Kind]] = frozenset({"unserved", "missing"})
+PARTITION_KINDS: Final[frozenset[Kind]] = frozenset({"unserved", "missing", "unreadable"})
 """What only a whole look can find."""
 
 

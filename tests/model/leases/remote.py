@@ -16,15 +16,17 @@ from typing import Any, NamedTuple
 from shared.leases.protocol import remote
 from shared.leases.protocol.effects import Get, Write
 from shared.leases.protocol.remote import Claimed, Heard, Told, Unheard
-from shared.leases.rows import FLEET, Fleet, Partition
+from shared.leases.rows import FLEET, Fleet, Intent, Limits, Partition, server_key
 from shared.leases.stamps import Profile
-from shared.storage.ports import Applied, Refused, Row
+from shared.storage.names import FLEETS
+from shared.storage.ports import ANY, Applied, Insert, Merge, Refused, Row
 from tests.model.checker import Violation
 
 from .world import KEY, PARTITION, ROW, Actor, Doing, Life, Play, State, World, freeze_props
 
 NAME = "a"
 MINE = "a1"
+OVER = Unheard("fenced"), Unheard("evicted")
 
 
 class Request(NamedTuple):
@@ -62,12 +64,14 @@ class Client(NamedTuple):
 @dataclass(frozen=True)
 class Remote(Play):
     """may: what the server sends. strays: requests of other incarnations that are on their way from the beginning. owns: it has the
-    partition at the start. aged: the ages of rows matter."""
+    partition at the start. aged: the ages of rows matter. unwanted: it has been told at 0 to release the partition for an
+    operator's word, and at 1 its time to is over."""
 
     may: Sending = field(default_factory=Sending)
     strays: tuple[Request, ...] = ()
     owns: bool = True
     aged: bool = False
+    unwanted: bool = False
     rules: ClientRules = field(default_factory=lambda: ClientRules())
 
 
@@ -109,7 +113,8 @@ class RemoteWorld(World):
         return super()._acts(generator) if "session" in generator.gi_frame.f_locals else None
 
     def initial(self) -> State:
-        fleet = Fleet(1, self.play.profile)
+        # With T it has a second to release in. Safety must not rest on how long that is.
+        fleet = Fleet(1, self.play.profile, Limits(drain=1 - self.play.profile.takeover))
         rows = {(ROW, 1, freeze_props(Partition(PARTITION).props())), (FLEET, 1, freeze_props(fleet.props()))}
         client = Client((), may=self.play.may)
         scene: Any = Scene(
@@ -117,6 +122,10 @@ class RemoteWorld(World):
         )
         for what in ("beat", "claim")[: 2 if self.play.owns else 1]:
             scene = self._through(self._send(scene, what, 1))
+        if self.play.unwanted:
+            word = Intent("prohibit", PARTITION, NAME)
+            orders = Write(FLEETS, KEY, (Insert(word.key, word.props()), Merge(server_key(NAME), {"drop": str(PARTITION)}, ANY)))
+            scene = self._through(self._send(self._apply(scene, orders)[0], "beat", 2))
         return self._prepared(scene._replace(under_way=frozenset(self.play.strays)))
 
     def _through(self, scene: Any) -> Any:
@@ -221,7 +230,7 @@ class RemoteWorld(World):
         if actor.name.startswith("app ") and self.machines[actor.machine].ended:
             scene: Any = state
             result, request = self.machines[actor.machine].result, self._requests[actor.name]
-            told = isinstance(result, Heard | Claimed) or result == Unheard("fenced")
+            told = isinstance(result, Heard | Claimed) or result in OVER
             if request.incarnation != MINE or scene.client.over or not told:
                 # Its answer tells nobody anything.
                 return state
@@ -242,7 +251,7 @@ class RemoteWorld(World):
             case Claimed(claimed):
                 for _, epoch in claimed:
                     client = self._has(client, epoch)
-            case Unheard("fenced"):
+            case Unheard("fenced" | "evicted"):
                 over = [each for each in scene.actors if each.name.startswith("app ") and self.machines[each.machine].ended]
                 scene = scene._replace(actors=scene.actors - set(over))
                 client = client._replace(over=True, has=0)
@@ -268,11 +277,14 @@ class RemoteWorld(World):
             return super()._read(state, actor)
         found = next(((version, props) for rk, version, props in scene.store if rk == effect.rk), None)
         at = dict(scene.times).get(effect.rk, 0)
-        row = None if found is None else Row(KEY, effect.rk, dict(found[1]), str(found[0]), at * 1000, scene.now * 1000)
+        # Storage's time is never 0.
+        row = None if found is None else Row(KEY, effect.rk, dict(found[1]), str(found[0]), 1 + at * 1000, 1 + scene.now * 1000)
         return self._answered(state, actor, row)
 
 
 PROFILE = Profile(0, 1, 2)
+LONGER = Profile(0, 2, 3)
+"""Some validity is left one tick after a beat."""
 WATCHES = ("register", "fence")
 
 
@@ -301,9 +313,16 @@ def successor(level: int) -> Remote:
     return Remote("remote successor", PROFILE, lives, until=3, may=Sending(beat=1), strays=strays, aged=True)
 
 
+def ignores(level: int) -> Remote:
+    """The HTTP server beats on and never releases what it is told to; the keeper takes over when it has been evicted for T, or was late."""
+    lives = {"b1": Life("b", NAME, Doing(fence=1 + level, claim=1), WATCHES)}
+    return Remote("remote ignores", LONGER, lives, until=3 + level, may=Sending(beat=1 + level), aged=True, unwanted=True)
+
+
 PLAYS: dict[str, Callable[[int], Remote]] = {
     "remote take over": take_over,
     "remote hand-over": hand_over,
     "remote contest": contest,
     "remote successor": successor,
+    "remote ignores": ignores,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from shared.leases import rules
@@ -23,22 +24,29 @@ def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
         return explore(RemoteWorld(mutant.change(play)), limit=limit)
 
 
-def unconditional_beat() -> list[Patch]:
-    plain = remote.beat
+def _written(name: str, change: Callable[[Write], Write]) -> list[Patch]:
+    """The generator `remote.{name}`, with its writes changed."""
+    plain = getattr(remote, name)
 
-    def beat(*told: Any) -> Any:
+    def steps(*told: Any) -> Any:
         inner = plain(*told)
         answer: Any = None
         try:
             while True:
                 effect = inner.send(answer)
-                if isinstance(effect, Write) and isinstance(op := effect.ops[0], Merge):
-                    effect = effect._replace(ops=(op._replace(etag=ANY),))
-                answer = yield effect
+                answer = yield change(effect) if isinstance(effect, Write) else effect
         except StopIteration as stop:
             return stop.value
 
-    return [(remote, "beat", beat)]
+    return [(remote, name, steps)]
+
+
+def unconditional_beat() -> list[Patch]:
+    def change(write: Write) -> Write:
+        op = write.ops[0]
+        return write._replace(ops=(op._replace(etag=ANY),)) if isinstance(op, Merge) else write
+
+    return _written("beat", change)
 
 
 def fenced_renewed() -> list[Patch]:
@@ -78,22 +86,21 @@ def released_whatever_the_epoch() -> list[Patch]:
 
 def claim_without_its_etag() -> list[Patch]:
     """What was free when it was looked at is taken to be so still."""
-    plain = remote.claim
 
-    def claim(*told: Any) -> Any:
-        inner = plain(*told)
-        answer: Any = None
-        try:
-            while True:
-                effect = inner.send(answer)
-                if isinstance(effect, Write):
-                    ops = tuple(op._replace(etag=ANY) if isinstance(op, Replace) else op for op in effect.ops)
-                    effect = effect._replace(ops=ops)
-                answer = yield effect
-        except StopIteration as stop:
-            return stop.value
+    def change(write: Write) -> Write:
+        return write._replace(ops=tuple(op._replace(etag=ANY) if isinstance(op, Replace) else op for op in write.ops))
 
-    return [(remote, "claim", claim)]
+    return _written("claim", change)
+
+
+def evicted_is_dead() -> list[Patch]:
+    """What an evicted server has is taken at once."""
+
+    def change(write: Write) -> Write:
+        op = write.ops[0]
+        return write._replace(ops=(op._replace(props={"state": "dead"}),)) if isinstance(op, Merge) and "evicted" in op.props else write
+
+    return _written("beat", change)
 
 
 def _last_try(play: Any) -> Any:
@@ -112,4 +119,5 @@ MUTANTS = [
     Mutant("a release whatever the epoch", "remote hand-over", released_whatever_the_epoch),
     Mutant("what is being released taken back", "remote hand-over", list, _takes_back),
     Mutant("a claim without the partition's ETag", "remote contest", claim_without_its_etag),
+    Mutant("evicted and taken at once", "remote ignores", evicted_is_dead),
 ]

@@ -25,7 +25,7 @@ from .conftest import KEY, Bench
 
 INCARNATIONS = st.sampled_from(["i1", "i2"])
 STATES = st.sampled_from(["live", "draining", "dead"])
-SERVERS = st.builds(Server, st.just("a"), STATES, INCARNATIONS, st.integers(1, 5), scans=st.booleans())
+SERVERS = st.builds(Server, st.just("a"), STATES, INCARNATIONS, st.integers(1, 5), scans=st.booleans(), evicted=st.booleans())
 
 
 @given(st.none() | SERVERS, INCARNATIONS, st.integers(1, 6), st.booleans())
@@ -34,7 +34,7 @@ def test_a_beat_renews_only_its_own_living_incarnation_and_only_upwards(
 ) -> None:
     heard = rules.heard(server, incarnation, seq, silent)
     mine = server is not None and server.incarnation == incarnation
-    if server is not None and mine and (server.state == "dead" or server.scans):
+    if server is not None and mine and (server.state == "dead" or server.scans or server.evicted):
         assert heard == "fenced"
     elif server is not None and mine:
         assert heard == ("renew" if seq > server.beat else "again" if seq == server.beat else "stale")
