@@ -13,7 +13,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint long model simulate simulate-leases simulate-checkpoints bench demo picture demo-maintenance wheel settings bicep clean
+.PHONY: help setup run test lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel settings bicep clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,9 @@ demo: setup  ## a small living system for the dashboard: events, a fleet, turns,
 
 picture: setup  ## docs/img/architecture.svg, from its text
 	$(PY) -m devhost.picture
+
+pictures: setup  ## the pictures of docs/dashboard.md, of the page in the machine's Chromium
+	$(IN_VENV) $(PY) -m tests.browser.pictures
 
 demo-maintenance: setup  ## five nodes, three fault domains, a rolling host update: a time-line, in a minute
 	$(IN_VENV) $(PY) -m devhost.demo.maintenance

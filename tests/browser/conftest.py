@@ -68,5 +68,7 @@ async def look(browser: Browser, stage: Stage) -> AsyncIterator[Look]:
     context = await browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB", timezone_id="UTC")
     page = Look(await context.new_page(), stage.url)
     yield page
+    # An answer that is still being made up has nobody to be given to.
+    await page.page.unroute_all(behavior="ignoreErrors")
     await context.close()
     page.was_clean()

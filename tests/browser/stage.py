@@ -24,8 +24,9 @@ MINUTE = 60_000
 class Stage:
     """Fills the tenant `demo` of a devhost."""
 
-    def __init__(self, url: str, receiver: Receiver) -> None:
-        self.url, self.receiver = url, receiver
+    def __init__(self, url: str, receiver: Receiver, words: str = EVIL) -> None:
+        """words: what all names, notes and payloads say."""
+        self.url, self.receiver, self.words = url, receiver, words
         self._client = httpx.Client(base_url=f"{url}/api/v1/", timeout=120)
         self._incarnations = {node: str(uuid4()) for node in NODES}
         self._seqs = dict.fromkeys(NODES, 0)
@@ -76,7 +77,7 @@ class Stage:
             self.call("PUT", f"tenants/demo/channels/{name}", {"type": "http", "url": self.receiver.url(path)}, ADMIN_KEY)
         due = text_of(now_ms() + 500)
         made = [{"due": due, "payload": {"order": number}} for number in range(40)]
-        evil = {"payload": {"said": EVIL}, "labels": {"note": EVIL}, "channel": "refuses", "due": due}
+        evil = {"payload": {"said": self.words}, "labels": {"note": self.words}, "channel": "refuses", "due": due}
         made += [{**evil, "id": f"bill-{number}"} for number in range(3)]
         made += [{"due": due, "payload": {}, "channel": "busy", "id": "patient"}]
         made += [{"due": text_of(now_ms() + (20 + number % 30) * MINUTE), "payload": number} for number in range(300)]
@@ -102,13 +103,13 @@ class Stage:
         """A fleet that serves most of its partitions."""
         self.call("PUT", f"fleets/{FLEET}", {"partitions": PARTITIONS, "limits": {"claims_per_cycle": PARTITIONS}})
         for node in NODES:
-            self.beat(node, fault_domain=EVIL[:60])
+            self.beat(node, fault_domain=self.words[:60])
         for number in range(PARTITIONS - 2):
             node = NODES[number % len(NODES)]
             claim = {"node": node, "incarnation": self._incarnations[node], "partitions": [number]}
             found = self.call("POST", f"fleets/{FLEET}/leases/claim", claim)
             assert found["claimed"], found
-        self.call("POST", f"fleets/{FLEET}/nodes/n3/drain", {"note": EVIL, "expires": "PT1H"})
+        self.call("POST", f"fleets/{FLEET}/nodes/n3/drain", {"note": self.words, "expires": "PT1H"})
 
     def beat(self, node: str, **more: Any) -> None:
         self._seqs[node] += 1
@@ -139,14 +140,14 @@ class Stage:
 
         node, epoch = self.until(granted, "a turn")
         self.replica(node, epoch)
-        published = {"node": node, "sequence": 81231, "location": f"https://backups.example/{EVIL}", "bytes": 1024}
+        published = {"node": node, "sequence": 81231, "location": f"https://backups.example/{self.words}", "bytes": 1024}
         self.call("POST", f"fleets/{FLEET}/turns/{epoch}/publish", published)
         self.replica(node, last=81231)
 
     def agents(self) -> None:
         """Three agents: one has a freeze before it, one a reboot."""
         self.report("n1", FREEZE, "Freeze", 15)
-        self.report("n2", REBOOT, "Reboot", 20, reason=EVIL[:200])
+        self.report("n2", REBOOT, "Reboot", 20, reason=self.words[:200])
         self.report("n3")
 
     def report(self, node: str, event_id: str = "", kind: str = "", minutes: int = 0, phase: str = "PREPARED", **more: Any) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
 
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from tests.integration.scheduler.conftest import ADMIN_KEY, now_ms, text_of
+from tests.integration.scheduler.conftest import ADMIN_KEY, millis_of, now_ms, text_of
 
 from .page import Look
 from .stage import DEMO_KEY, EVIL, FLEET, FREEZE, NODES, PARTITIONS, REBOOT, Stage
@@ -80,25 +84,35 @@ async def test_redrive_of_all_asks_first(look: Look, stage: Stage) -> None:
     await look.open(ADMIN_KEY, "?tenant=many")
     panel = await look.shows("dead")
     await expect(panel.locator("tbody tr")).to_have_count(2)
-    await panel.get_by_role("button", name="Redrive all").click()
+    await panel.get_by_role("button", name="Redrive all").dblclick()
+    dialog = look.page.get_by_role("dialog", name="Redrive all")
+    await expect(dialog).to_contain_text("2 dead events")
+    await look.page.keyboard.press("Escape")
+    await expect(dialog).to_be_hidden()
     assert len(stage.call("GET", "dead-letters?tenant=many", key=ADMIN_KEY)["items"]) == 2
-    await panel.get_by_role("button", name="Really redrive all of them?").click()
+    await panel.get_by_role("button", name="Redrive all").click()
+    await dialog.get_by_role("button", name="Redrive all of them").click()
     await look.shows("dead", "empty")
     stage.until(lambda: stage.call("GET", "stats?tenant=many", key=ADMIN_KEY)["delivered"] == 2, "their delivery")
 
 
 async def test_approve_and_hold_are_told_to_the_service(look: Look, stage: Stage) -> None:
+    await look.page.set_viewport_size({"width": 1700, "height": 900})
     await look.open(DEMO_KEY)
     panel = await look.shows("maintenance")
     assert (await told(look.page, "maintenance")).startswith("Maintenance of 3 nodes: 2 open events")
     for event_id, verb, state, act in ((FREEZE, "Approve", "granted", "approve"), (REBOOT, "Hold", "held", "hold")):
         await panel.get_by_role("button", name=f"{verb} {event_id}").click()
         dialog = look.page.get_by_role("dialog")
-        await dialog.get_by_label("Why").fill(f"{act}d by hand")
+        # A mark that turns the direction of what follows it.
+        await dialog.get_by_label("Why").fill(f"\u202e{act}d by hand")
         await dialog.get_by_role("button", name=verb, exact=True).click()
-        await expect(panel.locator(f'[data-event="{event_id}"]')).to_contain_text(f"{state} by")
+        card = panel.locator(f'[data-event="{event_id}"]')
+        await expect(card).to_contain_text(f"{state} by")
+        reason, code = [await card.locator(each).last.bounding_box() for each in ("bdi", "code")]
+        assert reason and code and reason["x"] + reason["width"] <= code["x"] + 1
         approval = stage.call("GET", f"fleets/{FLEET}/maintenance/events/{event_id}")["approval"]
-        assert (approval["state"], approval["reason"]) == (state, f"{act}d by hand")
+        assert (approval["state"], approval["reason"]) == (state, f"\u202e{act}d by hand")
 
 
 async def test_a_refusal_of_the_service_is_shown_where_it_was_asked(look: Look) -> None:
@@ -112,7 +126,78 @@ async def test_a_refusal_of_the_service_is_shown_where_it_was_asked(look: Look) 
 
     await look.page.route("**/redrive*", refuse)
     await panel.get_by_role("button", name="Redrive bill-0").click()
-    await expect(panel.get_by_role("alert")).to_have_text(f"Not dead: no {EVIL}")
+    await expect(panel.get_by_role("alert")).to_have_text(f"bill-0: Not dead: no {EVIL}")
+
+
+async def test_what_was_refused_in_a_dialog_is_told_there_and_may_be_tried_again(look: Look) -> None:
+    look.expected = "409"
+    sent = 0
+
+    async def refuse(route: Route) -> None:
+        nonlocal sent
+        sent += 1
+        problem = {"type": "x/already-started", "title": "Already started", "status": 409, "detail": f"no {EVIL}"}
+        await route.fulfill(status=409, content_type="application/problem+json", body=json.dumps(problem))
+
+    event_id = str(uuid4())
+    await look.page.route("**/approve*", refuse)
+    await look.page.route("**/maintenance/events?*", lambda route: scheduled(route, event_id))
+    await look.open(DEMO_KEY)
+    await look.page.get_by_role("button", name=f"Approve {event_id}").click()
+    dialog = look.page.get_by_role("dialog")
+    button = dialog.get_by_role("button", name="Approve", exact=True)
+    await button.dblclick()
+    await expect(dialog.get_by_role("alert")).to_have_text(f"Already started: no {EVIL}")
+    await expect(button).to_be_enabled()
+    assert sent == 1
+
+
+async def scheduled(route: Route, event_id: str) -> None:
+    """One scheduled event in place of the service's."""
+    event = {"event_id": event_id, "type": "Freeze", "status": "scheduled", "scope": "set", "source": "Platform", "duration_s": 9}
+    event |= {"not_before": text_of(now_ms() + 600_000), "resources": [], "first_seen": text_of(now_ms()), "rehearsal": False}
+    event |= {"nodes": {"n1": {"phase": "PREPARED"}}, "approval": None, "alarms": [], "impact": {"lasted_ms": None}}
+    await route.fulfill(json={"items": [event], "next": None})
+
+
+async def test_redrive_of_all_goes_on_until_none_is_left_and_tells_how_far_it_came(look: Look) -> None:
+    look.expected = "503"
+    asked: list[Any] = []
+
+    async def redrive(route: Route) -> None:
+        asked.append(route.request.post_data_json)
+        if len(asked) <= 2:
+            return await route.fulfill(status=202, json={"redriven": 400})
+        problem = {"type": "x/unavailable", "title": "Unavailable", "status": 503, "detail": "storage does not answer"}
+        await route.fulfill(status=503, content_type="application/problem+json", body=json.dumps(problem))
+
+    await look.page.route("**/dead-letters/redrive*", redrive)
+    await look.open(DEMO_KEY)
+    await (await look.shows("dead")).get_by_role("button", name="Redrive all").click()
+    dialog = look.page.get_by_role("dialog", name="Redrive all")
+    await dialog.get_by_role("button", name="Redrive all of them").click()
+    await expect(dialog.get_by_role("alert")).to_have_text("800 events brought back. Unavailable: storage does not answer")
+    # One range for all calls: what dies again meanwhile is not in it.
+    assert len(asked) == 3 and asked[0] == asked[1] == asked[2] and set(asked[0]) == {"from", "to"}
+
+
+async def test_more_dead_letters_are_shown_when_asked_for(look: Look) -> None:
+    async def letters(route: Route) -> None:
+        limit = int(parse_qs(urlsplit(route.request.url).query)["limit"][0])
+        event = {"tenant": "demo", "state": "dead", "created": text_of(now_ms()), "payload": None, "channel": "default", "error": "expired"}
+        items = [{**event, "id": f"{number}{'x' * 190}", "due": text_of(now_ms())} for number in range(100, 100 + min(150, limit))]
+        await route.fulfill(json={"items": items, "next": "on" if limit < 150 else None})
+
+    await look.page.route("**/api/v1/dead-letters*", letters)
+    await look.open(DEMO_KEY)
+    panel = await look.shows("dead")
+    rows = look.row("dead", "expired")
+    await expect(rows).to_have_count(100)
+    await expect(panel.get_by_role("heading", name="100+ dead")).to_be_visible()
+    await panel.get_by_role("button", name="Show 100 more").click()
+    await expect(rows).to_have_count(150)
+    await expect(panel.get_by_role("heading", name="150 dead")).to_be_visible()
+    await expect(panel.get_by_role("button", name="Show 100 more")).to_have_count(0)
 
 
 async def test_a_wrong_key_is_explained_and_not_kept(look: Look) -> None:
@@ -141,6 +226,11 @@ async def test_the_key_stays_in_the_tab_until_it_is_forgotten(look: Look) -> Non
     assert await look.reads("document.body.innerText.includes('bill-0')") is False
 
 
+async def test_an_address_that_ends_in_a_slash_leads_there_too(look: Look) -> None:
+    await look.open(DEMO_KEY, "/?fleet=db")
+    await look.shows("health")
+
+
 async def test_the_admin_key_goes_from_tenant_to_tenant(look: Look, stage: Stage) -> None:
     look.expected = "422"
     stage.tenant("other")
@@ -152,24 +242,128 @@ async def test_the_admin_key_goes_from_tenant_to_tenant(look: Look, stage: Stage
     await expect(await look.shows("maintenance", "empty")).to_contain_text("no fleet")
 
 
+async def test_a_key_that_is_revoked_meanwhile_is_forgotten_and_told(look: Look, stage: Stage) -> None:
+    look.expected = "401"
+    made = stage.call("POST", "tenants/demo/keys", {"scopes": ["events", "fleets"]}, ADMIN_KEY)
+    await look.open(made["key"])
+    await look.shows("now")
+    stage.call("DELETE", f"tenants/demo/keys/{made['prefix']}", key=ADMIN_KEY)
+    await expect(look.page.get_by_role("alert")).to_have_text("The key is no longer valid. Perhaps it was revoked.")
+    await expect(look.page.locator("#panels")).to_be_hidden()
+    assert await look.reads("[sessionStorage.length, document.querySelectorAll('.panel').length]") == [0, 0]
+
+
+async def test_a_tenants_key_shows_its_tenant_whatever_was_looked_at_before(look: Look, stage: Stage) -> None:
+    look.expected = "403|422"
+    stage.tenant("before")
+    await look.open(ADMIN_KEY)
+    await look.page.get_by_label("Tenant").select_option("before")
+    await look.shows("dead", "empty")
+    assert await look.reads("location.search") == "?tenant=before"
+    await look.page.get_by_role("button", name="Forget key").click()
+    await look.enter(DEMO_KEY)
+    await expect(look.row("dead", "bill-0")).to_be_visible()
+    await expect(look.page.get_by_label("Tenant")).to_be_hidden()
+    await look.page.get_by_role("button", name="Forget key").click()
+    await look.open(DEMO_KEY, "?tenant=demo")
+    await expect(look.row("dead", "bill-0")).to_be_visible()
+
+
 async def test_a_key_without_a_scope_sees_the_rest_and_is_told(look: Look, stage: Stage) -> None:
     look.expected = "403"
     key = stage.call("POST", "tenants/demo/keys", {"scopes": ["fleets"]}, ADMIN_KEY)["key"]
     await look.open(key)
     await look.shows("leases")
     await expect(await look.shows("dead", "error")).to_contain_text("the key lacks the scope events")
+    key = stage.call("POST", "tenants/demo/keys", {"scopes": ["events"]}, ADMIN_KEY)["key"]
+    await look.page.get_by_role("button", name="Forget key").click()
+    await look.enter(key)
+    await look.shows("dead")
+    await expect(await look.shows("leases", "empty")).to_contain_text("the key lacks the scope fleets")
 
 
 async def test_a_service_that_falls_silent_is_told_and_what_was_known_stays(look: Look) -> None:
     look.expected = "net::ERR_FAILED|503"
+    await look.page.clock.install()
     await look.open(DEMO_KEY)
     await look.shows("dead")
     await look.page.route("**/api/v1/dead-letters*", lambda route: route.abort())
+    await look.page.clock.fast_forward(31_000)
     panel = await look.shows("dead", "error")
     await expect(panel).to_contain_text("The service does not answer")
     await expect(look.row("dead", "bill-0")).to_be_visible()
     await look.page.unroute("**/api/v1/dead-letters*")
+    await look.page.clock.fast_forward(31_000)
     await look.shows("dead")
+
+
+async def test_a_kept_key_outlives_a_service_that_is_away(look: Look) -> None:
+    look.expected = "503"
+    await look.page.clock.install()
+    await look.open(DEMO_KEY)
+    await look.shows("now")
+    await look.page.route("**/api/v1/stats*", lambda route: route.fulfill(status=503, body="<h1>no</h1>", content_type="text/html"))
+    await look.page.reload()
+    await expect(look.page.get_by_role("alert")).to_contain_text("The key is kept, and it is tried again by itself.")
+    await look.page.unroute("**/api/v1/stats*")
+    await look.page.clock.fast_forward(6_000)
+    await look.shows("now")
+    await expect(look.page.locator("#gate")).to_be_hidden()
+
+
+async def test_what_one_panel_cannot_show_or_waits_for_holds_no_other(look: Look) -> None:
+    look.expected = "page error|net::ERR_FAILED"
+    letters = "**/api/v1/dead-letters*"
+    waiting: list[Route] = []
+    failed: list[str] = []
+    most = 0
+
+    async def never(route: Route) -> None:
+        nonlocal most
+        waiting.append(route)
+        most = max(most, len(waiting) - len(failed))
+
+    look.page.on("requestfailed", lambda request: failed.append(request.url) if "dead-letters" in request.url else None)
+    await look.page.clock.install()
+    await look.page.route(letters, never)
+    await look.page.route(f"**/api/v1/fleets/{FLEET}/turns*", lambda route: route.fulfill(json={"items": [None], "next": None}))
+    async with look.page.expect_request(letters):
+        await look.open(DEMO_KEY)
+    await expect(await look.shows("turns", "error")).to_contain_text("This page could not show what came.")
+    await look.shows("leases")
+    for _ in range(3):
+        async with look.page.expect_response(f"**/fleets/{FLEET}/nodes*"):
+            await look.page.clock.fast_forward(8_000)
+    assert most == 1
+    for route in waiting[len(failed) :]:
+        await route.abort()
+
+
+async def test_a_hidden_tab_asks_nothing_and_catches_up_once(look: Look) -> None:
+    await look.page.clock.install()
+    await look.page.add_init_script("Object.defineProperty(document, 'hidden', { get: () => Boolean(window.away) })")
+    await look.open(DEMO_KEY)
+    for panel in PANELS:
+        await look.shows(panel)
+    await look.reads("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
+    before = len(look.asked)
+    for _ in range(6):
+        await look.page.clock.fast_forward(600_000)
+    # What had begun may end; an hour of looking on would be thousands.
+    assert len(look.asked) - before <= 8
+    await look.page.clock.pause_at(datetime.now(UTC) + timedelta(hours=2))
+    async with look.page.expect_response("**/readyz"):
+        await look.reads("window.away = false; for (let at = 0; at < 50; at += 1) document.dispatchEvent(new Event('visibilitychange'))")
+    assert len(look.asked) - before <= 40
+
+
+async def test_a_device_with_a_wrong_clock_shows_the_services_minutes(look: Look) -> None:
+    await look.page.clock.install(time=datetime.now(UTC) + timedelta(hours=30, minutes=30))
+    await look.open(DEMO_KEY)
+    await expect(await look.shows("health")).to_contain_text(re.compile(r"This device's clock is 30 h \d+ min ahead of the service's"))
+    await look.shows("due")
+    assert int((await told(look.page, "due")).split(", ")[-1].removesuffix(" planned")) >= 300
+    await expect(look.row("dead", "bill-0")).to_be_visible()
 
 
 async def test_names_labels_payloads_and_errors_stay_text(look: Look) -> None:
@@ -255,6 +449,7 @@ async def test_a_thousand_partitions_cost_only_those_that_move(look: Look) -> No
     await look.open(DEMO_KEY)
     panel = await look.shows("leases")
     await expect(panel.locator(".cell")).to_have_count(1024)
+    assert "null" not in await panel.inner_text()
     await look.reads("window.begin()")
     moved["to"] = 1
     await expect(panel).to_contain_text("Hand-offs seen")
@@ -282,6 +477,12 @@ window.begin = () => new MutationObserver((seen) => {
 """
 
 
+def minutes_of(route: Route) -> range:
+    """The minutes that the page asks for."""
+    asked = parse_qs(urlsplit(route.request.url).query)
+    return range(millis_of(asked["from"][0]), millis_of(asked["to"][0]), 60_000)
+
+
 async def many(look: Look) -> dict[str, int]:
     """Answers of a large fleet and a busy tenant in place of the service's. Partition 0 is of the server `to`."""
     moved = {"to": 0}
@@ -300,16 +501,14 @@ async def many(look: Look) -> dict[str, int]:
         await route.fulfill(response=answer, json={**await answer.json(), "partitions": 1024})
 
     async def history(route: Route) -> None:
-        last = now_ms() // 60_000
         ends = dict.fromkeys(("open", "dead", "lapsed", "cancelled", "moved", "gap"), 0)
         late = {"p50": 20, "p99": 50, "max": 60}
         told = {"accepted": 50, "delivered": 50, **ends, "late_ms": late}
-        items = [{"minute": text_of((last - back) * 60_000), **told} for back in reversed(range(1440))]
+        items = [{"minute": text_of(minute), **told} for minute in minutes_of(route)]
         await route.fulfill(json={"items": items})
 
     async def load(route: Route) -> None:
-        first = now_ms() // 60_000 + 1
-        items = [{"minute": text_of((first + ahead) * 60_000), "scheduled": 20} for ahead in range(1440)]
+        items = [{"minute": text_of(minute), "scheduled": 20} for minute in minutes_of(route)]
         await route.fulfill(json={"items": items})
 
     await look.page.route(f"**/api/v1/fleets/{FLEET}/nodes*", nodes)

@@ -15,6 +15,8 @@ from ..routes import Answer, Call, Content, Routes
 
 ASSETS: Final = Path(__file__).parent / "assets"
 PAGE: Final = "index.html"
+INSIDE: Final = "/"
+"""The page as it is for an address that ends in a slash: its files are beside it there."""
 MEDIA: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -53,6 +55,8 @@ def register(routes: Routes) -> None:
                 if path.suffix in MEDIA:
                     raw = path.read_bytes()
                     files[path.name] = raw, etag_of(raw), MEDIA[path.suffix]
+            raw = files[PAGE][0].replace(b'="dashboard/', b'="')
+            files[INSIDE] = raw, etag_of(raw), MEDIA[".html"]
         if name not in files:
             raise not_found("file of the dashboard")
         raw, etag, media = files[name]
@@ -73,7 +77,7 @@ def register(routes: Routes) -> None:
         tag="operations",
     )
     async def page(call: Call[None]) -> Answer:
-        return answer(call, PAGE)
+        return answer(call, INSIDE if call.path.endswith("/") else PAGE)
 
     @routes.route(
         "GET",
@@ -87,4 +91,5 @@ def register(routes: Routes) -> None:
         tag="operations",
     )
     async def asset(call: Call[None]) -> Answer:
-        return answer(call, call.params["asset"])
+        name = call.params["asset"]
+        return answer(call, "" if name in (PAGE, INSIDE) else name)

@@ -1,10 +1,12 @@
 // Charts on uPlot, in the page's colours: series over time, and time-lines of lanes.
 
-import { clock } from "./dom.js";
+import { present } from "./api.js";
+import { clock, folded } from "./dom.js";
 
 const style = () => getComputedStyle(document.documentElement);
 export const colour = (name) => style().getPropertyValue(`--${name}`).trim();
 const dark = matchMedia("(prefers-color-scheme: dark)");
+const MONTH_DAY = new Intl.DateTimeFormat("en", { month: "short", day: "numeric" });
 const FONT = "12px system-ui, sans-serif";
 
 function axis(more) {
@@ -17,7 +19,7 @@ const TIME = axis({
   values: (chart, splits) => splits.map((at, number) => {
     const day = new Date(at * 1000).toDateString() !== new Date((splits[number - 1] ?? at) * 1000).toDateString();
     const close = splits.length > 1 && splits[1] - splits[0] < 60;
-    return clock(at, close) + (day ? `\n${new Date(at * 1000).getDate()}.${new Date(at * 1000).getMonth() + 1}.` : "");
+    return clock(at, close) + (day ? `\n${MONTH_DAY.format(at * 1000)}` : "");
   }),
 });
 
@@ -46,6 +48,7 @@ function living(box, make) {
 /** Bars that stand on each other. `series`: label, colour's name, `value(index)` -> text. Data: seconds and a list of counts per series. */
 export function stacked(box, label, series) {
   let raw = [[]];
+  box.classList.add("stacked");
   const held = living(box, (width) => new globalThis.uPlot({
     width, height: 220, padding: [8, 18, 0, 0],
     scales: { x: { time: true }, y: { range: (chart, low, high) => [0, Math.max(4, (high ?? 0) * 1.1)] } },
@@ -114,7 +117,7 @@ export function lines(box, label, series, text) {
 }
 
 function nowLine(chart) {
-  const at = Math.round(chart.valToPos(Date.now() / 1000, "x", true));
+  const at = Math.round(chart.valToPos(present() / 1000, "x", true));
   const { left, top, width, height } = chart.bbox;
   if (at < left || at > left + width) return;
   chart.ctx.save();
@@ -128,10 +131,20 @@ function nowLine(chart) {
 }
 
 const LANE = 26;
+const NARROW = 14; // pixels of a lane where there are many
+const TALL = 420; // pixels of all lanes, as long as none is narrower than that
+const NAME = 18; // characters of a lane's name
+
+const ruler = document.createElement("canvas").getContext("2d");
+/** The width of the widest text, in pixels. */
+function widest(texts) {
+  ruler.font = FONT;
+  return Math.max(...texts.map((each) => ruler.measureText(each).width));
+}
 
 /**
  * A time-line: lanes with spans `{lane, from, to, colour, text, mark}` in seconds; `mark`: a moment in it. `tell(span)` is called with the
- * span under the pointer, or null.
+ * span under the pointer, with the lane's whole name as `told` where there is none, or with null.
  */
 export function timeline(box, tell) {
   let lanes = [];
@@ -151,14 +164,14 @@ export function timeline(box, tell) {
       const x = chart.valToPos(each.from, "x", true);
       const end = Math.max(x + 3 * ratio, chart.valToPos(each.to, "x", true));
       const middle = chart.valToPos(each.lane, "y", true);
-      const tall = 16 * ratio;
+      const tall = Math.min(16, lane() - 4) * ratio;
       ctx.fillStyle = colour(each.colour);
       ctx.fillRect(x, middle - tall / 2, end - x, tall);
       if (each.mark) {
         ctx.fillStyle = colour("text");
         ctx.fillRect(chart.valToPos(each.mark, "x", true) - ratio, middle - tall / 2 - 3 * ratio, 2 * ratio, tall + 6 * ratio);
       }
-      if (each.text && end - x > ctx.measureText(each.text).width + 8 * ratio) {
+      if (each.text && tall >= 14 * ratio && end - x > ctx.measureText(each.text).width + 8 * ratio) {
         ctx.fillStyle = colour("on");
         ctx.fillText(each.text, Math.max(x, left) + 4 * ratio, middle);
       }
@@ -168,17 +181,19 @@ export function timeline(box, tell) {
   const found = (chart) => {
     const { left, top } = chart.cursor;
     if (left < 0 || top < 0) return tell(null);
-    const lane = Math.round(chart.posToVal(top, "y"));
+    const under = Math.round(chart.posToVal(top, "y"));
     const at = chart.posToVal(left, "x");
     const near = chart.posToVal(left + 4, "x") - at;
-    tell(spans.findLast((each) => each.lane === lane && each.from - near <= at && at <= each.to + near) ?? null);
+    const name = lanes[under] && { told: lanes[under] };
+    tell(spans.findLast((each) => each.lane === under && each.from - near <= at && at <= each.to + near) ?? name ?? null);
   };
-  const height = () => Math.max(2, lanes.length) * LANE + 42;
-  const shown = (name) => (name.length > 14 ? `${name.slice(0, 13)}…` : name);
+  const lane = () => Math.max(NARROW, Math.min(LANE, Math.floor(TALL / Math.max(1, lanes.length))));
+  const height = () => Math.max(2, lanes.length) * lane() + 42;
+  const shown = (name) => folded(name, NAME);
   const held = living(box, (width) => new globalThis.uPlot({
     width, height: height(), padding: [4, 18, 0, 0],
     scales: { x: { time: true }, y: { dir: -1, range: () => [-0.5, Math.max(2, lanes.length) - 0.5] } },
-    axes: [TIME, axis({ size: () => Math.min(110, 24 + 7 * Math.max(4, ...lanes.map((each) => shown(each).length))), splits: () => lanes.map((_, lane) => lane), values: (chart, splits) => splits.map((each) => shown(lanes[each] ?? "")), grid: { show: false } })],
+    axes: [TIME, axis({ size: () => Math.ceil(widest(["0000", ...lanes.map(shown)])) + 24, splits: () => lanes.map((_, lane) => lane), values: (chart, splits) => splits.map((each) => shown(lanes[each] ?? "")), grid: { show: false } })],
     cursor: { drag: { x: false, y: false }, points: { show: false } },
     legend: { show: false },
     series: [{}, { paths: () => null, points: { show: false } }],

@@ -1,17 +1,20 @@
 // Events that are retried and those that are dead, and bringing them back.
 
-import { Refused, all, call, enc } from "./api.js";
-import { badge, count, cut, el, facts, moment, open, plural, say, span, table } from "./dom.js";
+import { Refused, all, call, enc, present } from "./api.js";
+import { badge, confirm, count, cut, el, facts, folded, moment, open, own, plural, problem, say, span, table } from "./dom.js";
+import { statsOf } from "./events.js";
 
-const MOST = 100;
+const STEP = 100; // dead letters shown at first, and with each press of the button
 const PAGES = 10; // a page of the search is 40 shards at most
 const DAY = 86_400_000;
-const SURE = 15_000; // ms in which the second click counts
+const LONG = 150_000; // ms: the service brings back as many as it can in a minute
+const iso = (ms) => new Date(ms).toISOString();
 
 const last = (event) => (event.attempts ?? []).at(-1);
 const why = (event) => {
   const tried = last(event);
-  return [tried?.status, tried?.error ?? event.error].filter(Boolean).join(" ") || "–";
+  const told = tried?.error ?? event.error ?? "";
+  return (tried?.status && !told.includes(tried.status) ? `${tried.status} ${told}` : told).trim() || "–";
 };
 
 /** All that is known of an event. */
@@ -19,20 +22,31 @@ function tell(event) {
   const tried = (event.attempts ?? []).map((each) => [moment(each.at), each.outcome, each.status ?? "–", each.error ?? "", span(each.took_ms)]);
   open(event.id,
     facts([["state", event.state], ["due", moment(event.due)], ["created", moment(event.created)], ["channel", event.channel], ["next attempt", event.next_attempt && moment(event.next_attempt)], ["error", event.error],
-      ["labels", event.labels && Object.entries(event.labels).map(([name, value]) => el("span", { class: "label" }, `${name}=${value}`))]]),
+      ["labels", event.labels && Object.entries(event.labels).map(([name, value]) => el("span", { class: "label" }, `${name}=`, own(value)))]]),
     el("h3", {}, "Payload"), el("pre", { tabIndex: 0 }, JSON.stringify(event.payload, null, 2) ?? "–"),
     el("h3", {}, "Attempts"), table("Attempts", ["at", "outcome", "status", "error", "took"], tried));
 }
 
 export const dead = {
-  id: "dead", title: "Retries and dead letters", every: 5000, still: true,
+  id: "dead", title: "Retries and dead letters", every: () => 10_000,
+  still: ({ dead, more, retried, retrying }) => JSON.stringify([more, retrying, [dead, retried].map((list) => list.map((each) => [each.id, each.attempts?.length, each.next_attempt, each.held]))]),
   async load(ctx, signal) {
-    // Without an end the search would read all that is planned, where nothing can be dead.
-    const when = { from: new Date(Date.now() - DAY).toISOString(), to: new Date(Date.now() + 60_000).toISOString() };
-    const [dead, stats] = await Promise.all([all("v1/dead-letters", { ...ctx.query, ...when }, signal, MOST, PAGES), call("GET", "v1/stats", { query: ctx.query, signal })]);
-    // The list of retried events is a search: it is made when there is something to find.
-    const retried = stats.retrying ? (await all("v1/events", { ...ctx.query, ...when, state: "retrying" }, signal, MOST, PAGES)).items : [];
-    return { dead: dead.items, more: dead.more, retried, retrying: stats.retrying };
+    const stats = await statsOf(ctx);
+    signal.throwIfAborted();
+    const most = (ctx.letters ??= STEP);
+    // Lists are searches: they are made when there is something to find, and again when the figures say that it is something else.
+    const found = await ctx.once("letters", async () => {
+      // Without an end the search would read all that is planned, where nothing can be dead.
+      const when = { from: iso(present() - DAY), to: iso(present() + 60_000) };
+      const none = { items: [], more: false };
+      const [dead, retried] = await Promise.all([
+        stats.dead ? all("v1/dead-letters", { ...ctx.query, ...when }, undefined, most, PAGES * (most / STEP)) : none,
+        stats.retrying ? all("v1/events", { ...ctx.query, ...when, state: "retrying" }, undefined, STEP, PAGES) : none,
+      ]);
+      return { dead: dead.items, more: dead.more, retried: retried.items };
+    }, { age: stats.retrying ? 20_000 : 60_000, of: `${stats.dead} ${stats.retrying} ${most}` });
+    signal.throwIfAborted();
+    return { ...found, retrying: stats.retrying };
   },
   empty: ({ dead, more, retrying }) => (dead.length || retrying ? null : `No dead letters of the last 24 hours${more ? " in the part that was searched" : ""}, and nothing is being retried.`),
   build(body, ctx, refresh) {
@@ -41,15 +55,7 @@ export const dead = {
     const letters = el("div", {});
     body.append(said, retries, letters);
     const busy = new Set();
-    let sure = false;
-    let disarm = null;
 
-    const failed = (error) => {
-      if (!(error instanceof Refused)) throw error;
-      said.hidden = false;
-      said.className = "note wrong";
-      said.textContent = `${error.title}: ${error.detail}`;
-    };
     const redrive = async (event, button) => {
       button.disabled = true;
       busy.add(event.id);
@@ -58,49 +64,49 @@ export const dead = {
         await call("POST", `v1/events/${enc(event.id)}/redrive`, { query: ctx.query });
         say(`${event.id} is brought back.`);
       } catch (error) {
-        failed(error);
+        if (!(error instanceof Refused)) throw error;
+        said.hidden = false;
+        said.className = "note wrong";
+        said.textContent = `${event.id}: ${problem(error)}`;
+      } finally {
+        busy.delete(event.id);
       }
-      busy.delete(event.id);
       await refresh();
     };
-    const redriveAll = async (button) => {
-      if (!sure) {
-        sure = true;
-        button.textContent = "Really redrive all of them?";
-        button.classList.add("danger");
-        clearTimeout(disarm);
-        disarm = setTimeout(() => {
-          sure = false;
-          refresh();
-        }, SURE);
-        return;
-      }
-      button.disabled = true;
-      said.hidden = true;
-      try {
-        const { redriven } = await call("POST", "v1/dead-letters/redrive", { query: ctx.query, body: { from: new Date(Date.now() - DAY).toISOString() } });
-        say(`${plural(redriven, "event")} brought back.`);
-      } catch (error) {
-        failed(error);
-      }
-      sure = false;
-      clearTimeout(disarm);
-      await refresh();
+    const redriveAll = (shown) => {
+      // What dies again meanwhile is due later: it stays dead.
+      const body = { from: iso(present() - DAY), to: iso(present()) };
+      confirm("Redrive all", `${shown} dead events, and every other that was due in the last 24 hours, are delivered again, each to its channel. What made them fail may still be there.`, "Redrive all of them", async (report) => {
+        let brought = 0;
+        try {
+          // One call brings back what it can in a minute.
+          for (let some = 1; some; brought += some) {
+            ({ redriven: some } = await call("POST", "v1/dead-letters/redrive", { query: ctx.query, body, timeout: LONG }));
+            if (some) report(`${plural(brought + some, "event")} brought back.`);
+          }
+        } finally {
+          if (brought) refresh();
+        }
+        say(`${plural(brought, "event")} brought back.`);
+      });
     };
-    const name = (event) => el("button", { type: "button", class: "link", "data-keep": event.id, onclick: () => tell(event), title: event.id }, cut(event.id, 40));
+    const name = (event) => el("button", { type: "button", class: "link", "data-keep": event.id, onclick: () => tell(event), title: event.id }, folded(event.id, 32));
     const row = (event) => [name(event), event.channel ?? "–", moment(event.due), count(event.attempts?.length), el("span", { class: "why", title: why(event) }, cut(why(event), 90))];
 
     return {
-      end: () => clearTimeout(disarm),
+      end() {
+        ctx.letters = STEP;
+      },
       show({ dead, more, retried, retrying }) {
         retries.replaceChildren(...(retrying ? [el("h3", {}, `${plural(retrying, "event")} being retried`),
-          table("Events being retried", ["event", "channel", "due", "attempts", "last answer", "next"], retried.map((event) => [...row(event), event.next_attempt ? moment(event.next_attempt) : event.held ? badge("held", "warn") : "–"]))] : []));
-        if (!dead.length) sure = false;
+          table("Events being retried", ["event", "channel", "due", "attempts", "last answer", "next"], retried.map((event) => [...row(event), event.next_attempt ? moment(event.next_attempt) : event.held ? badge("held", "warn") : "–"])),
+          retried.length < retrying ? el("p", { class: "about" }, `${count(retried.length)} of them, due in the last 24 hours, are listed.`) : ""] : []));
+        const shown = `${count(dead.length)}${more ? "+" : ""}`;
         letters.replaceChildren(...(dead.length ? [
-          el("h3", {}, `${count(dead.length)}${more ? "+" : ""} dead, due in the last 24 hours`, " ",
-            el("button", { type: "button", class: sure ? "danger" : "", "data-keep": "*", onclick: (event) => redriveAll(event.currentTarget) }, sure ? "Really redrive all of them?" : "Redrive all")),
+          el("h3", {}, `${shown} dead, due in the last 24 hours`, " ", el("button", { type: "button", "data-keep": "*", onclick: () => redriveAll(shown) }, "Redrive all")),
           table("Dead letters", ["event", "channel", "due", "attempts", "last answer", ""], dead.map((event) => [...row(event),
             el("button", { type: "button", "data-keep": `redrive ${event.id}`, disabled: busy.has(event.id), "aria-label": `Redrive ${event.id}`, onclick: (click) => redrive(event, click.currentTarget) }, "Redrive")])),
+          more ? el("button", { type: "button", class: "further", "data-keep": "more", onclick: () => { ctx.letters = dead.length + STEP; refresh(); } }, `Show ${STEP} more`) : "",
         ] : []));
       },
     };

@@ -1,5 +1,7 @@
 // Elements and texts. What comes from the API goes into the page as text nodes and attribute values only, never as markup.
 
+import { Refused, present } from "./api.js";
+
 /** An element. `props`: `class`, `on…` handlers, `data-…`, `aria-…`, properties; children: nodes, texts, null. */
 export function el(tag, props = {}, ...children) {
   const made = document.createElement(tag);
@@ -16,15 +18,20 @@ export function el(tag, props = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
+/** A text of somebody else's in a line of this page's: its direction, and marks in it that change direction, end with it. */
+export const own = (text) => el("bdi", {}, text);
+
 /** Tell those who listen instead of looking. */
 export function say(text) {
   byId("said").textContent = text;
 }
 
+const SHORT = 14; // characters that are not broken over lines
+
 /** A table whose rows are arrays of cells. */
 export function table(caption, heads, rows) {
   const head = el("tr", {}, heads.map((each) => el("th", { scope: "col" }, each)));
-  const cells = (row) => row.map((cell, at) => el(at ? "td" : "th", at ? { "data-head": heads[at] } : { scope: "row" }, cell));
+  const cells = (row) => row.map((cell, at) => el(at ? "td" : "th", { ...(at ? { "data-head": heads[at] } : { scope: "row" }), class: at && typeof cell === "string" && cell.length <= SHORT ? "tight" : null }, cell));
   const body = rows.map((row) => (row instanceof Node ? row : el("tr", {}, cells(row))));
   return el("div", { class: "scroll" },
     el("table", {}, el("caption", { class: "visually-hidden" }, caption), el("thead", {}, head), el("tbody", {}, body)));
@@ -38,6 +45,41 @@ export function open(title, ...body) {
   if (!dialog.open) dialog.showModal();
   return dialog;
 }
+
+/**
+ * A dialog that asks before something is done: `about` says what, `act` is the button's text. `doing(tell)` does it and may tell how far it is; the dialog closes when it
+ * is done, and stays with what was wrong. `fields`: what else is asked.
+ */
+export function confirm(title, about, act, doing, ...fields) {
+  const told = el("p", { class: "note", role: "alert", hidden: true });
+  const button = el("button", { type: "submit", class: "primary" }, act);
+  const form = el("form", {}, el("p", {}, about), fields, told, button);
+  const tell = (text, kind = "") => {
+    told.hidden = !text;
+    told.className = `note ${kind}`;
+    told.textContent = text;
+  };
+  const dialog = open(title, form);
+  (fields.find((each) => each.tagName === "INPUT") ?? button).focus();
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (button.disabled) return;
+    button.disabled = true;
+    tell("");
+    try {
+      await doing(tell);
+      // Meanwhile it may have been closed, and another be open in its place.
+      if (form.isConnected) dialog.close();
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      tell([told.textContent, problem(error)].filter(Boolean).join(" "), "wrong");
+      button.disabled = false;
+    }
+  });
+}
+
+/** What the service refused, in a line. */
+export const problem = (error) => [error.title, error.detail, ...error.errors.map((each) => `${each.pointer ?? ""} ${each.detail ?? ""}`.trim())].filter(Boolean).join(": ");
 
 /** Rows of names and values. */
 export function facts(pairs) {
@@ -76,11 +118,19 @@ export function moment(text) {
   if (!text) return "–";
   const at = new Date(text);
   if (Number.isNaN(at.getTime())) return text;
-  const day = at.toDateString() === new Date().toDateString() ? "" : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} `;
+  const day = at.toDateString() === new Date(present()).toDateString() ? "" : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} `;
   return el("time", { dateTime: text, title: text }, `${day}${clock(at.getTime() / 1000, true)}`);
 }
 
 export const seconds = (text) => Date.parse(text) / 1000;
 
 /** At most so many characters. */
-export const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+export function cut(text, most) {
+  const letters = [...text];
+  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
+}
+
+/** At most so many characters, the middle left out: names of one kind differ at their ends. */
+export function folded(text, most) {
+  return text.length > most ? `${text.slice(0, Math.ceil(most / 2) - 1)}…${text.slice(-Math.floor(most / 2))}` : text;
+}

@@ -1,28 +1,39 @@
 // How a tenant's events stand: figures of now, events per minute, lateness.
 
-import { call } from "./api.js";
+import { call, present as clock } from "./api.js";
 import { lines, stacked } from "./charts.js";
 import { badge, count, el, plural, seconds, span, table } from "./dom.js";
 
 const MINUTE = 60_000;
 const iso = (ms) => new Date(ms).toISOString();
 
+/** ms between looks at the minutes: a bar of an hour's chart is wide, one of a day's is a pixel. */
+const pace = (ctx) => ({ 60: 10_000, 360: 20_000 })[ctx.range] ?? 60_000;
+
 /** The minutes of the range: what became of the past ones, and what is planned for those to come. */
 async function minutes(ctx, signal) {
-  const present = Math.floor(Date.now() / MINUTE) * MINUTE;
-  const [from, next] = [present - (ctx.range - 1) * MINUTE, present + MINUTE];
-  const [past, future] = await Promise.all([
-    ctx.once("history", () => call("GET", "v1/history", { query: { ...ctx.query, from: iso(from), to: iso(next) } })),
-    ctx.once("load", () => call("GET", "v1/load", { query: { ...ctx.query, from: iso(next), to: iso(next + ctx.range * MINUTE) } })),
-  ]);
+  const found = await ctx.once("minutes", async () => {
+    const present = Math.floor(clock() / MINUTE) * MINUTE;
+    const [from, next] = [present - (ctx.range - 1) * MINUTE, present + MINUTE];
+    const to = next + ctx.range * MINUTE;
+    const [past, future] = await Promise.all([
+      call("GET", "v1/history", { query: { ...ctx.query, from: iso(from), to: iso(next) } }),
+      call("GET", "v1/load", { query: { ...ctx.query, from: iso(next), to: iso(to) } }),
+    ]);
+    return { from, present, to, past: past.items, future: future.items };
+  }, { age: pace(ctx) - 500 });
   signal.throwIfAborted();
-  return { from, present, to: next + ctx.range * MINUTE, past: past.items, future: future.items };
+  return found;
 }
 
+/** How the tenant's events stand, for all panels. */
+export const statsOf = (ctx) => ctx.once("stats", () => call("GET", "v1/stats", { query: ctx.query }), { age: 9000 });
+
 export const now = {
-  id: "now", title: "Now", every: 5000,
+  id: "now", title: "Now", every: () => 10_000,
   async load(ctx, signal) {
-    const [stats, { past }] = await Promise.all([call("GET", "v1/stats", { query: ctx.query, signal }), minutes(ctx, signal)]);
+    const [stats, { past }] = await Promise.all([statsOf(ctx), minutes(ctx, signal)]);
+    signal.throwIfAborted();
     return { stats, gap: past.reduce((sum, each) => sum + each.gap, 0), range: ctx.range };
   },
   build(body) {
@@ -52,12 +63,12 @@ export const now = {
 };
 
 export const due = {
-  id: "due", title: "Events due per minute", every: 5000,
+  id: "due", title: "Events due per minute", every: pace,
   load: minutes,
   empty: ({ past, future }) => (past.length || future.some((each) => each.scheduled) ? null : "No events were due in this range, and none are planned. POST /api/v1/events makes the first."),
   build(body) {
     const box = el("div", { class: "chart" });
-    body.append(box, el("p", { class: "about" }, "Left of the line: what became of the events of each minute. Right of it: what is planned. Times are local."));
+    body.append(box, el("p", { class: "about" }, "Left of the line: what became of the events of each minute. Right of it: what is planned."));
     const chart = stacked(box, (data) => {
       const sum = (at) => count(data[at].reduce((all, each) => all + each, 0));
       return `Events per minute: ${sum(1)} delivered, ${sum(2)} dead or lapsed, ${sum(3)} open and past, ${sum(4)} planned`;
@@ -79,7 +90,7 @@ export const due = {
 };
 
 export const late = {
-  id: "late", title: "Lateness", every: 5000,
+  id: "late", title: "Lateness", every: pace,
   load: minutes,
   empty: ({ past }) => (past.some((each) => each.late_ms.max !== null) ? null : "Nothing was delivered in this range. Minutes show here once all their events have ended."),
   build(body) {

@@ -1,6 +1,6 @@
 // Timers, storage and, for the admin key, the queues and the ledger of the whole service.
 
-import { Refused, call } from "./api.js";
+import { Refused, call, skew } from "./api.js";
 import { badge, count, el, span, table } from "./dom.js";
 
 /** Gauges of Prometheus text by name: [{labels, value}]. */
@@ -26,7 +26,7 @@ async function ready(signal) {
 }
 
 export const health = {
-  id: "health", title: "Timers and storage", every: 10_000,
+  id: "health", title: "Timers and storage", every: () => 10_000,
   async load(ctx, signal) {
     const [found, text] = await Promise.all([ready(signal), ctx.admin ? call("GET", "metrics", { signal }) : null]);
     return { found, metrics: text === null ? null : gauges(text, ["tocsin_queue_messages", "tocsin_ledger_gap", "tocsin_lease_alarm"]) };
@@ -40,7 +40,7 @@ export const health = {
       show({ found, metrics }) {
         sum.replaceChildren(badge(found.status === "ready" ? "ready" : "not ready", found.status === "ready" ? "good" : "bad"), " ",
           found.storage.reachable ? badge("storage answers", "good") : badge("storage does not answer", "bad"), " ",
-          Object.entries(found.storage.accounts ?? {}).map(([place, fine]) => badge(`account ${place}`, fine ? "good" : "bad")), ` Clock: ${span(found.clock_skew_ms === null ? null : Math.abs(found.clock_skew_ms))} from storage's.`, found.detail ? ` ${found.detail}.` : "");
+          Object.entries(found.storage.accounts ?? {}).map(([place, fine]) => badge(`account ${place}`, fine ? "good" : "bad")), ` Clock: ${span(found.clock_skew_ms === null ? null : Math.abs(found.clock_skew_ms))} from storage's.`, skew() ? ` This device's clock is ${span(Math.abs(skew()))} ${skew() > 0 ? "ahead of" : "behind"} the service's; times here are the service's.` : "", found.detail ? ` ${found.detail}.` : "");
         timers.replaceChildren(table("Timers", ["timer", "last tick", "state"], Object.entries(found.timers).map(([name, each]) => [name, each.age_s === null ? "none seen yet" : `${span(each.age_s * 1000)} ago`, each.late ? badge("silent", "bad") : badge("in time", "good")])));
         if (!metrics) return more.replaceChildren(el("p", { class: "about" }, "With the admin key, queues, alarms and the ledger of all tenants show here too."));
         const gaps = metrics.tocsin_ledger_gap.filter((each) => each.value);

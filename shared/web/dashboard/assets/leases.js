@@ -1,12 +1,12 @@
 // Who serves which partition: by server, with the age of its beat and what is being handed off.
 
-import { all, call, enc } from "./api.js";
-import { badge, count, el, facts, moment, open, plural, span, table } from "./dom.js";
+import { Refused, all, call, enc, present } from "./api.js";
+import { badge, byId, count, el, facts, moment, open, own, plural, problem, span, table } from "./dom.js";
 
 const KEPT = 12; // hand-offs shown
 
 /** A fleet's nodes, asked once for all panels. */
-export const nodesOf = (ctx) => ctx.once("nodes", () => all(`v1/fleets/${enc(ctx.fleet)}/nodes`, ctx.query));
+export const nodesOf = (ctx) => ctx.once("nodes", () => all(`v1/fleets/${enc(ctx.fleet)}/nodes`, ctx.query), { age: 4000 });
 
 /** One of twelve hues, the same for a name each time. */
 function hue(name) {
@@ -28,7 +28,7 @@ function survey(fleet, nodes, intents) {
 }
 
 export const leases = {
-  id: "leases", title: "Partitions by server", every: 3000, fleet: true,
+  id: "leases", title: "Partitions by server", every: () => 5000, fleet: true,
   async load(ctx, signal) {
     const fleet = enc(ctx.fleet);
     const [about, nodes, intents] = await Promise.all([
@@ -44,18 +44,26 @@ export const leases = {
     const map = el("div", { class: "map" });
     const find = el("input", { type: "number", min: 0, required: true, id: "find-partition", inputMode: "numeric" });
     const form = el("form", { class: "find" }, el("label", { for: "find-partition" }, "Partition"), find, el("button", { type: "submit" }, "Look up"));
+    const legend = el("p", { class: "legend" }, [["nobody", "served by nobody"], ["offline", "offline"], ["leaving", "being released"], ["coming", "assigned to another server"]].map(([kind, told]) => el("span", {}, el("i", { class: `key ${kind}` }), told)));
     const moves = el("div", {});
-    body.append(sum, map, form, moves);
+    body.append(sum, map, legend, form, moves);
     let before = null;
     const handed = [];
     const groups = new Map(); // server -> {root, cells, ...}
     const cells = []; // partition -> cell
 
+    let looked = null;
     const detail = async (number) => {
-      const found = await call("GET", `v1/fleets/${enc(ctx.fleet)}/leases/${number}`, { query: ctx.query }).catch((error) => ({ error }));
-      open(`Partition ${number}`, found.error ? el("p", { class: "note wrong" }, `${found.error.title}: ${found.error.detail}`)
-        : facts([["state", found.state], ["owner", found.owner ?? "nobody"], ["epoch", count(found.epoch)], ["since", moment(found.since)], ["beat", found.beat_age_ms === null ? null : `${span(found.beat_age_ms)} ago`],
-          ["words", found.intents.map((each) => el("span", { class: "label" }, `${each.verb}: ${each.note} (${each.author})`))]]));
+      const mine = (looked = {});
+      const found = await call("GET", `v1/fleets/${enc(ctx.fleet)}/leases/${number}`, { query: ctx.query }).catch((error) => {
+        if (!(error instanceof Refused)) throw error;
+        return { error };
+      });
+      // Of two looks the last one is shown; and none over what was opened since.
+      if (mine !== looked || !map.isConnected || byId("details").open) return;
+      open(`Partition ${number}`, found.error ? el("p", { class: "note wrong" }, problem(found.error))
+        : facts([["state", found.state], ["owner", found.owner ?? "nobody"], ["epoch", found.epoch === null ? null : String(found.epoch)], ["since", moment(found.since)], ["beat", found.beat_age_ms === null ? null : `${span(found.beat_age_ms)} ago`],
+          ["words", found.intents.map((each) => el("span", { class: "label" }, `${each.verb}: `, own(each.note), ` (${each.author})`))]]));
     };
     map.addEventListener("click", (event) => {
       const number = event.target.dataset?.partition;
@@ -81,9 +89,9 @@ export const leases = {
         const { state, age_ms: age, fault_domain: domain, capacity } = node.beat;
         const told = [state !== "live" ? badge(state, state === "dead" ? "bad" : "warn") : null, ...node.intents.map((each) => badge(each.verb, "warn")), node.assign.length ? badge(`+${node.assign.length}`, "planned") : null, node.release.length ? badge(`−${node.release.length}`, "warn") : null];
         const [held, most] = [Object.keys(node.partitions).length, capacity || null];
-        head.replaceChildren(el("span", { class: `swatch ${hue(node.node)}` }), el("b", { title: node.node }, node.node),
+        head.replaceChildren(...[el("span", { class: `swatch ${hue(node.node)}` }), el("b", { title: node.node }, node.node),
           el("span", { class: state === "dead" ? "age bad" : "age", title: "Age of its last beat, by the storage service's own time" }, `beat ${span(age)} ago`),
-          el("span", { class: "age" }, most ? `${held} of ${most}` : count(held)), domain ? el("span", { class: "age domain" }, `domain ${domain}`) : null, ...told.filter(Boolean));
+          el("span", { class: "age" }, most ? `${held} of ${most}` : count(held)), domain ? el("span", { class: "age domain", title: domain }, "domain ", own(domain)) : null, ...told].filter(Boolean));
       }
     }
 
@@ -112,11 +120,11 @@ export const leases = {
 
     function watch(parts) {
       if (before && before.length === parts.length) {
-        for (const part of parts) if (part.owner !== before[part.number]) handed.unshift({ number: part.number, from: before[part.number], to: part.owner, at: new Date().toISOString() });
+        for (const part of parts) if (part.owner !== before[part.number]) handed.unshift({ number: part.number, from: before[part.number], to: part.owner, at: new Date(present()).toISOString() });
         handed.length = Math.min(handed.length, KEPT);
       }
       before = parts.map((part) => part.owner);
-      moves.replaceChildren(...(handed.length ? [el("h3", {}, "Hand-offs seen"), table("Hand-offs seen", ["partition", "from", "to", "seen"], handed.map((each) => [count(each.number), each.from ?? "nobody", each.to ?? "nobody", moment(each.at)]))] : []));
+      moves.replaceChildren(...(handed.length ? [el("h3", {}, "Hand-offs seen"), table("Hand-offs seen", ["partition", "from", "to", "seen"], handed.map((each) => [String(each.number), each.from ?? "nobody", each.to ?? "nobody", moment(each.at)]))] : []));
     }
 
     return {

@@ -1,28 +1,34 @@
 // Scheduled events as a time-line per node, and what people decide of them.
 
-import { Refused, all, call, enc } from "./api.js";
+import { all, call, enc, present as clock } from "./api.js";
 import { timeline } from "./charts.js";
-import { badge, el, moment, open, plural, say, seconds, span, table } from "./dom.js";
+import { badge, confirm, count, el, moment, own, plural, say, seconds, span, table } from "./dom.js";
 import { nodesOf } from "./leases.js";
 
 const MOST = 200;
+const OVER = 8; // of those that are over
+const CARDS = 10; // open events told in full at first
+const LANES = 16; // with more than these, nodes without events are left out of the time-line
 const COLOURS = { scheduled: "planned", started: "warn", completed: "good", cancelled: "dead", vanished: "dead" };
 const PHASES = { PREPARED: "good", APPROVED: "good", DONE: "good", PREPARE_FAILED: "bad", RESTORE_FAILED: "bad", STARTED: "warn" };
 
 /** Where an event's impact ends, in seconds; an open one lasts as long as was told, and until now at least. */
 function until(event, present) {
   if (event.ended) return seconds(event.ended);
-  const begins = seconds(event.started ?? event.not_before ?? event.first_seen);
+  const begins = begin(event);
   const told = begins + Math.max(0, event.duration_s);
   return event.started ? Math.max(present, told) : told;
 }
 
+/** When an event begins or began, in seconds: what is next comes first. */
+const begin = (event) => seconds(event.started ?? event.not_before ?? event.first_seen);
+
 export const maintenance = {
-  id: "maintenance", title: "Maintenance", every: 4000, fleet: true,
+  id: "maintenance", title: "Maintenance", every: () => 5000, fleet: true,
   async load(ctx, signal) {
     const [events, nodes] = await Promise.all([all(`v1/fleets/${enc(ctx.fleet)}/maintenance/events`, ctx.query, signal, MOST, 2), nodesOf(ctx)]);
     signal.throwIfAborted();
-    return { events: events.items, agents: nodes.items.filter((node) => node.maintenance).map((node) => ({ node: node.node, ...node.maintenance })) };
+    return { events: events.items, more: events.more, agents: nodes.items.filter((node) => node.maintenance).map((node) => ({ node: node.node, ...node.maintenance })) };
   },
   empty: ({ events, agents }) => (events.length || agents.length ? null : "No agent has reported to this fleet yet."),
   build(body, ctx, refresh) {
@@ -32,6 +38,7 @@ export const maintenance = {
     const tip = el("p", { class: "tip" }, idle);
     const legend = el("p", { class: "legend" }, ["notice", "impact", "completed", "cancelled, vanished"].map((name, at) => el("span", {}, el("i", { class: `key ${["planned", "warn", "good", "dead"][at]}` }), name)));
     const list = el("div", { class: "events" });
+    let cards = CARDS;
     body.append(sum, box, tip, legend, list);
     const chart = timeline(box, (found) => {
       tip.textContent = found ? found.told : idle;
@@ -39,56 +46,43 @@ export const maintenance = {
 
     /** Ask why, then do it. */
     function decide(event, verb) {
+      const [act, about] = verb === "approve" ? ["Approve", `${event.type} of ${event.resources.join(", ") || "no VM"} may begin before its time, once its nodes have prepared.`] : ["Hold", "No approval is given. Azure goes on at NotBefore all the same."];
       const reason = el("input", { id: "reason", maxLength: 200, autocomplete: "off" });
-      const wrong = el("p", { class: "note wrong", role: "alert", hidden: true });
-      const act = el("button", { type: "submit", class: "primary" }, verb === "approve" ? "Approve" : "Hold");
-      const form = el("form", {}, el("p", {}, verb === "approve" ? `${event.type} of ${event.resources.join(", ") || "no VM"} may begin before its time, once its nodes have prepared.` : "No approval is given. Azure goes on at NotBefore all the same."),
-        el("label", { for: "reason" }, "Why"), reason, wrong, act);
-      const dialog = open(`${verb === "approve" ? "Approve" : "Hold"} ${event.event_id}`, form);
-      reason.focus();
-      form.addEventListener("submit", async (submitted) => {
-        submitted.preventDefault();
-        act.disabled = true;
-        try {
-          const { state } = await call("POST", `v1/fleets/${enc(ctx.fleet)}/maintenance/events/${enc(event.event_id)}/${verb}`, { query: ctx.query, body: { reason: reason.value } });
-          dialog.close();
-          say(`${event.event_id} is ${state}.`);
-          await refresh();
-        } catch (error) {
-          if (!(error instanceof Refused)) throw error;
-          wrong.hidden = false;
-          wrong.textContent = `${error.title}: ${error.detail}`;
-          act.disabled = false;
-        }
-      });
+      confirm(`${act} ${event.event_id}`, about, act, async () => {
+        const { state } = await call("POST", `v1/fleets/${enc(ctx.fleet)}/maintenance/events/${enc(event.event_id)}/${verb}`, { query: ctx.query, body: { reason: reason.value } });
+        say(`${event.event_id} is ${state}.`);
+        refresh();
+      }, el("label", { for: "reason" }, "Why"), reason);
     }
 
     function approval(event) {
       const given = event.approval;
       if (!given) return event.status === "scheduled" ? badge("not approved") : null;
-      return el("span", { title: [given.reason, given.expires && `until ${given.expires}`].filter(Boolean).join(", ") }, badge(given.state, given.state === "held" ? "warn" : "good"), ` by ${given.by}`, given.reason ? `: ${given.reason}` : "");
+      return el("span", { title: [given.reason, given.expires && `until ${given.expires}`].filter(Boolean).join(", ") }, badge(given.state, given.state === "held" ? "warn" : "good"), " by ", own(given.by), given.reason ? [": ", own(given.reason)] : "");
     }
 
     function card(event) {
       const scheduled = event.status === "scheduled";
-      const left = event.not_before ? seconds(event.not_before) - Date.now() / 1000 : null;
+      const left = event.not_before ? seconds(event.not_before) - clock() / 1000 : null;
       const when = event.not_before ? [moment(event.not_before), scheduled ? ` (${left > 0 ? `in ${span(left * 1000)}` : "passed"})` : ""] : "not told";
       const button = (verb, text) => el("button", { type: "button", "data-keep": `${verb} ${event.event_id}`, "aria-label": `${text} ${event.event_id}`, onclick: () => decide(event, verb) }, text);
       return el("article", { class: "event", "data-event": event.event_id },
         el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), scheduled ? el("span", { class: "acts" }, event.approval?.state === "granted" ? null : button("approve", "Approve"), event.approval?.state === "held" ? null : button("hold", "Hold")) : null),
-        el("p", {}, "NotBefore ", when, event.duration_s > 0 ? `, ${span(event.duration_s * 1000)} of impact` : "", event.resources.length ? `, on ${event.resources.join(", ")}` : "", event.source === "User" ? ", asked for by a user" : ""),
-        el("p", { class: "phases" }, Object.entries(event.nodes).map(([node, at]) => el("span", { class: "label", title: at.reason ?? "" }, `${node} `, badge(at.phase.toLowerCase().replaceAll("_", " "), PHASES[at.phase] ?? ""), at.reason ? ` ${at.reason}` : ""))),
+        el("p", {}, "NotBefore ", when, event.duration_s > 0 ? `, ${span(event.duration_s * 1000)} of impact` : "", event.resources.length ? [", on ", own(event.resources.join(", "))] : "", event.source === "User" ? ", asked for by a user" : ""),
+        el("p", { class: "phases" }, Object.entries(event.nodes).map(([node, at]) => el("span", { class: "label", title: at.reason ?? "" }, `${node} `, badge(at.phase.toLowerCase().replaceAll("_", " "), PHASES[at.phase] ?? ""), at.reason ? [" ", own(at.reason)] : ""))),
         el("p", { class: "dim" }, approval(event), " ", el("code", {}, event.event_id)));
     }
 
     return {
-      show({ events, agents }, ctx) {
-        const present = Date.now() / 1000;
-        const lanes = [...new Set([...agents.map((each) => each.node), ...events.flatMap((event) => Object.keys(event.nodes))])].sort();
+      show({ events, agents, more }, ctx) {
+        const present = clock() / 1000;
+        const concerned = new Set(events.flatMap((event) => Object.keys(event.nodes)));
+        const named = new Set([...agents.map((each) => each.node), ...concerned]);
+        const lanes = [...(named.size > LANES ? concerned : named)].sort();
         const spans = [];
         for (const event of events) {
           const [seen, begins, ends] = [seconds(event.first_seen), seconds(event.started ?? event.not_before ?? event.ended ?? event.first_seen), until(event, present)];
-          const mark = event.not_before ? seconds(event.not_before) : undefined;
+          const mark = event.not_before && !(event.ended && !event.started) ? seconds(event.not_before) : undefined;
           for (const node of Object.keys(event.nodes)) {
             const lane = lanes.indexOf(node);
             const told = `${event.type} on ${node}: ${event.status}, ${event.nodes[node].phase.toLowerCase()}; ${event.event_id}`;
@@ -100,14 +94,15 @@ export const maintenance = {
         const ahead = Math.max(present + 60, ...events.filter((event) => !event.ended).map((event) => until(event, present)));
         const from = Math.max(present - ctx.range * 60, Math.min(present - 300, ...spans.map((each) => each.from)) - 10);
         const to = Math.min(ahead, present + ctx.range * 60) + 10;
-        const opened = events.filter((event) => !event.ended);
+        const opened = events.filter((event) => !event.ended).sort((one, other) => begin(one) - begin(other));
         box.hidden = tip.hidden = legend.hidden = !spans.length;
         if (spans.length) chart.show(lanes, spans, from, to, `Maintenance of ${plural(lanes.length, "node")}: ${plural(opened.length, "open event")}`);
+        const ended = events.filter((event) => event.ended).slice(0, OVER);
         const out = agents.filter((each) => each.disabled).map((each) => each.node);
         const alarms = new Set(events.filter((event) => !event.ended).flatMap((event) => event.alarms));
-        sum.replaceChildren(`${plural(agents.length, "agent")}, ${plural(opened.length, "open event")}. `, out.length ? badge(`out of service: ${out.join(", ")}`, "warn") : "", " ", alarms.size ? badge([...alarms].join(", "), "bad") : "");
-        const ended = events.filter((event) => event.ended).slice(0, 8);
-        list.replaceChildren(...opened.map(card), ...(ended.length ? [el("h3", {}, "Over"),
+        sum.replaceChildren(`${plural(agents.length, "agent")}, ${plural(opened.length, "open event")}${more && ended.length === 0 ? " and more" : ""}. `, out.length ? badge(`out of service: ${out.join(", ")}`, "warn") : "", " ", alarms.size ? badge([...alarms].join(", "), "bad") : "");
+        list.replaceChildren(...opened.slice(0, cards).map(card),
+          ...(opened.length > cards ? [el("button", { type: "button", class: "further", "data-keep": "more", onclick: () => { cards = Infinity; refresh(); } }, `Show ${count(opened.length - cards)} more`)] : []), ...(ended.length ? [el("h3", {}, "Over"),
           table("Events that are over", ["type", "status", "nodes", "ended", "lasted", "alarms"], ended.map((event) => [el("span", { title: event.event_id }, event.type, event.rehearsal ? " (rehearsal)" : ""), badge(event.status, COLOURS[event.status]), Object.keys(event.nodes).join(", "), moment(event.ended), span(event.impact.lasted_ms), event.alarms.join(", ")]))] : []));
       },
       end: chart.end,

@@ -1,8 +1,8 @@
 // Checkpoint turns as a time-line per replica.
 
-import { Refused, all, call, enc } from "./api.js";
+import { Refused, all, call, enc, present as clock } from "./api.js";
 import { timeline } from "./charts.js";
-import { badge, count, el, moment, plural, seconds, span, table } from "./dom.js";
+import { badge, count, el, moment, own, plural, seconds, span, table } from "./dom.js";
 import { nodesOf } from "./leases.js";
 
 const MOST = 300;
@@ -18,7 +18,7 @@ async function latest(ctx, signal) {
 }
 
 export const turns = {
-  id: "turns", title: "Checkpoint turns", every: 5000, fleet: true,
+  id: "turns", title: "Checkpoint turns", every: () => 5000, fleet: true,
   async load(ctx, signal) {
     const [turns, nodes] = await Promise.all([all(`v1/fleets/${enc(ctx.fleet)}/turns`, ctx.query, signal, MOST, 2), nodesOf(ctx)]);
     signal.throwIfAborted();
@@ -42,7 +42,7 @@ export const turns = {
     tip.textContent = idle;
     return {
       show({ turns, replicas, latest }, ctx) {
-        const present = Date.now() / 1000;
+        const present = clock() / 1000;
         const from = Math.max(present - ctx.range * 60, Math.min(present - 300, ...turns.map((turn) => seconds(turn.granted))) - 10);
         const lanes = [...new Set([...replicas.map((each) => each.node), ...turns.map((turn) => turn.holder)])].sort();
         const spans = turns.map((turn) => {
@@ -52,12 +52,12 @@ export const turns = {
         }).reverse();
         const late = turns.filter((turn) => turn.state === "timed-out").length;
         chart.show(lanes, spans, from, present + (present - from) * 0.02, `Turns of ${plural(lanes.length, "replica")}: ${plural(turns.length, "turn")}, ${late} timed out`);
-        sum.replaceChildren(...(latest ? ["Latest checkpoint: sequence ", el("b", {}, count(latest.sequence)), ` of ${latest.node}, `, moment(latest.at), ` at ${latest.location}`] : ["No checkpoint has been published yet."]));
+        sum.replaceChildren(...(latest ? ["Latest checkpoint: sequence ", el("b", {}, count(latest.sequence)), ` of ${latest.node}, `, moment(latest.at), " at ", own(latest.location)] : ["No checkpoint has been published yet."]));
         list.replaceChildren(
           table("Replicas", ["replica", "role", "lag", "report", "checkpoint", "turn"], replicas.map((each) => [each.node, each.role === "primary" ? badge("primary", "planned") : each.role, count(each.lag), `${span(each.report_age_ms)} ago`, count(each.last_checkpoint),
             each.taking ? badge(`takes ${each.taking}`, "planned") : each.down ? badge(each.down, "bad") : each.skipped ? badge(`skipped: ${each.skipped}`) : badge("ready", "good")])),
           el("h3", {}, "Latest turns"),
-          table("Latest turns", ["turn", "holder", "state", "granted", "sequence", "why"], turns.slice(0, 8).map((turn) => [count(turn.epoch), turn.holder, badge(turn.state, COLOURS[turn.state]), moment(turn.granted), count(turn.sequence), [turn.reason, turn.note].filter(Boolean).join(", ")])));
+          table("Latest turns", ["turn", "holder", "state", "granted", "sequence", "why"], turns.slice(0, 8).map((turn) => [String(turn.epoch), turn.holder, badge(turn.state, COLOURS[turn.state]), moment(turn.granted), count(turn.sequence), [turn.reason, turn.note].filter(Boolean).join(", ")])));
       },
       end: chart.end,
     };

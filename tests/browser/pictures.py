@@ -1,0 +1,105 @@
+"""`python -m tests.browser.pictures`: makes the pictures of docs/dashboard.md anew, of a seeded app with a made-up hour behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from playwright.async_api import Browser, Route, ViewportSize, async_playwright
+
+from devhost.azurite import ROOT, Azurite
+from tests.conftest import CHROMIUM
+from tests.integration.scheduler.conftest import ADMIN_KEY, System, millis_of, text_of
+from tests.integration.scheduler.receiver import Receiver
+
+from .page import Look
+from .stage import MINUTE, Stage
+
+FOLDER = ROOT / "docs" / "img"
+PANELS = ("now", "due", "late", "dead", "leases", "turns", "maintenance", "health")
+WIDE: ViewportSize = {"width": 1280, "height": 2600}  # all of the page, so that nothing is scrolled under its bar
+SCREEN: ViewportSize = {"width": 1280, "height": 860}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+
+
+def busy(first: int, end: int) -> list[dict[str, Any]]:
+    """Made-up minutes: a tide of events, and a receiver that was slow for a while and refused some."""
+    minutes = []
+    for number, at in enumerate(range(first, end, MINUTE)):
+        accepted = round(300 + 140 * math.sin(number / 8) + 23 * math.sin(number * 1.7))
+        slow, dead = 32 <= number < 37, 60 if number in (33, 34) else 0
+        quick = {"p50": 20 + 30 * (number % 7 == 3), "p99": 100, "max": 110 + 7 * (number % 5)}
+        late = {"p50": 500, "p99": 1_000, "max": 1_340} if slow else quick
+        ends = {"delivered": accepted - dead, "dead": dead, "open": 0, "lapsed": 0, "cancelled": 0, "moved": 0, "gap": 0}
+        minutes.append({"minute": text_of(at), "accepted": accepted, **ends, "late_ms": late})
+    return minutes
+
+
+async def history(route: Route) -> None:
+    """The made-up hour, and of the present minute what the service says."""
+    told = (await (await route.fetch()).json())["items"]
+    asked = parse_qs(urlsplit(route.request.url).query)
+    made = busy(millis_of(asked["from"][0]), millis_of(asked["to"][0]) - 3 * MINUTE)
+    known = {each["minute"] for each in made}
+    await route.fulfill(json={"items": made + [each for each in told if each["minute"] not in known]})
+
+
+async def load(route: Route) -> None:
+    """The tide goes on."""
+    asked = parse_qs(urlsplit(route.request.url).query)
+    first, end = millis_of(asked["from"][0]), millis_of(asked["to"][0])
+    made = busy(first - 60 * MINUTE, end)[60:]
+    await route.fulfill(json={"items": [{"minute": each["minute"], "scheduled": each["accepted"]} for each in made]})
+
+
+async def page(browser: Browser, url: str, size: ViewportSize, scheme: Any = "light") -> Look:
+    context = await browser.new_context(viewport=size, locale="en-GB", timezone_id="Europe/Berlin", color_scheme=scheme)
+    look = Look(await context.new_page(), url)
+    await look.page.route("**/api/v1/history*", history)
+    await look.page.route("**/api/v1/load*", load)
+    return look
+
+
+async def shoot(url: str) -> None:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        look = await page(browser, url, SCREEN)
+        await look.open()
+        await look.page.screenshot(path=FOLDER / "dashboard-key.png", clip={"x": 320, "y": 0, "width": 640, "height": 400})
+        for name, size, scheme in (("", WIDE, "light"), ("light", SCREEN, "light"), ("dark", SCREEN, "dark"), ("phone", PHONE, "light")):
+            look = await page(browser, url, size, scheme)
+            await look.open(ADMIN_KEY, "?tenant=demo")
+            for panel in PANELS:
+                await look.shows(panel)
+            # Nothing is under the pointer, and the charts have been drawn.
+            await look.page.mouse.move(0, 0)
+            await look.reads("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            if name:
+                await look.page.screenshot(path=FOLDER / f"dashboard-{name}.png")
+            else:
+                for panel in PANELS:
+                    await look.panel(panel).screenshot(path=FOLDER / f"dashboard-{panel}.png")
+        await browser.close()
+
+
+def main() -> None:
+    receiver = Receiver().start()
+    try:
+        with tempfile.TemporaryDirectory() as folder, Azurite(memory=True) as azurite:
+            system = System(Path(folder), azurite, receiver)
+            try:
+                system.host.start()
+                with Stage(system.host.url, receiver, "rack-7") as stage:
+                    asyncio.run(shoot(stage.seed().url))
+            finally:
+                system.host.end()
+    finally:
+        receiver.stop()
+
+
+if __name__ == "__main__":
+    main()
