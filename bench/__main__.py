@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import batch, conditions, firing, importing, leases, leases_azurite, machine, report, singles, transactions, twin
+from . import batch, conditions, firing, importing, leases, leases_azurite, machine, report, singles, stream, transactions, twin
 from .report import Figure
 from .stage import Run
 
@@ -31,6 +31,7 @@ FIGURES: dict[str, Measure] = {
     "lateness": firing.lateness,
     "herd": firing.herd,
     "conditions": conditions.measure,
+    "stream": stream.measure,
     "cpu": twin.cpu,
     "memory": twin.memory,
     "backlog": twin.backlog,

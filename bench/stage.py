@@ -132,7 +132,7 @@ async def application(
 class Pump:
     """The queue trigger: polls as the Functions host does, hands messages to the scheduler, deletes what was served."""
 
-    BATCH, THRESHOLD, FIRST, LONGEST = 16, 8, 0.1, 2.0
+    BATCH, THRESHOLD, FIRST, LONGEST = 16, 48, 0.1, 2.0
 
     def __init__(self, scheduler: Scheduler, queues: Queues, clock: Clock) -> None:
         self._scheduler, self._queues, self._clock = scheduler, queues, clock

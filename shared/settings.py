@@ -97,7 +97,7 @@ class Settings(BaseSettings):
     deliver_concurrency: int = Field(256, ge=1, description="Deliveries in flight per process.")
     tenant_concurrency: int = Field(128, ge=1, description="Deliveries in flight per process and tenant.")
     target_concurrency: int = Field(64, ge=1, description="Deliveries in flight per process and channel.")
-    owners: int = Field(24, ge=1, description="Shards served side by side per process and queue: what host.json lets in.")
+    owners: int = Field(64, ge=1, description="Shards served side by side per process and queue: what host.json lets in.")
     backlog_per_second: int = Field(
         2000, ge=50, description="Events a second, over all instances, at which what is more than two minutes late drains after an outage."
     )

@@ -15,10 +15,14 @@ from .keys import MIRRORED, event_row, minute_start, placed, shard_key
 from .protocol.ingest import Entry, OpenShard
 from .rota import Rota
 from .rows import NewEvent
-from .rules import WAKE_EARLY, opens_at
+from .rules import opens_at
 
 OPEN_SHARDS = 512
 """Most shards kept open; older ones are forgotten, which costs nothing but a new shard."""
+TAKEN_WITHIN: Millis = 2_000
+"""A shard whose message can be seen is written to for this long, the queue's longest pause between two polls: who comes too late learns it
+from the gate, at the price of a few transactions a shard. Events that are posted one by one and due at once so share shards, the more of
+them the longer owners take to come."""
 
 
 class Sink:
@@ -54,23 +58,21 @@ class Filling:
     pending: deque[Pending] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
     filed: asyncio.Task[None] | None = None
-    announced: bool = False
+    visible: Millis | None = None
+    """When its message can be seen; None until it is sent."""
     closed: bool = False
     mirrored: bool = False
     copy: str | None = None
     """Of a mirrored shard: the ETag of the copy's gate, as this writer left it."""
 
+    def over(self, now: Millis, settings: Settings) -> bool:
+        """Whether nothing more goes in, whatever it is."""
+        seen = self.visible is not None and now >= self.visible + TAKEN_WITHIN
+        return self.closed or self.opened.lost or seen or self.opened.next_number >= settings.shard_events
+
     def fits(self, event: NewEvent, due: Millis, now: Millis, settings: Settings) -> bool:
         """Whether the event can still go in; `due`: when it is to be delivered, or `now` if that is past."""
-        opened = self.opened
-        return (
-            not self.closed
-            and not opened.lost
-            and opened.wake <= due
-            and opened.next_number < settings.shard_events
-            and opened.bytes + event.size <= settings.shard_bytes
-            and (not self.announced or now < opened.wake - WAKE_EARLY)
-        )
+        return self.opened.wake <= due and self.opened.bytes + event.size <= settings.shard_bytes and not self.over(now, settings)
 
     def take(self, event: NewEvent) -> str:
         """Make room for the event; its row."""
@@ -96,11 +98,11 @@ class Fillings:
         due = max(event.due, now)
         key = (tenant, minute_start(due), mirrored)
         fillings = self._open.setdefault(key, [])
-        for filling in fillings:
-            if filling.fits(event, due, now, self._settings):
-                break
-        else:
-            fillings[:] = [each for each in fillings if not (each.closed or each.opened.lost)]
+        fitting = [each for each in fillings if each.fits(event, due, now, self._settings)]
+        # The one that wakes last: its owner, who comes for its first event, has the least time to stay for this one.
+        filling = max(fitting, key=lambda each: each.opened.wake, default=None)
+        if filling is None:
+            fillings[:] = [each for each in fillings if not each.over(now, self._settings)]
             # Never before its time: what is due earlier than the wake-up opens another shard.
             wake = opens_at(event.due, now)
             name = placed(self._ids.name(), MIRRORED if mirrored else self._rota.next())

@@ -40,6 +40,8 @@ CLAIM_AHEAD: Millis = 3_000
 REST_BEYOND: Millis = 20_000
 WAKE_EARLY: Millis = 5_000
 """A shard's message becomes visible this long before its wake-up: time to take and load."""
+OPENS_BEFORE: Millis = 1_000
+"""How long before its first event a shard wakes at most. Its owner keeps a slot for so much longer."""
 DISPATCH_AHEAD: Millis = 2 * MINUTE
 BACKLOG_AFTER: Millis = DISPATCH_AHEAD
 """What is late by more is backlog, and lets punctual events go first. A timer may be silent for that long without an outage."""
@@ -235,10 +237,16 @@ def in_backlog(due: Millis, now: Millis) -> bool:
 
 
 def opens_at(due: Millis, now: Millis) -> Millis:
-    """The wake-up of a shard opened now for an event due at `due`: a future minute's start, so that all its events fit; else the event's
-    own time."""
+    """The wake-up of a shard opened now for an event due at `due`.
+
+    A future minute's start, so that all the minute's events fit. In the minute that runs, a little before the event, so that what is
+    posted meanwhile and due a little earlier fits too; the nearer the event, the less. Now, if an owner must come at once.
+    """
     start = due - due % MINUTE
-    return start if start > now else max(due, now)
+    if start > now:
+        return start
+    soonest = now + WAKE_EARLY
+    return now if due <= soonest else due - min((due - soonest) // 2, OPENS_BEFORE)
 
 
 class Hold(NamedTuple):

@@ -37,7 +37,7 @@ GROUP_BYTES = 3 * 1024 * 1024
 GROUP_WAIT = 0.003
 """Seconds the first of a group waits for others."""
 NEAR_FILL = 0.1
-"""Seconds a shard that is due at once stays open for more: long enough for a batch, too short to matter."""
+"""Seconds after which the message of a shard that is due at once is sent in mid-filling: long enough for a batch, too short to matter."""
 IN_FLIGHT = 16
 TRIES = 20
 
@@ -220,12 +220,9 @@ class Writer:
                 if len(filling.pending) < GROUP and not filling.closed:
                     await self._clock.sleep(GROUP_WAIT)
                 await self._write(filling)
-                if self._urgent(filling) and self._clock.monotonic() - started > NEAR_FILL:
-                    filling.closed = True
-                if not filling.announced and not self._urgent(filling):
+                if filling.visible is None and not (self._urgent(filling) and self._clock.monotonic() - started <= NEAR_FILL):
                     await self._announce(filling)
-            if not filling.announced:
-                filling.closed = filling.closed or self._urgent(filling)
+            if filling.visible is None:
                 await self._announce(filling)
         except Exception as error:
             filling.closed = True
@@ -309,8 +306,8 @@ class Writer:
 
     async def _announce(self, filling: Filling) -> None:
         """Send the message of a shard that is due before the sweep can be relied on; the sweep sends the others'."""
-        filling.announced = True
         opened = filling.opened
+        filling.visible = max(opened.wake - WAKE_EARLY, self._clock.now())
         if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
             message = ShardMessage(opened.shard, opened.index)
             if not await self._driver.drive(announce(message, max(0, opened.wake - WAKE_EARLY))):

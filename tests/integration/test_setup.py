@@ -410,7 +410,7 @@ def test_the_host_file_holds_what_the_app_counts_on() -> None:
     assert host["extensions"]["http"]["routePrefix"] == "api"
     assert host["extensions"]["queues"] == {
         "batchSize": 16,
-        "newBatchThreshold": 8,
+        "newBatchThreshold": 48,
         "maxPollingInterval": "00:00:02",
         "visibilityTimeout": "00:00:30",
         "maxDequeueCount": 5,

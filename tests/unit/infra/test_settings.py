@@ -117,7 +117,7 @@ def test_a_setting_that_is_empty_counts_as_not_set(monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(env_name(field), "")
     monkeypatch.setenv("TocsinStorage", EMULATOR)
     found = Settings()
-    assert found.admin_key is None and found.mirror_table_uri is None and not found.mirrored and found.owners == 24
+    assert found.admin_key is None and found.mirror_table_uri is None and not found.mirrored and found.owners == 64
 
 
 def test_the_environment_is_read_by_the_class_and_where_triggers_are_registered() -> None:

@@ -193,16 +193,20 @@ def test_pause_between_messages_is_even_at_first_then_doubles_up_to_an_hour() ->
 
 
 @given(st.integers(-(10**14), NOW + 10**11))
-def test_shard_opens_at_its_minute_or_at_the_events_own_time_when_that_has_begun(due: int) -> None:
-    wake = rules.opens_at(due, NOW + 17_500)
-    assert wake <= max(due, NOW + 17_500)
-    assert wake >= NOW + 17_500 or wake == due
-    if due - due % 60_000 > NOW + 17_500:
+def test_shard_opens_in_the_minute_of_its_first_event_before_it_and_not_in_the_past(due: int) -> None:
+    now = NOW + 17_500
+    wake = rules.opens_at(due, now)
+    assert now <= wake <= max(due, now)
+    assert wake // 60_000 == max(due, now) // 60_000
+    if due - due % 60_000 > now:
         assert wake == due - due % 60_000
 
 
-def test_shard_of_the_running_minute_opens_at_the_events_own_time() -> None:
-    assert rules.opens_at(NOW + 30_000, NOW + 10_000) == NOW + 30_000
+def test_shard_of_the_running_minute_opens_a_little_before_its_first_event_or_now_when_an_owner_must_come_at_once() -> None:
+    assert rules.opens_at(NOW + 30_000, NOW + 10_000) == NOW + 30_000 - rules.OPENS_BEFORE
+    assert rules.opens_at(NOW + 16_000, NOW + 10_000) == NOW + 15_500
+    assert rules.opens_at(NOW + 15_002, NOW + 10_000) == NOW + 15_001
+    assert rules.opens_at(NOW + 15_000, NOW + 10_000) == NOW + 10_000
     assert rules.opens_at(NOW - 5, NOW + 10_000) == NOW + 10_000
     assert rules.opens_at(NOW + 60_001, NOW + 10_000) == NOW + 60_000
 
