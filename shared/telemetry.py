@@ -22,8 +22,6 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace.sampling import Sampler
-
     from .channels.ports import Delivery, Target, Verdict
 
 HEADER = "traceparent"
@@ -106,7 +104,7 @@ def delivering(target: Target, delivery: Delivery) -> Iterator[Span]:
 
     Its own `traceparent` goes out with the delivery; that of the request where nobody records this trace, for then no span is made.
     """
-    if delivery.traceparent is not None and delivery.traceparent.endswith(_NOT_RECORDED) and _parent_decides():
+    if delivery.traceparent is not None and delivery.traceparent.endswith(_NOT_RECORDED) and _parent_decides(trace.get_tracer_provider()):
         yield trace.INVALID_SPAN
         return
     parent = _context_of(delivery.traceparent) if delivery.traceparent is not None else None
@@ -139,15 +137,11 @@ def delivered(span: Span, verdict: Verdict) -> None:
         span.set_status(Status(StatusCode.ERROR, verdict.error))
 
 
-def _parent_decides() -> bool:
-    """Whether the SDK records nothing of a trace that its parent does not record, as it does unless told otherwise."""
-    sampler = getattr(trace.get_tracer_provider(), "sampler", None)
-    return sampler is not None and _follows(sampler)
-
-
 @lru_cache(maxsize=4)
-def _follows(sampler: Sampler) -> bool:
-    told = sampler.get_description()
+def _parent_decides(provider: trace.TracerProvider) -> bool:
+    """Whether it records nothing of a trace that its parent does not record, as an SDK does unless told otherwise."""
+    sampler = getattr(provider, "sampler", None)
+    told = sampler.get_description() if sampler is not None else ""
     return told.startswith("ParentBased") and "remoteParentNotSampled:AlwaysOffSampler" in told
 
 

@@ -188,7 +188,7 @@ class CheckpointParticipant:
                 self._waiter = None
             self._body = (turn, task)
             # It may have waited for this task to run.
-            reason = rules.must_stop(self._me, self._steady(), primary=self._primary(), spare=self._grace)
+            reason = rules.must_stop(self._me, self._steady(), primary=not self._may_begin(), spare=self._grace)
             if reason is None and not self._ended:
                 break
             self._body = None
@@ -238,9 +238,9 @@ class CheckpointParticipant:
                 self._tell.lost(turn)
                 task.cancel()
 
-    def _primary(self) -> bool:
-        health = self._look()
-        return (self._known if health is None else health).role == "primary"
+    def _may_begin(self) -> bool:
+        """Not with a role that cannot be told, which ends no body: who has become primary may have rechecked, and act as one by now."""
+        return (health := self._look()) is not None and health.role != "primary"
 
     def _look(self) -> Health | None:
         try:
@@ -257,7 +257,8 @@ class CheckpointParticipant:
     async def _watch(self, turn: Turn) -> None:
         try:
             while turn.lost is None:
-                reason = rules.must_stop(self._me, self._steady(), primary=self._primary(), spare=self._grace)
+                primary = (self._look() or self._known).role == "primary"
+                reason = rules.must_stop(self._me, self._steady(), primary=primary, spare=self._grace)
                 if reason is None:
                     await self._clock.sleep(max(0.0, min(TICK, turn.until - self._grace - self._steady())))
                 else:
@@ -352,7 +353,7 @@ class CheckpointParticipant:
 
     def _act(self, seq: int, answer: Answer) -> None:
         waiter = self._waiter
-        may = waiter is not None and not waiter.done() and not self._primary()
+        may = waiter is not None and not waiter.done() and self._may_begin()
         self._me, decision = rules.answered(self._me, seq, answer, self._steady(), may=may, spare=self._grace)
         match decision:
             case Begin(held):

@@ -101,7 +101,8 @@ def _servers(look: Look) -> Iterator[Finding]:
     live = count(servers["live"], "server")
     start = f"Start servers, or let drained ones back: tocsin leases intents {name}"
     if servers["live"] < minimum:
-        means = "With fewer than that, those that are left may be overloaded."
+        none = "Nobody serves it; where it is there for turns or maintenance alone, that is as it should be."
+        means = "With fewer than that, those that are left may be overloaded." if servers["live"] else none
         yield Finding("bad", f"{live} live, the fleet cannot do without {minimum}", means, start)
     elif servers["live"] < servers["needed"]:
         means = "The fleet works; when more fail, none is to spare."

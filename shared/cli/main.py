@@ -89,7 +89,9 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _streams() -> None:
-    """Standard output and standard error that take whatever is told."""
+    """Standard output and standard error that take whatever is told; standard input that is there."""
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

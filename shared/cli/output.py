@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 STYLES: Final = {
-    **dict.fromkeys(("delivered", "live", "owned", "done", "completed", "ready", "ok", "granted", "closed"), "green"),
-    **dict.fromkeys(("dead", "stale", "missing", "not-ready", "revoked", "timed-out", "FAILED", "bad", "open"), "red"),
-    **dict.fromkeys(("retrying", "firing", "draining", "offline", "unowned", "released", "held", "started", "paused", "look"), "yellow"),
+    **dict.fromkeys(("delivered", "live", "owned", "done", "DONE", "completed", "ready", "ok", "granted", "closed"), "green"),
+    **dict.fromkeys(("dead", "missing", "revoked", "timed-out", "PREPARE_FAILED", "RESTORE_FAILED", "bad", "open", "breaker-open"), "red"),
+    **dict.fromkeys(("retrying", "firing", "draining", "offline", "unowned", "released", "held"), "yellow"),
+    **dict.fromkeys(("started", "paused", "half-open", "look"), "yellow"),
 }
 """Words whose colour tells how things stand; the words themselves tell it too."""
 _GAP: Final = 2
@@ -100,9 +101,11 @@ class _Table:
             yield from self._records(max(map(cell_len, self._names)))
             return
         widths = [min(max(map(cell_len, column)), room) for column in texts]
-        # What has room to spare gives it, the widest first; where even the words do not fit, as in a payload, they are folded.
+        # What has room to spare gives it, the widest first: names sooner than values; where even the words do not fit, as in a payload,
+        # they are folded.
+        values = [max(low, *map(cell_len, column[1:])) for low, column in zip(least, texts, strict=True)]
         while sum(widths) > room:
-            spare = [each for each, width in enumerate(widths) if width > least[each]] or range(len(widths))
+            spare = next((found for lows in (values, least) if (found := _above(widths, lows))), range(len(widths)))
             widths[max(spare, key=widths.__getitem__)] -= 1
         yield self._side_by_side(widths)
 
@@ -129,6 +132,10 @@ class _Table:
             for name, value in zip(self._names, row, strict=True):
                 made.add_row(Text(name, "bold"), _styled(value))
             yield made
+
+
+def _above(widths: Sequence[int], lows: Sequence[int]) -> Sequence[int]:
+    return [each for each, (width, low) in enumerate(zip(widths, lows, strict=True)) if width > low]
 
 
 def _styled(shown: str) -> Text:

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -19,7 +20,7 @@ from .documents import dump, parse, sendable, to_json
 from .exits import Exit
 from .failures import CommandFailed, explained
 from .output import Screen, clean
-from .watching import again
+from .watching import LONGEST, again
 
 if TYPE_CHECKING:
     from ..client.blocking import Client
@@ -32,19 +33,24 @@ _COMMON: Final[dict[str, tuple[Any, Any]]] = {
     "key": (Key, ""),
 }
 _TENANT: Final = (Tenant, None)
+_AGAIN: Final = "Again and again, so often."
 _WATCH: Final[dict[str, tuple[Any, Any]]] = {
-    "watch": (Annotated[float | None, typer.Option("--watch", min=0.1, metavar="SECONDS", help="Again and again, so often.")], None),
+    "watch": (Annotated[float | None, typer.Option("--watch", min=0.1, max=LONGEST, metavar="SECONDS", help=_AGAIN)], None),
     "times": (Annotated[int | None, typer.Option("--times", min=1, help="With --watch: end after so many.")], None),
 }
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Note = Annotated[str, typer.Option("--note", help="Why; whoever finds it standing reads this.", show_default=False)]
 
 
-def open_client(app: Connection) -> Client:
-    """A client of the app."""
+LOOK: Final = 10.0
+"""Seconds without a byte after which a look of many is given up: the next one is the retry."""
+
+
+def open_client(app: Connection, **how: Any) -> Client:
+    """A client of the app; how: what `Client` takes beside."""
     from ..client.blocking import Client
 
-    return Client(app.url, app.key, tenant=app.tenant)
+    return Client(app.url, app.key, tenant=app.tenant, **how)
 
 
 class Session:
@@ -54,14 +60,21 @@ class Session:
         self.app, self.json = app, json
         self.screen = Screen()
         self._client: Client | None = None
+        self.looking = False
+        """Whether it looks again and again, and so need not insist on an answer."""
         self.sleep: Callable[[float], None] = time.sleep
 
     @property
     def client(self) -> Client:
         """A client of it."""
         if self._client is None:
-            self._client = open_client(self.app)
+            self._client = open_client(self.app, **({"timeout": LOOK, "retries": 0} if self.looking else {}))
         return self._client
+
+    @property
+    def silent(self) -> bool:
+        """Whether the app has not been spoken to."""
+        return self._client is None
 
     def close(self) -> None:
         """Close the connections."""
@@ -166,6 +179,19 @@ def _answered(reply: Reply) -> Any:
     raise Unreadable(f"{reply.status}, but no object")
 
 
+@contextlib.contextmanager
+def _understood(session: Session) -> Iterator[None]:
+    """What cannot be done with an app's answers is told as such: they are those of another version, or of no app."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as wrong:
+        if session.silent:
+            raise
+        place = traceback.extract_tb(wrong.__traceback__)[-1]
+        where = f"{os.path.basename(place.filename)}, line {place.lineno}"
+        raise Unreadable(f"something in it is of another kind ({type(wrong).__name__} in {where})") from wrong
+
+
 def at(*parts: object) -> str:
     """A path of the API. Raises `CommandFailed` for a part that cannot stand in one."""
     told = [str(part) for part in parts]
@@ -242,11 +268,16 @@ def _runner(function: Callable[..., None], *, tenant: bool, watch: bool) -> Call
             raise CommandFailed("--times goes with --watch", where="--times", status=Exit.USAGE)
         app = chosen(os.environ, **options)
         session = Session(app if tenant else replace(app, tenant=None), json=as_json)
+
+        def look() -> None:
+            with _understood(session):
+                function(session, **given)
+
         try:
             if often is None:
-                function(session, **given)
+                look()
             else:
-                again(session, lambda: function(session, **given), every=often, times=times, screen=True)
+                again(session, look, every=often, times=times, screen=True)
         finally:
             # What was done is told, even where the rest failed.
             session.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 
 def main() -> None:
@@ -11,7 +12,12 @@ def main() -> None:
     if heeded is signal.default_int_handler:
         # Nothing is begun yet: Ctrl-C ends it as the system does, not in the middle of an import's traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .exits import SIGNALLED
     from .main import main
 
-    signal.signal(signal.SIGINT, heeded)
-    main()
+    try:
+        signal.signal(signal.SIGINT, heeded)
+        main()
+    except KeyboardInterrupt:
+        # Before the command itself heeded it, or after.
+        sys.exit(SIGNALLED + signal.SIGINT)

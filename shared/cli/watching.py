@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
+from ..clock import to_text
 from ..errors import TocsinError
 from .exits import Exit
 from .failures import CommandFailed, explained
+from .output import Screen
 
 if TYPE_CHECKING:
     from .session import Session
+
+LONGEST: Final = 86_400.0
+"""Seconds between two looks, at most."""
 
 
 def again(session: Session, look: Callable[[], object], *, every: float, times: int | None, screen: bool = False) -> None:
@@ -24,7 +30,8 @@ def again(session: Session, look: Callable[[], object], *, every: float, times: 
 
     Raises what the app refuses; what keeps it from answering only after the last look.
     """
-    shown = _Screen() if screen and not session.json and _terminal() else None
+    session.looking = True
+    shown = _Terminal() if screen and not session.json and _terminal() else None
     looks, over = 0, False
     while not over:
         away = None
@@ -62,7 +69,7 @@ def _terminal() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-class _Screen:
+class _Terminal:
     """A terminal that is written over from its first line: cleared only once, it does not flicker."""
 
     def __init__(self) -> None:
@@ -71,11 +78,21 @@ class _Screen:
     def paint(self, text: str | None, away: CommandFailed | None) -> None:
         """The text, or the one before under what keeps the app away."""
         if text is not None:
-            self._last = text
-        told = self._last if away is None else f"{away.text()}\n\n{self._last}"
+            # Whatever holds the next one up, people see how old this one is.
+            self._last = f"seen {to_text(round(time.time() * 1000))[:19]}Z\n\n{text}"
+        told = self._last if away is None else f"{_folded(away)}\n{self._last}"
         # More than fits would scroll, and the next one begin in the middle of this one.
         lines, most = told.splitlines(), max(shutil.get_terminal_size().lines - 1, 2)
         if len(lines) > most:
             lines[most - 1 :] = [f"... and {len(lines) - most + 1} more lines"]
-        typer.echo(self._begin + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J", nl=False, color=True)
+        # Cleared before it is written: after a full line the cursor still stands on its last sign.
+        typer.echo(self._begin + "".join(f"\x1b[K{line}\n" for line in lines) + "\x1b[J", nl=False, color=True)
         self._begin = "\x1b[H"
+
+
+def _folded(away: CommandFailed) -> str:
+    """What is told, in lines that fit."""
+    screen = Screen()
+    for line in away.text().splitlines():
+        screen.line(line)
+    return screen.text()

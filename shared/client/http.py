@@ -20,7 +20,11 @@ SLOW = 180.0
 
 def base(url: str) -> str:
     """Where the API is under the app's address. ValueError for what is no address."""
-    parsed = httpx.URL(url)
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        # Its own words repeat what may be a password.
+        raise ValueError("the url is no address: check its host and port") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ValueError("the url must start with https:// (or http://) and name a host")
     if parsed.userinfo or parsed.query or parsed.fragment:

@@ -217,12 +217,13 @@ def _otlp(environ: MutableMapping[str, str]) -> _Way:
 
     from .points import Totals
 
-    for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", *(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL" for signal in SIGNALS)):
-        if _told(environ, name) not in ("", "http/protobuf"):
+    wanted = [_wanted(environ, signal) and bool(_told(environ, OTLP) or _told(environ, _endpoint(signal))) for signal in SIGNALS]
+    for signal in (signal for signal, each in zip(SIGNALS, wanted, strict=True) if each):
+        names = (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        name = next((name for name in names if _told(environ, name)), None)
+        if name is not None and _told(environ, name) != "http/protobuf":
             raise ValueError(f"{name} is {environ[name]}; what is spoken here is http/protobuf")
-    traces, metrics, logs = (
-        _wanted(environ, signal) and bool(_told(environ, OTLP) or _told(environ, _endpoint(signal))) for signal in SIGNALS
-    )
+    traces, metrics, logs = wanted
     return _Way(
         "OTLP",
         Totals.SUMS,

@@ -34,8 +34,11 @@ def secrets(environ: Mapping[str, str]) -> list[str]:
         elif name.startswith("OTEL_EXPORTER_OTLP") and name.endswith("ENDPOINT"):
             found |= _of_url(text)
     found = {each.strip() for each in found}
+    found |= {unquote(each) for each in found}
+    # Exceptions quote some as Python writes them.
+    found |= {repr(each)[1:-1] for each in found}
     # What is shorter would make the text unreadable, and is no secret.
-    return sorted((each for each in {*found, *map(unquote, found)} if len(each) >= 4), key=len, reverse=True)
+    return sorted((each for each in found if len(each) >= 4), key=len, reverse=True)
 
 
 def _of_url(text: str) -> set[str]:

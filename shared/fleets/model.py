@@ -117,7 +117,7 @@ class FleetMaintenance(Strict):
 
     lead: Span = Field(30_000, description="How long before NotBefore a node prepares.")
     leads: dict[EventType, Span] = Field(default_factory=dict, description="The same by type of event.")
-    require_central: bool = Field(False, description="A node that cannot reach Tocsin approves nothing by itself.")
+    require_central: bool = Field(False, description="A node that cannot reach Tocsin does not approve by itself what it prepared for.")
     transport: Literal["relay", "arm"] = Field(
         "relay", description="How approvals reach Azure: by way of a node's agent, or of Azure Resource Manager."
     )

@@ -25,7 +25,7 @@ from ..leases.generations import progress
 from ..leases.protocol import closing, mending, takeover
 from ..leases.protocol.closing import Closed, Living
 from ..leases.protocol.mending import Unsure
-from ..leases.reading import sift
+from ..leases.reading import servers_of, sift
 from ..leases.resize.model import resizing_out
 from ..leases.rows import FLEET, PARTITIONS, SERVERS, Fleet, Limits, fleet_key, parse_fleet, parse_partition, parse_server
 from ..leases.stamps import PROFILES
@@ -285,10 +285,12 @@ class Fleets:
             entry = await self._find(key)
             if entry is None or not entry.ending:
                 return
-            servers = [parse_server(row) for row in rows if SERVERS[0] <= row.rk < SERVERS[1]]
-            if lives := [server.name for server in servers if server.state != "dead"]:
+            servers, unreadable = sift((row for row in rows if SERVERS[0] <= row.rk < SERVERS[1]), parse_server)
+            if lives := [*(server.name for _, server in servers if server.state != "dead"), *servers_of(unreadable)]:
                 raise _servers_live(lives, "the fleet")
-            epochs = [parse_partition(row).epoch for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]]
+            partitions, unreadable = sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
+            # What cannot be read has had no higher one than this either (`_refill`).
+            epochs = [*(partition.epoch for _, partition in partitions), *([self._clock.now() // 1000] if unreadable else ())]
             if any(epochs):
                 before = await self._tables.get(FLEETS, GONE, key)
                 highest = max(epochs + ([int(before.props["epoch"])] if before is not None else []))

@@ -41,7 +41,7 @@ class Leaving:
         if seen is None:
             return {}
         owned = owners_of(seen)
-        return {name: len(owned.get(name, ())) for name in nodes if name in seen.glance.servers}
+        return {name: len(owned.get(name, ())) for name in nodes if name in seen.glance.servers or name in owned}
 
     async def leave(self, key: str, nodes: Mapping[str, bool]) -> None:
         """Have partitions leave the servers that map to True, and let those return that map to False. Raises `StorageError`."""
@@ -76,7 +76,8 @@ def changes(seen: Glance, nodes: Mapping[str, bool], now: Millis) -> tuple[Op, .
     Where no server would be left that partitions could go to, none is told to go: served until the impact is better than not at all.
     """
     standing = {intent.server: intent for intent in seen.intents if intent.verb == "maintain"}
-    barred = {name for name in seen.in_force(now).drained if name not in standing}
+    # Who is left already is no refuge, unless that is over now.
+    barred = {name for name in seen.in_force(now).drained if nodes.get(name, True) or name not in standing}
     left = {name for name, gone in nodes.items() if gone}
     refuge = any(server.name not in left and server.name not in barred for server in seen.living if server.state == "live")
     ops: list[Op] = []

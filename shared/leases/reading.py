@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, cast
 
+from ..errors import Rejected
 from ..storage.ports import Row
 from .rows import INTENTS, NO_PARTITION, PARTITIONS, SERVERS, Intent, Verb, parse_intent
 
@@ -24,6 +25,15 @@ def sift[R](rows: Iterable[Row], parse: Callable[[Row], R]) -> tuple[list[tuple[
         except (KeyError, TypeError, ValueError, OverflowError):
             unreadable.append(row.rk)
     return found, unreadable
+
+
+def needed[R](row: Row, parse: Callable[[Row], R]) -> R:
+    """What a row means that nothing can be done without: the asker's own, say. Raises `Rejected`, so that the asker tries again later and
+    goes on once it is mended."""
+    found, _ = sift([row], parse)
+    if not found:
+        raise Rejected(f"the row {row.rk} of {row.pk} was edited so that it cannot be read; mend it in the table")
+    return found[0][1]
 
 
 def words(rows: Iterable[Row]) -> tuple[list[Intent], list[str]]:

@@ -1,43 +1,50 @@
-"""Gauges of fleets' maintenance for `/api/metrics`: the alarms that last."""
+"""Gauges of fleets' maintenance for `/api/metrics`: the alarms that last, as each fleet's entry in the index has them.
+
+The minute's inspection, which reads all fleets, puts them there: a look reads a page for each thousand fleets, and none of their rows.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Final, NamedTuple
 
-from ..storage.names import MAINTENANCE
-from ..storage.ports import Tables
-from .rows import INDEX, View
-from .store import Store
+import orjson
 
-MOST_FLEETS: Final = 100
-"""Fleets told apart, the first by name: a bound on series and reads."""
-IN_FLIGHT: Final = 8
+from ..leases.watch.figures import MOST_FLEETS, REST
+from ..scheduler.protocol.effects import load
+from ..storage.names import MAINTENANCE
+from ..storage.ports import Props, Row, Tables
+from .rows import INDEX, View
+
+_NONE: Final = "{}"
 
 
 class Figures(NamedTuple):
-    """One fleet's. alarms: how many events have each of them, the fleet's own watch counted as one."""
+    """One fleet's, or (`REST`) those of all beyond the first together. alarms: how many events have each of them, a fleet's own watch
+    counted as one."""
 
     tenant: str
     fleet: str
     alarms: Counter[str]
 
 
-def figures_of(key: str, view: View) -> Figures:
-    """Those of a fleet. An alarm may name a node behind its kind."""
-    tenant, _, fleet = key.partition(":")
+def noted(view: View) -> Props:
+    """What a fleet's entry is to say of its alarms. One may name a node behind its kind."""
     places = [*(event.alarms for event in view.events.values()), view.alarms.alarms]
-    return Figures(tenant, fleet, Counter(kind for alarms in places for kind in {alarm.partition(" ")[0] for alarm in alarms}))
+    found = Counter(kind for alarms in places for kind in {alarm.partition(" ")[0] for alarm in alarms})
+    return {"alarms": orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode()}
 
 
-async def look(tables: Tables, store: Store) -> list[Figures]:
-    """Those of the first fleets by name that have agents: one query each, and one for all. Raises `StorageError`."""
-    index = await tables.query(MAINTENANCE, INDEX, limit=MOST_FLEETS)
-    slots = asyncio.Semaphore(IN_FLIGHT)
+def says(entry: Row, props: Props) -> bool:
+    """Whether a fleet's entry has these."""
+    return entry.props.get("alarms", _NONE) == props["alarms"]
 
-    async def one(key: str) -> Figures:
-        async with slots:
-            return figures_of(key, (await store.read(key)).view)
 
-    return list(await asyncio.gather(*(one(row.rk) for row in index.rows)))
+async def look(tables: Tables) -> list[Figures]:
+    """Those of the fleets that have agents: the first by name each, the others together. Raises `StorageError`."""
+    found: dict[str, Figures] = {}
+    for row in await load(tables, MAINTENANCE, INDEX, "", "~"):
+        tenant, _, fleet = row.rk.partition(":") if len(found) < MOST_FLEETS else (REST, "", REST)
+        each = found.setdefault(f"{tenant}:{fleet}", Figures(tenant, fleet, Counter()))
+        each.alarms.update(orjson.loads(str(row.props.get("alarms", _NONE))))
+    return list(found.values())

@@ -36,7 +36,10 @@ class Leased(NamedTuple):
 
 
 def grant(event: Event, by: str, reason: str, now: Millis) -> Event:
-    """The event with an approval, once: what was granted before stands. A hold is lifted."""
+    """The event with an approval, once: what was granted before stands, but that a person's word takes the place of the fleet's. A hold is
+    lifted."""
+    if event.due is not None and event.due.by == BY_FLEET != by:
+        return replace(event, hold=None, grant=replace(event.due, by=by, reason=reason))
     if event.approval is not None:
         return event if event.hold is None else replace(event, hold=None)
     number = 1 if event.grant is None else int(event.grant.id.rpartition(".")[2]) + 1

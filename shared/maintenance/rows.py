@@ -6,8 +6,9 @@
     node:{node}         what a node's agent reported last
 
 In key order nodes come last: most reports need what is before them alone. `:maintenance` is a partition of its own: an index row for each
-fleet that has agents. Moments are the storage service's own time, in milliseconds, as its `Date` header says it: in steps of a second.
-NotBefore is Azure's wall time, which the storage service's is compared with.
+fleet that has agents, with its alarms as the last inspection found them (`figures`). Moments are the storage service's own time, in
+milliseconds, as its `Date` header says it: in steps of a second. NotBefore is Azure's wall time, which the storage service's is compared
+with.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Maintenance:
 
     async def figures(self) -> list[figures.Figures]:
         """Gauges. Raises `StorageError`."""
-        return await figures.look(self._tables, self._store)
+        return await figures.look(self._tables)
 
     async def _read_pending(self, key: str) -> dict[str, Pending] | None:
         return await self.desk.pending(key) or None

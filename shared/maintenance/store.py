@@ -9,7 +9,7 @@ from typing import Final
 from ..clock import Millis
 from ..scheduler.protocol.effects import load
 from ..storage.names import MAINTENANCE
-from ..storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Op, Replace, Row, Tables, Upsert, Where
+from ..storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Tables, Upsert, Where
 from .rows import (
     ALARMS,
     EVENTS,
@@ -96,6 +96,15 @@ class Store:
     async def index(self) -> list[str]:
         """Keys of the fleets that have agents. Raises `StorageError`."""
         return [row.rk for row in await load(self._tables, MAINTENANCE, INDEX, "", "~")]
+
+    async def entries(self, keys: Sequence[str]) -> dict[str, Row]:
+        """What the index has of these, which come in order. Raises `StorageError`."""
+        # '!' sorts before all that names may hold, so this is the first key beyond the last.
+        return {row.rk: row for row in await load(self._tables, MAINTENANCE, INDEX, keys[0], keys[-1] + "!")}
+
+    async def note(self, key: str, props: Props) -> None:
+        """Keep this with a fleet's entry in the index, if it has one still. Raises `StorageError`."""
+        await self._tables.write(MAINTENANCE, INDEX, (Merge(key, props, ANY),))
 
     async def enlist(self, key: str) -> None:
         """Put a fleet in the index. Raises `StorageError`."""

@@ -14,8 +14,9 @@ IDLE: Final[Millis] = 300_000
 """How often otherwise, give or take a tenth."""
 NEAR_SILENCE: Final[Millis] = 30_000
 """An agent that should report every `NEAR` is not counted on after this."""
-LEARNING: Final[Millis] = 3 * NEAR
-"""Agents learn of a change one after the other: until then they may tell different things of an event."""
+LEARNING: Final[Millis] = NEAR_SILENCE + 2 * NEAR
+"""Agents learn of a change one after the other, and one that has fallen silent counts for a while with what it said before: until then
+they may tell different things of an event."""
 IDLE_SILENCE: Final[Millis] = 3 * IDLE
 GRANT_LEASE: Final[Millis] = 5_000
 """How long one agent has an approval to itself."""

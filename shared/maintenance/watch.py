@@ -13,8 +13,8 @@ from ..leases.rows import FLEET, Fleet, parse_fleet
 from ..leases.watch.notices import Publisher
 from ..leases.watch.turns import Turns, Visit
 from ..storage.names import FLEETS, MAINTENANCE
-from ..storage.ports import Tables
-from . import granting, notices, rules
+from ..storage.ports import Row, Tables
+from . import figures, granting, notices, rules
 from .arm import Acknowledge
 from .desk import ATTEMPTS, Leases, changed_events
 from .rows import ALARMS, INDEX, MONITORS, Alarms, Event, Kept, View, event_key, node_key
@@ -71,15 +71,17 @@ class Watch:
         return counts
 
     async def _go(self, duty: str, *, everything: bool) -> Counter[str]:
-        async def visit(key: str) -> Counter[str]:
-            return await self._visit(key, everything=everything)
-
         async def prepare(keys: list[str]) -> Visit:
+            entries = await self._store.entries(keys) if everything else {}
+
+            async def visit(key: str) -> Counter[str]:
+                return await self._visit(key, entries.get(key), everything=everything)
+
             return visit
 
         return await self._turns.go(duty, prepare)
 
-    async def _visit(self, key: str, *, everything: bool) -> Counter[str]:
+    async def _visit(self, key: str, entry: Row | None, *, everything: bool) -> Counter[str]:
         row = await self._tables.get(FLEETS, key, FLEET)
         if row is None:
             return Counter()
@@ -105,6 +107,8 @@ class Watch:
         await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()})
         counts["acknowledged"] += await self._acknowledge_due(key, after, terms, read.now)
         counts["told"] += await self._tell(key, fleet, terms, after, read.now)
+        if entry is not None and not figures.says(entry, alarms := figures.noted(after)):
+            await self._store.note(key, alarms)
         return counts
 
     async def _acknowledge_due(self, key: str, view: View, terms: Terms, now: Millis) -> int:

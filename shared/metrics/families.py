@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from ..checkpoints.views import Figures as TurnFigures
 from ..clock import Millis
+from ..leases.watch.figures import REST as OTHERS
 from ..leases.watch.figures import Figures
 from ..leases.watch.rules import KINDS
 from ..maintenance.figures import Figures as MaintenanceFigures
@@ -155,16 +156,17 @@ def _of_fleets(fleets: Iterable[Figures]) -> Iterator[Metric]:
     unserved = GaugeMetricFamily("tocsin_lease_partitions_unserved", "Partitions without a server, offline ones not counted", labels=names)
     stale = GaugeMetricFamily("tocsin_lease_partitions_stale", "Of those, the ones without for longer than a take-over needs", labels=names)
     beat = GaugeMetricFamily("tocsin_lease_oldest_beat_seconds", "Age of the oldest last beat of living servers", labels=names)
-    alarms = GaugeMetricFamily("tocsin_lease_alarm", "1 for an alarm that lasts", labels=(*names, "alarm"))
+    alarms = GaugeMetricFamily("tocsin_lease_alarm", "Fleets with an alarm that lasts: 1 or 0 of one", labels=(*names, "alarm"))
     for each in fleets:
         place = (each.tenant, each.fleet)
-        servers.add_metric(place, each.live)
-        needed.add_metric(place, each.needed)
+        if each.fleet != OTHERS:
+            servers.add_metric(place, each.live)
+            needed.add_metric(place, each.needed)
+            beat.add_metric(place, each.oldest_beat)
         unserved.add_metric(place, each.unserved)
         stale.add_metric(place, each.stale)
-        beat.add_metric(place, each.oldest_beat)
         for kind in KINDS:
-            alarms.add_metric((*place, kind), int(kind in each.alarms))
+            alarms.add_metric((*place, kind), each.alarms.count(kind))
     yield from (servers, needed, unserved, stale, beat, alarms)
 
 

@@ -15,7 +15,7 @@ from .keys import MIRRORED, event_row, minute_start, placed, shard_key
 from .protocol.ingest import Entry, OpenShard
 from .rota import Rota
 from .rows import NewEvent
-from .rules import opens_at
+from .rules import CROWDED, opens_at
 
 OPEN_SHARDS = 512
 """Most shards kept open; older ones are forgotten, which costs nothing but a new shard."""
@@ -84,11 +84,13 @@ class Filling:
 
 
 class Fillings:
-    """All of them, by tenant, minute and whether they are mirrored. Of one writer."""
+    """All of them, by tenant, minute or part of one, and whether they are mirrored. Of one writer."""
 
     def __init__(self, ids: Ids, settings: Settings, rota: Rota) -> None:
         self._ids, self._settings, self._rota = ids, settings, rota
         self._open: dict[tuple[str, Millis, bool], list[Filling]] = {}
+        self._crowded: set[tuple[str, Millis, bool]] = set()
+        """The minutes that are filled in parts: those of which a shard was filled."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -96,15 +98,19 @@ class Fillings:
     def place(self, tenant: str, event: NewEvent, now: Millis, *, mirrored: bool) -> tuple[Filling, str]:
         """A place in an open shard of the event's bucket, or in a new one."""
         due = max(event.due, now)
-        key = (tenant, minute_start(due), mirrored)
+        minute = (tenant, minute_start(due), mirrored)
+        key = (tenant, due - due % CROWDED, mirrored) if minute in self._crowded else minute
         fillings = self._open.setdefault(key, [])
         fitting = [each for each in fillings if each.fits(event, due, now, self._settings)]
         # The one that wakes last: its owner, who comes for its first event, has the least time to stay for this one.
         filling = max(fitting, key=lambda each: each.opened.wake, default=None)
         if filling is None:
+            if minute not in self._crowded and any(each.opened.next_number >= self._settings.shard_events for each in fillings):
+                self._crowded.add(minute)
+                return self.place(tenant, event, now, mirrored=mirrored)
             fillings[:] = [each for each in fillings if not each.over(now, self._settings)]
             # Never before its time: what is due earlier than the wake-up opens another shard.
-            wake = opens_at(event.due, now)
+            wake = opens_at(event.due, now, crowded=minute in self._crowded)
             name = placed(self._ids.name(), MIRRORED if mirrored else self._rota.next())
             filling = Filling(OpenShard(shard_key(tenant, name), self._ids.name(), wake), mirrored=mirrored)
             fillings.append(filling)
@@ -118,3 +124,4 @@ class Fillings:
             del self._open[key]
         while len(self._open) > OPEN_SHARDS:
             del self._open[next(iter(self._open))]
+        self._crowded &= self._open.keys()

@@ -40,6 +40,8 @@ CLAIM_AHEAD: Millis = 3_000
 REST_BEYOND: Millis = 20_000
 WAKE_EARLY: Millis = 5_000
 """A shard's message becomes visible this long before its wake-up: time to take and load."""
+CROWDED: Millis = 10_000
+"""The parts of a minute that gets more events than a shard holds. Divides a minute."""
 OPENS_BEFORE: Millis = 1_000
 """How long before its first event a shard wakes at most. Its owner keeps a slot for so much longer."""
 DISPATCH_AHEAD: Millis = 2 * MINUTE
@@ -236,15 +238,17 @@ def in_backlog(due: Millis, now: Millis) -> bool:
     return due + BACKLOG_AFTER <= now
 
 
-def opens_at(due: Millis, now: Millis) -> Millis:
-    """The wake-up of a shard opened now for an event due at `due`.
+def opens_at(due: Millis, now: Millis, *, crowded: bool = False) -> Millis:
+    """The wake-up of a shard opened now for an event due at `due`. `crowded`: a shard of its minute has been filled already.
 
-    A future minute's start, so that all the minute's events fit. In the minute that runs, a little before the event, so that what is
-    posted meanwhile and due a little earlier fits too; the nearer the event, the less. Now, if an owner must come at once.
+    A future minute's start, so that all the minute's events fit; in a crowded one the start of a part of it, so that owners are done with
+    what fills a shard in a part of the minute, and commit for that long, not each for all of it. In the minute that runs, a little before
+    the event, so that what is posted meanwhile and due a little earlier fits too; the nearer the event, the less. Now, if an owner must
+    come at once.
     """
     start = due - due % MINUTE
     if start > now:
-        return start
+        return due - due % CROWDED if crowded else start
     soonest = now + WAKE_EARLY
     return now if due <= soonest else due - min((due - soonest) // 2, OPENS_BEFORE)
 

@@ -20,6 +20,7 @@ from .words import said
 type GetApp = Callable[[], Awaitable[Any]]
 
 _NO_QUERY = NoQuery()
+_SAFE = {"x-content-type-options": "nosniff"}
 
 
 class Request(NamedTuple):
@@ -119,13 +120,14 @@ def write(answer: Answer) -> Response:
     if answer.body is None:
         return Response(answer.status, headers, b"")
     headers.setdefault("content-type", answer.content_type)
-    return Response(answer.status, headers, encode(answer.body))
+    return Response(answer.status, {**_SAFE, **headers}, encode(answer.body))
 
 
 def refuse(found: Problem, url: str) -> Response:
     """The problem in bytes."""
     body = orjson.dumps(problem.document(found, path_of(url)))
-    return Response(found.status, {"content-type": problem.CONTENT_TYPE, "cache-control": "no-store", **found.headers}, body)
+    headers = {"content-type": problem.CONTENT_TYPE, "cache-control": "no-store", **_SAFE, **found.headers}
+    return Response(found.status, headers, body)
 
 
 def encode(body: Any) -> bytes:

@@ -125,8 +125,26 @@ async def test_a_refusal_of_the_service_is_shown_where_it_was_asked(look: Look) 
         await route.fulfill(status=409, content_type="application/problem+json", body=json.dumps(problem))
 
     await look.page.route("**/redrive*", refuse)
-    await panel.get_by_role("button", name="Redrive bill-0").click()
+    button = panel.get_by_role("button", name="Redrive bill-0")
+    await button.focus()
+    await look.page.keyboard.press("Enter")
     await expect(panel.get_by_role("alert")).to_have_text(f"bill-0: Not dead: no {EVIL}")
+    await expect(button).to_be_focused()
+
+
+async def test_the_focus_goes_back_to_what_was_made_anew_behind_a_dialog(look: Look) -> None:
+    event_id = str(uuid4())
+    await look.page.route("**/maintenance/events?*", lambda route: scheduled(route, event_id))
+    await look.open(DEMO_KEY)
+    button = look.page.get_by_role("button", name=f"Hold {event_id}")
+    await button.focus()
+    await look.page.keyboard.press("Enter")
+    await expect(look.page.get_by_role("dialog")).to_be_visible()
+    before = await look.page.locator(f'[data-event="{event_id}"]').element_handle()
+    assert before
+    await look.page.wait_for_function("(card) => !card.isConnected", arg=before)
+    await look.page.keyboard.press("Escape")
+    await expect(button).to_be_focused()
 
 
 async def test_what_was_refused_in_a_dialog_is_told_there_and_may_be_tried_again(look: Look) -> None:

@@ -11,7 +11,16 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, DEFAULT_OFF, DEFAULT_ON, ParentBasedTraceIdRatio, Sampler
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    ALWAYS_ON,
+    DEFAULT_OFF,
+    DEFAULT_ON,
+    Decision,
+    ParentBasedTraceIdRatio,
+    Sampler,
+    StaticSampler,
+)
 from opentelemetry.trace import SpanKind, StatusCode
 
 from shared import telemetry
@@ -174,6 +183,16 @@ async def test_a_sampler_of_ones_own_is_asked_for_each_delivery(world: World, mo
     await world.demo.post(EVENTS, BODY, {"traceparent": GIVEN[:-1] + "0"})
     await world.run(10)
     assert len(finished(spans, "POST")) == len(finished(spans, "deliver")) == 1
+
+
+async def test_a_sampler_that_cannot_be_hashed_keeps_nothing_from_being_delivered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(StaticSampler):
+        __hash__ = None  # type: ignore[assignment]
+
+    provided(monkeypatch, sampler=Odd(Decision.DROP))
+    await world.demo.post(EVENTS, BODY)
+    await world.run(10)
+    assert len(sent(world)) == 1
 
 
 async def test_sender_that_breaks_leaves_a_span_that_says_so(world: World, spans: InMemorySpanExporter) -> None:

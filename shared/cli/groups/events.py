@@ -13,6 +13,7 @@ from ..exits import Exit
 from ..failures import CommandFailed, explained
 from ..output import count, span
 from ..session import Session, Yes, at, commands, given_json, pairs, usage, without
+from ..watching import LONGEST
 
 _HELP = "Timed events: create, import, look up, cancel, redrive, follow."
 Id = Annotated[str, typer.Argument(metavar="EVENT", help="The event's id.", show_default=False)]
@@ -170,7 +171,7 @@ def redrive(
 def tail(
     session: Session,
     window: Annotated[float, typer.Option(min=1, max=3600, help="Seconds: events due from so long ago are followed.")] = 60.0,
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.2, max=LONGEST, help="Seconds between two looks.")] = 2.0,
     channel: Channel = None,
     state: State = None,
     times: Annotated[int | None, typer.Option(min=1, help="End after so many looks.")] = None,
@@ -191,7 +192,7 @@ def import_(
     ids: Annotated[Literal["make", "none"], typer.Option(help="make: events without an id get one of their line.")] = "make",
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Events sent at once.")] = 2000,
     in_flight: Annotated[int, typer.Option(min=1, max=64, help="Batches under way at once.")] = 4,
-    rejects: Annotated[Path | None, typer.Option(help="Where lines go that are not taken; else FILE.rejects.")] = None,
+    rejects: Annotated[Path | None, typer.Option(help="Where bad lines go; else FILE.rejects, or FILE.faults with --check.")] = None,
     progress: Annotated[Path | None, typer.Option(help="Where it is kept how far it is; else FILE.progress.")] = None,
     restart: Annotated[bool, typer.Option("--restart", help="From the beginning, whatever was done before.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Only read the file, and tell what is wrong with its lines.")] = False,
@@ -210,7 +211,8 @@ def import_(
         session.app,
         source,
         found,
-        rejects or stem.with_name(f"{stem.name}.rejects"),
+        # Those of an import that was stopped are not done with.
+        rejects or stem.with_name(f"{stem.name}.{'faults' if check else 'rejects'}"),
         progress or stem.with_name(f"{stem.name}.progress"),
         ids=ids == "make",
         batch=batch,
@@ -222,9 +224,9 @@ def import_(
     where = str(plan.rejects) if done.rejected else None
     told = {"lines": done.line, "accepted": done.accepted, "known": done.known, "rejected": done.rejected, "rejects": where}
     if check:
-        text = f"{done.line:,} lines read, {done.accepted:,} events, {done.rejected:,} bad lines"
+        text = f"{count(done.line, 'line')} read, {count(done.accepted, 'event')}, {count(done.rejected, 'bad line')}"
     else:
-        text = f"{done.accepted:,} events scheduled, {done.known:,} were there already, {done.rejected:,} rejected"
+        text = f"{count(done.accepted, 'event')} scheduled, {done.known:,} were there already, {done.rejected:,} rejected"
     session.said(told, f"{text}: {where}" if where else text)
     if done.rejected:
         raise typer.Exit(Exit.FAILED)

@@ -9,7 +9,7 @@ import typer
 
 from ..output import span
 from ..session import Session, at, commands, without
-from ..watching import again
+from ..watching import LONGEST, again
 
 _HELP = "Maintenance of a fleet: what Azure will do, where the nodes stand, approvals and rehearsals."
 Fleet = Annotated[str, typer.Argument(help="The fleet.", show_default=False)]
@@ -106,7 +106,7 @@ def rehearse(
 def watch(
     session: Session,
     fleet: Fleet,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.1, max=LONGEST, help="Seconds between two looks.")] = 2.0,
     times: Annotated[int | None, typer.Option(min=1, help="End after so many looks.")] = None,
     until_over: Annotated[bool, typer.Option("--until-over", help="End when no event is open any more.")] = False,
 ) -> None:

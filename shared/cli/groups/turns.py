@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(no_args_is_help=True, help=_HELP)
     commands(group, {"list": list_}, watch=True)
-    commands(group, {"latest": latest, "revoke": revoke})
+    commands(group, {"latest": latest, "revoke": revoke, "forget": forget})
     app.add_typer(group, name="turns")
 
 
@@ -35,8 +35,15 @@ def latest(session: Session, fleet: Fleet) -> None:
 
 def revoke(session: Session, fleet: Fleet, epoch: Annotated[int, typer.Argument(min=1, show_default=False)], note: Note) -> None:
     """Take a turn back: nothing can be published for it from here on."""
-    found = session.send("POST", at("fleets", fleet, "turns", epoch, "revoke"), {"note": note})
+    found = session.send("POST", at("fleets", fleet, "turns", epoch, "revoke"), {"note": note}, repeatable=True)
     session.said(found, f"turn {epoch} is revoked; the next can be granted within {span(found['free_after_ms'])}")
+
+
+def forget(session: Session, fleet: Fleet, note: Note) -> None:
+    """Take back the highest claim to be primary, for one made by mistake: put the replica that made it right first. Frees no turn."""
+    session.send("POST", at("fleets", fleet, "primary", "forget"), {"note": note}, repeatable=True)
+    told = f"the highest claim to be primary of {fleet} is forgotten: the next one counts, of any term"
+    session.said({"fleet": fleet, "forgotten": True}, told)
 
 
 def _row(each: dict[str, Any]) -> Sequence[Any]:

@@ -17,7 +17,7 @@ from ..exits import Exit
 from ..failures import CommandFailed
 from ..output import console
 from . import progress as kept
-from .progress import OtherImport, Progress
+from .progress import InUse, OtherImport, Progress
 from .reading import BadHeader, Format, Part, parts
 from .sending import Importer, send_all
 
@@ -40,6 +40,11 @@ class Import:
     restart: bool = False
     check: bool = False
 
+    @property
+    def resumable(self) -> bool:
+        """Whether it is kept how far it is."""
+        return self.source is not None and not self.check
+
 
 def run_import(plan: Import) -> Progress:
     """Import the file, from where it was stopped; how it went. Raises `CommandFailed`."""
@@ -49,7 +54,12 @@ def run_import(plan: Import) -> Progress:
             if plan.source is not None and not file.seekable():
                 advice = f"Give - as the file, and what it is: --format {plan.form} - < {plan.source}"
                 raise CommandFailed("this is a pipe, not a file", where=_name(plan), advice=advice, status=Exit.USAGE)
+            if plan.resumable:
+                stack.enter_context(kept.alone(plan.progress))
             return _run(plan, file)
+    except InUse:
+        advice = "Let it end, or stop it; one of the same file to another app takes its own --progress and --rejects."
+        raise CommandFailed("another import keeps its progress there", where=str(plan.progress), advice=advice, status=Exit.USAGE) from None
     except BadHeader as wrong:
         raise CommandFailed(str(wrong), where=_name(plan), advice="docs/command.md tells the columns.", status=Exit.USAGE) from None
     except OSError as wrong:
@@ -66,8 +76,7 @@ def _run(plan: Import, file: BinaryIO) -> Progress:
     if begun.offset:
         file.seek(begun.offset)
     found = parts(file, plan.form, ids=plan.ids, most=plan.batch, room=ROOM, offset=begun.offset, number=begun.line)
-    resumable = plan.source is not None and not plan.check
-    if resumable:
+    if plan.resumable:
         # Before anything is sent: where it cannot be kept, nothing is done.
         kept.save(plan.progress, begun)
     settling = _Settling(plan, begun)
@@ -77,11 +86,11 @@ def _run(plan: Import, file: BinaryIO) -> Progress:
         title = f"A file cannot be written: {wrong.strerror}"
         raise CommandFailed(title, where=str(wrong.filename or plan.rejects), advice="The same command goes on from there.") from None
     except KeyboardInterrupt:
-        if resumable and settling.now.line:
+        if plan.resumable and settling.now.line:
             print(f"tocsin: stopped after line {settling.now.line:,}: the same command goes on from there", file=sys.stderr)
         raise
     finally:
-        if resumable and (settling.over or not settling.now.line):
+        if plan.resumable and (settling.over or not settling.now.line):
             plan.progress.unlink(missing_ok=True)
     return settling.now
 
@@ -130,14 +139,15 @@ class _Settling:
         self._plan, self.now, self.over = plan, begun, False
         self._rejects: BinaryIO | None = None
         # Beside the one that is read on: for what stands before the place it goes on from.
-        self._source = plan.source.open("rb") if plan.source is not None and not plan.check else None
+        self._source = plan.source.open("rb") if plan.source is not None and plan.resumable else None
 
     def __enter__(self) -> _Settling:
         if self.now.rejects_bytes:
             file = self._open()
             file.truncate(min(self.now.rejects_bytes, file.tell()))
-        else:
-            self._plan.rejects.unlink(missing_ok=True)
+        elif self._plan.rejects.is_file() and not self._plan.rejects.is_symlink():
+            # Those of an import before. What is no file, as /dev/null, stays.
+            self._plan.rejects.unlink()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,13 +1,17 @@
-"""How far an import is: a small file beside the one that is imported, replaced whenever another part is done."""
+"""How far an import is: a small file beside the one that is imported, replaced after each part. One process at a time has it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, Final
+
+from ...leases.proof import lock
 
 HEAD: Final = 64 * 1024
 """Bytes at a file's beginning by which it is known again."""
@@ -17,6 +21,10 @@ TAIL: Final = 4 * 1024
 
 class OtherImport(ValueError):
     """The progress is of another file, another app, or another way to read."""
+
+
+class InUse(Exception):
+    """Another process has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +110,33 @@ def save(path: Path, progress: Progress) -> None:
     beside = path.with_name(f"{path.name}.new")
     beside.write_text(json.dumps(asdict(progress)), "utf-8")
     os.replace(beside, path)
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """No other process has the progress meanwhile. Raises `InUse`; OSError where nothing can be kept."""
+    # A file of its own: the other one is replaced with each part.
+    beside = path.with_name(f"{path.name}.lock")
+    while True:
+        with beside.open("a") as file:
+            try:
+                lock(file)
+            except (BlockingIOError, PermissionError):
+                raise InUse from None
+            # Whoever had it takes the file away: a lock on one that is gone keeps nobody out.
+            if not _is(beside, file.fileno()):
+                continue
+            try:
+                yield
+            finally:
+                # Some systems take no file away that is open: it does no harm.
+                with contextlib.suppress(OSError):
+                    beside.unlink()
+            return
+
+
+def _is(path: Path, opened: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(opened))
+    except FileNotFoundError:
+        return False

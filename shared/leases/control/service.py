@@ -123,7 +123,7 @@ def _about(key: str, word: Word, found: Glance) -> Steps[tuple[Partition | None,
         row = yield Get(FLEETS, key, server_key(word.server))
         known, _ = sift([row] if row is not None else [], parse_server)
         server = next((Of(found, of.etag, age(of)) for of, found in known), None)
-        if server is None and word.verb == "drain":
+        if row is None and word.verb == "drain":
             raise not_found("node; to keep a server out that has not been here yet, prohibit it")
     return partition, server
 

@@ -14,7 +14,7 @@ from typing import Literal
 from ...clock import Millis
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Replace, Row
-from .. import rules
+from .. import reading, rules
 from ..rows import Partition, Server, ServerState, join, join_expected, parse_partition, parse_server, partition_key, server_key
 from ..rules import Claim, Holding, Session, Sight, Try
 from ..stamps import ReceivedAt, SentAt
@@ -67,7 +67,7 @@ def register(
     key = server_key(session.server)
     row: Row | None = yield Get(FLEETS, session.key, key)
     at: ReceivedAt = yield RECEIVING
-    found = parse_server(row) if row is not None else None
+    found = reading.needed(row, parse_server) if row is not None else None
     if row is not None and found is not None:
         if found.incarnation == session.incarnation:
             if found.state == "dead":
@@ -166,7 +166,8 @@ def beat(
 def settle(session: Session) -> Steps[Again | Fenced]:
     """Read the own row after a refusal or a lost answer, and the rows of claims that turn out applied."""
     row: Row | None = yield Get(FLEETS, session.key, server_key(session.server))
-    standing = rules.read_back(session, parse_server(row) if row is not None else None, row.etag if row is not None else "")
+    found = reading.needed(row, parse_server) if row is not None else None
+    standing = rules.read_back(session, found, row.etag if row is not None else "")
     if standing == "fenced":
         return Fenced()
     yield from collect(session)
@@ -180,20 +181,33 @@ def collect(session: Session) -> Steps[None]:
             del session.won[partition]
             continue
         row: Row | None = yield Get(FLEETS, session.key, partition_key(partition))
+        found, unreadable = _look(row)
+        if unreadable:
+            # It may be its own: once it is mended, that shows.
+            continue
         del session.won[partition]
-        if row is not None and _is_mine(session, row, epoch):
-            session.held[partition] = Holding(epoch, row.etag, parse_partition(row).generation)
+        if row is not None and found is not None and _is_mine(session, found, epoch):
+            session.held[partition] = Holding(epoch, row.etag, found.generation)
 
 
 def _recheck(session: Session, partition: int) -> Steps[None]:
     row: Row | None = yield Get(FLEETS, session.key, partition_key(partition))
     left = session.leaving.pop(partition, None)
-    if row is not None and left is not None and _is_mine(session, row, left.epoch):
+    found, unreadable = _look(row)
+    if left is not None and unreadable:
+        # What cannot be released must not keep it from beating.
+        session.won[partition] = left.epoch
+    elif row is not None and found is not None and left is not None and _is_mine(session, found, left.epoch):
         session.leaving[partition] = Holding(left.epoch, row.etag, left.generation)
 
 
-def _is_mine(session: Session, row: Row, epoch: int) -> bool:
-    found = parse_partition(row)
+def _look(row: Row | None) -> tuple[Partition | None, bool]:
+    """What a partition's row says, and whether it is there and cannot be read."""
+    found, unreadable = reading.sift([row] if row is not None else [], parse_partition)
+    return found[0][1] if found else None, bool(unreadable)
+
+
+def _is_mine(session: Session, found: Partition, epoch: int) -> bool:
     return (found.owner, found.incarnation, found.epoch) == (session.server, session.incarnation, epoch)
 
 

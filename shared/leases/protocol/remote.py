@@ -131,7 +131,7 @@ def beat(key: str, name: str, told: Told, now: Millis, grace: float = GRACE) -> 
     answer: object = None
     for _ in range(TRIES):
         row: Row | None = yield Get(FLEETS, key, server_key(name))
-        found = parse_server(row) if row is not None else None
+        found = reading.needed(row, parse_server) if row is not None else None
         # A first beat counts only once it is sure that whoever closes the fleet has seen it (`closing`).
         fresh = told.seq == 1 or (found is not None and found.incarnation == told.incarnation and found.beat == 1)
         fleet: Fleet | None = None
@@ -203,7 +203,7 @@ def claim(
         row: Row | None = yield Get(FLEETS, key, server_key(name))
         if row is None:
             return (yield from _unknown(key))
-        found = parse_server(row)
+        found = reading.needed(row, parse_server)
         if rules.deaf(incarnation, found):
             return Unheard("fenced")
         fleet, intents = yield from _standing(key, now)
@@ -260,7 +260,7 @@ def release(
         row: Row | None = yield Get(FLEETS, key, server_key(name))
         if row is None:
             return (yield from _unknown(key))
-        found = parse_server(row)
+        found = reading.needed(row, parse_server)
         if rules.deaf(incarnation, found):
             return Unheard("fenced")
         of_partition: Row | None = yield Get(FLEETS, key, partition_key(number))
@@ -281,7 +281,7 @@ def release(
         if of_partition is None:
             fleet, _ = yield from _standing(key, now)
             return OutOfRange(fleet.partitions) if fleet is not None and number >= max(fleet.partitions, fleet.former) else "stale"
-        partition = parse_partition(of_partition)
+        partition = reading.needed(of_partition, parse_partition)
         if not partition.owner and partition.epoch == epoch:
             return "released"
         if (partition.owner, partition.incarnation, partition.epoch) != (name, incarnation, epoch):
@@ -301,12 +301,13 @@ def _owes(key: str, row: Row, server: Server, now: Millis) -> Steps[Props | Lite
     none: Props = {"release_by": 0} if server.release_by else {}
     if not rules.owed(server):
         return none
-    if row.read_at < server.release_by:
-        return {}
+    # Each time: what began with a word that is taken back must not count for the next one.
     fleet, intents = yield from _standing(key, now)
     if fleet is None or not rules.waited_for(server, intents):
         return none
-    return "overdue" if server.release_by else {"release_by": row.read_at + round(1000 * rules.patience(fleet))}
+    if not server.release_by:
+        return {"release_by": row.read_at + round(1000 * rules.patience(fleet))}
+    return "overdue" if row.read_at >= server.release_by else {}
 
 
 def _unknown(key: str) -> Steps[Unheard]:

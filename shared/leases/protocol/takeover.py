@@ -60,7 +60,7 @@ def fence(key: str, server: str, sights: dict[str, Sight], takeover: float) -> S
     """
     row: Row | None = yield Get(FLEETS, key, server_key(server))
     at: ReceivedAt = yield RECEIVING
-    found = parse_server(row) if row is not None else None
+    found = reading.needed(row, parse_server) if row is not None else None
     if row is None or found is None or found.state == "dead":
         sights.pop(server, None)
         return "gone"
@@ -79,7 +79,7 @@ def overdue(key: str, server: str, sights: dict[str, Sight], after: float) -> St
     """Read a server's row once more. Whether it has been unchanged for `after` seconds."""
     row: Row | None = yield Get(FLEETS, key, server_key(server))
     at: ReceivedAt = yield RECEIVING
-    found = parse_server(row) if row is not None else None
+    found = reading.needed(row, parse_server) if row is not None else None
     if found is None or found.state == "dead":
         sights.pop(server, None)
         return False
@@ -111,7 +111,7 @@ def orders(take: Sequence[int], drop: Sequence[int], generation: int) -> Props:
 def expect(key: str, server: str, expected: Expected) -> Steps[bool]:
     """Tell a living server what to claim once others are fenced. Its other orders stay. False when another write came first."""
     row: Row | None = yield Get(FLEETS, key, server_key(server))
-    found = parse_server(row) if row is not None else None
+    found = reading.needed(row, parse_server) if row is not None else None
     if row is None or found is None or found.state == "dead":
         return False
     if found.expect == expected:
@@ -169,7 +169,7 @@ def order(key: str, server: str, take: Sequence[int], drop: Sequence[int], gener
     row: Row | None = yield Get(FLEETS, key, server_key(server))
     if row is None:
         return False
-    found = parse_server(row)
+    found = reading.needed(row, parse_server)
     take, drop = tuple(take)[:MAX_ORDERS], tuple(drop)[:MAX_ORDERS]
     if found.state == "dead":
         return False

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ...clock import Millis
 from ...fleets.store import INDEX
+from ...scheduler.protocol.effects import load
 from ...storage.names import FLEETS
 from ...storage.ports import Tables
 from ..carrier import Carrier
 from ..survey import glance
 from . import rules
+from .rules import Watched
 from .state import WATCHED, Memory, watched_of
 
 MOST_FLEETS: Final = 100
 """Fleets told apart, the first by name: a bound on series and reads."""
+REST: Final = "*"
+"""What the others are called together, and their tenants."""
 
 
 class Figures(NamedTuple):
-    """One fleet's. oldest_beat: seconds. alarms: kinds that last."""
+    """One fleet's. oldest_beat: seconds. alarms: kinds that last.
+
+    Of the others together (`REST`) what inspections left: a kind is there once for each fleet, and of servers and beats there is nothing.
+    """
 
     tenant: str
     fleet: str
@@ -32,10 +40,9 @@ class Figures(NamedTuple):
 
 
 async def look(tables: Tables, carrier: Carrier, memory: Memory, now: Millis) -> list[Figures]:
-    """Those of the first fleets by name: two reads each, and two for all. Raises `StorageError`."""
-    index = await tables.query(FLEETS, INDEX, limit=MOST_FLEETS)
-    keys = [row.rk for row in index.rows]
-    watched = await memory.load(WATCHED, keys)
+    """Those of the first fleets by name, two reads each, and of the others together; two reads for each thousand. Raises `StorageError`."""
+    keys = [row.rk for row in await load(tables, FLEETS, INDEX, "", "~", ("created",))]
+    known = {key: watched_of(row).value for key, row in (await memory.load(WATCHED, keys)).items()}
     slots = asyncio.Semaphore(8)
 
     async def one(key: str) -> Figures | None:
@@ -44,8 +51,18 @@ async def look(tables: Tables, carrier: Carrier, memory: Memory, now: Millis) ->
         if seen is None:
             return None
         tenant, _, fleet = key.partition(":")
-        found, known = rules.looked_over(seen, now), watched_of(watched.get(key)).value
-        alarms = tuple(kind for kind, alarm in known.alarms.items() if not alarm.cleared)
-        return Figures(tenant, fleet, found.live, found.needed, known.unserved, known.stale, found.oldest, alarms)
+        found, watched = rules.looked_over(seen, now), known.get(key, Watched())
+        return Figures(tenant, fleet, found.live, found.needed, watched.unserved, watched.stale, found.oldest, _lasting(watched))
 
-    return [each for each in await asyncio.gather(*map(one, keys)) if each is not None]
+    shown = [each for each in await asyncio.gather(*map(one, keys[:MOST_FLEETS])) if each is not None]
+    others = keys[MOST_FLEETS:]
+    return [*shown, _together([known[key] for key in others if key in known])] if others else shown
+
+
+def _together(fleets: Sequence[Watched]) -> Figures:
+    unserved, stale = sum(each.unserved for each in fleets), sum(each.stale for each in fleets)
+    return Figures(REST, REST, 0, 0, unserved, stale, 0.0, tuple(kind for each in fleets for kind in _lasting(each)))
+
+
+def _lasting(watched: Watched) -> tuple[str, ...]:
+    return tuple(kind for kind, alarm in watched.alarms.items() if not alarm.cleared)

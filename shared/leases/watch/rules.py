@@ -110,6 +110,11 @@ def counted(servers: Iterable[Server], intents: Intents) -> list[str]:
     return [server.name for server in servers if server.state == "live" and server.name not in intents.drained]
 
 
+def stays(word: Intent, now: Millis) -> bool:
+    """Whether a word has stood for a day and never expires."""
+    return not word.expires and now - word.created >= FORGOTTEN * 1000
+
+
 def looked_over(seen: Glance, now: Millis) -> Findings:
     """What can be found without the partition rows."""
     fleet, profile, intents = seen.fleet, seen.fleet.profile, seen.in_force(now)
@@ -120,7 +125,7 @@ def looked_over(seen: Glance, now: Millis) -> Findings:
         late=late if len(late) >= max(2, len(ages) / 2) else (),
         live=len(counted(seen.living, intents)),
         needed=fleet.minimum + fleet.spare,
-        forgotten=tuple(intent for intent in seen.intents if not intent.expires and now - intent.created >= FORGOTTEN * 1000),
+        forgotten=tuple(word for word in seen.intents if stays(word, now) and word.key not in seen.unreadable),
         oldest=max(ages.values(), default=0.0),
         used=bool(seen.servers),
         unreadable=seen.unreadable,
@@ -235,7 +240,8 @@ class Watched:
     """What is remembered of a fleet between inspections.
 
     seen: its fingerprint at the last whole look, at wall time `looked`. first: when findings that are no alarms yet were first made.
-    unserved, stale: partitions without a server at the last whole look, and those of them that were so for too long.
+    unserved, stale: partitions without a server at the last whole look, and those of them that were so for too long: none where no server
+    has ever been.
     """
 
     seen: str = ""
@@ -293,7 +299,8 @@ def inspected(before: Watched, found: Findings, now: Millis, whole: str | None) 
             first[kind] = since
     if whole is None:
         return replace(before, first=first, alarms=alarms)
-    return Watched(whole, now, first, alarms, len(found.unserved), len(found.stale))
+    stale = len(subjects.get("unserved", ())) + len(subjects.get("missing", ()))
+    return Watched(whole, now, first, alarms, len(found.unserved), stale)
 
 
 def raised(before: Watched, after: Watched) -> tuple[list[Alarm], list[Alarm]]:

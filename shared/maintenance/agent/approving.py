@@ -87,6 +87,8 @@ def held(work: Work, record: Record) -> tuple[str, Grant | None]:
         if settings.require_central or settings.policy.require_central:
             return "the fleet cannot be asked, and its word is required", None
         return ("the fleet does not answer; a little longer it is waited for" if _patient(node, work.now, settings) else ""), None
+    if record.phase is Phase.PREPARE_FAILED:
+        return "the fleet gives its word for what is prepared alone", None
     return ("" if event.event_id in node.app.heard else ASKING), None
 
 

@@ -296,7 +296,7 @@ class Command:
 class Answer:
     """The app's answer to a report.
 
-    told: the ids that this report showed as PREPARED (`rules.prepared(state)` of the state that it was made from). grants, holds:
+    told: the ids that this report showed as PREPARED (of `rules.prepared(state)` those that it had room for). grants, holds:
     replace those known. rehearsals: may come once or in each answer. policy: None where the app does not say.
     """
 

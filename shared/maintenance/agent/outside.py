@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...clock import to_text
 from .model import Answer, Command, Event, Grant, Phase, Record, Result
 from .policy import Policy
 from .sighting import began, gone
@@ -92,7 +93,7 @@ def _rehearse(work: Work, event: Event) -> None:
     soon = event.not_before if event.not_before is not None else work.now.wall + round(1000 * work.settings.lead_of(event.type))
     event = replace(event, rehearsal=True, status="Scheduled", not_before=soon, resources=(work.settings.vm,))
     record = work.put(Record(event, Phase.WAITING, work.now.wall))
-    work.log("agent_rehearsal_seen", "a rehearsal begins: hooks run, nothing is approved", record, due=soon)
+    work.log("agent_rehearsal_seen", "a rehearsal begins: hooks run, nothing is approved", record, due=to_text(soon))
 
 
 def play(work: Work) -> None:

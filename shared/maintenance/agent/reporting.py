@@ -186,7 +186,9 @@ class Reporter:
         if isinstance(answer, Silence):
             return self._away(answer.reason, "silence")
         if answer.status == 200:
-            heard = read_answer(answer.body, sent, told)
+            # What there was no room for was not told.
+            shown = frozenset(entry["event_id"] for entry in body["events"])
+            heard = read_answer(answer.body, sent, told & shown)
             if isinstance(heard, str):
                 return self._away(heard, "refused")
             self._taken(heard)

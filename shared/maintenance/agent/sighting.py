@@ -104,8 +104,7 @@ def _new(work: Work, event: Event, on_me: bool, known: Record | None) -> None:
         record = replace(record, approve_intent=known.approve_intent, approved_at=known.approved_at)
     if event.status != "Started":
         record = work.put(record, phase=Phase.WAITING)
-        details: dict[str, str | int] = {"source": event.source, "duration": event.duration}
-        details["due"] = to_text(prepare_at(event, work.settings) or work.now.wall)
+        details: dict[str, str | int] = {"source": event.source, "duration": event.duration, "due": _due(work, event)}
         work.log("agent_event_seen", f"an event is on this node: {work.choice(record)}", record, fields=details)
         return
     why = "approved by its user" if event.source == "User" else "a failure of the hardware"
@@ -128,10 +127,15 @@ def _again(work: Work, record: Record, event: Event) -> None:
     if event.status == "Started" and (was != "Started" or record.unsure):
         began(work, record)
     elif changed:
-        due = prepare_at(event, work.settings)
-        work.log("agent_event_changed", f"the event has changed: {work.choice(record)}", record, duration=event.duration, due=due)
+        text = f"the event has changed: {work.choice(record)}"
+        work.log("agent_event_changed", text, record, duration=event.duration, due=_due(work, event))
     if work.events[event.event_id].unsure:
         work.put(work.events[event.event_id], unsure=False)
+
+
+def _due(work: Work, event: Event) -> str:
+    """When preparing is due, for people."""
+    return to_text(prepare_at(event, work.settings) or work.now.wall)
 
 
 def began(work: Work, record: Record) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.scheduler.harness import World
 
 from . import agents, nodes, replicas
-from .agents import DB, EVENT, MINUTE, Agent, event, tick
+from .agents import DB, EVENT, MINUTE, OTHER, Agent, all_report, decide, event, tick
 from .nodes import Node
 from .replicas import Replica
 
@@ -80,6 +80,38 @@ async def test_partitions_stay_where_no_other_server_could_have_them(db: World) 
     agent = Agent(db.demo, "a").sees("PREPARING", notice=MINUTE)
     await agent.reports()
     assert len((await beat(db, a))["a"]) == 4
+
+
+async def test_partitions_do_not_leave_for_a_server_that_they_leave_too(db: World) -> None:
+    a, b = Node(db.demo, "a", 1), Node(db.demo, "b", 2)
+    await beat(db, a, b)
+    agent = Agent(db.demo, "a", "0").sees("PREPARING", notice=MINUTE)
+    other = Agent(db.demo, "b", "1").sees("PREPARING", OTHER, notice=MINUTE)
+    for _ in range(2):
+        await all_report(agent, other)
+        await tick(db, "stale_scan")
+        has = await beat(db, a, b)
+        assert (len(has["a"]), len(has["b"])) == (0, 4), "b is hit as well, and serves until then"
+    agent.sees_no_more()
+    await all_report(agent, other)
+    await tick(db, "stale_scan")
+    has = await beat(db, a, b)
+    assert (len(has["a"]), len(has["b"])) == (4, 0)
+
+
+async def test_a_persons_approval_takes_the_place_of_the_fleets_which_waits_for_what_cannot_leave(db: World) -> None:
+    assert (await db.demo.put(DB, MAKE | {"maintenance": {"catch_up": "PT0S", "early": True}})).status == 200
+    a = Node(db.demo, "a")
+    await beat(db, a)
+    agent = Agent(db.demo, "a").sees("WAITING")
+    for _ in range(4):
+        assert (await agent.reports())["commands"] == []
+        await beat(db, a)
+    assert (await event(db.demo))["approval"]["by"] == "fleet"
+    assert (await decide(db.demo, "approve")).status == 202
+    assert [each["do"] for each in (await agent.reports())["commands"]] == ["prepare"]
+    agent.sees("PREPARED")
+    assert len((await agent.reports())["approvals"]) == 1
 
 
 async def test_partitions_that_cannot_leave_do_not_stop_what_a_person_approves(db: World) -> None:

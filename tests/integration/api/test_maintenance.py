@@ -110,7 +110,7 @@ async def test_what_the_agents_disagree_about_is_an_alarm(db: World) -> None:
     a, b = agents(db, "a", "b")
     a.sees("WAITING")
     b.sees("FOREIGN", on=("a",), type="Reboot")
-    for _ in range(8):
+    for _ in range(10):
         await all_report(a, b)
         await db.clock.advance(5)
     await tick(db)
@@ -138,13 +138,27 @@ async def test_agents_that_learn_of_a_change_one_after_the_other_do_not_disagree
             assert (await event(db.demo))["alarms"] == []
             await db.clock.advance(5)
     b.entries[EVENT]["duration_s"] = 3
-    for _ in range(4):
+    for _ in range(9):
         await all_report(a, b)
         await tick(db)
         assert (await event(db.demo))["alarms"] == []
         await db.clock.advance(5)
     await all_report(a, b)
     assert (await event(db.demo))["alarms"] == ["disagreement"]
+
+
+async def test_an_agent_that_fell_silent_before_a_change_does_not_disagree(db: World) -> None:
+    a, b = agents(db, "a", "b")
+    a.sees("WAITING")
+    b.sees("FOREIGN", on=("a",))
+    b.entries[EVENT]["not_before"] = a.entries[EVENT]["not_before"]
+    await all_report(a, b)
+    a.entries[EVENT]["not_before"] = to_text(db.now + 20 * MINUTE)
+    for _ in range(12):
+        await a.reports()
+        await tick(db)
+        assert (await event(db.demo))["alarms"] == []
+        await db.clock.advance(5)
 
 
 async def test_an_event_that_has_been_started_for_long_is_an_alarm_and_failures_of_hooks_are(db: World) -> None:

@@ -144,9 +144,16 @@ def test_bash_itself_completes(environment: dict[str, str], tmp_path: Path) -> N
 
 
 STARTED = """
-import sys, time
+import signal, sys
 from shared.cli import start
-print(flush=True)
+
+def told(number, handler, set=signal.signal):
+    before = set(number, handler)
+    if handler is signal.SIG_DFL:
+        print(flush=True)
+    return before
+
+signal.signal = told
 sys.argv[1:] = ["leases", "list", "--watch", "1"]
 start.main()
 """
@@ -154,7 +161,7 @@ start.main()
 
 @pytest.mark.parametrize("wait", [0.0, 0.15, 0.3])
 def test_interrupt_while_it_starts_leaves_no_traceback(environment: dict[str, str], wait: float) -> None:
-    # Says when Python itself has started: before that nobody can help it.
+    # Says when the command has seen to it: before that, while Python itself starts, nobody can help it.
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     words = [sys.executable, "-c", STARTED]
     process = subprocess.Popen(words, cwd=ROOT, env=environment, preexec_fn=_heeds_by_default, **pipes)
@@ -164,6 +171,21 @@ def test_interrupt_while_it_starts_leaves_no_traceback(environment: dict[str, st
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=DEADLINE)
     assert process.returncode in (130, -signal.SIGINT) and b"Traceback" not in err, err
+
+
+BEFORE = """
+import os, signal, sys
+from shared.cli import main, start
+main._streams = lambda: os.kill(os.getpid(), signal.SIGINT)
+sys.argv[1:] = ["leases", "list"]
+start.main()
+"""
+
+
+def test_interrupt_before_the_command_heeds_it_is_130(environment: dict[str, str]) -> None:
+    words, pipes = [sys.executable, "-c", BEFORE], {"capture_output": True, "text": True}
+    said = subprocess.run(words, cwd=ROOT, env=environment, timeout=DEADLINE, preexec_fn=_heeds_by_default, **pipes)
+    assert (said.returncode, said.stdout, said.stderr) == (130, "", "")
 
 
 def test_pipe_that_is_closed_early_is_no_trouble(environment: dict[str, str]) -> None:
@@ -177,12 +199,16 @@ def _writes_no_file() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def test_output_that_takes_nothing_is_told_and_closed_output_is_none(environment: dict[str, str], tmp_path: Path) -> None:
+def test_output_that_takes_nothing_is_told_and_what_is_closed_is_empty(environment: dict[str, str], tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as full:
         words = [*COMMAND, "profiles"]
         pipes = {"stdout": full, "stderr": subprocess.PIPE}
         said = subprocess.run(words, cwd=ROOT, env=environment, text=True, timeout=DEADLINE, preexec_fn=_writes_no_file, **pipes)
     assert said.returncode == 1 and said.stderr == "tocsin: it cannot be done: File too large\n"
+    for words in ("leases delete web", "events create --delay PT1S --payload @-"):
+        asked = ["bash", "-c", f"{' '.join(COMMAND)} {words} <&-"]
+        said = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+        assert said.returncode == 2 and said.stderr.startswith("tocsin: "), said
     words = ["bash", "-c", f"{' '.join(COMMAND)} profiles >&-"]
     assert subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, timeout=DEADLINE).returncode == 0
 

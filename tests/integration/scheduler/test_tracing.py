@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from tests.unit.exporting.collector import Collector, attributes
 
-from .conftest import System, Tenant, eventually
+from .conftest import System, Tenant, eventually, now_ms, text_of
 from .receiver import status
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -69,6 +70,22 @@ async def test_log_lines_come_with_their_action(collector: Collector, tenant: Te
     assert await eventually(told, "a line about the channel that was resumed")
     [line] = [line for line in collector.logs if attributes(line).get("tenant") == tenant.name][:1]
     assert attributes(line)["action"] == "shards_recalled" and line.severity_text == "INFO"
+
+
+async def test_an_event_that_another_process_fires_stays_in_the_trace_of_its_request(
+    collector: Collector, system: System, tenant: Tenant
+) -> None:
+    trace = TRACE[::-1]
+    made = (await tenant.api.post("events", {"delay": "PT1H", "payload": 1}, traceparent=f"00-{trace}-{CALLER}-01")).json()["id"]
+    requests = await eventually(lambda: [span for span in collector.named("POST") if span.trace_id.hex() == trace], "the request's span")
+    assert system.host.terminate() == 0
+    # The loop goes on meanwhile, and forgets the connection that was closed.
+    await asyncio.to_thread(system.host.start)
+    assert (await tenant.api.call("PATCH", f"events/{made}", {"due": text_of(now_ms())})).status == 200
+    await tenant.api.ended(made, "delivered")
+    await eventually(lambda: mine(collector, made), "the attempt's span")
+    [attempt] = mine(collector, made)
+    assert (attempt.trace_id.hex(), attempt.parent_span_id) == (trace, requests[0].span_id)
 
 
 @pytest.mark.long

@@ -361,6 +361,23 @@ async def test_recheck_ends_the_body_when_the_role_cannot_be_told() -> None:
         assert body.ended and await lost(body) == "promoted"
 
 
+async def test_turn_that_comes_while_the_role_cannot_be_told_is_not_begun() -> None:
+    known: list[Health] = [Health()]
+    async with World(health=lambda: known[0]) as world:
+        body = Body(world)
+        world.app.turn, world.app.hold = TURN, asyncio.Event()
+        await world.until(lambda: world.app.turn is None, "the report that asks")
+        known.clear()
+        await world.participant.recheck()
+        world.app.hold.set()
+        await world.pass_(6)
+        assert not body.begun, "who has become primary has asked"
+        known.append(Health())
+        world.app.turn = TURN | {"epoch": 6}
+        await world.until(lambda: body.begun, "its turn")
+        body.task.cancel()
+
+
 async def test_who_stops_waiting_is_handed_nothing() -> None:
     async with World() as world:
         body = Body(world)
@@ -752,8 +769,9 @@ async def test_body_on_a_thread_ends_when_the_thread_does_whatever_cancels_it() 
                 await turn.on_thread(work, turn, "first")
 
         task = asyncio.create_task(take())
-        await world.until(began.is_set, "its turn")
-        await world.until(lambda: world.app.reports[-1]["taking"], "saying so")
+        await world.until(lambda: world.app.reports and world.app.reports[-1]["taking"], "its turn")
+        # The time of the turn stands still meanwhile.
+        assert await asyncio.to_thread(began.wait, 60)
         world.app.revoked = [5]
         await world.until(lambda: world.participant.counts["revoked"], "the revocation")
         for _ in range(3):

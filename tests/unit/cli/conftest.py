@@ -42,7 +42,7 @@ class Command:
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kit: BlockingTocsin) -> None:
         self._capsys, self.kit, self.environment = capsys, kit, monkeypatch
-        monkeypatch.setattr(session, "open_client", lambda app: kit.client_with(app.key, tenant=app.tenant))
+        monkeypatch.setattr(session, "open_client", lambda app, **_: kit.client_with(app.key, tenant=app.tenant))
         monkeypatch.setenv("TOCSIN_URL", ADDRESS)
         monkeypatch.setenv("TOCSIN_KEY", KEY)
         monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent/profiles.toml")

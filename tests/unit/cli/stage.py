@@ -16,7 +16,7 @@ FLEET = {
     "servers": {"minimum": 2, "spare": 1},
     "generation": 3,
     "created": AT,
-    "resizing": {"partitions": 24},
+    "resizing": {"from": 6, "closed": 6, "opened": 9},
 }
 DRAIN = {"verb": "drain", "target": "s4", "note": "a new [red]disk\x1b[31m", "author": "tsn_3ijpvmo2", "created": AT, "expires": LATER}
 OFFLINE = {"verb": "offline", "target": 1, "note": "corrupt", "author": "tsn_3ijpvmo2", "created": AT, "expires": None}
@@ -34,7 +34,7 @@ FREEZE = {
     "rehearsal": False,
     "nodes": {
         "s1": {"phase": "PREPARED", "reported": AT},
-        "s2": {"phase": "FAILED", "reported": AT, "reason": "the hook ended with 3"},
+        "s2": {"phase": "PREPARE_FAILED", "reported": AT, "reason": "the hook ended with 3"},
     },
     "approval": None,
     "alarms": ["not-prepared"],
@@ -66,7 +66,7 @@ DEAD = {
     "late_ms": 12,
     "error": "said 500",
     "attempts": [
-        {"at": AT, "outcome": "retry", "status": 500, "took_ms": 35.5, "error": "said 500"},
+        {"at": AT, "outcome": "retry", "status": 500, "took_ms": 35, "error": "said 500"},
         {"at": LATER, "outcome": "final", "took_ms": 15000},
     ],
 }
@@ -89,6 +89,7 @@ READY = {
         "retention_scan": {"age_s": None, "late": False},
     },
 }
+LATE = {"p50": 5, "p99": 45279, "max": 63000}
 STATS = {
     "mirror_lag_ms": None,
     "open": 12801,
@@ -101,10 +102,10 @@ STATS = {
     "retrying": 18,
     "held": 37,
     "held_partial": False,
-    "late_ms": {"p50": 5, "p99": 45279, "max": 63000},
+    "late_ms": LATE,
     "channels": {
-        "shop": {"state": "breaker-open", "held": 37, "delivered": 93, "dead": 7},
-        "default": {"state": "ok", "held": 0, "delivered": 1941, "dead": 0},
+        "shop": {"state": "breaker-open", "held": 37, "delivered": 93, "dead": 7, "late_ms": LATE},
+        "default": {"state": "ok", "held": 0, "delivered": 1941, "dead": 0, "late_ms": LATE},
     },
 }
 STALE = {
@@ -117,24 +118,44 @@ STALE = {
     "next": None,
     "alarms": [{"alarm": "servers", "since": AT, "count": 2, "subjects": ["s2", "s3"]}],
 }
+BEAT = {"seq": 7, "state": "live", "age_ms": 1500, "incarnation": EVENT_ID, "fault_domain": "0", "capacity": 1, "load": 0.5, "scans": False}
+REPLICA = {
+    "role": "primary",
+    "term": 1,
+    "applied": 41,
+    "lag": 0,
+    "load": 0.5,
+    "failures": 0,
+    "ready": True,
+    "report_age_ms": 4200,
+    "down": None,
+    "skipped": "primary",
+    "taking": None,
+    "holds": None,
+    "last_checkpoint": 41,
+}
+CARE = {
+    "vm": "vm_1",
+    "scope": "set",
+    "location": "westeurope",
+    "fault_domain": "0",
+    "reported": AT,
+    "disabled": False,
+    "leaving": False,
+    "monitor": "primary",
+    "events": {EVENT_ID: {"phase": "PREPARED", "reported": AT}},
+}
+NODE: dict[str, Any] = {"partitions": {}, "assign": [], "release": [], "intents": [], "turn": None, "maintenance": None}
 NODES = [
+    {**NODE, "node": "s1", "beat": BEAT, "partitions": {str(each): 1 for each in range(11)}, "turn": REPLICA, "maintenance": CARE},
     {
-        "node": "s1",
-        "beat": {"state": "live", "age_ms": 1500, "fault_domain": "0"},
-        "partitions": {str(each): 1 for each in range(11)},
-        "intents": [],
-        "turn": {"role": "primary", "skipped": "primary", "taking": None, "down": None},
-        "maintenance": {"events": {EVENT_ID: {"phase": "PREPARED"}}},
-    },
-    {
+        **NODE,
         "node": "s4",
-        "beat": {"state": "draining", "age_ms": 900, "fault_domain": ""},
-        "partitions": {},
+        "beat": {**BEAT, "state": "draining", "age_ms": 900, "fault_domain": ""},
         "intents": [DRAIN],
-        "turn": {"role": "secondary", "skipped": None, "taking": 8, "down": "clock", "report_age_ms": 4200},
-        "maintenance": None,
+        "turn": {**REPLICA, "role": "secondary", "skipped": None, "taking": 8, "down": "clock"},
     },
-    {"node": "s9", "beat": None, "partitions": {}, "intents": [], "turn": None, "maintenance": None},
+    {**NODE, "node": "s9", "beat": None},
 ]
 LEASES = [
     {"partition": 0, "state": "owned", "owner": "s1", "epoch": 4, "since": AT, "beat_age_ms": 1500, "intents": []},
@@ -142,17 +163,20 @@ LEASES = [
 ]
 SERVERS = [{"server": "s1", "state": "live", "beat_age_ms": 1500, "partitions": [0, 2, 4, 5, 6, 8, 9, 10, 11]}]
 PLAN = {
+    "applied": False,
     "moves": [
         {"partition": 3, "from": "s3", "to": "s1", "reason": "owner gone"},
         {"partition": 5, "from": None, "to": "s1", "reason": "unowned"},
     ],
     "unplaced": [{"partition": each, "reason": "prohibited"} for each in (7, 8, 9)],
 }
+RECURS = {"tenant": "demo", "catch_up": {"policy": "last"}, "channel": "default", "payload": {}, "created": AT, "revision": 1, "last": None}
+PLANNED = {"id": "n2", "tenant": "demo", "state": "scheduled", "due": LATER, "created": AT, "channel": "default", "payload": None}
 LISTS = {
-    "events": [DEAD, {"id": "n2", "due": LATER, "state": "scheduled", "channel": "default", "attempts": []}],
+    "events": [DEAD, PLANNED],
     "schedules": [
-        {"id": "nightly", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "channel": "default", "paused": False, "next": LATER},
-        {"id": "beat", "every": "PT10S", "channel": "default", "paused": True, "next": None},
+        {**RECURS, "id": "nightly", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "paused": False, "next": LATER},
+        {**RECURS, "id": "beat", "every": "PT10S", "paused": True, "next": None},
     ],
     "schedules/nightly/preview": [
         {"at": AT, "local": "2027-01-15T09:00:00.000+01:00"},
@@ -172,6 +196,8 @@ LISTS = {
     "tenants/shop/channels": [SHOP],
     "load": [{"minute": AT, "scheduled": 7}, {"minute": LATER, "scheduled": 1234}],
 }
+WHOLE = ("schedules/nightly/preview", "load")
+"""Lists without pages."""
 ONES = {
     "events/order-17": DEAD,
     "stats": STATS,
@@ -193,5 +219,5 @@ def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json=READY)
     if "by" in parse_qs(url.query):
         path += "?by=server"
-    found: Any = {"items": LISTS[path], "next": None} if path in LISTS else ONES[path]
+    found: Any = {"items": LISTS[path], **({} if path in WHOLE else {"next": None})} if path in LISTS else ONES[path]
     return httpx.Response(200, json=found)

@@ -16,6 +16,8 @@ from shared.cli import main as frame
 from shared.cli.exits import Exit
 from shared.client.blocking import Client
 
+from . import stage
+
 type Ask = Callable[..., tuple[int, str, str]]
 WORDS = (
     "status",
@@ -43,7 +45,7 @@ def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
     def run(words: str, answer: httpx.Response) -> tuple[int, str, str]:
         transport = httpx.MockTransport(lambda request: answer)
-        monkeypatch.setattr(session, "open_client", lambda app: Client(app.url, app.key, transport=transport, retries=0))
+        monkeypatch.setattr(session, "open_client", lambda app, **_: Client(app.url, app.key, transport=transport, retries=0))
         with pytest.raises(SystemExit) as ended:
             frame.main(words.split())
         said = capsys.readouterr()
@@ -83,6 +85,30 @@ def test_what_an_answer_lacks_is_named(ask: Ask) -> None:
     assert code == Exit.UNREACHABLE and "items are none" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("events get x", {"id": "x", "attempts": "x"}),
+        ("events list", {"items": [{**stage.DEAD, "late_ms": "x"}], "next": None}),
+        ("turns list x", {"items": [{**stage.TURN, "timeout_ms": []}], "next": None}),
+        ("leases doctor x", {**stage.FLEET, **stage.STALE, **stage.PLAN, "servers": None}),
+        ("leases nodes x --watch 1 --times 1", {"items": [{**stage.NODES[0], "beat": "x"}], "next": None}),
+        ("maintenance watch x --times 1", {"items": [{**stage.FREEZE, "nodes": 7}], "next": None}),
+        ("status", {**stage.READY, "timers": {"lease_scan": {}}, **stage.STATS, "items": [], "next": None}),
+    ],
+)
+def test_answer_of_another_kind_is_told_as_such(ask: Ask, words: str, answer: dict[str, Any]) -> None:
+    code, _, err = ask(words, httpx.Response(200, json=answer))
+    assert code == Exit.UNREACHABLE and err.startswith("tocsin: This is no answer of the app: something in it is of another kind"), err
+    assert "do: Check that TOCSIN_URL" in err and "Traceback" not in err
+
+
+def test_fault_of_the_command_itself_is_not_put_on_the_app(monkeypatch: pytest.MonkeyPatch, ask: Ask) -> None:
+    monkeypatch.setattr(session.Session, "get", lambda *_, **__: {}["no such thing"])
+    with pytest.raises(KeyError):
+        frame.main(["events", "get", "x"])
+
+
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 422, 429, 500, 501, 503])
 def test_refusal_of_the_app_is_3_and_says_what_to_do(ask: Ask, status: int) -> None:
     code, out, err = ask("events get x", problem(status))
@@ -114,7 +140,7 @@ def test_numbers_keep_their_digits_both_ways(ask: Ask, monkeypatch: pytest.Monke
         sent.append(request.content)
         return httpx.Response(201, content=b'{"id":"x","state":"scheduled","due":"d","payload":%b}' % NUMBERS.encode())
 
-    monkeypatch.setattr(session, "open_client", lambda app: Client(app.url, app.key, transport=httpx.MockTransport(echo)))
+    monkeypatch.setattr(session, "open_client", lambda app, **_: Client(app.url, app.key, transport=httpx.MockTransport(echo)))
     for verb in (["create", "--delay", "PT1H"], ["change", "x"]):
         with pytest.raises(SystemExit):
             frame.main(["events", *verb, "--payload", NUMBERS, "--json"])

@@ -10,6 +10,7 @@ from shared.cli.doctor import Look, examine
 from shared.cli.exits import Exit
 from shared.cli.groups.maintenance import changes, standing
 from shared.cli.groups.status import needs
+from shared.client.errors import Conflict
 from shared.settings import LOCAL_ADMIN_KEY
 
 from .conftest import Command
@@ -145,6 +146,26 @@ def test_turns_are_listed_and_revoked(tocsin: Command, fleet: str) -> None:
     assert "its disk is full" in tocsin.ok("turns", "list", fleet).out
     none = tocsin("turns", "latest", fleet)
     assert none.code == Exit.REFUSED and "none has been published" in none.err
+
+
+def test_claim_to_be_primary_is_forgotten(tocsin: Command, fleet: str) -> None:
+    def claim(node: str, seq: int, term: int) -> Any:
+        mono = int(tocsin.kit.now.timestamp() * 1000)
+        body = {"seq": seq, "role": "primary", "term": term, "applied": 10, "last_checkpoint": 0, "taking": None, "mono_ms": mono}
+        return tocsin.kit.client.call("POST", f"fleets/{fleet}/replicas/{node}/report", body)
+
+    claim("s1", 1, 999)
+    with pytest.raises(Conflict, match="claims an older one"):
+        claim("s2", 1, 2)
+    assert tocsin("turns", "forget", fleet).code == Exit.USAGE, "a note is needed"
+    said = tocsin.ok("turns", "forget", fleet, "--note", "the term of a test")
+    assert said.out == f"the highest claim to be primary of {fleet} is forgotten: the next one counts, of any term\n"
+    claim("s2", 1, 2)
+    for _ in range(2):
+        again = tocsin.ok("turns", "forget", fleet, "--note", "the term of a test", "--json")
+        assert again.documents == [{"fleet": fleet, "forgotten": True}]
+    nowhere = tocsin("turns", "forget", "nowhere", "--note", "x")
+    assert nowhere.code == Exit.REFUSED and "where: POST fleets/nowhere/primary/forget" in nowhere.err
 
 
 def test_maintenance_is_listed_held_approved_and_rehearsed(tocsin: Command, fleet: str) -> None:

@@ -54,6 +54,9 @@ def test_what_is_misspelt_is_usage_and_the_right_word_is_named(capsys: pytest.Ca
         ({"TOCSIN_KEY": SECRET}, "TOCSIN_URL"),
         ({"TOCSIN_URL": "https://app.example"}, "TOCSIN_KEY"),
         ({"TOCSIN_KEY": SECRET, "TOCSIN_URL": f"ftp://{SECRET}@app"}, "TOCSIN_URL"),
+        ({"TOCSIN_KEY": SECRET, "TOCSIN_URL": f"https://name:{SECRET}"}, "TOCSIN_URL"),
+        ({"TOCSIN_KEY": SECRET, "TOCSIN_URL": "http://[::1"}, "TOCSIN_URL"),
+        ({"TOCSIN_KEY": SECRET, "TOCSIN_URL": "http://app\n.example"}, "TOCSIN_URL"),
         ({"TOCSIN_KEY": f"{SECRET}!", "TOCSIN_URL": "https://app.example"}, "TOCSIN_KEY"),
     ],
 )

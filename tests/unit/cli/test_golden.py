@@ -47,6 +47,7 @@ SCREENS = {
     "profiles": "profiles",
 }
 PICTURES = [*((name, 120) for name in SCREENS), *((name, 40) for name in ("status", "leases-nodes", "leases-doctor", "maintenance-list"))]
+PICTURES += [("status", 80), ("leases-nodes", 80)]
 PROFILES = """
 default = "local"
 [local]
@@ -65,7 +66,7 @@ def shown(words: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setenv("TOCSIN_PROFILES", str(folder / "profiles.toml"))
     monkeypatch.setenv("TOCSIN_URL", "https://app.example")
     monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
-    monkeypatch.setattr(session, "open_client", lambda app: Client(app.url, app.key, transport=httpx.MockTransport(stage.answer)))
+    monkeypatch.setattr(session, "open_client", lambda app, **_: Client(app.url, app.key, transport=httpx.MockTransport(stage.answer)))
     # Without colours whatever the terminal of the tests is.
     plain = {"highlight": False, "markup": False, "emoji": False, "color_system": None, "force_terminal": False}
     monkeypatch.setattr(output, "console", lambda error=False: Console(file=sys.stdout, width=width, **plain))

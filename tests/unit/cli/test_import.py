@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import httpx
 import pytest
 
 from shared.cli import main as frame
 from shared.cli.exits import Exit
-from shared.cli.importing import command, sending
+from shared.cli.importing import command, progress, sending
 from shared.cli.importing.reading import Part
 from shared.cli.importing.sending import Importer, send_all
 from shared.client.exchange import Patience
 from shared.client.model import BatchLine
+from shared.leases.proof import lock
 
+ROOT = Path(__file__).parents[3]
 Answer = Callable[[list[dict[str, Any]]], httpx.Response]
 
 
@@ -195,7 +199,7 @@ def test_check_reads_and_sends_nothing(app: App, tmp_path: Path, capsys: pytest.
     file = written(tmp_path, *range(3))
     file.write_text(file.read_text() + "nonsense\n")
     code, out, _ = run(capsys, file, "--check")
-    assert code == Exit.FAILED and out.startswith("4 lines read, 3 events, 1 bad lines: ") and not app.batches
+    assert code == Exit.FAILED and out.startswith("4 lines read, 3 events, 1 bad line: ") and not app.batches
 
 
 def test_standard_input_is_imported(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +259,67 @@ def test_file_that_was_changed_before_the_place_it_goes_on_from_is_another(
     assert code == Exit.USAGE and "of another file" in err and "--restart" in err
     file.write_text("".join([*lines, '{"delay": "PT1H", "payload": 9}\n']))
     assert run(capsys, file)[0] == 0 and len(app.events) == 10, "one that has grown is the same"
+
+
+def test_two_imports_of_one_file_at_once_are_refused_and_neither_spoils_the_other(
+    app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, second = written(tmp_path, *range(9)), list[tuple[int, str, str]]()
+
+    def meanwhile(events: list[dict[str, Any]]) -> httpx.Response:
+        words = ("-m", "shared.cli", "events", "import", str(file), "--restart", "--url", "http://127.0.0.1:9", "--key", "another-key")
+        done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+        second.append((done.returncode, done.stdout, done.stderr))
+        return app.take(events)
+
+    app.answers = [app.take, meanwhile]
+    code, out, _ = run(capsys, file, "--batch", 3, "--in-flight", 1)
+    assert code == 0 and out.startswith("9 events scheduled")
+    [(code, _, err)] = second
+    assert code == Exit.USAGE and "another import keeps its progress there" in err and f"where: {file}.progress" in err
+    assert [each.name for each in tmp_path.iterdir()] == [file.name]
+
+
+def test_lock_that_a_killed_import_left_keeps_nobody_out(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, 1)
+    Path(f"{file}.progress.lock").touch()
+    assert run(capsys, file)[0] == 0 and [each.name for each in tmp_path.iterdir()] == [file.name]
+
+
+def test_lock_on_a_file_that_was_taken_away_meanwhile_counts_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside, tries = tmp_path / "x.lock", 0
+
+    def first_ends(file: IO[str]) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            # Between the opening and the lock the one before has ended, and another has begun or not.
+            beside.unlink()
+        lock(file)
+
+    monkeypatch.setattr(progress, "lock", first_ends)
+    with progress.alone(tmp_path / "x"), beside.open("a") as other:
+        assert tries == 2
+        with pytest.raises(OSError):
+            lock(other)
+    assert not beside.exists()
+
+
+def test_check_leaves_the_rejects_of_an_import_that_was_stopped(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, "bad", *range(1, 9))
+    stopped(app, file, capsys)
+    file.write_text(file.read_text() + "nonsense\n")
+    assert run(capsys, file, "--check")[0] == Exit.FAILED
+    assert json.loads(Path(f"{file}.faults").read_text())["line"] == 10
+    assert run(capsys, file)[0] == Exit.FAILED
+    assert [json.loads(line)["line"] for line in Path(f"{file}.rejects").read_text().splitlines()] == [1, 10]
+
+
+def test_rejects_that_are_no_file_are_not_taken_away(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nowhere = tmp_path / "null"
+    nowhere.symlink_to("/dev/null")
+    assert run(capsys, written(tmp_path, 1, "bad"), "--rejects", nowhere)[0] == Exit.FAILED
+    assert nowhere.is_symlink()
 
 
 def test_interrupted_import_says_where_it_goes_on(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

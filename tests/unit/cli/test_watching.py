@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -27,9 +28,11 @@ class App:
 
     def __init__(self, *says: Any) -> None:
         self._says, self.looks = iter(says), 0
+        self.patience: dict[str, float] = {}
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.looks += 1
+        self.patience = request.extensions["timeout"]
         said = next(self._says, None)
         if isinstance(said, Exception):
             raise said
@@ -49,8 +52,7 @@ class Watch:
         monkeypatch.setattr("time.sleep", self.waited.append)
 
     def __call__(self, app: App, *words: str) -> tuple[int, str, str]:
-        client = {"transport": httpx.MockTransport(app), "retries": 0}
-        self.patch.setattr(session, "open_client", lambda to: Client(to.url, to.key, **client))
+        self.patch.setattr(session, "open_client", lambda to, **how: Client(to.url, to.key, **how, transport=httpx.MockTransport(app)))
         with pytest.raises(SystemExit) as ended, self.patch.context() as patch:
             patch.setattr(sys.stdout, "isatty", lambda: self.terminal)
             frame.main(words)
@@ -120,9 +122,28 @@ def terminal(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+SEEN = re.compile(r"seen \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
 def painted(out: str) -> list[list[str]]:
     """The lines of each screen."""
     return [each.removesuffix("\x1b[J").replace("\x1b[K", "").splitlines() for each in out.split("\x1b[H")[1:]]
+
+
+def test_hanging_app_holds_no_look_up_for_longer_than_seconds(watch: Watch) -> None:
+    app = App(httpx.ReadTimeout("timed out"), None)
+    code, out, err = watch(app, "schedules", "list", "--watch", "5", "--times", "2")
+    assert code == 0 and "nightly" in out and "no answer in time" in err and watch.waited == [5.0]
+    assert app.looks == 2, "the next look is the retry"
+    assert app.patience["read"] == session.LOOK and session.LOOK <= 10
+
+
+@pytest.mark.parametrize("seconds", ["inf", "1e300", "nan", "0", "-1"])
+@pytest.mark.parametrize("words", ["schedules list --watch", "events tail --every", "maintenance watch web --every"])
+def test_time_between_looks_that_nobody_can_wait_is_wrong_usage(watch: Watch, words: str, seconds: str) -> None:
+    app = App()
+    code, _, err = watch(app, *words.split(), seconds)
+    assert code == Exit.USAGE and "Traceback" not in err and app.looks == 0
 
 
 @pytest.mark.usefixtures("terminal")
@@ -130,14 +151,31 @@ def test_terminal_is_cleared_once_and_then_written_over(watch: Watch) -> None:
     _, out, _ = watch(App(), "schedules", "list", "--watch", "1", "--times", "3")
     screens = painted(out)
     assert out.startswith("\x1b[2J\x1b[H") and out.count("\x1b[2J") == 1 and len(screens) == 3 and out.endswith("\x1b[J")
-    assert screens[0] == screens[1] == screens[2] and any(line.startswith("nightly") for line in screens[0])
+    assert screens[0][1:] == screens[1][1:] == screens[2][1:] and any(line.startswith("nightly") for line in screens[0])
+    assert all(SEEN.fullmatch(screen[0]) and screen[1] == "" for screen in screens), "how old it is, whatever holds the next one up"
+
+
+@pytest.mark.usefixtures("terminal")
+def test_line_as_wide_as_the_terminal_keeps_its_last_sign(watch: Watch) -> None:
+    # After a full line the cursor still stands on its last sign, which what clears the rest of a line would take.
+    _, out, _ = watch(App(), "status", "--watch", "1", "--times", "2")
+    lines = out.split("\x1b[H")[-1].removesuffix("\x1b[J").removesuffix("\n").split("\n")
+    assert len(lines) == 11 and all(line.startswith("\x1b[K") and line.count("\x1b[K") == 1 for line in lines)
 
 
 @pytest.mark.usefixtures("terminal")
 def test_terminal_keeps_the_last_screen_under_what_keeps_the_app_away(watch: Watch) -> None:
     _, out, _ = watch(App(None, GONE, None), "schedules", "list", "--watch", "1", "--times", "3")
     before, away, after = painted(out)
-    assert away[0].startswith("tocsin: The app does not answer") and before == after and before[0] in away
+    assert away[0].startswith("tocsin: The app does not answer") and before[1:] == after[1:] and away[-len(before) :] == before
+
+
+@pytest.mark.usefixtures("terminal")
+def test_what_keeps_the_app_away_is_folded_so_that_no_screen_scrolls(watch: Watch) -> None:
+    long = httpx.Response(503, json={"type": "x/no", "title": "Unavailable", "detail": "away " * 120})
+    _, out, _ = watch(App(None, long), "schedules", "list", "--watch", "1", "--times", "3")
+    away = painted(out)[1]
+    assert len(away) == 11 and max(map(len, away)) <= 80
 
 
 @pytest.mark.usefixtures("terminal")

@@ -162,6 +162,14 @@ def test_a_protocol_that_is_not_spoken_is_refused_by_name(environ: pytest.Monkey
         ({OTLP: NOBODY, "OTEL_TRACES_EXPORTER": "none"}, 0, 1, 1),
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{NOBODY}/v1/traces"}, 1, 0, 0),
         ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{NOBODY}/v1/metrics"}, 0, 1, 0),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{NOBODY}/v1/metrics",
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+                "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf",
+            },
+            *(0, 1, 0),
+        ),
     ],
 )
 def test_each_of_the_three_can_be_left_out(
@@ -201,6 +209,7 @@ async def test_an_endpoint_that_does_not_answer_is_told_of_without_its_secrets(
     ("environment", "text", "shown"),
     [
         ({"OTEL_EXPORTER_OTLP_HEADERS": "api-key=c2VjcmV0%20x"}, "sent 'c2VjcmV0 x'", "sent '***'"),
+        ({"OTEL_EXPORTER_OTLP_HEADERS": "k=ab%0Acd"}, "in header value: 'ab\\ncd'", "in header value: '***'"),
         ({"OTEL_EXPORTER_OTLP_LOGS_HEADERS": "k=abcd,api-key=secret"}, "secret of abcd", "*** of ***"),
         ({OTLP: "https://user:passw@host/x"}, "Invalid URL 'user:passw@host/x', passw", "Invalid URL '***@host/x', ***"),
         ({OTLP: "https://host/x?code=abc"}, "url: /x?code=abc (Caused", "url: /x?*** (Caused"),
@@ -259,8 +268,9 @@ async def test_a_collector_that_refuses_is_told_of_once(
 ) -> None:
     with Server(status) as server:
         environ.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"http://127.0.0.1:{server.server_port}/v1/metrics")
+        environ.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
         begun.append(begin(os.environ))
-        publishing = Publishing(look, begun[0].outlets)
+        publishing = Publishing(look, begun[0].outlets, patience=60)
         for _ in range(3):
             assert await publishing.run_once(AT) == {"sent": 0, "unsent": 1}
         server.status = 200
@@ -298,6 +308,7 @@ def test_the_end_does_not_wait_for_a_collector_that_does_not_answer(environ: pyt
 
 def test_the_end_sends_what_is_left(environ: pytest.MonkeyPatch) -> None:
     environ.setattr(begin_module, "CLOSING", 60.0)
+    environ.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     with Collector() as collector:
         environ.setenv(OTLP, collector.url)
         found = begin(os.environ)
@@ -380,6 +391,7 @@ def handed_over(**record: Any) -> None:
 
 def test_a_line_that_cannot_be_written_does_no_harm_to_its_neighbours(environ: pytest.MonkeyPatch) -> None:
     environ.setattr(begin_module, "CLOSING", 60.0)
+    environ.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     error = ValueError("\ud800")
     with Collector() as collector:
         environ.setenv(OTLP, collector.url)

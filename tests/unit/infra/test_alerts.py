@@ -19,7 +19,7 @@ from shared import telemetry
 from shared.channels.ports import Verdict
 from shared.clock import Millis
 from shared.exporting.points import Totals, metrics_data
-from shared.leases.watch.figures import Figures
+from shared.leases.watch.figures import REST, Figures
 from shared.leases.watch.rules import KINDS, Kind
 from shared.maintenance.figures import Figures as MaintenanceFigures
 from shared.maintenance.notices import SENTENCES
@@ -181,6 +181,17 @@ def test_alarms_of_maintenance_are_told_of_by_the_alert_that_is_theirs(fire: Any
     wanted = {"restore-failed": "restore-failed", "single-monitor": "single-monitor", "monitors-together": "single-monitor"}
     found = fire(looked(maintenance=[MaintenanceFigures("acme", "db", Counter({kind: 2}))]))
     assert found == ({wanted[kind]} if kind in wanted else set())
+
+
+def test_fleets_beyond_those_told_apart_are_told_of_too(fire: Any) -> None:
+    others = Figures(REST, REST, 0, 0, 0, 0, 0.0, ())
+    assert fire(looked(fleets=[others], maintenance=[MaintenanceFigures(REST, REST, Counter())])) == set()
+    assert fire(looked(fleets=[others._replace(stale=1, alarms=("turns", "missing", "turns"))])) == {
+        "stale-lease",
+        "turn-stuck",
+        "unowned-partitions",
+    }
+    assert fire(looked(maintenance=[MaintenanceFigures(REST, REST, Counter({"restore-failed": 2}))])) == {"restore-failed"}
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,29 @@ async def test_a_word_that_is_taken_back_in_time_costs_nothing(world: World) -> 
     assert len(a.held) == 2
 
 
+async def test_the_time_for_a_word_begins_with_it_for_who_owes_a_move_that_only_balances_all_along(world: World) -> None:
+    key = await world.fleet()
+    a = await Client(world, "a").beat()
+    await world.scan()
+    await a.beat()
+    b = await Client(world, "b", releases=True).beat()
+    await world.scan()
+    await a.beat()
+    assert len(a.told["release"]) == 2, "half of its partitions"
+    await world.say("prohibit", 0, "a")
+    await a.beat()
+    await world.say("permit", 0, "a")
+    for _ in range(round(PATIENCE) - 1):
+        await world.clock.advance(1)
+        await a.beat(), await b.beat()
+    await world.say("prohibit", 1, "a")
+    for _ in range(round(PATIENCE) - 1):
+        await world.clock.advance(1)
+        await a.beat(), await b.beat()
+    assert not (await world.server(key, "a")).evicted
+    assert (await until_over(world, a, b, 3)).code == "fenced"
+
+
 async def test_an_evicted_incarnation_is_over_and_its_name_is_free_once_it_is_silent(world: World) -> None:
     key, a, b = await pair(world)
     await world.say("drain", server="a")

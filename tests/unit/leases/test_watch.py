@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from shared.errors import Problem, Unavailable
+from shared.fleets.store import INDEX
 from shared.leases.rows import PARTITIONS, Limits
+from shared.leases.watch import figures
 from shared.storage.names import FLEETS, SWEEPS
 from shared.storage.ports import ANY, Delete
 from tests.logs import actions
@@ -77,9 +79,29 @@ async def test_partitions_that_nobody_can_have_are_an_alarm_and_missing_rows_are
     found = await world.watch.stale(TENANT, "fleet")
     assert {each.reason for each in found.findings.stale} == {"unowned", "missing"}
     assert set(found.watched.alarms) == {"unserved", "missing"}
-    [figures] = await world.watch.figures()
-    assert (figures.fleet, figures.live, figures.needed, figures.unserved, figures.stale) == ("fleet", 1, 1, 2, 2)
-    assert set(figures.alarms) == {"unserved", "missing"} and figures.oldest_beat == 0.0
+    [seen] = await world.watch.figures()
+    assert (seen.fleet, seen.live, seen.needed, seen.unserved, seen.stale) == ("fleet", 1, 1, 2, 2)
+    assert set(seen.alarms) == {"unserved", "missing"} and seen.oldest_beat == 0.0
+
+
+async def test_fleets_beyond_the_first_are_told_of_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "MOST_FLEETS", 1)
+    first, *others = [await world.fleet(name, limits=Limits(max_per_server=3)) for name in ("a", "b", "b-2", "c", "d")]
+    nodes = [await Node(world, key, "n").join() for key in (first, *others[:2])]
+    await live(world, 180, *nodes)
+    await world.lose(others[0], min(nodes[1].has))
+    await live(world, 240, *nodes)
+    one, rest = await world.watch.figures()
+    assert (one.fleet, one.live, one.unserved, one.alarms) == ("a", 1, 1, ("unserved",))
+    assert (rest.tenant, rest.fleet, rest.unserved, rest.stale) == ("*", "*", 3 + 4 + 4, 3), "nobody has ever been in c and d"
+    assert sorted(rest.alarms) == ["missing", "unserved", "unserved"]
+    world.tables.transactions.clear()
+    await world.watch.figures()
+    assert world.tables.transactions["query"] == 4 and world.tables.transactions["get"] == 0, "two of all, two of the first"
+    for key in others[:2]:
+        await world.tables.write(FLEETS, INDEX, [Delete(key, ANY)])
+    _, rest = await world.watch.figures()
+    assert (rest.unserved, rest.stale, rest.alarms) == (4 + 4, 0, ()), "of one that ended its memory may be there still"
 
 
 async def test_the_app_gives_the_orders_that_those_who_look_have_not_given(world: World) -> None:

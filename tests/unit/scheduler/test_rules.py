@@ -192,14 +192,14 @@ def test_pause_between_messages_is_even_at_first_then_doubles_up_to_an_hour() ->
     assert sum(pauses[: rules.STUCK_ROUNDS]) < 15 * 60_000, "a quarter of an hour until a person is called"
 
 
-@given(st.integers(-(10**14), NOW + 10**11))
-def test_shard_opens_in_the_minute_of_its_first_event_before_it_and_not_in_the_past(due: int) -> None:
+@given(st.integers(-(10**14), NOW + 10**11), st.booleans())
+def test_shard_opens_in_the_minute_of_its_first_event_before_it_and_not_in_the_past(due: int, crowded: bool) -> None:
     now = NOW + 17_500
-    wake = rules.opens_at(due, now)
+    wake = rules.opens_at(due, now, crowded=crowded)
     assert now <= wake <= max(due, now)
     assert wake // 60_000 == max(due, now) // 60_000
     if due - due % 60_000 > now:
-        assert wake == due - due % 60_000
+        assert wake == (due - due % 10_000 if crowded else due - due % 60_000)
 
 
 def test_shard_of_the_running_minute_opens_a_little_before_its_first_event_or_now_when_an_owner_must_come_at_once() -> None:

@@ -177,6 +177,15 @@ async def test_shard_whose_owner_was_told_takes_more_until_he_comes_but_not_for_
     assert third.address.shard != first.address.shard
 
 
+async def test_minute_that_gets_more_than_a_shard_holds_is_filled_in_parts(world: World) -> None:
+    full = world.app.settings.shard_events
+    await store(world, *(event(HOUR + 60_000 * number // full) for number in range(full)))
+    assert {row.props["wake"] for row in world.rows(SHARDS)} == {HOUR}
+    await store(world, *(event(HOUR + 60_000 * number // full) for number in range(full)))
+    assert sorted(row.props["wake"] for row in world.rows(SHARDS)) == [HOUR, *(HOUR + 10_000 * part for part in range(6))]
+    assert sorted(shards(world).values()) == [full // 6] * 6 + [full]
+
+
 async def test_events_posted_one_by_one_share_shards(world: World) -> None:
     """Ten a second, due in 1 to 40 seconds, and nobody owns a shard: one by one they would be 200."""
     chance = random.Random(1)

@@ -291,6 +291,12 @@ async def test_answers_that_are_not_json_keep_their_type(world: World) -> None:
     assert (answer.headers["content-type"], answer.body) == ("text/plain; version=0.0.4", b"up 1\n")
 
 
+async def test_no_browser_takes_an_answer_for_another_type_than_it_says(world: World) -> None:
+    for path in ("/api/v1/metrics", "/api/v1/things"):
+        answer = await world.admin.get(path)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
 async def test_an_empty_answer_has_no_content_type(world: World) -> None:
     client = await world.client(scopes=["fleets"])
     answer = await client.post("/api/v1/fleets/web/nodes/vm-1/beat")

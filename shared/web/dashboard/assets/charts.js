@@ -93,7 +93,7 @@ export function lines(box, label, series, text) {
   const held = living(box, (width) => new globalThis.uPlot({
     width, height: 220, padding: [8, 18, 0, 0],
     scales: { x: { time: true }, y: { distr: 3, range: (chart, low, high) => [1, 10 ** Math.ceil(Math.log10(Math.max(10, (high ?? 10) * 1.05)))] } },
-    axes: [TIME, axis({ size: 62, filter: powers, grid: { stroke: () => colour("line"), width: 1, filter: powers }, values: (chart, splits) => splits.map((each) => (each == null ? "" : text(each))) })],
+    axes: [TIME, axis({ size: (chart, values) => Math.max(62, Math.ceil(widest(["", ...(values ?? []).map((each) => each ?? "")])) + 20), filter: powers, grid: { stroke: () => colour("line"), width: 1, filter: powers }, values: (chart, splits) => splits.map((each) => (each == null ? "" : text(each))) })],
     cursor: { drag: { x: false, y: false } },
     series: [
       { label: "minute", value: (chart, at) => (at == null ? "–" : clock(at)) },

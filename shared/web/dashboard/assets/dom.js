@@ -37,11 +37,29 @@ export function table(caption, heads, rows) {
     el("table", {}, el("caption", { class: "visually-hidden" }, caption), el("thead", {}, head), el("tbody", {}, body)));
 }
 
+// What had the focus last, until a pointer goes elsewhere: what is disabled or made anew loses it.
+let held = null;
+document.addEventListener("focusin", (event) => (held = event.target));
+document.addEventListener("pointerdown", () => (held = null));
+
+/** The `data-keep` of what has the focus in `root`, or had it until it was taken away. */
+export function keeps(root) {
+  const has = document.activeElement === document.body ? held : document.activeElement;
+  return root.contains(has) ? has.dataset.keep : undefined;
+}
+
+/** The focus goes to the like of what had it. */
+export function focusOn(root, kept) {
+  if (kept && document.activeElement?.dataset?.keep !== kept) [...root.querySelectorAll("[data-keep]")].find((each) => each.dataset.keep === kept)?.focus({ preventScroll: true });
+}
+
 /** A dialog with texts and buttons; Escape closes it. `body`: nodes. */
 export function open(title, ...body) {
   const dialog = byId("details");
   const close = el("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×");
   dialog.replaceChildren(el("header", {}, el("h2", { id: "details-title" }, title), close), ...body);
+  const [panel, kept] = [document.activeElement?.closest(".panel"), document.activeElement?.dataset.keep];
+  if (panel) dialog.addEventListener("close", () => (document.activeElement === document.body || dialog.contains(document.activeElement)) && focusOn(panel, kept), { once: true });
   if (!dialog.open) dialog.showModal();
   return dialog;
 }

@@ -132,8 +132,9 @@ export const leases = {
         const [loose, off] = [parts.filter((each) => !each.owner && !each.offline).length, parts.filter((each) => !each.owner && each.offline).length];
         const going = parts.filter((each) => each.leaving || (each.to && each.to !== each.owner)).length;
         const living = servers.filter((each) => each.beat.state !== "dead");
+        const stale = servers.filter((each) => each.beat.state === "dead").reduce((sum, each) => sum + Object.keys(each.partitions).length, 0);
         sum.replaceChildren(`${plural(fleet.partitions, "partition")}, ${plural(living.length, "server")}${more ? " and more" : ""}. `,
-          loose ? badge(`${count(loose)} served by nobody`, "bad") : badge("all served", "good"), " ", off ? badge(`${count(off)} offline`, "warn") : "", " ", going ? badge(`${count(going)} being handed off`, "planned") : "", " ",
+          loose ? badge(`${count(loose)} served by nobody`, "bad") : stale ? "" : badge("all served", "good"), " ", stale ? badge(`${count(stale)} of dead servers`, "bad") : "", " ", off ? badge(`${count(off)} offline`, "warn") : "", " ", going ? badge(`${count(going)} being handed off`, "planned") : "", " ",
           fleet.resizing ? badge("resizing", "warn") : "", " ", intents.length ? badge(`${plural(intents.length, "word")} of operators`, "warn") : "");
         find.max = fleet.partitions - 1;
         const order = servers.filter((each) => each.beat.state !== "dead" || Object.keys(each.partitions).length).map((each) => each.node);

@@ -82,7 +82,8 @@ export const maintenance = {
         const spans = [];
         for (const event of events) {
           const [seen, begins, ends] = [seconds(event.first_seen), seconds(event.started ?? event.not_before ?? event.ended ?? event.first_seen), until(event, present)];
-          const mark = event.not_before && !(event.ended && !event.started) ? seconds(event.not_before) : undefined;
+          // One that was approved may be over before its time.
+          const mark = event.not_before && !(event.ended && (!event.started || ends < seconds(event.not_before))) ? seconds(event.not_before) : undefined;
           for (const node of Object.keys(event.nodes)) {
             const lane = lanes.indexOf(node);
             const told = `${event.type} on ${node}: ${event.status}, ${event.nodes[node].phase.toLowerCase()}; ${event.event_id}`;
@@ -97,7 +98,7 @@ export const maintenance = {
         const opened = events.filter((event) => !event.ended).sort((one, other) => begin(one) - begin(other));
         box.hidden = tip.hidden = legend.hidden = !spans.length;
         if (spans.length) chart.show(lanes, spans, from, to, `Maintenance of ${plural(lanes.length, "node")}: ${plural(opened.length, "open event")}`);
-        const ended = events.filter((event) => event.ended).slice(0, OVER);
+        const ended = events.filter((event) => event.ended).sort((one, other) => seconds(other.ended) - seconds(one.ended)).slice(0, OVER);
         const out = agents.filter((each) => each.disabled).map((each) => each.node);
         const alarms = new Set(events.filter((event) => !event.ended).flatMap((event) => event.alarms));
         sum.replaceChildren(`${plural(agents.length, "agent")}, ${plural(opened.length, "open event")}${more && ended.length === 0 ? " and more" : ""}. `, out.length ? badge(`out of service: ${out.join(", ")}`, "warn") : "", " ", alarms.size ? badge([...alarms].join(", "), "bad") : "");

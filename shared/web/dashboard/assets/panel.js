@@ -1,7 +1,7 @@
 // A panel: a card that loads, and shows data, that there is none, or what went wrong.
 
 import { Refused, present } from "./api.js";
-import { clock, el, say } from "./dom.js";
+import { clock, el, focusOn, keeps, say } from "./dom.js";
 
 const PART = 5; // a panel asks for at most a fifth of the time: a slow service is asked less often
 const WORST = 30_000; // ms between looks at what fails again and again
@@ -60,12 +60,12 @@ export class Panel {
     // Lists that say the same as before are left alone: a selection in them stays.
     const told = this.spec.still?.(data) ?? null;
     if (told !== null && told === this.told) return;
-    const kept = this.body.contains(document.activeElement) ? document.activeElement.dataset.keep : undefined;
+    const kept = keeps(this.body);
     const scrolled = [...this.body.querySelectorAll(".scroll")].map((each) => each.scrollTop);
     this.view.show(data, this.ctx);
     this.told = told;
     // What has the focus is made anew; the focus goes on to its like.
-    if (kept && document.activeElement?.dataset?.keep !== kept) [...this.body.querySelectorAll("[data-keep]")].find((each) => each.dataset.keep === kept)?.focus({ preventScroll: true });
+    focusOn(this.body, kept);
     [...this.body.querySelectorAll(".scroll")].forEach((each, at) => (each.scrollTop = scrolled[at] ?? 0));
   }
 

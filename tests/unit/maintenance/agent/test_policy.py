@@ -200,6 +200,19 @@ def test_approved_event_that_the_fleet_now_wants_prepared_for_is_prepared_for_at
     assert node.posts() == ["e1"], "and is not approved twice"
 
 
+def test_app_gives_no_word_for_what_is_not_prepared_and_its_being_away_sets_free_what_the_file_approves_all_the_same() -> None:
+    node = told(asked(), replace(CENTRAL, approve_failed=True))
+    node.see(event(in_s=20))
+    node.hook(ok=False)
+    node.answer()
+    assert (node.posts(), node.record().reason) == ([], "the fleet gives its word for what is prepared alone")
+    assert node.logged().count("agent_approval_held") == 1
+    node.app_away()
+    node.wait(10)
+    node.hook(ok=False)
+    assert node.posts() == ["e1"]
+
+
 # -- holds
 
 

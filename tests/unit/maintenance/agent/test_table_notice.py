@@ -127,6 +127,10 @@ def test_log_tells_when_preparing_is_due_as_all_times_are_told(in_s: float | Non
     node.see(event(in_s=in_s))
     [seen] = [effect for effect in node.did if isinstance(effect, Log) and effect.action == "agent_event_seen"]
     assert seen.fields["due"] == to_text(node.wall + 1000 * due_in)
+    node.clear()
+    node.see(event(in_s=1000))
+    [changed] = [effect for effect in node.did if isinstance(effect, Log) and effect.action == "agent_event_changed"]
+    assert changed.fields["due"] == to_text(node.wall + 1000 * 970)
 
 
 @row("-", "first seen Started")

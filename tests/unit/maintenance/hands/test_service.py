@@ -257,7 +257,7 @@ def test_once_hears_the_fleet_before_it_approves_what_its_own_rules_would(tmp_pa
     service, hooks = Service(), Hooks()
     service.list(event(EventSource="User"))
     alone = configured(tmp_path)
-    config = replace(alone, app=app, settings=replace(alone.settings, central=True, fleet="db"))
+    config = replace(alone, app=app, settings=replace(alone.settings, central=True, fleet="db", patience=600.0))
     assert Agent(config, once=True, imds=service, runner=hooks, door=door).run()
     assert hooks.ran[:1] == ["prepare"]
 
