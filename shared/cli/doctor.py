@@ -42,7 +42,8 @@ class Look:
 
 def examine(look: Look) -> list[Finding]:
     """What was found, bad things first."""
-    found = [*_partitions(look), *_servers(look), *_intents(look), *_beats(look), *_others(look)]
+    served = [*_partitions(look), *_servers(look)] if look.stale["servers"].get("used", True) else _unused(look)
+    found = [*served, *_intents(look), *_beats(look), *_others(look)]
     return sorted(found, key=lambda finding: finding.how != "bad")
 
 
@@ -60,6 +61,12 @@ def _by_reason(found: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[int]]
     for each in found:
         reasons.setdefault(each["reason"], []).append(each["partition"])
     return sorted(reasons.items())
+
+
+def _unused(look: Look) -> Iterator[Finding]:
+    """Of a fleet that never had a server."""
+    means = "Nobody serves its partitions; where it is there for turns or maintenance alone, that is as it should be."
+    yield Finding("look", "no server has been here yet", means, "Start servers: docs/leases.md, or docs/fleets.md for HTTP alone.")
 
 
 def _partitions(look: Look) -> Iterator[Finding]:
@@ -101,8 +108,7 @@ def _servers(look: Look) -> Iterator[Finding]:
     live = count(servers["live"], "server")
     start = f"Start servers, or let drained ones back: tocsin leases intents {name}"
     if servers["live"] < minimum:
-        none = "Nobody serves it; where it is there for turns or maintenance alone, that is as it should be."
-        means = "With fewer than that, those that are left may be overloaded." if servers["live"] else none
+        means = "With fewer than that, those that are left may be overloaded." if servers["live"] else "Nobody serves it."
         yield Finding("bad", f"{live} live, the fleet cannot do without {minimum}", means, start)
     elif servers["live"] < servers["needed"]:
         means = "The fleet works; when more fail, none is to spare."

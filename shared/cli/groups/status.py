@@ -105,9 +105,9 @@ def needs(found: Mapping[str, Any]) -> Iterator[str]:
             if told.get("state") not in ("ok", "", None):
                 yield f"channel {channel}: {told['state']}"
     for fleet in found["fleets"] or ():
-        if fleet["stale"]:
+        if fleet["stale"] and _used(fleet):
             yield f"fleet {fleet['name']}: {count(fleet['stale'], 'partition')} without a server"
-        if fleet["servers"] and fleet["servers"]["live"] < fleet["servers"]["needed"]:
+        if fleet["servers"] and _used(fleet) and fleet["servers"]["live"] < fleet["servers"]["needed"]:
             yield f"fleet {fleet['name']}: {fleet['servers']['live']} of {count(fleet['servers']['needed'], 'server')}"
         for alarm in fleet["alarms"]:
             yield f"fleet {fleet['name']}: alarm {alarm}"
@@ -142,10 +142,16 @@ def _show(session: Session, found: Mapping[str, Any], worries: Sequence[str]) ->
     screen.table(("",), [(worry,) for worry in worries], title="needs a person", empty=nothing)
 
 
+def _used(fleet: Mapping[str, Any]) -> bool:
+    """Whether the fleet ever had a server: one that is there for turns or maintenance alone misses none."""
+    return not fleet["servers"] or bool(fleet["servers"].get("used", True))
+
+
 def _row(fleet: Mapping[str, Any]) -> Sequence[Any]:
     servers, turn = fleet["servers"], fleet["turn"]
+    present = "none yet" if not _used(fleet) else f"{servers['live']} of {servers['needed']}" if servers else None
     return (
-        *(fleet["name"], fleet["partitions"], fleet["stale"], f"{servers['live']} of {servers['needed']}" if servers else None),
+        *(fleet["name"], fleet["partitions"], fleet["stale"] if _used(fleet) else None, present),
         f"{turn['holder']} {turn['state']}" if turn else None,
         ", ".join(f"{each['type']} {each['status']}" for each in fleet["maintenance"]) or None,
         ", ".join(fleet["alarms"]) or None,

@@ -62,7 +62,13 @@ def register(routes: Routes) -> None:
         body = {
             "items": items,
             "next": encode_cursor(_LIST, shown[-1].partition) if len(beyond) > len(shown) else None,
-            "servers": {"live": found.live, "needed": found.needed, "silent": list(found.silent), "late": list(found.late)},
+            "servers": {
+                "live": found.live,
+                "needed": found.needed,
+                "used": found.used,
+                "silent": list(found.silent),
+                "late": list(found.late),
+            },
             "forgotten": [intent_out(intent) for intent in found.forgotten],
             "alarms": alarms,
         }

@@ -25,6 +25,7 @@ class ServersOut(Strict):
 
     live: int
     needed: int = Field(description="minimum + spare")
+    used: bool = Field(description="A server has been here. What is there for turns or maintenance alone misses none: no alarm.")
     silent: list[str] = Field(description="They should have been fenced by now.")
     late: list[str] = Field(description="Their beats are late, and these are half of all servers: storage may be throttled.")
 

@@ -165,7 +165,7 @@ async def test_stale_shows_what_is_wrong_page_by_page_and_alarms_reach_the_chann
     assert nothing == {
         "items": [],
         "next": None,
-        "servers": {"live": 0, "needed": 1, "silent": [], "late": []},
+        "servers": {"live": 0, "needed": 1, "used": False, "silent": [], "late": []},
         "forgotten": [],
         "alarms": [],
     }

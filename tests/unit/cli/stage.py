@@ -113,7 +113,7 @@ STALE = {
         {"partition": 3, "reason": "owner silent", "owner": "s3", "age_ms": 65000},
         {"partition": 7, "reason": "unowned", "owner": None, "age_ms": 3725000},
     ],
-    "servers": {"live": 1, "needed": 3, "silent": ["s3"], "late": []},
+    "servers": {"live": 1, "needed": 3, "used": True, "silent": ["s3"], "late": []},
     "forgotten": [OFFLINE],
     "next": None,
     "alarms": [{"alarm": "servers", "since": AT, "count": 2, "subjects": ["s2", "s3"]}],

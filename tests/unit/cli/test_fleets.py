@@ -93,10 +93,20 @@ def test_doctor_finds_nothing_wrong_with_a_fleet_that_is_served(tocsin: Command,
 
 def test_doctor_ends_with_1_where_something_is_bad(tocsin: Command) -> None:
     tocsin.ok("leases", "create", "lost", "--partitions", "4")
+    tocsin.kit.client.call("POST", "fleets/lost/nodes/s1/beat", {"incarnation": INCARNATION, "seq": 1})
+    tocsin.kit.client.call("POST", "fleets/lost/nodes/s1/drain", {"note": "repair"})
     said = tocsin("leases", "doctor", "lost")
     assert said.code == Exit.FAILED and "bad: partitions 0-3 can be placed nowhere: no server" in said.lines
     found = tocsin("leases", "doctor", "lost", "--json")
-    assert found.code == Exit.FAILED and {each["how"] for each in found.documents} == {"bad"}
+    assert found.code == Exit.FAILED and found.documents[0]["how"] == "bad"
+
+
+def test_fleet_that_never_had_a_server_is_no_worry(tocsin: Command) -> None:
+    tocsin.ok("leases", "create", "new", "--partitions", "4", "--minimum", "3")
+    assert "look: no server has been here yet" in tocsin.ok("leases", "doctor", "new").lines
+    assert not [each for each in tocsin.ok("status", "--json").documents[0]["needs"] if "fleet new" in each]
+    assert tocsin.ok("status").row("new")[1:4] == ["4", "-", "none yet"]
+    tocsin.ok("leases", "delete", "new", "--yes")
 
 
 def test_doctor_names_each_finding_and_puts_bad_ones_first() -> None:
@@ -241,9 +251,9 @@ def test_status_with_a_wrong_key_is_refused(tocsin: Command) -> None:
 
 def test_status_can_be_a_check(tocsin: Command) -> None:
     tocsin.ok("leases", "create", "short", "--partitions", "4", "--minimum", "3")
+    tocsin.kit.client.call("POST", "fleets/short/nodes/s1/beat", {"incarnation": INCARNATION, "seq": 1})
     said = tocsin("status", "--check", "--json")
-    assert said.code == Exit.FAILED and "fleet short: 0 of 3 servers" in said.documents[0]["needs"]
-    tocsin.ok("leases", "delete", "short", "--yes")
+    assert said.code == Exit.FAILED and "fleet short: 1 of 3 servers" in said.documents[0]["needs"]
 
 
 def test_everything_that_needs_a_person_is_named() -> None:
