@@ -227,7 +227,7 @@ async def live(folder: Path, console: Console, port: int, until_seen: bool) -> N
 
 def _introduce(console: Console, system: System) -> None:
     console.print(f"""
-Dashboard  {system.url}/api/dashboard?tenant=demo&fleet=db
+Dashboard  {system.url}/api/dashboard?fleet=db
 Key        {ADMIN_KEY} (everything), or {DEMO_KEY} (tenant demo)
 Command    .venv/bin/python -m shared.cli status --url {system.url} --key {DEMO_KEY}
 
