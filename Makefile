@@ -8,7 +8,8 @@ PY := .venv/bin/python
 # The tools of .venv first, `node` among them: on a machine without Node it is the only one.
 IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
-JOBS ?= 2
+# More processes than cores: many tests wait, for signals, time-outs and gates that grow old.
+JOBS ?= 3
 SEEDS ?= 100
 ARGS ?=
 
