@@ -11,9 +11,9 @@ import time
 from typing import Any
 
 from .report import Figure
-from .stage import KEY, Host, Run, devhost, emulator, event_text, receiving
+from .singles import HEADERS
+from .stage import Host, Run, devhost, emulator, event_text, receiving
 
-HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
 LEADS = {"1 to 5 s": (1.0, 5.0), "6 to 40 s": (6.0, 40.0)}
 """How far ahead the events are due."""
 

@@ -310,7 +310,7 @@ class Writer:
         filling.visible = max(opened.wake - WAKE_EARLY, self._clock.now())
         if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
             message = ShardMessage(opened.shard, opened.index)
-            if not await self._driver.drive(announce(message, max(0, opened.wake - WAKE_EARLY))):
+            if not await self._driver.drive(announce(message, filling.visible)):
                 log.info("Shard %s waits for the sweep", message.shard, extra={"action": "announce_unsent"})
 
     def open_shards(self) -> int:
