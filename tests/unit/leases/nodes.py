@@ -194,3 +194,13 @@ async def live(world: World, seconds: float, *nodes: Node, scan: bool = True) ->
         if scan and step % 12 == 0:
             counts += await world.inspect()
     return counts
+
+
+async def pair(world: World, **options: Any) -> tuple[str, Node, Node]:
+    """Two servers that share four partitions."""
+    key = await world.fleet(**options)
+    a, b = await Node(world, key, "a").join(), await Node(world, key, "b").join()
+    await world.scan()
+    await settle(a, b)
+    assert (len(a.has), len(b.has)) == (2, 2)
+    return key, a, b

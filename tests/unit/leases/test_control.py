@@ -13,7 +13,7 @@ from shared.storage.names import FLEETS
 from shared.storage.ports import Applied, Merge
 from tests.logs import actions
 
-from .nodes import Node, World, settle
+from .nodes import Node, World, pair, settle
 
 HOUR = 3_600_000
 
@@ -21,16 +21,6 @@ HOUR = 3_600_000
 @pytest.fixture
 async def world() -> World:
     return await World().open()
-
-
-async def pair(world: World, **options: Any) -> tuple[str, Node, Node]:
-    """Two servers that share four partitions."""
-    key = await world.fleet(**options)
-    a, b = await Node(world, key, "a").join(), await Node(world, key, "b").join()
-    await world.scan()
-    await settle(a, b)
-    assert (len(a.has), len(b.has)) == (2, 2)
-    return key, a, b
 
 
 async def refused(world: World, *said: Any, **more: Any) -> tuple[int, str]:

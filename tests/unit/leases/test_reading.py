@@ -22,7 +22,7 @@ from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Merge, Props, Row
 from tests.logs import actions
 
-from .nodes import NOTIFY, TENANT, Node, T, World, live, settle
+from .nodes import NOTIFY, TENANT, T, World, live, pair, settle
 
 
 @pytest.fixture
@@ -32,15 +32,6 @@ async def world() -> World:
 
 async def edit(world: World, key: str, rk: str, props: Props | None = None) -> None:
     await world.tables.write(FLEETS, key, [Merge(rk, props or {"epoch": "seven", "beat": "often", "expires": "soon"}, ANY)])
-
-
-async def pair(world: World, **options: Any) -> tuple[str, Node, Node]:
-    key = await world.fleet(**options)
-    a, b = await Node(world, key, "a").join(), await Node(world, key, "b").join()
-    await world.scan()
-    await settle(a, b)
-    assert (len(a.has), len(b.has)) == (2, 2)
-    return key, a, b
 
 
 def alarms(world: World) -> list[tuple[str, str, list[str]]]:
