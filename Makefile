@@ -29,9 +29,10 @@ run: setup  ## start the storage emulator and the app on http://localhost:7071
 test: lint  ## the checks of lint, then every test not marked long
 	$(IN_VENV) $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
 
-lint: setup  ## ruff and mypy
+lint: setup  ## ruff, mypy, and the order of the layers
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+	PYTHONPATH=. .venv/bin/lint-imports --no-logo
 
 long: setup  ## the tests that need minutes
 	$(IN_VENV) $(PY) -m pytest -m long $(ARGS)

@@ -7,13 +7,13 @@ import os
 
 import azure.functions as func
 
-from shared import timers
-from shared.app import Lazy, build_routes
-from shared.exporting.begin import begin
-from shared.kafka.sources import SETTING
-from shared.scheduler import functions as scheduler
-from shared.storage.names import MIRROR
-from shared.web.bind import bind
+from shared.app import timers
+from shared.app.application import Lazy, build_routes
+from shared.core.settings import MIRROR
+from shared.extras.kafka_source.sources import SETTING
+from shared.ops.export.start import begin
+from shared.scheduler import routes as scheduler
+from shared.web.functions_host import bind
 
 # Before the first request, so that this one is traced too.
 exporting = begin(os.environ)

@@ -10,10 +10,10 @@ from azure.data.tables import EdmType, EntityProperty
 from azure.data.tables.aio import TableClient, TableServiceClient
 from yarl import URL
 
-from shared.app import Application
+from shared.app.application import Application
 from shared.scheduler.keys import event_row
-from shared.storage import wire
-from shared.storage.account import VERSION, from_connection_string
+from shared.storage.azure import wire
+from shared.storage.azure.account import VERSION, from_connection_string
 from shared.storage.names import EVENTS
 from shared.storage.ports import Insert, Op
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from shared.leases.planner import Member, plan
+from shared.leases.profiles import PROFILES, Profile
 from shared.leases.rows import Intents
-from shared.leases.stamps import PROFILES, Profile
 from tests.simulation.leases.fleet import AZURE, Measured
 from tests.simulation.leases.history import listening
 from tests.simulation.leases.world import Weather

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from shared.clock import steady
-from shared.errors import Unavailable
-from shared.leases.driver import Driver
-from shared.leases.keeper import LeaseKeeper
+from shared.core.clock import steady
+from shared.core.errors import Unavailable
+from shared.engine.thread_runner import Driver
+from shared.leases.node.keeper import LeaseKeeper
+from shared.leases.profiles import PROFILES
 from shared.leases.protocol import takeover
 from shared.leases.rows import Fleet, fleet_key
-from shared.leases.stamps import PROFILES
-from shared.storage.azure_tables import AzureTables
+from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
 from shared.storage.ports import Applied, Op, Page, Refused, Row

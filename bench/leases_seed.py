@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from shared.leases.protocol.effects import Get, Load, Wait, Write
+from shared.engine.effects import Get, Load, Wait, Write
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import Applied, Insert, Replace, Row

@@ -8,11 +8,11 @@ import time
 import aiohttp
 from yarl import URL
 
-from shared.app import Application
-from shared.scheduler.ingest import Admitted
-from shared.storage import wire
-from shared.storage.account import VERSION, from_connection_string
-from shared.storage.azure_tables import _WRITE
+from shared.app.application import Application
+from shared.scheduler.ingest.admission import Admitted
+from shared.storage.azure import wire
+from shared.storage.azure.account import VERSION, from_connection_string
+from shared.storage.azure.tables import _WRITE
 from shared.storage.names import EVENTS
 from shared.storage.ports import Insert
 

@@ -20,11 +20,11 @@ from typing import Any
 import aiohttp
 
 from devhost.azurite import ROOT, Azurite
-from shared.app import Application
-from shared.channels.fake import FakeReceiver
-from shared.clock import Clock, Millis, SystemClock, to_text
+from shared.app.application import Application
+from shared.core.clock import Clock, Millis, SystemClock, to_text
+from shared.core.settings import Settings
+from shared.delivery.channels.fake import FakeReceiver
 from shared.scheduler.service import Scheduler
-from shared.settings import Settings
 from shared.storage import Storage
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Queues

@@ -27,11 +27,11 @@ from yarl import URL
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from devhost.azurite import Azurite
-from shared.clock import SystemClock
-from shared.storage import wire
-from shared.storage.account import VERSION, from_connection_string
-from shared.storage.azure_queues import AzureQueues
-from shared.storage.azure_tables import AzureTables
+from shared.core.clock import SystemClock
+from shared.storage.azure import wire
+from shared.storage.azure.account import VERSION, from_connection_string
+from shared.storage.azure.queues import AzureQueues
+from shared.storage.azure.tables import AzureTables
 from shared.storage.memory import MemoryTables
 from shared.storage.ports import ANY, Insert, Merge, Op
 

@@ -6,11 +6,11 @@ import asyncio
 import time
 from contextlib import ExitStack
 
-from shared.clock import Millis
-from shared.storage.accounts import SpreadTables
-from shared.storage.azure_queues import AzureQueues
-from shared.storage.azure_tables import AzureTables
+from shared.core.clock import Millis
+from shared.storage.azure.queues import AzureQueues
+from shared.storage.azure.tables import AzureTables
 from shared.storage.names import LEDGER
+from shared.storage.several.tables import SpreadTables
 
 from .report import Figure
 from .stage import TENANT, Pump, Run, ShiftedClock, application, batch_text, chunks, emulator, flight, requests_of, spread, ticking

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from shared.app import Application
-from shared.channels.fake import FakeReceiver
-from shared.clock import Millis, SettableClock, SystemClock
-from shared.ids import SeededIds
+from shared.app.application import Application
+from shared.core.clock import Millis, SettableClock, SystemClock
+from shared.core.ids import SeededIds
+from shared.delivery.channels.fake import FakeReceiver
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.protocol.gate import Counts, Gate
 from shared.storage import Storage, memory_storage
@@ -96,7 +96,7 @@ async def cpu(run: Run) -> list[Figure]:
 
 
 async def _singles(app: Application) -> float:
-    from shared.scheduler.ingest import _EVENT
+    from shared.scheduler.ingest.admission import _EVENT
 
     due = app.clock.now() + 2 * DAY
     raws = batch_text([due] * 2000).split(b"\n")

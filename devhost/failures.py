@@ -9,7 +9,7 @@ from typing import Any
 
 log = logging.getLogger("devhost.deliveries")
 
-SOURCE = "shared.scheduler.owner"
+SOURCE = "shared.scheduler.firing.owner"
 """The logger that tells of every failed attempt, at DEBUG."""
 ACTION = "attempt_failed"
 QUIET = 10.0

@@ -10,13 +10,13 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from shared.settings import Settings, env_name
+from shared.core.settings import Settings, env_name
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 
 _HEAD = """# Settings
 
-Made from `shared/settings.py` by `make settings`; do not edit. Settings come from the environment: in Azure the app settings, which
+Made from `shared/core/settings.py` by `make settings`; do not edit. Settings come from the environment: in Azure the app settings, which
 `infra/main.bicep` sets ([deploy.md](deploy.md)); locally `local.settings.json`. One that is empty counts as not set. The app refuses to
 start with a figure out of range and with an unsafe combination, and says which ([security.md](security.md#what-the-start-refuses)).
 

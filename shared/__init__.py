@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from .client.model import Batch, BatchLine, Event, NewEvent, Schedule, Stats
     from .client.receiving import Delivery, verify
-    from .errors import TocsinError
+    from .core.errors import TocsinError
 
 __all__ = [
     "AsyncClient",
@@ -67,7 +67,7 @@ __all__ = [
 _HOMES = {
     "Client": "client.blocking",
     "AsyncClient": "client.concurrent",
-    "TocsinError": "errors",
+    "TocsinError": "core.errors",
     **dict.fromkeys(("Batch", "BatchLine", "Event", "NewEvent", "Schedule", "Stats"), "client.model"),
     **dict.fromkeys(("Delivery", "verify"), "client.receiving"),
 }

@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 
 from rich.console import Console
 
-from shared.emulator import Emulator, scenario_of
-from shared.emulator.model import Happening
+from shared.extras.emulator import Emulator, scenario_of
+from shared.extras.emulator.model import Happening
 from shared.leases import HttpTables, LeaseKeeper
 
 from .running import Child, DemoFailed

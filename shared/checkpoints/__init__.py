@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .participant import CheckpointParticipant, Health, NameInUse, Turn, TurnLost
+    from .node.participant import CheckpointParticipant, Health, NameInUse, Turn, TurnLost
 
 __all__ = ["CheckpointParticipant", "Health", "NameInUse", "Turn", "TurnLost"]
 
@@ -27,6 +27,6 @@ __all__ = ["CheckpointParticipant", "Health", "NameInUse", "Turn", "TurnLost"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(".participant", __name__), name)
+    found = getattr(import_module(".node.participant", __name__), name)
     globals()[name] = found
     return found

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from ..leases.control.model import Why
-from ..tenants.model import Maybe, NodeName, Stamp, Strict
-from ..web.words import TEXT, Shaped
+from ..leases.service.control.model import Why
+from ..web.fields.error_texts import TEXT, Shaped
+from ..web.fields.types import Maybe, NodeName, Stamp, Strict
 from .rows import MAX_EPOCH
 from .rules import Publication, Report
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
-from ..clock import Millis
-from ..errors import OutcomeUnknown, Unavailable
-from ..leases.protocol.effects import LOST, Get, Load, Steps, Write
+from ..core.clock import Millis
+from ..core.errors import OutcomeUnknown, Unavailable
+from ..engine.effects import LOST, Get, Load, Steps, Write
 from ..leases.rows import FLEET, Fleet, parse_fleet
 from ..storage.names import FLEETS, TURNS
 from ..storage.ports import Applied, Delete, Insert, Op, Refused, Replace, Row, Upsert
@@ -37,7 +37,7 @@ from .rows import (
 )
 from .rules import Heard, Late, Publication, Published, Refusal, Report, Revoked, View
 from .terms import terms_of
-from .turning import NO_PENDING, Pending, Stepped, Terms, free
+from .turns import NO_PENDING, Pending, Stepped, Terms, free
 
 GONE: Final = ":gone"
 """A partition of its own: of a fleet that ended, its last turn; one made anew goes on from there."""

@@ -17,9 +17,9 @@ from typing import Any, Final, Literal, cast
 
 import orjson
 
-from ..clock import Millis
+from ..core.clock import Millis
 from ..storage.ports import Props, Row
-from .choice import Share
+from .selection import Share
 
 INDEX: Final = ":turns"
 """A partition of its own: no tenant's name is empty."""

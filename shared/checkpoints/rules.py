@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from ..clock import Millis
+from ..core.clock import Millis
 from . import timeouts
-from .clocks import rated
+from .clock_rate import rated
 from .rows import MAX_REPLICAS, Fault, Group, Latest, Replica, Role, Turn
-from .turning import NO_PENDING, Pending, Stepped, Terms, finished, free, hand_out, settle, step
+from .turns import NO_PENDING, Pending, Stepped, Terms, finished, free, hand_out, settle, step
 
 type Refusal = Literal["unknown-replica", "stale-seq", "stale-term", "term-conflict", "too-many-replicas"]
 

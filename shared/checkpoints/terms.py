@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from ..fleets.model import FleetCheckpoints
 from ..leases.rows import Fleet
-from .turning import Terms
+from .settings import FleetCheckpoints
+from .turns import Terms
 
 
 def terms_of(fleet: Fleet) -> Terms:

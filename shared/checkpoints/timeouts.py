@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from ..clock import Millis
+from ..core.clock import Millis
 
 MOST_KEPT: Final = 32
 """Durations of turns that are remembered."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from .output import count, several, span
+from .terminal.output import count, several, span
 
 type How = Literal["bad", "look"]
 _SHOWN: Final = 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from ..client.errors import Refused, Unreachable, Unreadable
-from ..errors import Problem, TocsinError
+from ..core.errors import Problem, TocsinError
 from .exits import Exit
-from .output import clean
+from .terminal.output import clean
 
 ADVICE: Final = {
     401: "Give a valid key in TOCSIN_KEY, or with a profile; an administrator makes one with tocsin tenants keys create.",

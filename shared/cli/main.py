@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ..errors import TocsinError
+from ..core.errors import TocsinError
 from .exits import SIGNALLED, Exit
 from .failures import CommandFailed, explained
 
@@ -23,9 +23,9 @@ GROUPS: Final = {
     "leases": "groups.leases",
     "turns": "groups.turns",
     "maintenance": "groups.maintenance",
-    "agent": "agent",
-    "checkpoint": "checkpoint",
-    "imds-emulator": "emulator",
+    "agent": "node.agent",
+    "checkpoint": "node.checkpoint",
+    "imds-emulator": "node.emulator",
     "profiles": "groups.profiles",
     "completion": "groups.completion",
 }

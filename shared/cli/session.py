@@ -15,12 +15,12 @@ from urllib.parse import quote, urlencode
 import typer
 
 from ..client.errors import Unreadable
-from .connection import Connection, Key, ProfileName, Tenant, Url, chosen
-from .documents import dump, parse, sendable, to_json
+from .connection_options import Connection, Key, ProfileName, Tenant, Url, chosen
 from .exits import Exit
 from .failures import CommandFailed, explained
-from .output import Screen, clean
-from .watching import LONGEST, again
+from .terminal.documents import dump, parse, sendable, to_json
+from .terminal.output import Screen, clean
+from .terminal.watching import LONGEST, again
 
 if TYPE_CHECKING:
     from ..client.blocking import Client

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
 
-from ..errors import TocsinError
-from ..packs import packs
+from ..core.errors import TocsinError
+from ..core.packing import packs
 from . import calls
 from .errors import BatchStopped, Refused, Unreachable, Unreadable
 from .exchange import Patience, Sleep, Steps, exchange

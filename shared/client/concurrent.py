@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 
 import httpx
 
-from ..clock import Clock, SystemClock
+from ..core.clock import Clock, SystemClock
 from . import batches, calls, http
 from .exchange import Call, Failure, Patience, Reply, Send, Steps, exchange
 from .model import Batch, Event, Load, NewEvent, Occurrence, Options, Page, Schedule, ScheduleOptions, Stats

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import TocsinError
+from ..core.errors import TocsinError
 
 if TYPE_CHECKING:
     from .model import BatchLine

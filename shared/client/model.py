@@ -11,8 +11,8 @@ from typing import Any, Literal, Required, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..clock import to_millis, to_text
-from ..durations import format_duration
+from ..core.clock import to_millis, to_text
+from ..core.durations import format_duration
 
 FINAL = frozenset({"delivered", "dead", "cancelled", "lapsed"})
 """States that an event does not leave (but for a redrive of a dead one)."""

@@ -15,9 +15,9 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from ..channels import signing
-from ..clock import Clock, SystemClock, to_datetime
-from ..durations import parse_time
+from ..core import signing
+from ..core.clock import Clock, SystemClock, to_datetime
+from ..core.durations import parse_time
 from .errors import BadDelivery
 
 CLOCK: ContextVar[Clock] = ContextVar("tocsin_receiver_clock")

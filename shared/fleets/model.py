@@ -7,23 +7,23 @@ from typing import Annotated, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from ..checkpoints.model import ReplicaOut
-from ..durations import Duration
-from ..leases.control.model import IntentOut
-from ..leases.resize.model import ResizingOut
+from ..checkpoints.settings import DAY, FleetCheckpoints
+from ..core.durations import Duration
+from ..leases.profiles import PROFILES, Profile, unsafe
 from ..leases.rows import MAX_PARTITIONS, ServerState
-from ..leases.stamps import PROFILES, Profile, unsafe
+from ..leases.service.control.model import IntentOut
+from ..leases.service.resize.model import ResizingOut
 from ..maintenance.model import NodeMaintenance
-from ..tenants.model import Maybe, Name, Stamp, Strict
+from ..maintenance.settings import FleetMaintenance
+from ..web.fields.types import Maybe, Name, Stamp, Strict
 
 DRAIN = 10_000
 """How long a hand-off may take unless the fleet says otherwise, or two thirds of validity where that is less."""
-DAY = 86_400_000
 
 ProfileName = Literal["economy", "default", "fast", "seed"]
-EventType = Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
+
 AlarmKind = Literal["stale", "dead", "maintenance"]
 KINDS: tuple[AlarmKind, ...] = ("stale", "dead", "maintenance")
-Span = Annotated[Duration, Field(ge=0, le=7 * DAY)]
 
 
 class ProfileIn(Strict):
@@ -66,69 +66,6 @@ class FleetServers(Strict):
     spare: int = Field(0, ge=0, le=MAX_PARTITIONS, description="Servers there should be beside: fewer raise an alarm.")
 
 
-class TurnTimeout(Strict):
-    """How long a checkpoint may take."""
-
-    initial: Span = 600_000
-    min: Annotated[Duration, Field(ge=60_000, le=7 * DAY)] = 60_000
-    max: Annotated[Duration, Field(ge=60_000, le=7 * DAY)] = 3_600_000
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if not self.min <= self.initial <= self.max:
-            raise ValueError("min <= initial <= max does not hold")
-        return self
-
-
-class FleetCheckpoints(Strict):
-    """How turns to take a checkpoint are given."""
-
-    timeout: TurnTimeout = Field(default_factory=TurnTimeout)
-    drift: float = Field(0.3, ge=0, le=0.9, description="How much faster or slower than true time a replica's clock may run.")
-    silence: Annotated[Duration, Field(ge=1000, le=DAY, description="A replica silent for so long is down.")] = 60_000
-    max_lag: int | None = Field(None, ge=0, description="A secondary further behind gets no turn; null: any may.")
-    interval: Maybe[Annotated[Duration, Field(ge=0, le=7 * DAY)]] = Field(
-        default=None, description="Least time from one turn's grant to the next; without it they follow one another."
-    )
-
-
-def _is_false(value: object) -> bool:
-    return not value
-
-
-class Quorum(Strict):
-    """What must stay up while nodes are prepared for maintenance."""
-
-    per: Literal["location", "scope", "fleet"] = Field("location", description="What fault domains are counted within.")
-    domains_down: int = Field(1, ge=1, le=100, description="Fault domains that may be down at once.")
-
-
-class MaintenanceRule(Strict):
-    """What is done about events that fit. Fields left out fit any."""
-
-    type: Maybe[EventType] = None
-    source: Maybe[Literal["Platform", "User"]] = None
-    max_seconds: Maybe[Annotated[int, Field(ge=0, le=86_400)]] = Field(default=None, description="Only for impacts at most this long.")
-    action: Literal["approve", "prepare", "hold", "ignore"]
-
-
-class FleetMaintenance(Strict):
-    """How Azure's Scheduled Events are met."""
-
-    lead: Span = Field(30_000, description="How long before NotBefore a node prepares.")
-    leads: dict[EventType, Span] = Field(default_factory=dict, description="The same by type of event.")
-    require_central: bool = Field(False, description="A node that cannot reach Tocsin does not approve by itself what it prepared for.")
-    transport: Literal["relay", "arm"] = Field(
-        "relay", description="How approvals reach Azure: by way of a node's agent, or of Azure Resource Manager."
-    )
-    catch_up: Span = Field(
-        600_000, description="How long a node that was put back counts as down, unless it says before that it is in step."
-    )
-    quorum: Quorum = Field(default_factory=Quorum)
-    early: bool = Field(
-        False, exclude_if=_is_false, description="Events are approved before their time, one fault domain after the other."
-    )
-    rules: list[MaintenanceRule] = Field(default_factory=list, max_length=50)
 
 
 class Notify(Strict):

@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..storage.blocking import HttpTables
-    from .fencing import FencedBatch, StaleEpoch
-    from .keeper import FleetMissing, LeaseKeeper, NameInUse
+    from .node.fencing import FencedBatch, StaleEpoch
+    from .node.keeper import FleetMissing, LeaseKeeper, NameInUse
 
 __all__ = ["FencedBatch", "FleetMissing", "HttpTables", "LeaseKeeper", "NameInUse", "StaleEpoch"]
 
-_HOMES = {"HttpTables": "..storage.blocking", "FencedBatch": ".fencing", "StaleEpoch": ".fencing"}
+_HOMES = {"HttpTables": "..storage.blocking", "FencedBatch": ".node.fencing", "StaleEpoch": ".node.fencing"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_HOMES.get(name, ".keeper"), __name__), name)
+    found = getattr(import_module(_HOMES.get(name, ".node.keeper"), __name__), name)
     globals()[name] = found
     return found

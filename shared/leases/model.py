@@ -7,11 +7,11 @@ from uuid import UUID
 
 from pydantic import Field, StringConstraints, model_validator
 
-from ..tenants.model import Maybe, NodeName, Stamp, Strict
-from ..web.words import TEXT, Shaped
-from .control.model import IntentOut
+from ..web.fields.error_texts import TEXT, Shaped
+from ..web.fields.types import Maybe, NodeName, Stamp, Strict
 from .rows import MAX_PARTITIONS, ServerState
 from .rules import Refusal
+from .service.control.model import IntentOut
 
 MAX_SEQ = 2**53 - 1
 MAX_CLAIMS = 99

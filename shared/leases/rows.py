@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
-from ..clock import Millis
+from ..core.clock import Millis
 from ..storage.ports import Props, Row
-from .stamps import PROFILES, Profile
+from .profiles import PROFILES, Profile
 
 FLEET: Final = "fleet"
 SERVERS: Final = ("s:", "s;")
@@ -384,3 +384,6 @@ def join_expected(expected: Expected) -> str:
 def split_expected(text: str) -> Expected:
     """The inverse of `join_expected`."""
     return tuple((server, split(partitions)) for server, _, partitions in (each.partition(":") for each in text.split()))
+
+
+INDEX: Final = ":fleets"

@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from ..clock import Millis
+from ..core.clock import Millis
+from ..engine.moments import ReceivedAt, SentAt
+from .profiles import Profile
 from .rows import Expected, Fleet, Intents, Partition, Server
-from .stamps import Profile, ReceivedAt, SentAt
 
 # -- the owner's side
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..clock import Millis
-from .guard import live
+from ..core.clock import Millis
+from .domain_guard import live
 from .rows import REHEARSAL, REMOVES, Entry, Event, Node, Status, View
 from .terms import AWAY, FORGOTTEN, LEARNING, NEAR_SILENCE, PROLONGED, REHEARSED
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from ..durations import Duration, Time
-from ..tenants.model import Maybe, NodeName, Note, Stamp, Strict
-from ..web.words import TEXT, Shaped
-from .granting import Outcome
+from ..core.durations import Duration, Time
+from ..web.fields.error_texts import TEXT, Shaped
+from ..web.fields.types import Maybe, NodeName, Note, Stamp, Strict
+from .approvals import Outcome
 from .rows import GrantState, Phase, Source, Status
 
 MAX_SEQ = 2**53 - 1

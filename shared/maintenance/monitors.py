@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..clock import Millis
-from .guard import live
+from ..core.clock import Millis
+from .domain_guard import live
 from .rows import Monitors, Node, View
 
 

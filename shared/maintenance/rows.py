@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from ..clock import Millis
+from ..core.clock import Millis
 from ..storage.ports import MAX_STRING_UNITS, Props, Row
 
 INDEX: Final = ":maintenance"

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 from zlib import crc32
 
-from ..checkpoints.turning import Pending
-from ..clock import Millis
-from . import granting, guard
-from .granting import Leased, Outcome
+from ..checkpoints.turns import Pending
+from ..core.clock import Millis
+from . import approvals as granting
+from . import domain_guard
+from .approvals import Leased, Outcome
 from .merging import departed, merge, settled
 from .monitors import elected, lacking
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, Alarms, Event, Monitors, Node, View
@@ -161,7 +162,7 @@ def sweep(view: View, terms: Terms, now: Millis) -> View:
     """The fleet without a report: what ended, expired, is due, or is wrong."""
     after = _settle(view, terms, now)
     after = replace(after, nodes={name: node for name, node in after.nodes.items() if not departed(node, after, terms.catch_up, now)})
-    found = {each for each in (lacking(after),) if each} | {f"domains-down {at}".strip() for at in guard.over(after, terms, now)}
+    found = {each for each in (lacking(after),) if each} | {f"domains-down {at}".strip() for at in domain_guard.over(after, terms, now)}
     nodes = {name: replace(node, leaving=leaving(node, after, terms, now)) for name, node in after.nodes.items()}
     return replace(after, nodes=nodes, alarms=replace(view.alarms, alarms=tuple(sorted(found))))
 
@@ -236,7 +237,7 @@ def _orders(node: Node, view: View, terms: Terms, leases: int, now: Millis) -> t
             # Leases leave before it prepares; they were told to with the grant. What cannot leave does not stop a person.
             continue
         # Another domain may have come to its own time since.
-        if given.by != granting.BY_FLEET or guard.blocked(event, view, terms, now, begin=True) is None:
+        if given.by != granting.BY_FLEET or domain_guard.blocked(event, view, terms, now, begin=True) is None:
             found.append(Order(f"{given.id}.prepare", event.event_id, "prepare"))
     return tuple(found)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from ..clock import Millis
+from ..core.clock import Millis
 
 NEAR: Final[Millis] = 5_000
 """How often an agent reports while an event is open on it."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from ..clock import Millis, to_text
+from ..core.clock import Millis, to_text
 
 HISTORY = 20
 """Attempts that are kept."""

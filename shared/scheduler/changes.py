@@ -9,25 +9,25 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from ..clock import Clock, Millis
-from ..errors import OutcomeUnknown, Problem, StorageError
-from ..ids import Ids
-from ..packs import packs
+from ..core.clock import Clock, Millis
+from ..core.errors import OutcomeUnknown, Problem, StorageError
+from ..core.ids import Ids
+from ..core.packing import packs
+from ..engine.effects import Driver, Steps
 from ..storage.names import IDS
 from ..storage.ports import Merge, Props, Row, Tables
 from ..web.etag import check_if_match
 from ..web.problem import conflict, not_found
-from .intake.queued import Queued
+from .ingest.queued_ids import Queued
+from .ingest.writer import Writer
 from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, place_of, shard_tenant
-from .lookup import START, Filter, Lookup, Place
-from .mirror import Mirror
+from .mirror.pair import Mirror
 from .protocol.changing import WINDOW, Changed, Done, Match, cancel, edit, move, moved_wake, redrive
 from .protocol.dispatch import ShardMessage, send
-from .protocol.effects import Driver, Steps
 from .protocol.mirroring import again, mirror, mirror_event
+from .queries.lookup import START, Filter, Lookup, Place
 from .rows import etag_of_row, withdrawn
 from .rules import DISPATCH_AHEAD, WAKE_EARLY
-from .writer import Writer
 
 log = logging.getLogger(__name__)
 

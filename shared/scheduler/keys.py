@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple
 
-from ..clock import Millis, to_datetime, to_millis
+from ..core.clock import Millis, to_datetime, to_millis
 from ..storage import names
 
 MINUTE: Millis = 60_000

@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from ..clock import Millis
-from ..durations import MAX_TIME, Duration, Time
-from ..flow.rules import Reason
-from ..tenants.model import Durability, Maybe, Name, Stamp, Strict
-from ..web.params import Moment, Paging, Query
-from ..web.words import TEXT, Shaped
-from .intake.queued import SHAPE
+from ..core.clock import Millis
+from ..core.durations import MAX_TIME, Duration, Time
+from ..delivery.flow.rules import Reason
+from ..tenants.model import Durability
+from ..web.fields.error_texts import TEXT, Shaped
+from ..web.fields.params import Moment, Paging, Query
+from ..web.fields.types import Maybe, Name, Stamp, Strict
+from .ingest.queued_ids import SHAPE
 
 MAX_PAYLOAD = 256 * 1024
 """Bytes of a payload's JSON."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from ..clock import Millis, to_text
-from ..durations import format_duration
+from ..core.clock import Millis, to_text
+from ..core.durations import format_duration
 from ..storage.ports import Props, Row
 from ..tenants.model import Durability, Retry
 from ..web.etag import etag_of

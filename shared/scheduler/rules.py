@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from ..clock import Millis
+from ..core.clock import Millis
+from ..delivery.flow.rules import FREE, Hold
 from ..storage.ports import Props
 from ..tenants.model import Durability
 from .attempts import with_unknown
@@ -252,22 +253,6 @@ def opens_at(due: Millis, now: Millis, *, crowded: bool = False) -> Millis:
     soonest = now + WAKE_EARLY
     return now if due <= soonest else due - min((due - soonest) // 2, OPENS_BEFORE)
 
-
-class Hold(NamedTuple):
-    """What keeps an owner from claiming events of one channel: a pause, a breaker, a limit, a slow receiver (docs/flow-control.md)."""
-
-    until: Millis
-    """When to look again."""
-    room: int = 0
-    """Of those that are due, so many may be claimed all the same, the earliest first."""
-    fresh_first: bool = False
-    """Not the earliest, but those that have not failed yet: a probe is to say how the channel is, not how one bad event is."""
-    paused: bool = False
-    """It ends when somebody says so, not by itself."""
-
-
-FREE: Mapping[str, Hold] = {}
-"""Nothing is held."""
 
 
 class Agenda(NamedTuple):

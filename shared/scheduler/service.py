@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ..channels.ports import Sender
-from ..clock import Clock
-from ..flow.service import Flow
-from ..ids import Ids
-from ..settings import Settings
+from ..core.clock import Clock
+from ..core.ids import Ids
+from ..core.settings import Settings
+from ..delivery.channels.ports import Sender
+from ..delivery.flow.rate_limiter import RateLimiter
+from ..delivery.flow.service import Flow
+from ..engine.effects import Driver
 from ..storage import Storage
-from ..tenants.limits import RateLimiter
 from ..tenants.store import TenantDirectory
 from .changes import Changes
-from .firing import Firing
-from .ingest import Ingest
-from .intake.consumer import Intake
-from .intake.messages import parcel_key
-from .intake.outbox import Outbox
-from .intake.queued import QueuedIds
-from .intake.rejects import Rejects
-from .lookup import Lookup
-from .mirror import Mirror, Pair
-from .protocol.effects import Driver
+from .firing.dispatch import Firing
+from .ingest.admission import Ingest
+from .ingest.messages import parcel_key
+from .ingest.outbox import Outbox
+from .ingest.queue_consumer import Intake
+from .ingest.queued_ids import QueuedIds
+from .ingest.rejects import Rejects
+from .ingest.writer import Writer
+from .mirror.pair import Mirror, Pair
 from .protocol.mirroring import FIRST, SECOND, Side
+from .queries.held import Showing
+from .queries.lookup import Lookup
+from .queries.stats import Stats
 from .recurring.service import Recurring
-from .showing import Showing
-from .stats import Stats
 from .sweeps import Sweeps
-from .writer import Writer
 
 
 class Scheduler:

@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import batched
 
-from ..clock import Clock, Millis
-from ..errors import StorageError
+from ..core.clock import Clock, Millis
+from ..core.errors import StorageError
+from ..engine.effects import Driver, Steps, load
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
 from ..storage.ports import ANY, Applied, Delete, Merge, Refused, Row, Tables, Where
-from . import pacing, rules
+from . import rules
+from .firing import backlog as pacing
 from .keys import (
     END_EVENTS,
     FIRST_EVENT,
@@ -34,11 +36,10 @@ from .keys import (
     place_of,
     use_row_key,
 )
-from .ledger import KEEP
-from .mirror import Mirror
+from .mirror.pair import Mirror
 from .protocol.dispatch import ShardMessage, asks, dispatch, hand_out, rounds_of, send, survey
-from .protocol.effects import Driver, Steps, load
-from .totals import Totals
+from .queries.ledger import KEEP
+from .queries.totals import Totals
 
 log = logging.getLogger(__name__)
 

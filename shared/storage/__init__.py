@@ -24,16 +24,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..clock import Clock
-from ..errors import StorageError
-from . import names, stamps
-from .accounts import PROVE_FOR, AccountTables, PairTables, SpreadTables
+from ..core.clock import Clock
+from ..core.errors import StorageError
+from . import names
 from .memory import MemoryQueues, MemoryTables
 from .names import FIRST, HOME, MIRRORED, SECOND
 from .ports import Queues, Tables
+from .several import account_stamps
+from .several.tables import PROVE_FOR, AccountTables, PairTables, SpreadTables
 
 if TYPE_CHECKING:
-    from ..settings import Settings
+    from ..core.settings import Settings
 
 __all__ = ["Storage", "check", "memory_storage", "open_storage", "spread_storage"]
 
@@ -71,10 +72,10 @@ class Storage:
 
 def open_storage(settings: Settings, clock: Clock) -> Storage:
     """The storage the settings name. Nothing is sent until the first call. Raises `UnsafeSettings`."""
-    from . import account
-    from .azure_queues import AzureQueues
-    from .azure_tables import AzureTables
-    from .transport import Transport
+    from .azure import account
+    from .azure.queues import AzureQueues
+    from .azure.tables import AzureTables
+    from .azure.transport import Transport
 
     home, queues = AzureTables.from_settings(settings, clock), AzureQueues.from_settings(settings, clock)
     others = [
@@ -114,7 +115,7 @@ def spread_storage(
     return Storage(PairTables(home, {**shards, MIRRORED: home}, named, other), queues, places, new, there)
 
 
-async def check(storage: Storage, detached: stamps.Detached = "") -> None:
+async def check(storage: Storage, detached: account_stamps.Detached = "") -> None:
     """Make sure that each account is the one it is taken for (`stamps`). Raises `UnsafeSettings`.
 
     One that does not answer is asked at its first use; the home account, or the second of a pair, at the next start.
@@ -123,15 +124,15 @@ async def check(storage: Storage, detached: stamps.Detached = "") -> None:
     home = places[HOME]
     try:
         async with asyncio.timeout(PROVE_FOR):
-            await stamps.check_list(home, places)
+            await account_stamps.check_list(home, places)
             if storage.second is None:
-                await stamps.check_alone(home, detached)
+                await account_stamps.check_alone(home, detached)
             elif isinstance(second := storage.second.tables, SpreadTables):
-                await stamps.prove_second(home, second.places[MIRRORED])
+                await account_stamps.prove_second(home, second.places[MIRRORED])
     except (StorageError, TimeoutError) as error:
         log.warning("It could not be asked which account is which: %s", error, extra={"action": "account_unproved"})
     proofs = (
-        tables.prove(partial(stamps.prove, home, place))
+        tables.prove(partial(account_stamps.prove, home, place))
         for place, tables in places.items()
         if place not in (HOME, MIRRORED) and isinstance(tables, AccountTables)
     )

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import httpx
 
-from ..errors import OutcomeUnknown, Unavailable
-from . import account, limits, wire
-from .account import VERSION, Account
-from .bounded import MOST, Bounded, Full
+from ..core.errors import OutcomeUnknown, Unavailable
+from . import limits
+from .azure import account, wire
+from .azure.account import VERSION, Account
+from .bounded_calls import MOST, Bounded, Full
 from .memory import MemoryTables
 from .ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Op, Page, Refused, Row
 

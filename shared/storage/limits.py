@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import Rejected
+from ..core.errors import Rejected
 from .ports import MAX_EGT_BYTES, MAX_EGT_ROWS, MAX_ENTITY_BYTES, MAX_MESSAGE_BYTES, MAX_PAGE, MAX_STRING_UNITS, Delete, Merge, Op, Replace
 
 MAX_KEY_UNITS = 512

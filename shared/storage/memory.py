@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import ge, gt, le, lt, ne
 from typing import Any, NamedTuple, assert_never
 
-from ..clock import Clock, Millis, to_datetime
-from ..errors import Rejected
-from . import limits, wire
+from ..core.clock import Clock, Millis, to_datetime
+from ..core.errors import Rejected
+from . import limits
+from .azure import wire
 from .ports import (
     ANY,
     MAX_EGT_BYTES,

@@ -26,10 +26,6 @@ QUEUE_RETRIES: Final = "tocsin-retries"
 ALL_TABLES: Final = (EVENTS, SHARDS, LEDGER, IDS, LIMITS, SCHEDULES, TENANTS, FLEETS, TURNS, MAINTENANCE, SWEEPS)
 ALL_QUEUES: Final = (QUEUE_INGEST, QUEUE_SHARDS, QUEUE_RETRIES)
 
-CONNECTION: Final = "TocsinStorage"
-"""The setting with the home account: the name triggers use as their `connection`, and the prefix of the identity settings."""
-MIRROR: Final = "TocsinMirror"
-"""The same of the second account."""
 
 HOME: Final = "0"
 """The place of the home account, which keeps everything that is not a shard. Other accounts' places are their numbers, in hex."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from ..clock import Millis
+from ..core.clock import Millis
 
 type Value = str | int | float | bool
 """What a property may hold. Integers are stored as Edm.Int64 whatever their size; times are stored as integer milliseconds."""

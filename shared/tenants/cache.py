@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
-from ..clock import Clock
+from ..core.clock import Clock
 
 
 class Cached[K: Hashable, V]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from ..clock import Clock
-from ..errors import Problem
+from ..core.clock import Clock
+from ..core.errors import Problem
 from ..storage.names import TENANTS
 from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, Tables, Upsert
 from ..web.etag import check_if_match, etag_of

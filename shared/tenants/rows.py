@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..clock import Millis
-from ..errors import OutcomeUnknown
+from ..core.clock import Millis
+from ..core.errors import OutcomeUnknown
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Op, Props, Refused, Row, Tables
-from .model import KeyRecord, Scope, Tenant
+from ..web.callers import KeyRecord
+from .model import Scope, Tenant
 
 PK_TENANTS = "tenant"
 PREFIX_KEY = "key:"

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from yarl import URL
 
-from ..channels.egress import Egress, grid_problem
-from ..channels.http import is_ours
-from ..clock import Millis
-from ..kafka.connect import Login, problem_of
-from .model import EventGridChannel, HttpChannel, KafkaChannel, QueueChannel
+from ..core.clock import Millis
+from ..delivery.channels.http import is_ours
+from ..delivery.channels.model import EventGridChannel, HttpChannel, KafkaChannel, QueueChannel
+from ..delivery.egress_guard import Egress, grid_problem
+from ..delivery.kafka.connection import Login, problem_of
 
 KEY_MARK = "tsn_"
 PREFIX_LENGTH = 12

@@ -14,20 +14,23 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
-from ..channels.egress import Egress
-from ..channels.ports import Target
-from ..clock import Clock, Millis
-from ..errors import Problem
-from ..settings import Settings
+from ..core.clock import Clock, Millis
+from ..core.errors import Problem
+from ..core.settings import Settings
+from ..delivery.channels.model import HttpChannel
+from ..delivery.channels.ports import Target
+from ..delivery.egress_guard import Egress
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Delete, Insert, Merge, Props, Replace, Tables
+from ..web.callers import BOOTSTRAP, KeyRecord
 from ..web.etag import check_if_match, etag_of
+from ..web.fields.types import NAME
 from ..web.problem import conflict, invalid, not_found
 from . import rows, rules
 from .cache import Cached
-from .channels import Channels
+from .channel_store import Channels
 from .keys import Keys
-from .model import BOOTSTRAP, NAME, HttpChannel, KeyIn, KeyRecord, Tenant, TenantOut
+from .model import KeyIn, Tenant, TenantOut
 from .rows import Home, StoredKey
 
 log = logging.getLogger(__name__)

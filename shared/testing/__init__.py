@@ -12,11 +12,11 @@ but the service's libraries: the extra `testing` of the package.
 
 from __future__ import annotations
 
-from ..extras import missing_extra
+from ..core.optional import missing_extra
 
 try:
-    from ..channels.ports import Verdict
-    from ..clock import SettableClock
+    from ..core.clock import SettableClock
+    from ..delivery.channels.ports import Verdict
     from ..storage import memory_storage
     from .blocking import BlockingTocsin
     from .kit import Tocsin

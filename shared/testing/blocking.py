@@ -10,7 +10,7 @@ from typing import Any, Self
 import httpx
 
 from ..client.blocking import Client
-from ..settings import LOCAL_ADMIN_KEY
+from ..core.settings import LOCAL_ADMIN_KEY
 from .handling import App, Handler
 from .kit import ADDRESS, KEY, START, Tocsin
 from .receiver import Received, Receiver

@@ -15,12 +15,12 @@ from typing import Any, Literal, cast
 
 import httpx
 
-from ..channels import rules
-from ..channels.egress import Egress
-from ..channels.http import Post, post_of
-from ..channels.ports import Delivery, Target, Verdict
 from ..client import receiving
-from ..clock import SettableClock
+from ..core.clock import SettableClock
+from ..delivery.channels import rules
+from ..delivery.channels.http import Post, post_of
+from ..delivery.channels.ports import Delivery, Target, Verdict
+from ..delivery.egress_guard import Egress
 
 type Handler = Callable[[httpx.Request], httpx.Response | int | Awaitable[httpx.Response | int | None] | None]
 """A user's function: takes the request, answers with a response, a status, or None for 204."""

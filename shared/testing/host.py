@@ -10,16 +10,16 @@ from contextvars import Context, copy_context
 from functools import lru_cache
 from typing import Any
 
-from ..app import Application
-from ..clock import Millis, SettableClock
-from ..scheduler.functions import QUEUE_FUNCTIONS, Act
+from ..app.application import Application
+from ..app.timers import PERIODS
+from ..core.clock import Millis, SettableClock
 from ..scheduler.keys import MINUTE, minute_of
 from ..scheduler.protocol.dispatch import asks
+from ..scheduler.routes import QUEUE_FUNCTIONS, Act
 from ..scheduler.rules import DISPATCH_AHEAD
 from ..storage.memory import MemoryQueues, MemoryTables
 from ..storage.names import ALL_QUEUES, SCHEDULES, SHARDS
 from ..storage.ports import Message
-from ..timers import PERIODS
 
 SCAN: Millis = 15_000
 """Period of the timer that hands out what is due."""

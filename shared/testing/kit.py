@@ -9,14 +9,14 @@ from typing import Any, Self, cast
 import httpx
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from ..app import Application, build_routes
-from ..channels.egress import Egress
-from ..channels.fake import DELIVERED, FakeReceiver
-from ..channels.ports import Delivery, Sender, Target, Verdict
+from ..app.application import Application, build_routes
 from ..client.concurrent import AsyncClient
-from ..clock import Millis, to_datetime, to_millis
-from ..ids import SeededIds
-from ..settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings
+from ..core.clock import Millis, to_datetime, to_millis
+from ..core.ids import SeededIds
+from ..core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings
+from ..delivery.channels.fake import DELIVERED, FakeReceiver
+from ..delivery.channels.ports import Delivery, Sender, Target, Verdict
+from ..delivery.egress_guard import Egress
 from ..storage import memory_storage
 from ..storage.memory import MemoryQueues, MemoryTables
 from ..web import templates

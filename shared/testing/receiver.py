@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
-from ..channels import fake, ports
-from ..channels.ports import Verdict
 from ..client.receiving import Delivery
-from ..clock import to_datetime
+from ..core.clock import to_datetime
+from ..delivery.channels import fake, ports
+from ..delivery.channels.ports import Verdict
 
 type Answer = Verdict | Callable[[Delivery], Verdict | Awaitable[Verdict]]
 """A verdict, or a function of the delivery that works one out, at once or awaited."""

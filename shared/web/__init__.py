@@ -2,7 +2,7 @@
 
 How a job opens its doors::
 
-    # shared/scheduler/functions.py
+    # shared/scheduler/routes.py
     from ..web.routes import Answer, Call, Routes
 
     def register(routes: Routes) -> None:

@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Protocol
 
-from ..errors import Problem
-from ..tenants.model import NAME, KeyRecord, Tenant
+from ..core.errors import Problem
+from .callers import KeyRecord
+from .fields.types import NAME
 from .problem import invalid, not_found
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{8,200}=*")
@@ -24,7 +25,7 @@ class Directory(Protocol):
     async def key(self, token: str) -> KeyRecord | None:
         """The key's record, or None for what is no key (any more)."""
 
-    async def tenant(self, name: str) -> Tenant | None:
+    async def tenant(self, name: str) -> object | None:
         """The tenant's settings, or None."""
 
 

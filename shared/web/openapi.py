@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from ..durations import format_duration
-from ..tenants.model import Name
+from ..core.durations import format_duration
 from . import templates
+from .fields.types import Name
 from .problem import CONTENT_TYPE
 from .routes import Answer, Call, Content, Route, Routes
 

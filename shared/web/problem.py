@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import OutcomeUnknown, Problem, StorageError, Unavailable, UnsafeSettings
+from ..core.errors import OutcomeUnknown, Problem, StorageError, Unavailable, UnsafeSettings
 
 CONTENT_TYPE = "application/problem+json"
 

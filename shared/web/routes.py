@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from ..tenants.model import KeyRecord
 from . import templates
-from .params import NoQuery, Query
+from .callers import KeyRecord
+from .fields.params import NoQuery, Query
 
 type Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE"]
 type Handler = Callable[[Call[Any, Any, Any]], Awaitable[Answer]]

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from .. import telemetry
-from ..errors import Problem
-from ..tenants.model import ANONYMOUS
-from . import auth, intake, problem
-from .params import NoQuery
+from ..core import tracing
+from ..core.errors import Problem
+from . import auth, parsing, problem
+from .callers import ANONYMOUS
+from .fields.error_texts import said
+from .fields.params import NoQuery
 from .routes import Answer, Call, Route
-from .words import said
 
 type GetApp = Callable[[], Awaitable[Any]]
 
@@ -45,12 +45,12 @@ class Response(NamedTuple):
 async def serve(route: Route, get_app: GetApp, request: Request) -> Response:
     """Check the request, run the handler, write the answer. Raises nothing but cancellation."""
     # Not what anybody may call: probes come every second and tell nothing.
-    if not (route.scopes and telemetry.traced(request.headers)):
+    if not (route.scopes and tracing.traced(request.headers)):
         return await _serve(route, get_app, request)
-    with telemetry.serving(route.name, route.method, route.template, request.headers) as span:
+    with tracing.serving(route.name, route.method, route.template, request.headers) as span:
         response = await _serve(route, get_app, request)
         if span is not None:
-            telemetry.answered(span, response.status)
+            tracing.answered(span, response.status)
         return response
 
 
@@ -71,7 +71,7 @@ async def admit(route: Route, app: Any, request: Request) -> Call[Any, Any, Any]
         key = guest or await auth.authenticate(app.directory, headers)
         auth.authorize(key, route.scopes)
     query: Any = _NO_QUERY
-    given = intake.read_query(request.url, request.query) if "?" in request.url or request.query else {}
+    given = parsing.read_query(request.url, request.query) if "?" in request.url or request.query else {}
     if route.of_tenant:
         asked = given.pop("tenant", None)
         if asked is not None or key.tenant or not route.tenant_optional:
@@ -79,15 +79,15 @@ async def admit(route: Route, app: Any, request: Request) -> Call[Any, Any, Any]
     if route.param_adapters:
         _check_params(route, request.params)
     if given or route.query is not NoQuery:
-        query = intake.parse_query(route.query_adapter, given)
+        query = parsing.parse_query(route.query_adapter, given)
     body: Any = None
     media = ""
     raw = request.body if route.takes_body else b""
     if route.takes_body:
-        intake.check_length(headers, raw, route.max_body)
+        parsing.check_length(headers, raw, route.max_body)
         if raw:
-            media = intake.media_type(headers, route.media)
-            body = intake.parse_json(route.body_adapter, raw) if route.reads_json else raw
+            media = parsing.media_type(headers, route.media)
+            body = parsing.parse_json(route.body_adapter, raw) if route.reads_json else raw
         elif not route.body_optional:
             raise problem.unreadable("empty-body", "this call needs a body")
     return Call(app, tenant, key, request.params, query, headers, body, raw, media, path_of(request.url))

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from devhost.azurite import Azurite
-from shared.clock import SettableClock, SystemClock
+from shared.core.clock import SettableClock, SystemClock
 from shared.storage import spread_storage
-from shared.storage.azure_queues import AzureQueues
-from shared.storage.azure_tables import AzureTables
+from shared.storage.azure.queues import AzureQueues
+from shared.storage.azure.tables import AzureTables
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.ports import Queues, Tables
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from devhost.azurite import Azurite
-from shared.clock import SettableClock
-from shared.errors import Rejected
-from shared.storage.azure_tables import AzureTables
+from shared.core.clock import SettableClock
+from shared.core.errors import Rejected
+from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import BlockingTables, HttpTables, MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace, Row, Upsert

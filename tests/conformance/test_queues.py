@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.errors import Rejected
+from shared.core.errors import Rejected
 from shared.storage.ports import Message
 
 from .conftest import Store

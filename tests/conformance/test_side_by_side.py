@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.errors import Rejected
+from shared.core.errors import Rejected
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Refused, Replace, Upsert, Where
 
 from .conftest import Store

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.clock import SettableClock
-from shared.errors import Rejected
+from shared.core.clock import SettableClock
+from shared.core.errors import Rejected
 from shared.storage.memory import MemoryTables
 from shared.storage.ports import ANY, Delete, Insert, Where
 

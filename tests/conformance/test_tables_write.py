@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.errors import Rejected
+from shared.core.errors import Rejected
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace, Row, Upsert
 
 from .conftest import Store

@@ -8,13 +8,13 @@ from typing import Any
 
 from shared.checkpoints.model import PublishIn, ReportIn
 from shared.checkpoints.rows import INDEX, MAX_REPLICAS, TURN, Group, Replica, Share, Turn, parse_group, replica_key
-from shared.checkpoints.service import Checkpoints
-from shared.clock import SystemClock
-from shared.errors import Problem
+from shared.checkpoints.service.service import Checkpoints
+from shared.core.clock import SystemClock
+from shared.core.errors import Problem
+from shared.core.ids import SystemIds
+from shared.engine.async_runner import Carrier
+from shared.fleets.directory import fleet_of
 from shared.fleets.model import FleetIn
-from shared.fleets.store import fleet_of
-from shared.ids import SystemIds
-from shared.leases.carrier import Carrier
 from shared.leases.rows import FLEET, fleet_key
 from shared.storage.names import FLEETS, SWEEPS, TURNS
 from shared.storage.ports import Insert

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings
+from shared.core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings
 
 REPO = Path(__file__).resolve().parents[2]
 TOOLS = ["sh", "cat", "cksum", "cp", "dirname", "head", "ln", "mkdir", "rm", "tail", "touch"]

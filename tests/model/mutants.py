@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from shared.engine.effects import LOST, Get, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import GATE, Address, index_partition, shard_tenant
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
-from shared.scheduler.protocol.effects import LOST, Get, Write
 from shared.scheduler.protocol.gate import Held, parse_gate
 from shared.storage.names import EVENTS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Upsert

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from shared.engine.effects import Get, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import GATE, index_shard, parse_address
 from shared.scheduler.protocol.dispatch import ShardMessage
-from shared.scheduler.protocol.effects import Get, Write
 from shared.scheduler.protocol.mirroring import FENCE_PK, FENCE_ROW, SECOND, Fence
 from shared.storage.names import EVENTS, IDS, SHARDS, SWEEPS
 from shared.storage.ports import Delete, Insert, Merge, Replace

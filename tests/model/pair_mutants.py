@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from shared.engine.effects import Get, Load, Write
 from shared.scheduler.protocol import changing, mirroring, owning
-from shared.scheduler.protocol.effects import Get, Load, Write
 from shared.scheduler.protocol.gate import parse_gate
 from shared.scheduler.protocol.mirroring import SECOND, Way
 from shared.storage.names import EVENTS

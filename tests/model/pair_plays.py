@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from shared.engine.effects import Get, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import GATE, Address, event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.protocol import changing, dispatch, ingest, mirroring, owning
-from shared.scheduler.protocol.effects import Get, Write
 from shared.scheduler.protocol.gate import Counts, Gate, Held
 from shared.scheduler.protocol.mirroring import SECOND, Fence, Way, parse_fence
 from shared.storage.names import EVENTS, LEDGER, SHARDS

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shared.delivery.flow.rules import FREE, Hold
+from shared.engine.effects import Get, Send
 from shared.scheduler import rules
 from shared.scheduler.keys import Address, event_row, index_key, parse_address, shard_key
 from shared.scheduler.protocol import changing, dispatch, ingest, owning
-from shared.scheduler.protocol.effects import Get, Send
 from shared.storage.names import EVENTS, IDS, LEDGER
 
 from .world import Actor, Budget, Now, Play, Start, Sweep, Until
@@ -40,7 +41,7 @@ def owner(name: str, text: str, held: int = 0) -> Any:
     told = False
     while True:
         now = yield Now()
-        holds = {CHANNEL: rules.Hold(held)} if told and now < held else rules.FREE
+        holds = {CHANNEL: Hold(held)} if told and now < held else FREE
         todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY, holds)
         if outcomes or todo.settle or todo.claim:
             if not (yield from owning.step(session, {**todo.settle, **outcomes}, todo.claim)):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
+from shared.engine.effects import Get, Load, Write
 from shared.scheduler import rules
-from shared.scheduler.protocol.effects import Get, Load, Write
 from shared.storage.ports import Row
 
 type Cell = tuple[str, str, str]

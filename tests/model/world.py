@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+from shared.engine.effects import LOST, Get, Send, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import GATE, index_shard, parse_address
 from shared.scheduler.protocol.dispatch import ShardMessage
-from shared.scheduler.protocol.effects import LOST, Get, Send, Write
 from shared.scheduler.protocol.gate import COUNTS
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Replace, Upsert

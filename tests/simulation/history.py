@@ -15,18 +15,19 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from shared.app import Application
-from shared.channels import Sender
-from shared.clock import Millis
-from shared.ids import SeededIds
-from shared.scheduler import writer
+from shared.app.application import Application
+from shared.core.clock import Millis
+from shared.core.ids import SeededIds
+from shared.core.settings import Settings
+from shared.delivery.channels import Sender
+from shared.delivery.channels.model import QueueChannel
+from shared.scheduler.ingest.admission import writer
 from shared.scheduler.protocol import owning
-from shared.settings import Settings
 from shared.storage import Storage
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Row
-from shared.tenants.model import Durability, Limits, QueueChannel, Retry, Tenant
+from shared.tenants.model import Durability, Limits, Retry, Tenant
 
 from .channels import SICK, Ward
 from .door import ADMIN_KEY

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from shared.errors import Problem, StorageError
+from shared.core.errors import Problem, StorageError
 from shared.storage import limits
 from shared.storage.names import QUEUE_INGEST, SHARDS
 from shared.storage.ports import Message

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
-from shared.clock import Millis
+from shared.core.clock import Millis
 
 if TYPE_CHECKING:
     from .history import World

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from shared.channels.ports import Delivery
-from shared.clock import Millis
+from shared.core.clock import Millis
+from shared.delivery.channels.ports import Delivery
 
 from .invariants import only_owners_start
 

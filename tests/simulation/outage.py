@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shared.channels.ports import Delivery, Target, Verdict
-from shared.clock import Millis, to_text
+from shared.core.clock import Millis, to_text
+from shared.delivery.channels.ports import Delivery, Target, Verdict
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Message
 

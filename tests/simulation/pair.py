@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from shared.app import Application
-from shared.errors import Problem, StorageError
+from shared.app.application import Application
+from shared.core.errors import Problem, StorageError
+from shared.core.settings import Settings
 from shared.scheduler.keys import GATE, MIRRORED, place_of
-from shared.scheduler.mirror import Pair
-from shared.settings import Settings
+from shared.scheduler.mirror.pair import Pair
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, EVENTS, IDS, LEDGER, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS

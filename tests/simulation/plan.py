@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from random import Random
 from typing import TYPE_CHECKING
 
-from shared.durations import format_duration
+from shared.core.durations import format_duration
 
 from .oracle import Story
 from .workload import UNKNOWN, Clients, script

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from shared.flow.service import Flow
-from shared.scheduler import changes, keys, owner, rules, writer
-from shared.scheduler.intake import consumer
+from shared.delivery.flow.rules import Hold
+from shared.delivery.flow.service import Flow
+from shared.engine.effects import LOST, Get, Steps, Write
+from shared.scheduler import changes, keys, rules
+from shared.scheduler.firing.dispatch import owner
+from shared.scheduler.ingest import queue_consumer, writer
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
-from shared.scheduler.protocol.effects import LOST, Get, Steps, Write
 from shared.scheduler.rows import NewEvent, withdrawn
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Upsert
@@ -142,7 +144,7 @@ async def started_at_once(self: owner.Owner, row: Any, lane: Any) -> None:
         self._stir.set()
 
 
-async def nothing_held(self: Flow, *_: Any) -> dict[str, rules.Hold]:
+async def nothing_held(self: Flow, *_: Any) -> dict[str, Hold]:
     """Flow control that is never asked before events are claimed, nor before they are delivered."""
     return {}
 
@@ -168,7 +170,7 @@ def withdrawn_elsewhere(event_id: str, created: int, due: int, now: int, nonce: 
     return replace(_withdrawn(event_id, created, due, now, nonce), id=None)
 
 
-async def put_back_in_vain(self: consumer.Intake, *_: Any) -> None:
+async def put_back_in_vain(self: queue_consumer.Intake, *_: Any) -> None:
     """Events that could not be stored do not come again."""
 
 
@@ -198,7 +200,7 @@ PLANTED: dict[str, list[tuple[Place, Callable[..., Any]]]] = {
     "dead owners keep their shards": [((rules, "may_take"), owners_never_silent), ((dispatch, "may_take"), owners_never_silent)],
     "counts are added up": [((owning, "counted"), counts_added)],
     "a cancel does not take the id of a queued event": [((changes, "withdrawn"), withdrawn_elsewhere)],
-    "events of the ingest queue do not come again": [((consumer.Intake, "_put_back"), put_back_in_vain)],
+    "events of the ingest queue do not come again": [((queue_consumer.Intake, "_put_back"), put_back_in_vain)],
 }
 
 STYLES = {"owners start without a beat": "frozen", "pauses are not looked at": "none"}

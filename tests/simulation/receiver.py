@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from shared.channels.ports import Delivery, Target, Verdict
+from shared.delivery.channels.ports import Delivery, Target, Verdict
 
 if TYPE_CHECKING:
     from .history import World

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import OutcomeUnknown, Unavailable
+from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, SHARDS, TENANTS
 from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Refused, Row, Where

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from shared.clock import SettableClock
+from shared.core.clock import SettableClock
+from shared.engine.effects import LOST, Get, Load, Steps, Write
 from shared.scheduler.keys import Address
 from shared.scheduler.protocol import changing
-from shared.scheduler.protocol.effects import LOST, Get, Load, Steps, Write
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS
 from shared.storage.ports import Insert, Merge, Props

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from shared.clock import Millis
+from shared.core.clock import Millis
 from shared.storage.ports import Applied, Delete, Page, Refused, Row
 
 SHOWN = ["state", "holder", "epoch", "flag", "tries", "due", "next", "target", "target_due", "wake", "at", "id", "index", "accepted"]

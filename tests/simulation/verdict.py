@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shared.clock import Millis
-from shared.durations import parse_time
-from shared.errors import Problem
+from shared.core.clock import Millis
+from shared.core.durations import parse_time
+from shared.core.errors import Problem
 from shared.scheduler.keys import GATE, NEWS, parse_address
 from shared.scheduler.protocol.changing import CAME, target_shard
 from shared.scheduler.protocol.gate import COUNTS, parse_gate

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from shared.clock import Millis, to_text
-from shared.durations import format_duration
-from shared.errors import Problem, StorageError
+from shared.core.clock import Millis, to_text
+from shared.core.durations import format_duration
+from shared.core.errors import Problem, StorageError
 
 from .door import JSON, LINES, Reply, call
 from .instance import Instance

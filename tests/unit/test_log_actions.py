@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from shared.leases.watch.inspect import ACTIONS
+from shared.fleets.watch.inspection import ACTIONS
 
 ROOT = Path(__file__).parents[2]
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")

@@ -7,7 +7,7 @@ from itertools import chain, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.packs import packs
+from shared.core.packing import packs
 
 
 @given(st.lists(st.integers(0, 12)), st.integers(1, 10), st.none() | st.integers(1, 4))

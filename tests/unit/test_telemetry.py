@@ -23,11 +23,11 @@ from opentelemetry.sdk.trace.sampling import (
 )
 from opentelemetry.trace import SpanKind, StatusCode
 
-from shared import telemetry
-from shared.channels.ports import Delivery, Target, Verdict
-from shared.kafka.consumer import Record, _trace_of
-from shared.kafka.ingest import item_of
-from shared.kafka.sources import Source
+from shared.core import tracing
+from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.extras.kafka_source.consumer import Record, _trace_of
+from shared.extras.kafka_source.ingest import item_of
+from shared.extras.kafka_source.sources import Source
 from shared.storage.names import QUEUE_INGEST
 from tests.unit.scheduler.harness import World
 
@@ -261,7 +261,7 @@ async def test_header_of_a_later_version_is_read_as_far_as_it_is_known(world: Wo
 
 
 def test_without_an_sdk_there_is_nothing_to_do() -> None:
-    assert not telemetry.on() and not telemetry.traced({"host": "x"}) and telemetry.current() is None
+    assert not tracing.on() and not tracing.traced({"host": "x"}) and tracing.current() is None
 
 
 async def test_trace_of_an_event_that_waits_in_the_ingest_queue_is_kept(world: World) -> None:

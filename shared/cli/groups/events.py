@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ...errors import TocsinError
+from ...core.errors import TocsinError
 from ..exits import Exit
 from ..failures import CommandFailed, explained
-from ..output import count, span
 from ..session import Session, Yes, at, commands, given_json, pairs, usage, without
-from ..watching import LONGEST
+from ..terminal.output import count, span
+from ..terminal.watching import LONGEST
 
 _HELP = "Timed events: create, import, look up, cancel, redrive, follow."
 Id = Annotated[str, typer.Argument(metavar="EVENT", help="The event's id.", show_default=False)]
@@ -180,7 +180,7 @@ def tail(
 
     Costs the app a list of the window for every look: meant for looking on, not for feeding a program.
     """
-    from ..tail import follow
+    from .events_tail import follow
 
     follow(session, window=window, every=every, channel=channel, state=state, times=times)
 

@@ -9,8 +9,8 @@ import typer
 
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..output import STYLES, several, span
 from ..session import Note, Session, Yes, at, commands, given_json
+from ..terminal.output import STYLES, several, span
 
 _HELP = "Fleets and their partitions: who serves what, and operators' verbs."
 Fleet = Annotated[str, typer.Argument(help="The fleet.", show_default=False)]

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..output import span
 from ..session import Session, at, commands, without
-from ..watching import LONGEST, again
+from ..terminal.output import span
+from ..terminal.watching import LONGEST, again
 
 _HELP = "Maintenance of a fleet: what Azure will do, where the nodes stand, approvals and rehearsals."
 Fleet = Annotated[str, typer.Argument(help="The fleet.", show_default=False)]

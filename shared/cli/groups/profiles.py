@@ -14,9 +14,9 @@ def register(app: typer.Typer) -> None:
 
 def profiles(json: Annotated[bool, typer.Option("--json", help="For programs: JSON, one document a line.")] = False) -> None:
     """The deployments of the profiles file: their addresses, and where their keys come from."""
-    from ..documents import to_json
-    from ..output import Screen
-    from ..profiles import load
+    from ..connections import load
+    from ..terminal.documents import to_json
+    from ..terminal.output import Screen
 
     found = load()
     if json:

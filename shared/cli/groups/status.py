@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from ..exits import Exit
-from ..output import count, span
 from ..session import Session, at, attempted, commands
+from ..terminal.output import count, span
 
 OPEN = ("scheduled", "started")
 

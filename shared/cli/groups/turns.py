@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..output import span
 from ..session import Note, Session, at, commands
+from ..terminal.output import span
 
 _HELP = "Checkpoint turns of a fleet's replicas."
 Fleet = Annotated[str, typer.Argument(help="The fleet.", show_default=False)]

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ...client.model import BatchLine
-from ..connection import Connection
-from ..documents import to_json
+from ..connection_options import Connection
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..output import console
+from ..terminal.documents import to_json
+from ..terminal.output import console
 from . import progress as kept
 from .progress import InUse, OtherImport, Progress
 from .reading import BadHeader, Format, Part, parts

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from ...leases.proof import lock
+from ...leases.node.state_file import lock
 
 HEAD: Final = 64 * 1024
 """Bytes at a file's beginning by which it is known again."""

@@ -13,7 +13,7 @@ from ...client.concurrent import AsyncClient
 from ...client.errors import BatchStopped
 from ...client.exchange import Patience
 from ...client.model import BatchLine
-from ...errors import TocsinError
+from ...core.errors import TocsinError
 from ..exits import Exit
 from ..failures import CommandFailed, explained
 from .reading import Part

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from ...engine.effects import Load, Steps, Write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Replace, Row
-from .. import reading
+from .. import unreadable_rows
 from ..rows import FLEET, SERVERS, Fleet, parse_server
-from .effects import Load, Steps, Write
 
 
 class Closed(NamedTuple):
@@ -32,8 +32,8 @@ class Living(NamedTuple):
 def living(key: str) -> Steps[list[str]]:
     """The names of the servers that are not dead, or may not be."""
     rows: list[Row] = yield Load(FLEETS, key, *SERVERS)
-    known, unreadable = reading.sift(rows, parse_server)
-    return sorted([server.name for _, server in known if server.state != "dead"] + [*reading.servers_of(unreadable)])
+    known, unreadable = unreadable_rows.sift(rows, parse_server)
+    return sorted([server.name for _, server in known if server.state != "dead"] + [*unreadable_rows.servers_of(unreadable)])
 
 
 def close(key: str, fleet: Fleet, etag: str) -> Steps[Closed | Living | Literal["changed"]]:

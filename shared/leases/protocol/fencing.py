@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from ...errors import Unavailable
-from ...scheduler.protocol.effects import MAX_LOST
+from ...core.errors import Unavailable
+from ...engine.effects import LOST, MAX_LOST, Get, Steps, Write
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace, Row
-from .effects import LOST, Get, Steps, Write
 
 HEAD: Final = "fence"
 MAX_OPS: Final = 99

@@ -11,14 +11,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...clock import Millis
+from ...core.clock import Millis
+from ...engine.effects import LOST, RECEIVING, SENDING, Get, Steps, Write
+from ...engine.moments import ReceivedAt, SentAt
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Replace, Row
-from .. import reading, rules
+from .. import rules, unreadable_rows
 from ..rows import Partition, Server, ServerState, join, join_expected, parse_partition, parse_server, partition_key, server_key
 from ..rules import Claim, Holding, Session, Sight, Try
-from ..stamps import ReceivedAt, SentAt
-from .effects import LOST, RECEIVING, SENDING, Get, Steps, Write
 
 MAX_RIDERS = 99
 """Claims and releases in one beat's transaction."""
@@ -67,7 +67,7 @@ def register(
     key = server_key(session.server)
     row: Row | None = yield Get(FLEETS, session.key, key)
     at: ReceivedAt = yield RECEIVING
-    found = reading.needed(row, parse_server) if row is not None else None
+    found = unreadable_rows.needed(row, parse_server) if row is not None else None
     if row is not None and found is not None:
         if found.incarnation == session.incarnation:
             if found.state == "dead":
@@ -166,7 +166,7 @@ def beat(
 def settle(session: Session) -> Steps[Again | Fenced]:
     """Read the own row after a refusal or a lost answer, and the rows of claims that turn out applied."""
     row: Row | None = yield Get(FLEETS, session.key, server_key(session.server))
-    found = reading.needed(row, parse_server) if row is not None else None
+    found = unreadable_rows.needed(row, parse_server) if row is not None else None
     standing = rules.read_back(session, found, row.etag if row is not None else "")
     if standing == "fenced":
         return Fenced()
@@ -203,7 +203,7 @@ def _recheck(session: Session, partition: int) -> Steps[None]:
 
 def _look(row: Row | None) -> tuple[Partition | None, bool]:
     """What a partition's row says, and whether it is there and cannot be read."""
-    found, unreadable = reading.sift([row] if row is not None else [], parse_partition)
+    found, unreadable = unreadable_rows.sift([row] if row is not None else [], parse_partition)
     return found[0][1] if found else None, bool(unreadable)
 
 

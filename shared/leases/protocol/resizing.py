@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...clock import Millis
-from ...scheduler.protocol.effects import MAX_LOST
+from ...core.clock import Millis
+from ...engine.effects import MAX_LOST, Get, Load, Steps, Write
 from ...storage.names import FLEETS
 from ...storage.ports import MAX_EGT_ROWS, Applied, Insert, Merge, Props, Replace, Row
-from .. import generations, reading
+from .. import generations, unreadable_rows
 from ..generations import Progress
 from ..rows import (
     FLEET,
@@ -30,7 +30,6 @@ from ..rows import (
     parse_server,
     partition_key,
 )
-from .effects import Get, Load, Steps, Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[Beginning]:
         if fleet.former:
             return Busy(fleet)
         # Operators' words change the fleet's row, too: none can come in before the write.
-        if offline := in_force(reading.words(rows)[0], now).offline:
+        if offline := in_force(unreadable_rows.words(rows)[0], now).offline:
             return Offline(tuple(sorted(offline)))
         wanted = replace(
             fleet, partitions=partitions, former=fleet.partitions, generation=fleet.generation + 1, changes=fleet.changes + 1
@@ -114,12 +113,12 @@ def sweep(key: str) -> Steps[Progress | None]:
     loaded: list[Row] = yield Load(FLEETS, key, *PARTITIONS)
     # The owners' rows after those that name them (`rules.ended`).
     servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
-    known, unreadable = reading.sift(servers, parse_server)
+    known, unreadable = unreadable_rows.sift(servers, parse_server)
     owners: dict[str, Server] = {server.name: server for _, server in known}
-    readable, _ = reading.sift(loaded, parse_partition)
+    readable, _ = unreadable_rows.sift(loaded, parse_partition)
     rows = {found.number: found for _, found in readable}
     etags = {found.number: each.etag for each, found in readable}
-    kept = reading.kept(unreadable, ((found.number, found.owner) for found in rows.values()))
+    kept = unreadable_rows.kept(unreadable, ((found.number, found.owner) for found in rows.values()))
     sure = [found for number, found in rows.items() if number not in kept]
     closed = [generations.closing(found, owners.get(found.owner), fleet.generation) for found in sure]
     yield from _put([found for found in closed if found is not None], rows, etags, key)

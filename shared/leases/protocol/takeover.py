@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import batched
 from typing import Literal
 
+from ...engine.effects import RECEIVING, Get, Load, Steps, Write
+from ...engine.moments import ReceivedAt
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Props, Refused, Row
-from .. import reading, rules
+from .. import rules, unreadable_rows
 from ..rows import (
     FLEET,
     MAX_ORDERS,
@@ -27,8 +29,6 @@ from ..rows import (
     server_key,
 )
 from ..rules import Claim, Session, Sight
-from ..stamps import ReceivedAt
-from .effects import RECEIVING, Get, Load, Steps, Write
 
 FEW = 16
 """Partitions that are read one by one; more are read by one query."""
@@ -43,7 +43,7 @@ def look(key: str, sights: dict[str, Sight]) -> Steps[list[Row]]:
     rows: list[Row] = yield Load(FLEETS, key, *SERVERS)
     at: ReceivedAt = yield RECEIVING
     seen: dict[str, Sight] = {}
-    found, _ = reading.sift(rows, parse_server)
+    found, _ = unreadable_rows.sift(rows, parse_server)
     for _, server in found:
         if server.state != "dead":
             seen[server.name] = rules.look(sights.get(server.name), server, at)
@@ -60,7 +60,7 @@ def fence(key: str, server: str, sights: dict[str, Sight], takeover: float) -> S
     """
     row: Row | None = yield Get(FLEETS, key, server_key(server))
     at: ReceivedAt = yield RECEIVING
-    found = reading.needed(row, parse_server) if row is not None else None
+    found = unreadable_rows.needed(row, parse_server) if row is not None else None
     if row is None or found is None or found.state == "dead":
         sights.pop(server, None)
         return "gone"
@@ -79,7 +79,7 @@ def overdue(key: str, server: str, sights: dict[str, Sight], after: float) -> St
     """Read a server's row once more. Whether it has been unchanged for `after` seconds."""
     row: Row | None = yield Get(FLEETS, key, server_key(server))
     at: ReceivedAt = yield RECEIVING
-    found = reading.needed(row, parse_server) if row is not None else None
+    found = unreadable_rows.needed(row, parse_server) if row is not None else None
     if found is None or found.state == "dead":
         sights.pop(server, None)
         return False
@@ -111,7 +111,7 @@ def orders(take: Sequence[int], drop: Sequence[int], generation: int) -> Props:
 def expect(key: str, server: str, expected: Expected) -> Steps[bool]:
     """Tell a living server what to claim once others are fenced. Its other orders stay. False when another write came first."""
     row: Row | None = yield Get(FLEETS, key, server_key(server))
-    found = reading.needed(row, parse_server) if row is not None else None
+    found = unreadable_rows.needed(row, parse_server) if row is not None else None
     if row is None or found is None or found.state == "dead":
         return False
     if found.expect == expected:
@@ -146,12 +146,12 @@ def owned(
         for rk in wanted:
             one: Row | None = yield Get(FLEETS, key, rk)
             rows += [one] if one is not None else []
-    found = [(partition, row.etag) for row, partition in reading.sift(rows, parse_partition)[0]]
+    found = [(partition, row.etag) for row, partition in unreadable_rows.sift(rows, parse_partition)[0]]
     living = living if living is not None else set()
     owners: dict[str, Server | None] = {}
     for owner in sorted({partition.owner for partition, _ in found if partition.owner and partition.incarnation not in living}):
         row: Row | None = yield Get(FLEETS, key, server_key(owner))
-        known, unreadable = reading.sift([row] if row is not None else [], parse_server)
+        known, unreadable = unreadable_rows.sift([row] if row is not None else [], parse_server)
         if unreadable:
             found = [each for each in found if each[0].owner != owner]
             continue
@@ -169,7 +169,7 @@ def order(key: str, server: str, take: Sequence[int], drop: Sequence[int], gener
     row: Row | None = yield Get(FLEETS, key, server_key(server))
     if row is None:
         return False
-    found = reading.needed(row, parse_server)
+    found = unreadable_rows.needed(row, parse_server)
     take, drop = tuple(take)[:MAX_ORDERS], tuple(drop)[:MAX_ORDERS]
     if found.state == "dead":
         return False

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
-from . import rules
-from .document import read
-from .dry import pretend
-from .exchange import Answer, Silence
+from .config.settings import Settings
+from .decisions import step
+from .dry_run import pretend
 from .figures import Figures
+from .http_exchange import Answer, Silence
+from .imds.document import read
 from .model import (
     Approve,
     Effect,
@@ -33,7 +34,6 @@ from .model import (
     StopHook,
     Unseen,
 )
-from .settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Loop:
         """Decide and act. OSError where the new state could not be saved: then nothing was done, and the observation is to come again."""
         waiting = deque([observation])
         while waiting:
-            after, effects = rules.step(self.state, waiting[0], self.now(), self.settings)
+            after, effects = step.step(self.state, waiting[0], self.now(), self.settings)
             self._memory.save(after)
             waiting.popleft()
             self.state = after

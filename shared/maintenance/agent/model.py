@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from .policy import Policy
 
 if TYPE_CHECKING:
-    from ...clock import Millis
+    from ...core.clock import Millis
 
 type Status = Literal["Scheduled", "Started", "Unknown"]
 type Source = Literal["Platform", "User"]

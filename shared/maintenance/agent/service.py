@@ -17,23 +17,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ...clock import SystemClock, steady
-from ...errors import TocsinError
-from ...ids import SystemIds
-from .approving import unasked
-from .config import Config
+from ...core.clock import SystemClock, steady
+from ...core.errors import TocsinError
+from ...core.ids import SystemIds
+from .app.messages import event_of
+from .app.reporter import Door, Reporter
+from .config.config import Config
+from .decisions.approvals import unasked
+from .decisions.step import next_wake, unready
+from .executor import Worker
 from .figures import Figures
-from .hands import Worker
 from .health import Health, HealthServer
-from .hooks import Processes, Runner
-from .identity import disown, identify, remembered
-from .imds import HttpImds, Imds, Machine
+from .hooks.runner import Processes, Runner
+from .imds.client import HttpImds, Imds, Machine
+from .imds.identity import disown, identify, remembered
 from .journal import Backlog, Disk, Folder, Journal
 from .loop import Forgetful, Loop
 from .model import NodeState, Observation, Phase, Record, StartUp, Stop, Tick
-from .reporting import Door, Reporter
-from .reports import event_of
-from .rules import next_wake, unready
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from ...clock import Millis
+from ...core.clock import Millis
+from ...engine.effects import Get, Load, Steps, Write
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Row
 from ..keys import (
@@ -36,7 +37,6 @@ from ..keys import (
     shard_tenant,
 )
 from ..rules import may_change
-from .effects import Get, Load, Steps, Write
 from .gate import Counts, Gate, merge_gate, parse_gate, read_gate
 from .ingest import file_shard
 

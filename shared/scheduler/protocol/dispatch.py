@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import orjson
 
-from ...clock import Millis
+from ...core.clock import Millis
+from ...engine.effects import Get, Send, Steps, Write
 from ...storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from ...storage.ports import Applied, Merge, Props, Row
 from ..keys import index_partition, index_shard
 from ..rules import Nudge, may_take, nudge
-from .effects import Get, Send, Steps, Write
 from .gate import parse_gate, read_gate
 
 

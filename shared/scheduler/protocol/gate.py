@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from ...engine.effects import Get, Lost, Steps, Write
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Props, Refused, Row
 from ..keys import GATE
-from .effects import Get, Lost, Steps, Write
 
 type GateState = Literal["open", "owned", "resting", "done"]
 COUNTS = ("accepted", "delivered", "retrying", "dead", "lapsed", "cancelled", "moved")

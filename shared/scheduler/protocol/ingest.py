@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ...clock import Millis
+from ...core.clock import Millis
+from ...engine.effects import Get, Load, Steps, Write
 from ...storage.names import EVENTS, IDS, SHARDS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Row
 from ..keys import (
@@ -26,7 +27,6 @@ from ..keys import (
     parse_address,
     shard_tenant,
 )
-from .effects import Get, Load, Steps, Write
 from .gate import Counts, Gate, Held, fence, merge_gate, seal
 
 

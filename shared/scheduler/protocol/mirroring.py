@@ -19,7 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from ...packs import packs
+from ...core.packing import packs
+from ...engine.effects import Get, Load, Steps, Write
 from ...storage import names
 from ...storage.names import EVENTS, IDS, SHARDS, SWEEPS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Upsert
@@ -39,7 +40,6 @@ from ..keys import (
 )
 from ..rules import FINAL
 from .changing import CAME, ORIGIN
-from .effects import Get, Load, Steps, Write
 from .gate import Held, parse_gate, seal
 from .ingest import Entry, file_shard
 from .owning import close

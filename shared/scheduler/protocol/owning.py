@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from ...clock import Millis
+from ...core.clock import Millis
+from ...engine.effects import Get, Load, Steps, Write
 from ...storage.names import EVENTS, LEDGER, SHARDS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Refused, Row
 from .. import rules
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from .changing import finish_move
-from .effects import Get, Load, Steps, Write
 from .gate import Counts, Gate, Held, fence, merge_gate, parse_gate, read_gate
 
 MAX_CHANGES = 99

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from itertools import batched
 from typing import Literal
 
-from ...clock import Clock, Millis
-from ...errors import Problem, StorageError
+from ...core.clock import Clock, Millis
+from ...core.errors import Problem, StorageError
 from ...storage.ports import Row
 from ...tenants.model import Durability
 from ...tenants.store import TenantDirectory
 from ..changes import Changes
+from ..ingest.writer import Writer
 from ..keys import digest
-from ..lookup import Lookup
 from ..model import EventIn
+from ..queries.lookup import Lookup
 from ..rows import NewEvent, new_event, withdrawn
 from ..rules import durability_of
-from ..writer import Writer
 from . import rules
 from .definition import PARTITIONS, Definition, event_ids, offset, pointed
 from .store import Definitions

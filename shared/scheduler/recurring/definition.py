@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...clock import Millis, to_datetime
+from ...core.clock import Millis, to_datetime
 from ...storage.ports import Props, Row
 from ..keys import INDEX_PARTITIONS, digest, minute_text
 from ..rows import body_of, body_props

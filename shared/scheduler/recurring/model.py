@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from ...clock import Millis
-from ...durations import Duration, Time
-from ...tenants.model import Maybe, Name, Stamp, Strict
-from ...web.params import Query, Whole
-from ...web.words import Shaped
+from ...core.clock import Millis
+from ...core.durations import Duration, Time
+from ...web.fields.error_texts import Shaped
+from ...web.fields.params import Query, Whole
+from ...web.fields.types import Maybe, Name, Stamp, Strict
 from . import cron, zones
 from .timing import Timing, occurrences
 

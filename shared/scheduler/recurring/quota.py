@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...clock import Clock
+from ...core.clock import Clock
 from ...tenants.model import MOST_SCHEDULES
 from ...web.problem import too_many
 from .store import Definitions

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...clock import Millis
+from ...core.clock import Millis
 from ...storage.ports import Row
 from ..rules import DISPATCH_AHEAD
 from .definition import Definition, Undo, offset, pointed

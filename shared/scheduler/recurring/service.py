@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import TypeAdapter
 
-from ...clock import Clock, Millis, to_text
-from ...errors import OutcomeUnknown, Problem, StorageError, Unavailable
-from ...ids import Ids
+from ...core.clock import Clock, Millis, to_text
+from ...core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
+from ...core.ids import Ids
 from ...storage.ports import Tables
 from ...tenants.store import TenantDirectory, contended
 from ...web.etag import check_if_match, etag_of
-from ...web.intake import member, parse_json
+from ...web.parsing import member, parse_json
 from ...web.problem import conflict, invalid, not_found
 from ..changes import Changes
-from ..ingest import Admitted, Ingest
-from ..lookup import Lookup
+from ..ingest.admission import Admitted, Ingest
+from ..ingest.writer import Writer
+from ..queries.lookup import Lookup
 from ..rows import canonical_json
-from ..writer import Writer
 from . import rules
 from .chain import Chain, durability, occurrence
 from .definition import Definition

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...clock import Millis
+from ...core.clock import Millis
+from ...engine.effects import load
 from ...storage.names import SCHEDULES
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Tables, Upsert
 from ..keys import MINUTE, minute_text
-from ..protocol.effects import load
 from .definition import DEFINITION, PARTITIONS, POINTER, Definition, definition_key, definition_of, partition_of
 
 PAGE_BYTES = 4 * 1024 * 1024

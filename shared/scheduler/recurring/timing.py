@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from ...clock import Millis, to_millis, to_text
+from ...core.clock import Millis, to_millis, to_text
 from . import cron
 from .zones import Reason, instant_of, local_at, local_text, zone
 

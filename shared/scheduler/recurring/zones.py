@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from ...clock import Millis, to_datetime, to_millis
+from ...core.clock import Millis, to_datetime, to_millis
 
 type Reason = Literal["gap", "fold"]
 """Why an occurrence is not simply at its local time: the clock skipped it, or shows it twice."""

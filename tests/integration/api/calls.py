@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shared.channels.ports import Verdict
+from shared.delivery.channels.ports import Verdict
 from shared.storage.names import QUEUE_INGEST
 from tests.unit.scheduler.harness import DEMO, Client, World
 

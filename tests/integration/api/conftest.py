@@ -11,7 +11,7 @@ import pytest
 from jsonschema_rs import Draft202012Validator
 
 from shared.web import openapi, templates
-from shared.web.local import Reply
+from shared.web.local_client import Reply
 from tests.unit.scheduler.harness import ROUTES, Client, World
 
 DOCUMENT = openapi.build(ROUTES)

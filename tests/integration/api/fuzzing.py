@@ -25,7 +25,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
-from shared.clock import SystemClock
+from shared.core.clock import SystemClock
 from shared.leases.rows import MAX_PARTITIONS
 from shared.web import templates
 from shared.web.serve import Request, serve

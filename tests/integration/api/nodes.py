@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from shared.leases.rows import fleet_key
-from shared.web.local import Reply
+from shared.web.local_client import Reply
 from tests.unit.scheduler.harness import Client, World
 
 WEB = "/api/v1/fleets/web"

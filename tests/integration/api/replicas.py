@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared.leases.rows import fleet_key
-from shared.web.local import Reply
+from shared.web.local_client import Reply
 from tests.unit.scheduler.harness import Client, World
 
 DB = "/api/v1/fleets/db"

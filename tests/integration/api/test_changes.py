@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.channels.ports import Verdict
+from shared.delivery.channels.ports import Verdict
 from tests.integration.api.calls import DEAD, EVENTS, NEVER, changes_nothing, changes_of, dead
 from tests.unit.scheduler.harness import World
 

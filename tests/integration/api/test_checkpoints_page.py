@@ -49,7 +49,7 @@ async def test_the_walk_through_goes_as_the_page_says(world: World) -> None:
 
 def test_every_rule_of_the_seed_lives_where_the_page_says() -> None:
     table = PAGE.partition("## The seed's rules, and where each lives")[2].partition("\n## ")[0]
-    named = re.findall(r"`(\w+\.py): (\w+)`", table)
+    named = re.findall(r"`([\w/]+\.py): (\w+)`", table)
     assert len(named) > 25
     for file, name in named:
         tree = ast.parse((ROOT / "shared" / "checkpoints" / file).read_text())

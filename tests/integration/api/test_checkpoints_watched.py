@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.checkpoints.service import nothing_pending
+from shared.checkpoints.service.service import nothing_pending
 from tests.unit.scheduler.harness import World
 
 from .replicas import DB, MINUTE, Replica, scan

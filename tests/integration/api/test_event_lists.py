@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Verdict
-from shared.errors import OutcomeUnknown, Unavailable
+from shared.core.errors import OutcomeUnknown, Unavailable
+from shared.delivery.channels.ports import Verdict
 from tests.integration.api.calls import DEAD, EVENTS, NEVER
 from tests.unit.scheduler.harness import World
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Verdict
+from shared.delivery.channels.ports import Verdict
 from tests.integration.api.calls import AGAIN, EVENTS
 from tests.unit.scheduler.harness import World
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shared.clock import to_text
-from shared.errors import Rejected, Unavailable
-from shared.scheduler import ingest
-from shared.scheduler.intake.messages import MARK, parcel_key, seal
-from shared.scheduler.intake.queued import SHAPE
+from shared.core.clock import to_text
+from shared.core.errors import Rejected, Unavailable
+from shared.scheduler.ingest import admission
+from shared.scheduler.ingest.messages import MARK, parcel_key, seal
+from shared.scheduler.ingest.queued_ids import SHAPE
 from shared.storage.names import IDS, QUEUE_INGEST, SHARDS
 from tests.unit.scheduler.harness import START, Client, World
 
@@ -365,7 +365,7 @@ async def test_rows_of_standard_events_do_not_grow(world: World) -> None:
     [row] = world.events()
     assert not {"durability", "asked"} & set(row.props)
     assert not SHAPE.fullmatch(str(row.props["id"]))
-    assert ingest.durability_of(None, None) == "standard"
+    assert admission.durability_of(None, None) == "standard"
 
 
 async def test_a_fast_tenants_events_are_fast_unless_they_ask_for_more(world: World) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.leases.watch import figures as leases
-from shared.maintenance import figures as maintenance
+from shared.fleets.watch import figures as leases
+from shared.maintenance.service.service import figures as maintenance
 from shared.storage.names import MAINTENANCE
 from tests.unit.scheduler.harness import World
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shared.fleets import store
+from shared.fleets import directory
 from shared.leases.protocol import closing, membership
 from shared.leases.protocol.membership import Publish, Registered
-from shared.leases.rows import FLEET, fleet_key, partition_key, server_key
+from shared.leases.rows import FLEET, INDEX, fleet_key, partition_key, server_key
 from shared.leases.rules import Session
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Applied, Delete, Merge
@@ -234,7 +234,7 @@ async def test_a_fleet_ends_without_a_trace_and_counts_on_when_it_is_made_anew(w
     await leave(world, a)
     assert (await world.demo.delete(WEB, {"if-match": '"other"'})).status == 412
     assert (await world.demo.delete(WEB, {"if-match": made.headers["etag"]})).status == 204
-    assert world.rows(FLEETS, KEY) == [] == world.rows(FLEETS, store.INDEX)
+    assert world.rows(FLEETS, KEY) == [] == world.rows(FLEETS, INDEX)
     for method, path in [("GET", WEB), ("DELETE", WEB), ("GET", f"{WEB}/routes"), ("GET", f"{WEB}/nodes")]:
         assert (await world.demo.call(method, path)).code == "not-found"
     await world.demo.put(WEB, {"partitions": 2})
@@ -243,12 +243,12 @@ async def test_a_fleet_ends_without_a_trace_and_counts_on_when_it_is_made_anew(w
 
 async def test_an_ending_that_was_cut_short_goes_on(world: World) -> None:
     await world.demo.put(WEB, {"partitions": 4})
-    await world.tables.write(FLEETS, store.INDEX, [Merge(KEY, {"ending": True}, ANY)])
+    await world.tables.write(FLEETS, INDEX, [Merge(KEY, {"ending": True}, ANY)])
     await world.tables.write(FLEETS, KEY, [Delete(FLEET, ANY)])
     assert await world.app.fleets.every() == []
     assert (await world.demo.put(WEB, {"partitions": 2})).status == 201
     assert len([row for row in world.rows(FLEETS, KEY) if row.rk.startswith("p:")]) == 2
-    await world.tables.write(FLEETS, store.INDEX, [Merge(KEY, {"ending": True}, ANY)])
+    await world.tables.write(FLEETS, INDEX, [Merge(KEY, {"ending": True}, ANY)])
     await world.tables.write(FLEETS, KEY, [Delete(FLEET, ANY)])
     assert (await world.demo.delete(WEB)).status == 204
     assert world.rows(FLEETS, KEY) == []
@@ -256,7 +256,7 @@ async def test_an_ending_that_was_cut_short_goes_on(world: World) -> None:
 
 async def test_a_late_server_holds_the_ending_up_until_it_is_dead(world: World) -> None:
     await world.demo.put(WEB, {"partitions": 4})
-    await world.tables.write(FLEETS, store.INDEX, [Merge(KEY, {"ending": True}, ANY)])
+    await world.tables.write(FLEETS, INDEX, [Merge(KEY, {"ending": True}, ANY)])
     await world.tables.write(FLEETS, KEY, [Delete(FLEET, ANY)])
     await join(world, "a")
     for again in (world.demo.delete(WEB), world.demo.put(WEB, {"partitions": 4})):
@@ -266,10 +266,10 @@ async def test_a_late_server_holds_the_ending_up_until_it_is_dead(world: World) 
 
 
 async def test_two_who_make_the_same_fleet_make_one(world: World) -> None:
-    made = await asyncio.gather(*(world.app.fleets.put("demo", "web", store.FleetIn(partitions=150)) for _ in range(3)))
+    made = await asyncio.gather(*(world.app.fleets.put("demo", "web", directory.FleetIn(partitions=150)) for _ in range(3)))
     assert [new for _, _, new in made].count(True) == 1
     assert len([row for row in world.rows(FLEETS, KEY) if row.rk.startswith("p:")]) == 150
-    assert len(world.rows(FLEETS, store.INDEX)) == 1
+    assert len(world.rows(FLEETS, INDEX)) == 1
 
 
 async def test_fleets_are_listed_by_name_and_by_page_and_each_tenant_sees_its_own(world: World) -> None:
@@ -286,7 +286,7 @@ async def test_fleets_are_listed_by_name_and_by_page_and_each_tenant_sees_its_ow
 
 
 async def test_a_tenant_has_so_many_fleets_at_most(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MAX_FLEETS", 2)
+    monkeypatch.setattr(directory, "MAX_FLEETS", 2)
     for name in ("a", "b"):
         assert (await world.demo.put(f"{ALL}/{name}", {"partitions": 1})).status == 201
     assert (await world.demo.put(WEB, {"partitions": 1})).code == "too-many-fleets"

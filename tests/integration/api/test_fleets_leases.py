@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from shared.clock import to_text
+from shared.core.clock import to_text
 from shared.leases.model import BeatIn
-from shared.leases.protocol import membership, remote, takeover
+from shared.leases.protocol import http_servers, membership, takeover
 from shared.leases.protocol.membership import Beaten, Publish, Registered
 from shared.leases.rows import server_key
 from shared.leases.rules import Session
@@ -322,7 +322,7 @@ async def test_a_server_of_the_library_and_one_that_speaks_http_share_a_fleet(fl
 
 
 async def test_more_servers_than_a_fleet_takes_are_told(fleet: World, a: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "MOST_SERVERS", 1)
+    monkeypatch.setattr(http_servers, "MOST_SERVERS", 1)
     refused = await Node(fleet.demo, "b", 2).beat()
     assert (refused.status, refused.code) == (409, "too-many-servers")
     await a.beats()

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from shared.clock import to_text
-from shared.errors import Unavailable
-from shared.kafka.consumer import Record
-from shared.kafka.ingest import item_of
-from shared.kafka.sources import Source
-from shared.scheduler.intake.consumer import Item, Reject, Waiting
-from shared.scheduler.intake.rejects import MAX_MESSAGE
-from shared.scheduler.ledger import KEEP
+from shared.core.clock import to_text
+from shared.core.errors import Unavailable
+from shared.extras.kafka_source.consumer import Record
+from shared.extras.kafka_source.ingest import item_of
+from shared.extras.kafka_source.sources import Source
+from shared.scheduler.ingest.queue_consumer import Item, Reject, Waiting
+from shared.scheduler.ingest.rejects import MAX_MESSAGE
+from shared.scheduler.queries.ledger import KEEP
 from shared.storage.names import IDS, QUEUE_INGEST
 from shared.storage.ports import Message, Op
 from tests.unit.scheduler.harness import DEMO, START, World

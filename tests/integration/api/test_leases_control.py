@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from shared.clock import to_text
-from shared.fleets.store import INDEX
+from shared.core.clock import to_text
 from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import Beaten, Publish, Registered
-from shared.leases.rows import Fleet, Limits, fleet_key
+from shared.leases.rows import INDEX, Fleet, Limits, fleet_key
 from shared.leases.rules import Session
 from shared.storage.names import FLEETS
 from shared.storage.ports import Insert

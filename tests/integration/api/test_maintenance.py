@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.clock import to_text
+from shared.core.clock import to_text
 from shared.storage.names import MAINTENANCE
 from tests.unit.scheduler.harness import World
 

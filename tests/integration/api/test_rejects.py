@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shared.clock import to_text
-from shared.errors import Unavailable
-from shared.scheduler.intake.messages import MAX_LETTER
-from shared.scheduler.intake.rejects import without_keys
-from shared.scheduler.ledger import KEEP
+from shared.core.clock import to_text
+from shared.core.errors import Unavailable
+from shared.scheduler.ingest.messages import MAX_LETTER
+from shared.scheduler.ingest.rejects import without_keys
+from shared.scheduler.queries.ledger import KEEP
 from shared.storage.names import LEDGER
 from shared.storage.ports import Message
 from tests.unit.scheduler.harness import ADMIN, DEMO, START, World

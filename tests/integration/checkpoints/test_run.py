@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from shared.checkpoints import Health
-from shared.cli import turns
-from shared.cli.connection import Connection
+from shared.cli.connection_options import Connection
 from shared.cli.exits import Exit
 from shared.cli.failures import CommandFailed
-from shared.cli.turns import Plan, Status, _run
+from shared.cli.node import checkpoint_run
+from shared.cli.node.checkpoint_run import Plan, Status, _run
 from tests.unit.checkpoints.participants import KEY
 
 from .fake import Served
@@ -180,10 +180,10 @@ async def test_loop_rests_longer_and_longer_after_failures(served: Served, tmp_p
         if len(rests) == 12:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(turns, "_one", one)
-    monkeypatch.setattr(turns.asyncio, "sleep", rest)
+    monkeypatch.setattr(checkpoint_run, "_one", one)
+    monkeypatch.setattr(checkpoint_run.asyncio, "sleep", rest)
     with pytest.raises(asyncio.CancelledError):
-        await turns._loop(plan(served, tmp_path, "true", loop=True), None, None)
+        await checkpoint_run._loop(plan(served, tmp_path, "true", loop=True), None, None)
     assert rests == [1, 2, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.cli.output import STYLES
-from shared.web.local import Reply
+from shared.cli.terminal.output import STYLES
+from shared.web.local_client import Reply
 from tests.integration.api.conftest import DOCUMENT, hold_against_document
 from tests.unit.cli import stage
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from shared.channels import signing
+from shared.core import signing
 from tests.integration.devhost.conftest import wait_until
 
 from .conftest import EXAMPLES

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.clock import SettableClock
-from shared.emulator import Emulator, scenario_of
-from shared.emulator.front import PortTaken
+from shared.core.clock import SettableClock
+from shared.extras.emulator import Emulator, scenario_of
+from shared.extras.emulator.http_server import PortTaken
 
 DOCUMENT = "/metadata/scheduledevents?api-version=2020-07-01"
 UPDATE = {"name": "update", "vms": ["n1"], "duration": 9}

@@ -24,15 +24,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devhost.azurite import free_ports
-from shared.app import Application, build_routes
-from shared.channels import open_senders
-from shared.channels.kafka import KafkaSender
-from shared.clock import SystemClock
-from shared.settings import Settings
+from shared.app.application import Application, build_routes
+from shared.core.clock import SystemClock
+from shared.core.settings import Settings
+from shared.delivery.channels import open_senders
+from shared.delivery.channels.kafka import KafkaSender
 from shared.storage import memory_storage
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Message
-from shared.web.local import LocalClient, Reply
+from shared.web.local_client import LocalClient, Reply
 
 DEADLINE = 120.0
 ADMIN, DEMO = "local-admin-key", "local-demo-key"

@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.errors import Unavailable
-from shared.kafka.ingest import KafkaIngest, opener
-from shared.kafka.sources import read_sources
-from shared.scheduler.intake.consumer import Item, Taken
+from shared.core.errors import Unavailable
+from shared.extras.kafka_source.ingest import KafkaIngest, opener
+from shared.extras.kafka_source.sources import read_sources
+from shared.scheduler.ingest.queue_consumer import Item, Taken
 from shared.storage.memory import MemoryTables
 
 from .conftest import App, Broker, eventually, source

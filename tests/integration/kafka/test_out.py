@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.channels.kafka import KafkaSender
-from shared.channels.ports import Delivery, Target, Verdict
-from shared.clock import SystemClock
-from shared.settings import Settings
-from shared.tenants.model import KafkaChannel
+from shared.core.clock import SystemClock
+from shared.core.settings import Settings
+from shared.delivery.channels.kafka import KafkaSender
+from shared.delivery.channels.model import KafkaChannel
+from shared.delivery.channels.ports import Delivery, Target, Verdict
 
 from .conftest import Broker, eventually
 

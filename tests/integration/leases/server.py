@@ -11,9 +11,9 @@ import sys
 import threading
 import time
 
-from shared.errors import StorageError
-from shared.leases.fencing import FencedBatch, StaleEpoch
-from shared.leases.keeper import LeaseKeeper, NameInUse
+from shared.core.errors import StorageError
+from shared.leases.node.fencing import FencedBatch, StaleEpoch
+from shared.leases.node.keeper import LeaseKeeper, NameInUse
 from shared.storage.blocking import HttpTables
 from shared.storage.ports import Insert
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from devhost.azurite import ROOT, Azurite
-from shared.clock import steady
-from shared.leases.driver import Driver
+from shared.core.clock import steady
+from shared.engine.thread_runner import Driver
+from shared.leases.profiles import Profile, unsafe
 from shared.leases.protocol import takeover
 from shared.leases.rows import Fleet, Limits, Partition, fleet_key, parse_partition
-from shared.leases.stamps import Profile, unsafe
-from shared.storage.azure_tables import AzureTables
+from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
 from shared.storage.ports import Row

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from devhost.azurite import Azurite
-from shared.clock import steady
-from shared.errors import Rejected, TocsinError
-from shared.leases.driver import Driver
-from shared.leases.keeper import FleetMissing, LeaseKeeper
+from shared.core.clock import steady
+from shared.core.errors import Rejected, TocsinError
+from shared.engine.thread_runner import Driver
+from shared.leases.node.keeper import FleetMissing, LeaseKeeper
+from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
 from shared.leases.rows import Fleet, Limits, fleet_key
-from shared.leases.stamps import Profile
-from shared.storage.azure_tables import AzureTables
+from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
 

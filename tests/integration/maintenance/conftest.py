@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.emulator import Emulator, scenario_of
+from shared.extras.emulator import Emulator, scenario_of
 
 from .agents import Agent, drained
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from shared.clock import SystemClock, to_text
+from shared.core.clock import SystemClock, to_text
 
 KEY = "an-agents-own-key"
 

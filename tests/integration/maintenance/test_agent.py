@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.emulator import Emulator
+from shared.extras.emulator import Emulator
 
 from .agents import Agent, until
 from .conftest import MakeAgent

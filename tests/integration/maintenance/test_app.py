@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.clock import SystemClock, to_text
-from shared.emulator import Emulator
+from shared.core.clock import SystemClock, to_text
+from shared.extras.emulator import Emulator
 
 from .agents import Agent, until
 from .conftest import MakeAgent

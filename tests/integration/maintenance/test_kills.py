@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.emulator import Emulator, scenario_of
-from shared.emulator.model import Happening
+from shared.extras.emulator import Emulator, scenario_of
+from shared.extras.emulator.model import Happening
 
 from .agents import Agent, drained, until
 

@@ -12,17 +12,7 @@ from azure.storage.queue import QueueClient
 from devhost.azurite import free_ports
 
 from .conftest import System, Tenant, eventually, millis_of
-from .receiver import (
-    Reply,
-    after,
-    endless_body,
-    hang_up,
-    huge_headers,
-    silent,
-    slow_body,
-    slow_head,
-    status,
-)
+from .receiver import Reply, after, endless_body, hang_up, huge_headers, silent, slow_body, slow_head, status
 
 QUICK = {"first": "PT0.05S"}
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from shared.engine.effects import LOST, RECEIVING, SENDING, Get, Write
+from shared.engine.moments import SentAt
 from shared.leases import rules
+from shared.leases.profiles import Profile
 from shared.leases.protocol import membership, takeover
-from shared.leases.protocol.effects import LOST, RECEIVING, SENDING, Get, Write
 from shared.leases.rows import Server, parse_partition, parse_server, partition_key, server_key
-from shared.leases.stamps import Profile, SentAt
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Applied, Merge, Upsert
 from tests.model.checker import Report, explore

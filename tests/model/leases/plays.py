@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shared.leases.stamps import Profile
+from shared.leases.profiles import Profile
 
 from .world import Doing, Life, Play
 

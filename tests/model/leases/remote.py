@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shared.leases.protocol import remote
-from shared.leases.protocol.effects import Get, Write
-from shared.leases.protocol.remote import Claimed, Heard, Told, Unheard
+from shared.engine.effects import Get, Write
+from shared.leases.profiles import Profile
+from shared.leases.protocol import http_servers
+from shared.leases.protocol.http_servers import Claimed, Heard, Told, Unheard
 from shared.leases.rows import FLEET, Fleet, Intent, Limits, Partition, server_key
-from shared.leases.stamps import Profile
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Applied, Insert, Merge, Refused, Row
 from tests.model.checker import Violation
@@ -208,11 +208,11 @@ class RemoteWorld(World):
         def handler() -> Any:
             match request.what:
                 case "beat":
-                    return remote.beat(KEY, NAME, Told(request.incarnation, request.number), 0, 0.0)
+                    return http_servers.beat(KEY, NAME, Told(request.incarnation, request.number), 0, 0.0)
                 case "claim":
-                    return remote.claim(KEY, NAME, request.incarnation, [PARTITION], 0)
+                    return http_servers.claim(KEY, NAME, request.incarnation, [PARTITION], 0)
                 case _:
-                    return remote.release(KEY, NAME, request.incarnation, PARTITION, request.number, 0)
+                    return http_servers.release(KEY, NAME, request.incarnation, PARTITION, request.number, 0)
 
         number = self.machines.spawn((request.what, request.incarnation, request.number), handler)
         name = f"app {request.what} {request.incarnation} {request.number} #{request.copy}"

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from shared.engine.effects import Write
 from shared.leases import rules
-from shared.leases.protocol import remote
-from shared.leases.protocol.effects import Write
+from shared.leases.protocol import http_servers
 from shared.leases.rows import Server, parse_partition
 from shared.storage.ports import ANY, Merge, Replace
 from tests.model.checker import Report, explore
@@ -26,7 +26,7 @@ def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
 
 def _written(name: str, change: Callable[[Write], Write]) -> list[Patch]:
     """The generator `remote.{name}`, with its writes changed."""
-    plain = getattr(remote, name)
+    plain = getattr(http_servers, name)
 
     def steps(*told: Any) -> Any:
         inner = plain(*told)
@@ -38,7 +38,7 @@ def _written(name: str, change: Callable[[Write], Write]) -> list[Patch]:
         except StopIteration as stop:
             return stop.value
 
-    return [(remote, name, steps)]
+    return [(http_servers, name, steps)]
 
 
 def unconditional_beat() -> list[Patch]:
@@ -65,7 +65,7 @@ def registered_at_once() -> list[Patch]:
 
 
 def released_whatever_the_epoch() -> list[Patch]:
-    plain = remote.release
+    plain = http_servers.release
 
     def release(key: str, name: str, incarnation: str, number: int, epoch: int, now: int) -> Any:
         inner = plain(key, name, incarnation, number, epoch, now)
@@ -81,7 +81,7 @@ def released_whatever_the_epoch() -> list[Patch]:
         except StopIteration as stop:
             return stop.value
 
-    return [(remote, "release", release)]
+    return [(http_servers, "release", release)]
 
 
 def claim_without_its_etag() -> list[Patch]:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from math import lcm
 from typing import Any, NamedTuple
 
+from shared.engine.effects import Get
 from shared.leases import rules
+from shared.leases.profiles import Profile
 from shared.leases.protocol import membership, resizing, takeover
-from shared.leases.protocol.effects import Get
 from shared.leases.protocol.membership import Fenced, Publish, Registered
 from shared.leases.rows import FLEET, Fleet, Partition, parse_fleet, partition_key
 from shared.leases.rules import Session
-from shared.leases.stamps import Profile
 from shared.storage.names import FLEETS
 from tests.model.checker import Violation
 from tests.model.machine import Snapshot

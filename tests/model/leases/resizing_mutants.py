@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from shared.engine.effects import Write
 from shared.leases import generations, rules
 from shared.leases.protocol import resizing, takeover
-from shared.leases.protocol.effects import Write
 from shared.leases.rows import Partition
 from shared.storage.ports import ANY, Replace
 from tests.model.checker import Report, explore

@@ -14,13 +14,14 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from shared.engine.effects import LOST, Get, Receiving, Sending, Write
+from shared.engine.moments import ReceivedAt, SentAt
 from shared.leases import rules
+from shared.leases.profiles import Profile
 from shared.leases.protocol import membership, takeover
-from shared.leases.protocol.effects import LOST, Get, Receiving, Sending, Write
 from shared.leases.protocol.membership import Fenced, InUse, Publish, Registered, Waiting
 from shared.leases.rows import Partition, partition_key
 from shared.leases.rules import Session
-from shared.leases.stamps import Profile, ReceivedAt, SentAt
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Row, Upsert
 from tests.model.checker import Violation
 from tests.model.machine import Machines, Snapshot, freeze

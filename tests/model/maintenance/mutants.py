@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from shared.maintenance.agent import approving, choosing, document, duties, journal, rules, sighting
+from shared.maintenance.agent import journal
+from shared.maintenance.agent.decisions import approvals, documents, event_rules, hook_runs, step
+from shared.maintenance.agent.decisions.work import Work
+from shared.maintenance.agent.imds import document
 from shared.maintenance.agent.model import Action, Document, Nonsense, Phase, Record
-from shared.maintenance.agent.work import Work
 from tests.model.checker import Report, explore
 
 from .plays import PLAYS
@@ -18,9 +20,9 @@ from .world import AgentWorld
 type Hole = tuple[Any, str, Any]
 """What is patched, where, by what."""
 
-_read, _launch, _ended, _restore_ended = document.read, duties._launch, duties.ended, duties._restore_ended
-_start, _blind, _look, _ready = sighting.start, sighting.blind, sighting.look, approving._ready
-_strictest = choosing.strictest
+_read, _launch, _ended, _restore_ended = document.read, hook_runs._launch, hook_runs.ended, hook_runs._restore_ended
+_start, _blind, _look, _ready = documents.start, documents.blind, documents.look, approvals._ready
+_strictest = event_rules.strictest
 
 
 def _nonsense_is_empty(body: bytes) -> Document | Nonsense:
@@ -82,24 +84,24 @@ def _laxest(actions: Iterable[Action]) -> Action:
 
 
 HOLES: Final[Mapping[str, Hole]] = {
-    "approved while it waits": (approving, "_ready", lambda work, record: True),
-    "approved after a failed prepare": (approving, "_ready", _ready_though_failed),
+    "approved while it waits": (approvals, "_ready", lambda work, record: True),
+    "approved after a failed prepare": (approvals, "_ready", _ready_though_failed),
     "prepared before the boot is prepared": (Work, "is_prepared", lambda self, record: record.prepared_boot != ""),
     "nothing needs preparation": (Work, "needs", lambda self, record: False),
-    "a lease is all it takes": (approving, "_ready", _ready_when_leased),
-    "a stopped hook believed": (duties, "ended", _ended_though_stopped),
-    "taken out of service unmarked": (duties, "_launch", _launch_unmarked),
-    "our mark not believed": (sighting, "start", _start_marked(False)),
-    "every lost state taken for our mark": (sighting, "start", _start_marked(True)),
-    "a failed restore taken for one": (duties, "_restore_ended", _failure_forgotten),
+    "a lease is all it takes": (approvals, "_ready", _ready_when_leased),
+    "a stopped hook believed": (hook_runs, "ended", _ended_though_stopped),
+    "taken out of service unmarked": (hook_runs, "_launch", _launch_unmarked),
+    "our mark not believed": (documents, "start", _start_marked(False)),
+    "every lost state taken for our mark": (documents, "start", _start_marked(True)),
+    "a failed restore taken for one": (hook_runs, "_restore_ended", _failure_forgotten),
     "nonsense taken for no events": (document, "read", _nonsense_is_empty),
-    "parts taken for the whole": (sighting, "look", _part_is_whole),
-    "a failed look forgotten": (sighting, "blind", _still_sighted),
-    "no look after a start": (sighting, "start", _start_sighted),
-    "put back beside another event": (duties, "keeps_away", lambda work, record: False),
-    "the end not heeded": (rules, "Stop", rules.Tick),
+    "parts taken for the whole": (documents, "look", _part_is_whole),
+    "a failed look forgotten": (documents, "blind", _still_sighted),
+    "no look after a start": (documents, "start", _start_sighted),
+    "put back beside another event": (hook_runs, "keeps_away", lambda work, record: False),
+    "the end not heeded": (step, "Stop", step.Tick),
     "what the fleet asks forgotten": (journal, "_policy_in", lambda raw: None),
-    "the laxer rule counts": (choosing, "strictest", _laxest),
+    "the laxer rule counts": (event_rules, "strictest", _laxest),
 }
 
 

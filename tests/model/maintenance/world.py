@@ -10,7 +10,9 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from shared.maintenance.agent import journal, rules
+from shared.maintenance.agent import journal
+from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.decisions import step
 from shared.maintenance.agent.model import (
     Answer,
     Approve,
@@ -32,7 +34,6 @@ from shared.maintenance.agent.model import (
     Unseen,
 )
 from shared.maintenance.agent.policy import Policy, Rule
-from shared.maintenance.agent.settings import Settings
 from tests.model.checker import Violation
 
 VM: Final = "vm-1"
@@ -201,13 +202,13 @@ class AgentWorld:
                 yield f"{part}, then a kill", lambda done=done: self._cut(state, decided, done, reboot=False)
                 yield f"{part}, then the machine boots", lambda done=done: self._cut(state, decided, done, reboot=True)
 
-    def _step(self, state: State, observation: Observation) -> rules.Decision:
-        return rules.step(state.node, observation, Now(MOMENTS[state.moment], 0.0), self.play.settings)
+    def _step(self, state: State, observation: Observation) -> step.Decision:
+        return step.step(state.node, observation, Now(MOMENTS[state.moment], 0.0), self.play.settings)
 
     def _observe(self, state: State, observation: Observation) -> State:
         return self._done(state, self._step(state, observation))
 
-    def _done(self, state: State, decided: rules.Decision, most: int | None = None) -> State:
+    def _done(self, state: State, decided: step.Decision, most: int | None = None) -> State:
         """The state saved, and so many of its effects carried out; all of them when it is not said how many."""
         node, effects = decided
         doing = [effect for effect in effects if isinstance(effect, RunHook | Approve)]
@@ -217,7 +218,7 @@ class AgentWorld:
             after = self._carry_out(after, effect)
         return after
 
-    def _cut(self, state: State, decided: rules.Decision, done: int, *, reboot: bool) -> State:
+    def _cut(self, state: State, decided: step.Decision, done: int, *, reboot: bool) -> State:
         return self._restart(_spent(self._done(state, decided, done), "crashes"), reboot=reboot)
 
     def _carry_out(self, state: State, effect: Effect) -> State:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from shared.checkpoints import node as manners
+from shared.checkpoints.node.rules import rules as manners
 from shared.checkpoints.rows import Group, Replica
 from tests.model.checker import Report
 from tests.model.fair import Promise, leads_to

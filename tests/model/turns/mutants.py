@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from shared.checkpoints import choice, node, rules, timeouts, turning
+from shared.checkpoints import rules, selection, timeouts, turns
+from shared.checkpoints.node.rules import rules as node
 from shared.checkpoints.rows import TURN
 from shared.storage.ports import ANY
 from tests.model.checker import Report, explore
@@ -49,11 +50,11 @@ def no_drift() -> list[Patch]:
 
 
 def granted_after_revoke() -> list[Patch]:
-    return [(turning, "free", lambda turn, holder, now: not turn.open)]
+    return [(turns, "free", lambda turn, holder, now: not turn.open)]
 
 
 def pre_empted() -> list[Patch]:
-    plain = turning.settle
+    plain = turns.settle
 
     def settle(group: Any, holder: Any, now: int, terms: Any) -> Any:
         if group.turn.open and holder is not None and holder.role == "primary":
@@ -61,17 +62,17 @@ def pre_empted() -> list[Patch]:
             return dataclasses.replace(group, turn=turn)
         return plain(group, holder, now, terms)
 
-    return [(turning, "settle", settle)]
+    return [(turns, "settle", settle)]
 
 
 def _idle_without(**same: Any) -> list[Patch]:
     """What the holder says is judged as if its row and the turn agreed in `same`."""
-    plain = turning.idle
+    plain = turns.idle
 
     def idle(turn: Any, holder: Any) -> bool:
         return plain(turn, dataclasses.replace(holder, **{name: getattr(turn, of) + more for name, (of, more) in same.items()}))
 
-    return [(turning, "idle", idle)]
+    return [(turns, "idle", idle)]
 
 
 def freed_by_a_new_process() -> list[Patch]:
@@ -83,7 +84,7 @@ def freed_by_the_report_that_was_handed_out() -> list[Patch]:
 
 
 def handed_to_a_new_process() -> list[Patch]:
-    plain = turning.hand_out
+    plain = turns.hand_out
 
     def hand_out(group: Any, replica: Any, now: int, terms: Any) -> Any:
         fresh = dataclasses.replace(group, turn=dataclasses.replace(group.turn, attempt=0))
@@ -94,7 +95,7 @@ def handed_to_a_new_process() -> list[Patch]:
 
 
 def short_though_handed_out() -> list[Patch]:
-    return [(turning, "_untaken", lambda turn, holder: True)]
+    return [(turns, "_untaken", lambda turn, holder: True)]
 
 
 def any_process_speaks() -> list[Patch]:
@@ -109,8 +110,8 @@ def any_process_speaks() -> list[Patch]:
 
 
 def any_checkpoint_ends() -> list[Patch]:
-    plain = turning._finished
-    return [(turning, "_finished", lambda turn, holder: plain(dataclasses.replace(turn, handed_last=0), holder))]
+    plain = turns._finished
+    return [(turns, "_finished", lambda turn, holder: plain(dataclasses.replace(turn, handed_last=0), holder))]
 
 
 def turn_written_without_its_etag() -> list[Patch]:
@@ -231,22 +232,22 @@ MUTANTS = [
 
 
 def a_favourite() -> list[Patch]:
-    return [(turning, "choose", lambda candidates, shares, draw, resting: (min(candidates).node, tuple(shares)))]
+    return [(turns, "choose", lambda candidates, shares, draw, resting: (min(candidates).node, tuple(shares)))]
 
 
 def nobody_forced() -> list[Patch]:
-    return [(choice, "forced", lambda waited, free: None)]
+    return [(selection, "forced", lambda waited, free: None)]
 
 
 def never_timed_out() -> list[Patch]:
-    plain = turning.settle
+    plain = turns.settle
     return [
-        (turning, "settle", lambda group, holder, now, terms: plain(group, holder, min(now, group.turn.granted), terms)),
+        (turns, "settle", lambda group, holder, now, terms: plain(group, holder, min(now, group.turn.granted), terms)),
     ]
 
 
 def revoked_for_ever() -> list[Patch]:
-    return [(turning, "free", lambda turn, holder, now: not turn.open and turn.state != "revoked")]
+    return [(turns, "free", lambda turn, holder, now: not turn.open and turn.state != "revoked")]
 
 
 def _one_chance(play: Any) -> Any:

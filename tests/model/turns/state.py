@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shared.checkpoints.node import Held, Replica
+from shared.checkpoints.node.rules import Held, Replica
 
 DRIFT = 0.3
 PARTS = 70

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from shared.checkpoints import node as manners
+from shared.checkpoints.node.rules import rules as manners
 from shared.checkpoints.rows import replica_key
 from shared.storage.ports import ANY
 from tests.model.checker import Violation

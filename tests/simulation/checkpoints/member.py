@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from shared.checkpoints import node, protocol, rules
+from shared.checkpoints import protocol, rules
+from shared.checkpoints.node.rules import rules as node
 from shared.checkpoints.rules import Heard, Published
-from shared.checkpoints.turning import Terms
+from shared.checkpoints.turns import Terms
 
 from .world import World
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from shared.checkpoints import turning
+from shared.checkpoints import turns
 from tests.model.turns import mutants
 
 from .member import Member
@@ -17,13 +17,13 @@ type Patch = tuple[Any, str, Any]
 
 def passed_over_is_forgotten() -> list[Patch]:
     """What is owed is known only of those that can get the turn of the moment."""
-    plain = turning.choose
+    plain = turns.choose
 
     def choose(candidates: Any, shares: Any, draw: float, resting: Any) -> Any:
         names = {each.node for each in candidates}
         return plain(candidates, [share for share in shares if share.node in names], draw)
 
-    return [(turning, "choose", choose)]
+    return [(turns, "choose", choose)]
 
 
 def limit_forgotten() -> list[Patch]:

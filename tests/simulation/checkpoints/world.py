@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
-from shared.errors import OutcomeUnknown, Unavailable
-from shared.leases.protocol.effects import LOST, Get, Load, Write
+from shared.core.errors import OutcomeUnknown, Unavailable
+from shared.engine.effects import LOST, Get, Load, Write
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from tests.simulation.truth import Time

@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from shared.fleets.store import INDEX
-from shared.leases.carrier import Carrier
-from shared.leases.driver import Driver
-from shared.leases.orders import Planning
+from shared.engine.async_runner import Carrier
+from shared.engine.thread_runner import Driver
+from shared.fleets.watch.service import Watch as AppWatch
+from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
-from shared.leases.rows import PARTITIONS, Fleet, Limits, fleet_key
-from shared.leases.stamps import Profile
-from shared.leases.watch.service import Watch as AppWatch
+from shared.leases.rows import INDEX, PARTITIONS, Fleet, Limits, fleet_key
+from shared.leases.service.planning import Planning
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import ALL_TABLES, FLEETS
 from shared.storage.ports import Insert, Op, Replace

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from shared.leases.driver import Driver
+from shared.engine.thread_runner import Driver
+from shared.leases.profiles import DRIFT, MARGIN, Profile
 from shared.leases.protocol import takeover
 from shared.leases.rows import FLEET, Fleet, Intent, Limits, fleet_key
-from shared.leases.stamps import DRIFT, MARGIN, Profile
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Delete, Merge, Upsert

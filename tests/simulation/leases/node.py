@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.errors import StorageError
-from shared.ids import SeededIds
-from shared.leases.beating import Beating
-from shared.leases.desk import Desk
-from shared.leases.notices import Callbacks, Notices, View
-from shared.leases.proof import NameInUse
+from shared.core.errors import StorageError
+from shared.core.ids import SeededIds
+from shared.engine.effects import Wait
+from shared.leases.node.heartbeat_loop import Beating
+from shared.leases.node.keeper_state import Desk
+from shared.leases.node.notifications import Callbacks, Notices, View
+from shared.leases.node.scan_loop import Scanner
+from shared.leases.node.state_file import NameInUse
+from shared.leases.profiles import Profile
 from shared.leases.protocol import fencing
-from shared.leases.protocol.effects import Wait
 from shared.leases.protocol.membership import Publish
-from shared.leases.scanner import Scanner
-from shared.leases.stamps import Profile
 from shared.storage.ports import Upsert
 from tests.simulation.truth import Violation
 

@@ -10,15 +10,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from shared.leases import rules, stamps
-from shared.leases.beating import Beating
-from shared.leases.notices import Notices
+from shared.engine.effects import Write
+from shared.engine.moments import ReceivedAt, SentAt
+from shared.leases import rules
+from shared.leases.node.heartbeat_loop import Beating
+from shared.leases.node.notifications import Notices
+from shared.leases.node.scan_loop import Scanner
+from shared.leases.profiles import Profile
 from shared.leases.protocol import fencing, membership, takeover
-from shared.leases.protocol.effects import Write
 from shared.leases.rows import Server
 from shared.leases.rules import Session
-from shared.leases.scanner import Scanner
-from shared.leases.stamps import Profile, ReceivedAt
 from shared.storage.ports import ANY, Merge
 from tests.model.leases import mutants
 
@@ -78,7 +79,7 @@ def view_outlives_fencing() -> list[Patch]:
     def read_back(session: Session, server: Server | None, etag: str) -> Any:
         found = plain(session, server, etag)
         if found == "told":
-            session.valid = stamps.SentAt(session.valid.seconds + 1e6) if session.valid is not None else None
+            session.valid = SentAt(session.valid.seconds + 1e6) if session.valid is not None else None
         return found
 
     plain = rules.read_back

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from math import lcm
 
-from shared.leases.driver import Driver
+from shared.engine.thread_runner import Driver
 from shared.leases.protocol import resizing
 from shared.leases.protocol.resizing import Begun
 from shared.leases.rows import FLEET, parse_fleet

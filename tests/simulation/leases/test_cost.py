@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from shared.leases.stamps import PROFILES
+from shared.leases.profiles import PROFILES
 
 from .fleet import Measured
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from shared.leases.notices import Notices
+from shared.leases.node.notifications import Notices
 from shared.leases.protocol import resizing
 from tests.model.leases import resizing_mutants as mutants
 from tests.simulation.leases.resizing import simulate_resizes

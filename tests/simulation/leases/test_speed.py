@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from shared.leases import heirs
-from shared.leases.stamps import PROFILES
+from shared.leases.node import standby
+from shared.leases.profiles import PROFILES
 
 from .fleet import Measured
 
@@ -78,7 +78,7 @@ def test_where_half_of_all_are_silent_no_heirs_are_told(fleet: Measured) -> None
 
 
 def test_a_profile_that_leaves_no_time_for_it_foresees_nobodys_end(fleet: Measured) -> None:
-    with patch.object(heirs.rules, "MISSED", 4.0):
+    with patch.object(standby.rules, "MISSED", 4.0):
         assert max(crash(fleet, "s004", 0.5)) > 0
     assert not any(node.desk.counts["foreseen"] for node in fleet.nodes.values())
 

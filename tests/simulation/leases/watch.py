@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.leases.notices import View
+from shared.leases.node.notifications import View
 from shared.leases.protocol.fencing import HEAD
 from shared.leases.rows import PARTITIONS
 from shared.storage.names import FLEETS

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.errors import StorageError, Unavailable
-from shared.leases.protocol.effects import LOST, Get, Load, Receiving, Sending, Wait, Write
-from shared.leases.stamps import ReceivedAt, SentAt
+from shared.core.errors import StorageError, Unavailable
+from shared.engine.effects import LOST, Get, Load, Receiving, Sending, Wait, Write
+from shared.engine.moments import ReceivedAt, SentAt
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.bigben.crons import five_fields
-from shared.bigben.model import CronType
-from shared.errors import Problem
+from shared.core.errors import Problem
+from shared.extras.bigben.crons import five_fields
+from shared.extras.bigben.model import CronType
 from tests.unit.scheduler.harness import World
 
 BASE = "/api/bigben/cron"

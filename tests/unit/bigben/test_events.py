@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.bigben.service import IN_FLIGHT
-from shared.clock import to_text
+from shared.core.clock import to_text
+from shared.extras.bigben.service import IN_FLIGHT
 from shared.storage.names import IDS
 from shared.tenants.model import Limits, Tenant
 from shared.tenants.store import TenantDirectory
-from shared.web.local import LocalClient
+from shared.web.local_client import LocalClient
 from tests.unit.scheduler.harness import DEMO, ROUTES, World
 
 BASE = "/api/bigben/events"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Delivery, Target
-from shared.settings import Settings
-from shared.tenants.model import HttpChannel
+from shared.core.settings import Settings
+from shared.delivery.channels.model import HttpChannel
+from shared.delivery.channels.ports import Delivery, Target
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 OTHER_SECRET = "whsec_" + base64.b64encode(bytes(range(32, 64))).decode()

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.channels.cloudevents import binary_headers, header_value, structured, time_text
-from shared.clock import to_text
+from shared.core.clock import to_text
+from shared.delivery.channels.cloudevents import binary_headers, header_value, structured, time_text
 
 from .conftest import NOW, http_target, make_delivery
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from shared.channels.egress import Egress, EgressRefused, SafeResolver, refusal
-from shared.channels.http import HttpSender
-from shared.errors import UnsafeSettings
+from shared.core.errors import UnsafeSettings
+from shared.delivery.channels.http import HttpSender
+from shared.delivery.egress_guard import Egress, EgressRefused, SafeResolver, refusal
 
 from .conftest import Listen, http_target, make_delivery, make_settings
 

@@ -10,11 +10,11 @@ from aiohttp import web
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
 from yarl import URL
 
-from shared.channels import eventgrid
-from shared.channels.eventgrid import EventGridSender, is_azure
-from shared.channels.ports import Target, Verdict
-from shared.clock import SettableClock
-from shared.tenants.model import EventGridChannel
+from shared.core.clock import SettableClock
+from shared.delivery.channels import eventgrid
+from shared.delivery.channels.eventgrid import EventGridSender, is_azure
+from shared.delivery.channels.model import EventGridChannel
+from shared.delivery.channels.ports import Target, Verdict
 
 from .conftest import NOW, http_target, make_delivery, make_settings
 

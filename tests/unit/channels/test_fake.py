@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from shared import channels
-from shared.channels.fake import FakeReceiver
-from shared.channels.ports import Delivery, Sender, Target, Verdict
-from shared.clock import SettableClock
+from shared.core.clock import SettableClock
+from shared.delivery import channels
+from shared.delivery.channels.fake import FakeReceiver
+from shared.delivery.channels.ports import Delivery, Sender, Target, Verdict
 from shared.storage.memory import MemoryQueues
 
 from .conftest import NOW, http_target, make_delivery, make_settings

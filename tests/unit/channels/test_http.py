@@ -18,13 +18,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from standardwebhooks import Webhook
 
-from shared.channels import http
-from shared.channels.egress import Egress
-from shared.channels.http import HttpSender, problem_of
-from shared.channels.ports import Verdict
-from shared.channels.signing import verify
-from shared.clock import SettableClock
-from shared.tenants.model import HttpChannel, QueueChannel
+from shared.core.clock import SettableClock
+from shared.core.signing import verify
+from shared.delivery.channels import http
+from shared.delivery.channels.http import HttpSender, problem_of
+from shared.delivery.channels.model import HttpChannel, QueueChannel
+from shared.delivery.channels.ports import Verdict
+from shared.delivery.egress_guard import Egress
 
 from .conftest import NOW, OK, OTHER_SECRET, SECRET, Listen, Receiver, Request, answer, http_target, make_delivery, make_settings
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from shared.channels.kafka import MAX_PRODUCERS, KafkaSender, headers_of, partition_key, verdict_of
-from shared.channels.ports import Target
-from shared.kafka.connect import Login
-from shared.kafka.producer import Answer, Headers
-from shared.tenants.model import KafkaChannel
+from shared.delivery.channels.kafka import MAX_PRODUCERS, KafkaSender, headers_of, partition_key, verdict_of
+from shared.delivery.channels.model import KafkaChannel
+from shared.delivery.channels.ports import Target
+from shared.delivery.kafka.connection import Login
+from shared.delivery.kafka.producer import Answer, Headers
 
 from .conftest import make_delivery, make_settings
 
@@ -194,5 +194,5 @@ async def test_brokers_off_the_allow_list_are_never_connected_to() -> None:
 
 
 def test_app_without_kafka_does_not_load_the_library() -> None:
-    code = "import sys, function_app; from shared.app import Application; sys.exit('confluent_kafka' in sys.modules)"
+    code = "import sys, function_app; from shared.app.application import Application; sys.exit('confluent_kafka' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Target
-from shared.channels.queue import QueueSender, identity_accounts
-from shared.clock import SettableClock
-from shared.errors import OutcomeUnknown, Rejected, Unavailable
-from shared.storage.account import Identity
+from shared.core.clock import SettableClock
+from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
+from shared.delivery.channels.model import QueueChannel
+from shared.delivery.channels.ports import Target
+from shared.delivery.channels.queue import QueueSender, identity_accounts
+from shared.storage.azure.account import Identity
 from shared.storage.memory import MemoryQueues
 from shared.storage.ports import MAX_MESSAGE_BYTES
-from shared.tenants.model import QueueChannel
 
 from .conftest import NOW, http_target, make_delivery, make_settings
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.channels.rules import MAX_RETRY_AFTER, judge, one_line, retry_after
+from shared.delivery.channels.rules import MAX_RETRY_AFTER, judge, one_line, retry_after
 
 from .conftest import NOW
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from shared.channels.signing import secret_bytes, sign, verify
+from shared.core.signing import secret_bytes, sign, verify
 
 from .conftest import OTHER_SECRET, SECRET
 

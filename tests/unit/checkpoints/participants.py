@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import httpx
 
-from shared.checkpoints.participant import CheckpointParticipant, Health
-from shared.clock import SettableClock
+from shared.checkpoints.node.participant import CheckpointParticipant, Health
+from shared.core.clock import SettableClock
 
 KEY = "a-very-secret-key"
 

@@ -9,7 +9,7 @@ from collections.abc import Set
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.checkpoints.choice import LEAST, Candidate, Share, choose, forced, health
+from shared.checkpoints.selection import LEAST, Candidate, Share, choose, forced, health
 from shared.checkpoints.timeouts import grown, limit, percentile, settled
 
 CHANCE = st.floats(0, 1, exclude_max=True)

@@ -16,12 +16,12 @@ from typing import Literal
 
 import pytest
 
-from shared.checkpoints import command
-from shared.checkpoints.command import BadResult, Ended, NotRunnable, read_result, run_in
-from shared.checkpoints.node import Held
-from shared.checkpoints.turn import Turn, TurnLost
-from shared.clock import steady
-from shared.errors import TocsinError
+from shared.checkpoints.node import command
+from shared.checkpoints.node.command import BadResult, Ended, NotRunnable, read_result, run_in
+from shared.checkpoints.node.rules import Held
+from shared.checkpoints.node.turn import Turn, TurnLost
+from shared.core.clock import steady
+from shared.core.errors import TocsinError
 
 LONG = 600.0
 CHILD = "sh -c 'echo $$ >> {pids}; {trap} exec sleep 600'"
@@ -160,10 +160,10 @@ async def test_stopped_guard_is_replaced_at_the_limit(tmp_path: Path, monkeypatc
 
 PARENT = """
 import asyncio, os, sys
-from shared.checkpoints.command import run_in
-from shared.checkpoints.node import Held
-from shared.checkpoints.turn import Turn
-from shared.clock import steady
+from shared.checkpoints.node.command import run_in
+from shared.checkpoints.node.rules import Held
+from shared.checkpoints.node.turn import Turn
+from shared.core.clock import steady
 turn = Turn(Held(5, steady() + float(sys.argv[1])), steady)
 asyncio.run(run_in(turn, sys.argv[2:], grace=0.5, environment=dict(os.environ)))
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.checkpoints.node import LEAST, Answer, Begin, Held, Replica, Stop, answered, asking, must_stop, over, unanswered
+from shared.checkpoints.node.rules import LEAST, Answer, Begin, Held, Replica, Stop, answered, asking, must_stop, over, unanswered
 
 TURN = Answer((5, 40.0))
 

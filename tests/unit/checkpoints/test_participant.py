@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.checkpoints import CheckpointParticipant, Health, NameInUse, Turn, TurnLost, state
-from shared.checkpoints.node import Answer
-from shared.checkpoints.state import Memory, MemoryFile
+from shared.checkpoints import CheckpointParticipant, Health, NameInUse, Turn, TurnLost
+from shared.checkpoints.node import state_file
+from shared.checkpoints.node.rules import Answer
+from shared.checkpoints.node.state_file import Memory, MemoryFile
 from shared.client.errors import Forbidden, NotFound
-from shared.errors import TocsinError
+from shared.core.errors import TocsinError
 from tests.logs import actions
 
 from .participants import KEY, World
@@ -616,7 +617,7 @@ def test_writes_of_one_file_come_one_after_the_other(tmp_path: Path, monkeypatch
     """One whose publish was cancelled may still be under way on its thread."""
     file = MemoryFile(tmp_path, "search", "s7")
     entered, go = threading.Event(), threading.Event()
-    plain, inside = state.replace_file, []
+    plain, inside = state_file.replace_file, []
 
     def slow(path: Path, text: str) -> None:
         inside.append(text)
@@ -626,7 +627,7 @@ def test_writes_of_one_file_come_one_after_the_other(tmp_path: Path, monkeypatch
         plain(path, text)
         inside.clear()
 
-    monkeypatch.setattr(state, "replace_file", slow)
+    monkeypatch.setattr(state_file, "replace_file", slow)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(file.write, Memory(1))
         assert entered.wait(60)

@@ -12,13 +12,13 @@ import pytest
 
 from shared.checkpoints.model import PublishIn, ReportIn
 from shared.checkpoints.rows import LATEST
-from shared.checkpoints.service import Checkpoints
-from shared.clock import SettableClock
-from shared.errors import OutcomeUnknown, Problem, StorageError, Unavailable
+from shared.checkpoints.service.service import Checkpoints
+from shared.core.clock import SettableClock
+from shared.core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
+from shared.core.ids import SeededIds
+from shared.engine.async_runner import Carrier
+from shared.fleets.directory import fleet_of
 from shared.fleets.model import FleetIn
-from shared.fleets.store import fleet_of
-from shared.ids import SeededIds
-from shared.leases.carrier import Carrier
 from shared.leases.rows import FLEET, fleet_key
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, FLEETS, TURNS

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from shared.checkpoints import rules
-from shared.checkpoints.clocks import rated
+from shared.checkpoints.clock_rate import rated
 from shared.checkpoints.rows import Group, Latest, Reason, Replica, Turn, parse_group, parse_latest, parse_replica, replica_key
 from shared.checkpoints.rules import Heard, Publication, Published, Report, View
-from shared.checkpoints.turning import Pending, Terms, free, idle, settle, step, stuck
+from shared.checkpoints.turns import Pending, Terms, free, idle, settle, step, stuck
 from shared.storage.ports import Row
 
 NOW = 1_800_000_000_000

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.cli import documents, session
 from shared.cli import main as frame
+from shared.cli import session
 from shared.cli.exits import Exit
+from shared.cli.terminal import documents
 from shared.client.blocking import Client
 
 from . import stage

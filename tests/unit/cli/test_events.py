@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.channels.ports import Verdict
-from shared.cli import tail
 from shared.cli.exits import Exit
+from shared.cli.groups import events_tail
+from shared.delivery.channels.ports import Verdict
 
 from .conftest import Command
 
@@ -108,11 +108,11 @@ def test_tail_tells_each_state_once(tocsin: Command) -> None:
         {"id": "b", "due": "2", "state": "scheduled"},
         {"id": "a", "due": "1", "state": "delivered", "attempts": [{}]},
     ]
-    assert [each["id"] for each in tail.news({}, events)] == ["a", "b"]
-    known = {each["id"]: tail.mark(each) for each in events}
-    assert list(tail.news(known, events)) == []
+    assert [each["id"] for each in events_tail.news({}, events)] == ["a", "b"]
+    known = {each["id"]: events_tail.mark(each) for each in events}
+    assert list(events_tail.news(known, events)) == []
     again = [{"id": "b", "due": "2", "state": "retrying", "attempts": [{}]}, {"id": "b2", "due": "3", "state": "scheduled"}]
-    assert [each["id"] for each in tail.news(known, again)] == ["b", "b2"]
+    assert [each["id"] for each in events_tail.news(known, again)] == ["b", "b2"]
 
 
 def test_schedule_is_put_listed_previewed_paused_and_deleted(tocsin: Command) -> None:

@@ -11,7 +11,7 @@ from shared.cli.exits import Exit
 from shared.cli.groups.maintenance import changes, standing
 from shared.cli.groups.status import needs
 from shared.client.errors import Conflict
-from shared.settings import LOCAL_ADMIN_KEY
+from shared.core.settings import LOCAL_ADMIN_KEY
 
 from .conftest import Command
 

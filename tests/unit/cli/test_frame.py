@@ -13,7 +13,7 @@ from shared.cli import main as frame
 from shared.cli.exits import Exit
 from shared.cli.failures import CommandFailed, explained
 from shared.client.errors import Fault, Forbidden, Invalid, Unreachable
-from shared.errors import Problem, TocsinError
+from shared.core.errors import Problem, TocsinError
 
 ROOT = Path(__file__).parents[3]
 SECRET = "a-very-secret-key"

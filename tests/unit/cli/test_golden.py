@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 
 from shared.cli import main as frame
-from shared.cli import output, session
+from shared.cli import session
+from shared.cli.terminal import output
 from shared.client.blocking import Client
 
 from . import stage

@@ -21,7 +21,7 @@ from shared.cli.importing.reading import Part
 from shared.cli.importing.sending import Importer, send_all
 from shared.client.exchange import Patience
 from shared.client.model import BatchLine
-from shared.leases.proof import lock
+from shared.leases.node.state_file import lock
 
 ROOT = Path(__file__).parents[3]
 Answer = Callable[[list[dict[str, Any]]], httpx.Response]

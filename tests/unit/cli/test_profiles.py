@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from shared.cli import main as frame
-from shared.cli.connection import Connection, chosen
+from shared.cli.connection_options import Connection, chosen
+from shared.cli.connections import load
 from shared.cli.exits import Exit
 from shared.cli.failures import CommandFailed
-from shared.cli.profiles import load
 
 SECRET = "a-very-secret-key"
 FILE = """

@@ -19,7 +19,7 @@ import shared as tocsin
 from shared.client.blocking import Schedules
 from shared.client.concurrent import AsyncSchedules
 from shared.client.http import failure
-from shared.clock import SettableClock
+from shared.core.clock import SettableClock
 
 KEY = "a-very-secret-key"
 URL = "https://app.example"

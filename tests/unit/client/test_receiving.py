@@ -13,11 +13,12 @@ import pytest
 from standardwebhooks import Webhook
 
 import shared as tocsin
-from shared.channels import cloudevents, signing
-from shared.channels.ports import Delivery, Target
 from shared.client.receiving import CLOCK
-from shared.clock import SettableClock
-from shared.tenants.model import HttpChannel
+from shared.core import signing
+from shared.core.clock import SettableClock
+from shared.delivery.channels import cloudevents
+from shared.delivery.channels.model import HttpChannel
+from shared.delivery.channels.ports import Delivery, Target
 
 NOW = 1_800_000_000_000
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.emulator.asking import EVENTS_PATH, Request, ask
-from shared.emulator.model import World
+from shared.extras.emulator.metadata_service import EVENTS_PATH, Request, ask
+from shared.extras.emulator.model import World
 from tests.unit.emulator.worlds import LATEST, METADATA, START, do, event, get, kinds, on, pass_to, post, read, world
 
 UPDATE = {"name": "update", "vms": ["n1"], "duration": 9}

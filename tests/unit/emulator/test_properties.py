@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.emulator import rules
-from shared.emulator.asking import EVENTS_PATH, Request, ask
-from shared.emulator.model import World
-from shared.emulator.scenario import steps_of
-from shared.emulator.state import view
-from shared.errors import Problem
+from shared.core.errors import Problem
+from shared.extras.emulator import rules
+from shared.extras.emulator.metadata_service import EVENTS_PATH, Request, ask
+from shared.extras.emulator.model import World
+from shared.extras.emulator.scenario import steps_of
+from shared.extras.emulator.transitions import view
 from tests.unit.emulator.worlds import LATEST, METADATA, START, world
 
 VMS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.emulator import rules
+from shared.extras.emulator import rules
 from tests.unit.emulator.worlds import START, at, do, event, get, kinds, on, pass_to, post, read, world
 
 MINUTE = 60.0

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from shared.emulator import rules
-from shared.emulator.command import over
-from shared.emulator.scenario import BadScenario, StepSpec, load, scenario_of, steps_of
-from shared.errors import Problem
+from shared.core.errors import Problem
+from shared.extras.emulator import rules
+from shared.extras.emulator.command import over
+from shared.extras.emulator.scenario import BadScenario, StepSpec, load, scenario_of, steps_of
 from tests.unit.emulator.worlds import START, kinds
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "docs" / "examples" / "emulator").glob("*.toml"))
@@ -130,7 +130,7 @@ def test_the_ready_made_scenarios_are_those_of_the_page() -> None:
 
 def test_the_page_names_every_key_a_scenario_can_have() -> None:
     page = (Path(__file__).parents[3] / "docs" / "emulator.md").read_text()
-    from shared.emulator import scenario as told
+    from shared.extras.emulator import scenario as told
 
     specs = (told.VmSpec, told.ImdsSpec, told.EventSpec, told.ChangeSpec, told.ImpactSpec, told.HideSpec, told.ApproveSpec)
     specs = (*specs, told.ResetSpec, told.SkipSpec, told.FaultSpec, StepSpec)

@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from shared.emulator.model import World
-from shared.emulator.screen import clock, line, screen
+from shared.extras.emulator.model import World
+from shared.extras.emulator.screen import clock, line, screen
 from tests.unit.emulator.worlds import do, event, on, pass_to, post, world
 
 

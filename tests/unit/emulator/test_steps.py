@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from shared.emulator import rules
-from shared.emulator.model import World
-from shared.errors import Problem
+from shared.core.errors import Problem
+from shared.extras.emulator import rules
+from shared.extras.emulator.model import World
 from tests.unit.emulator.worlds import at, do, event, get, kinds, on, pass_to, post, read, world
 
 UPDATE = {"name": "update", "vms": ["n1"]}
@@ -148,7 +148,7 @@ def test_an_event_without_a_name_gets_one() -> None:
 
 
 def test_of_several_steps_at_once_all_happen_or_none(there: World) -> None:
-    from shared.emulator.scenario import steps_of
+    from shared.extras.emulator.scenario import steps_of
 
     before = there
     with pytest.raises(Problem, match="there is no event other"):

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.emulator import rules
-from shared.emulator.asking import EVENTS_PATH, Answer, Request, ask
-from shared.emulator.model import Event, World
-from shared.emulator.scenario import scenario_of, steps_of
+from shared.extras.emulator import rules
+from shared.extras.emulator.metadata_service import EVENTS_PATH, Answer, Request, ask
+from shared.extras.emulator.model import Event, World
+from shared.extras.emulator.scenario import scenario_of, steps_of
 
 START = 1_800_000_000_000
 """A whole second."""

@@ -21,14 +21,14 @@ from opentelemetry.sdk.metrics.export import Metric
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import Metric as Family
 
-from shared.exporting.begin import Exporting, begin
-from shared.exporting.logs import Handler
-from shared.exporting.points import Totals, metrics_data
-from shared.exporting.service import Publishing
-from shared.maintenance.figures import noted
 from shared.maintenance.rows import Alarms, View
-from shared.metrics.families import Observed, Tenant, collected
-from shared.scheduler import ledger
+from shared.maintenance.service.figures import noted
+from shared.ops.export.logs import Handler
+from shared.ops.export.points import Totals, metrics_data
+from shared.ops.export.service import Publishing
+from shared.ops.export.start import Exporting, begin
+from shared.ops.metrics.families import Observed, Tenant, collected
+from shared.scheduler.queries import ledger
 from tests.logs import actions
 from tests.unit.exporting.collector import Collector, attributes
 from tests.unit.scheduler.harness import World
@@ -181,23 +181,24 @@ def test_a_log_line_goes_out_with_its_action_and_its_trace() -> None:
 INSIGHTS = """
 import logging, os
 from types import SimpleNamespace as Some
-from shared import telemetry
-from shared.channels.ports import Verdict
-from shared.exporting.begin import begin
-from shared.metrics.families import Observed, Tenant, collected
+from shared.core import tracing
+from shared.delivery import tracing as delivery_tracing
+from shared.delivery.channels.ports import Verdict
+from shared.ops.export.start import begin
+from shared.ops.metrics.families import Observed, Tenant, collected
 from tests.logs import actions
 found = begin(os.environ)
 log = logging.getLogger("shared.x")
 log.setLevel(logging.INFO)
-with telemetry.serving_shard("s1"):
+with tracing.serving_shard("s1"):
     log.error("stuck", extra={"action": "shard_stuck"})
     try:
         raise ValueError("a bug")
     except ValueError:
         log.exception("It failed", extra={"action": "sweep_failed"})
     delivery = Some(id="e1", attempt=1, late_ms=7, traceparent=None)
-    with telemetry.delivering(Some(spec=Some(type="http"), tenant="acme", name="default"), delivery) as span:
-        telemetry.delivered(span, Verdict("delivered", 200))
+    with delivery_tracing.delivering(Some(spec=Some(type="http"), tenant="acme", name="default"), delivery) as span:
+        delivery_tracing.delivered(span, Verdict("delivered", 200))
 seen = Observed(0, tenants={"acme": Tenant()})
 assert [each.send(collected(seen), 1700000000000) for each in found.outlets] == [True]
 found.close()

@@ -16,14 +16,14 @@ from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import Metric as Family
 
-from shared.clock import Millis
-from shared.exporting import begin as begin_module
-from shared.exporting import complaints
-from shared.exporting.begin import INSIGHTS, OTLP, Exporting, _Exporter, begin
-from shared.exporting.complaints import AGAIN, Complaints, hidden, secrets
-from shared.exporting.points import Totals
-from shared.exporting.service import Publishing
-from shared.metrics.families import Observed, Tenant, collected
+from shared.core.clock import Millis
+from shared.ops.export import log_filter
+from shared.ops.export import start as begin_module
+from shared.ops.export.log_filter import AGAIN, Complaints, hidden, secrets
+from shared.ops.export.points import Totals
+from shared.ops.export.service import Publishing
+from shared.ops.export.start import INSIGHTS, OTLP, Exporting, _Exporter, begin
+from shared.ops.metrics.families import Observed, Tenant, collected
 from tests.unit.exporting.collector import Collector, attributes
 
 NOBODY = "http://127.0.0.1:9"
@@ -253,11 +253,11 @@ def test_a_complaint_within_a_complaint_ends(lines: Lines) -> None:
             logging.getLogger("opentelemetry.sdk").warning("Queue full, dropping %s.", "logs")
 
     listening, full = Complaints({}), Full()
-    complaints.log.addHandler(full)
+    log_filter.log.addHandler(full)
     try:
         logging.getLogger("opentelemetry.exporter").error("away")
     finally:
-        complaints.log.removeHandler(full)
+        log_filter.log.removeHandler(full)
         listening.close()
     assert {text for _, text in lines.told} == {"Telemetry: away", "Telemetry: Queue full, dropping logs."}
 
@@ -385,7 +385,7 @@ def test_sending_figures_is_not_traced_by_whoever_traces_all_calls() -> None:
 
 def handed_over(**record: Any) -> None:
     """Hand a record to the handler of the service's lines, and to no other: a test run cannot show all of them."""
-    [handler] = [each for each in logging.getLogger("shared").handlers if type(each).__module__ == "shared.exporting.logs"]
+    [handler] = [each for each in logging.getLogger("shared").handlers if type(each).__module__ == "shared.ops.export.logs"]
     handler.handle(logging.makeLogRecord({"name": "shared.x", "levelno": logging.ERROR, "action": "x", **record}))
 
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.errors import UnsafeSettings
-from shared.settings import Settings
+from shared.core.errors import UnsafeSettings
+from shared.core.settings import Settings
 
 from .pair import MIRROR, MortalQueues, MortalTables, PairWorld
 from .test_pair import make

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Verdict
+from shared.delivery.channels.ports import Verdict
 from shared.scheduler.keys import GATE, Address, event_row, shard_key
 from shared.scheduler.protocol import changing, ingest, mirroring
 from shared.scheduler.protocol.mirroring import SECOND, Way
@@ -277,8 +277,8 @@ async def test_end_of_a_standard_event_that_the_second_served_is_in_the_firsts_l
 
 
 async def test_account_that_hangs_makes_few_calls_to_the_other_wait(pair: PairWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.storage.accounts.FOLLOW_FOR", 0.01)
-    monkeypatch.setattr("shared.scheduler.mirror.ASKED_FOR", 0.01)
+    monkeypatch.setattr("shared.storage.several.tables.FOLLOW_FOR", 0.01)
+    monkeypatch.setattr("shared.scheduler.mirror.pair.ASKED_FOR", 0.01)
     await pair.fail_over()
     pair.find_first()
     await pair.run(5)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.flow import breaker
-from shared.flow.breaker import CLOSED, OPEN_FIRST, OPEN_LONGEST, PROBE_LEASE, SPAN, Breaker, Tally
+from shared.delivery.flow import circuit_breaker
+from shared.delivery.flow.circuit_breaker import CLOSED, OPEN_FIRST, OPEN_LONGEST, PROBE_LEASE, SPAN, Breaker, Tally
 
 NOW = 1_800_000_000_000
 OPEN = Breaker("open", since=NOW, until=NOW + OPEN_FIRST, failures=5, opens=1, error="answered 503")
@@ -76,46 +76,46 @@ def test_fewer_than_half_failing_does_not() -> None:
     ],
 )
 def test_what_counts_as_a_failure(outcome: str, status: int | None, failure: bool) -> None:
-    assert breaker.is_failure(outcome, status) is failure
+    assert circuit_breaker.is_failure(outcome, status) is failure
 
 
 # -- turning
 
 
 def test_closed_turns_open_and_says_why_and_until_when() -> None:
-    assert breaker.opened(CLOSED, NOW, 5, "answered 503", None) == OPEN
-    assert breaker.opened(OPEN, NOW, 5, "", None) is None and breaker.opened(HALF, NOW, 5, "", None) is None
+    assert circuit_breaker.opened(CLOSED, NOW, 5, "answered 503", None) == OPEN
+    assert circuit_breaker.opened(OPEN, NOW, 5, "", None) is None and circuit_breaker.opened(HALF, NOW, 5, "", None) is None
 
 
 def test_open_lets_nobody_probe_before_its_time_and_one_after() -> None:
-    assert breaker.probing(OPEN, OPEN.until - 1, "me") is None
-    assert breaker.probing(CLOSED, NOW, "me") is None
-    won = breaker.probing(OPEN, OPEN.until, "me")
+    assert circuit_breaker.probing(OPEN, OPEN.until - 1, "me") is None
+    assert circuit_breaker.probing(CLOSED, NOW, "me") is None
+    won = circuit_breaker.probing(OPEN, OPEN.until, "me")
     assert won is not None and (won.state, won.probe, won.until) == ("half-open", "me", OPEN.until + PROBE_LEASE)
-    assert breaker.probing(won, OPEN.until + 1, "other") is None
+    assert circuit_breaker.probing(won, OPEN.until + 1, "other") is None
 
 
 def test_probe_that_nobody_hears_of_is_given_up() -> None:
-    taken = breaker.probing(HALF, HALF.until, "other")
+    taken = circuit_breaker.probing(HALF, HALF.until, "other")
     assert taken is not None and taken.probe == "other"
-    assert breaker.probed(taken, HALF.until + 1, "me", False, "", None) is None, "the former probe counts no more"
+    assert circuit_breaker.probed(taken, HALF.until + 1, "me", False, "", None) is None, "the former probe counts no more"
 
 
 def test_probe_closes_it_or_opens_it_for_longer() -> None:
-    assert breaker.probed(HALF, NOW, "me", False, "", None) == CLOSED
-    worse = breaker.probed(HALF, NOW, "me", True, "no answer", None)
+    assert circuit_breaker.probed(HALF, NOW, "me", False, "", None) == CLOSED
+    worse = circuit_breaker.probed(HALF, NOW, "me", True, "no answer", None)
     assert worse == Breaker("open", since=NOW, until=NOW + 2 * OPEN_FIRST, failures=6, opens=2, error="no answer")
 
 
 def test_retry_after_is_honoured_up_to_the_longest() -> None:
-    assert breaker.pause(1, 30.0) == 30_000
-    assert breaker.pause(1, 1.0) == OPEN_FIRST
-    assert breaker.pause(1, 86_400.0) == breaker.pause(99, None) == OPEN_LONGEST
+    assert circuit_breaker.pause(1, 30.0) == 30_000
+    assert circuit_breaker.pause(1, 1.0) == OPEN_FIRST
+    assert circuit_breaker.pause(1, 86_400.0) == circuit_breaker.pause(99, None) == OPEN_LONGEST
 
 
 def test_stored_and_read_back_it_is_the_same() -> None:
     for each in (CLOSED, OPEN, HALF, replace(OPEN, error='quote " and \u2028')):
-        assert breaker.parse(each.text()) == each
+        assert circuit_breaker.parse(each.text()) == each
     assert CLOSED.text() == ""
 
 
@@ -133,14 +133,14 @@ def test_whatever_happens_one_probes_at_a_time_and_there_is_a_way_out(steps: lis
         new: Breaker | None
         match what:
             case "open":
-                new = breaker.opened(state, now, 5, "x", None)
+                new = circuit_breaker.opened(state, now, 5, "x", None)
             case "probe":
-                new = breaker.probing(state, now, who)
+                new = circuit_breaker.probing(state, now, who)
                 if new is not None:
                     assert all(now >= until for until in probes.values()), "a second probe while one is under way"
                     probes = {who: new.until}
             case _:
-                new = breaker.probed(state, now, who, what == "bad", "x", None)
+                new = circuit_breaker.probed(state, now, who, what == "bad", "x", None)
                 if new is not None:
                     assert who in probes
                     probes = {}
@@ -148,8 +148,8 @@ def test_whatever_happens_one_probes_at_a_time_and_there_is_a_way_out(steps: lis
         assert state.until - now <= max(OPEN_LONGEST, PROBE_LEASE)
         assert (state.state == "closed") == (state == CLOSED) and bool(state.probe) == (state.state == "half-open")
     if state.state != "closed":
-        won = breaker.probing(state, state.until, "z")
-        assert won is not None and breaker.probed(won, state.until + 1, "z", False, "", None) == CLOSED
+        won = circuit_breaker.probing(state, state.until, "z")
+        assert won is not None and circuit_breaker.probed(won, state.until + 1, "z", False, "", None) == CLOSED
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40_000), st.integers(0, 5)), max_size=200))
@@ -163,6 +163,6 @@ def test_it_never_opens_for_fewer_than_five_failures_or_three_events(answers: li
         since.append(f"e{event}")
         turned = tally.failed(f"e{event}", now)
         if turned:
-            assert turned >= breaker.IN_A_ROW and len(set(since)) >= breaker.OF_EVENTS
+            assert turned >= circuit_breaker.IN_A_ROW and len(set(since)) >= circuit_breaker.OF_EVENTS
             assert len(since) >= turned
             tally, since = Tally(), []

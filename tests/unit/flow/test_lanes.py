@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from shared.clock import SettableClock
-from shared.flow.lane import Lane
-from shared.flow.lanes import Lanes
-from shared.flow.limits import SharedSlots
+from shared.core.clock import SettableClock
+from shared.delivery.flow.lane import Lane
+from shared.delivery.flow.lanes import Lanes
+from shared.delivery.flow.shared_limits import SharedSlots
 from shared.storage import memory_storage
 from shared.storage.names import LIMITS
 from shared.storage.ports import Applied, Op, Refused, Tables

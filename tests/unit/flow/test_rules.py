@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.flow import rules
-from shared.flow.rules import AHEAD, LEASE, PATIENCE, Load, Part
+from shared.delivery.flow import rules
+from shared.delivery.flow.rules import AHEAD, LEASE, PATIENCE, Load, Part
 
 NOW = 1_800_000_000_000
 

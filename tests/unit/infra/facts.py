@@ -11,13 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from shared.leases.watch.inspect import ACTIONS
-from shared.leases.watch.rules import KINDS
-from shared.maintenance.notices import SENTENCES
-from shared.settings import Settings, env_name
+from shared.app.timers import SCHEDULES
+from shared.core.settings import Settings, env_name
+from shared.fleets.watch.inspection import ACTIONS
+from shared.fleets.watch.rules import KINDS
+from shared.maintenance.service.notifications import SENTENCES
 from shared.storage import names
-from shared.storage.accounts import SpreadTables
-from shared.timers import SCHEDULES
+from shared.storage.several.tables import SpreadTables
 from tests.unit.test_log_actions import actions
 
 ROOT = Path(__file__).parents[3]
@@ -313,8 +313,8 @@ class Observable:
 def observable() -> Observable:
     """All that the code exports or logs, by name. Metrics are those of `/api/metrics`, counters without the `_total` of its text."""
     sources = {path: text for path in (ROOT / "shared").rglob("*.py") if '"action"' in (text := path.read_text())}
-    families = (ROOT / "shared" / "metrics" / "families.py").read_text()
-    telemetry = (ROOT / "shared" / "telemetry.py").read_text()
+    families = (ROOT / "shared" / "ops" / "metrics" / "families.py").read_text()
+    telemetry = (ROOT / "shared" / "delivery" / "tracing.py").read_text()
     logged = {action for source in sources.values() for action in (*actions(source), *re.findall(r'"action": "([a-z_.-]+)"', source))}
     # Lines are exported from INFO on.
     quiet = re.findall(r"^\| (`.*?) \| debug \|", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)

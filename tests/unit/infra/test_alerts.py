@@ -15,16 +15,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import Metric as Family
 
-from shared import telemetry
-from shared.channels.ports import Verdict
-from shared.clock import Millis
-from shared.exporting.points import Totals, metrics_data
-from shared.leases.watch.figures import REST, Figures
-from shared.leases.watch.rules import KINDS, Kind
-from shared.maintenance.figures import Figures as MaintenanceFigures
-from shared.maintenance.notices import SENTENCES
-from shared.metrics.families import Observed, Tenant, collected
-from shared.timers import SCHEDULES
+from shared.app.timers import SCHEDULES
+from shared.core.clock import Millis
+from shared.delivery import tracing as delivery_tracing
+from shared.delivery.channels.ports import Verdict
+from shared.engine.fleet_cursor import REST
+from shared.fleets.watch.figures import Figures
+from shared.fleets.watch.rules import KINDS, Kind
+from shared.maintenance.service.figures import Figures as MaintenanceFigures
+from shared.maintenance.service.notifications import SENTENCES
+from shared.ops.export.points import Totals, metrics_data
+from shared.ops.metrics.families import Observed, Tenant, collected
 from tests.unit.scheduler.harness import World
 
 from . import kql
@@ -207,8 +208,8 @@ def test_first_attempts_that_are_late_are_found(monkeypatch: pytest.MonkeyPatch,
     # A second attempt is late by its nature.
     for late, attempt in [*((each, 1) for each in first), *((3_600_000, 2) for _ in range(50))]:
         delivery: Any = SimpleNamespace(id="e", attempt=attempt, late_ms=late, traceparent=None)
-        with telemetry.delivering(target, delivery) as span:
-            telemetry.delivered(span, Verdict("delivered", 200))
+        with delivery_tracing.delivering(target, delivery) as span:
+            delivery_tracing.delivered(span, Verdict("delivered", 200))
     spans = [
         {"Name": span.name, "Properties": {key: str(value) for key, value in (span.attributes or {}).items()}}
         for span in kept.get_finished_spans()

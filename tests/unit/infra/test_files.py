@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shared.maintenance.agent.config import load
+from shared.maintenance.agent.config.config import load
 
 from .bicep import literal
 from .checks import Project

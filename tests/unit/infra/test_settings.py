@@ -9,13 +9,14 @@ import pytest
 from yarl import URL
 
 from devhost import settings_page
-from shared.channels.http import HttpSender
-from shared.clock import SystemClock
-from shared.errors import Problem, UnsafeSettings
-from shared.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings, env_name
+from shared.core.clock import SystemClock
+from shared.core.errors import Problem, UnsafeSettings
+from shared.core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings, env_name
+from shared.delivery.channels.http import HttpSender
+from shared.delivery.channels.model import HttpChannel
 from shared.storage import memory_storage, open_storage
-from shared.storage.accounts import SpreadTables
-from shared.tenants.model import HttpChannel, Tenant
+from shared.storage.several.tables import SpreadTables
+from shared.tenants.model import Tenant
 from shared.tenants.store import TenantDirectory
 
 from . import facts
@@ -121,7 +122,7 @@ def test_a_setting_that_is_empty_counts_as_not_set(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_environment_is_read_by_the_class_and_where_triggers_are_registered() -> None:
-    nodes = ("shared/cli/", "shared/maintenance/agent/", "shared/emulator/", "shared/checkpoints/")
+    nodes = ("shared/cli/", "shared/maintenance/agent/", "shared/extras/emulator/", "shared/checkpoints/")
     readers = {path: said for path, said in facts.readers_of_the_environment().items() if not path.startswith(nodes)}
     assert readers == {"function_app.py": {"SETTING", "MIRROR", "f'{MIRROR}__queueServiceUri'"}}
 

@@ -8,9 +8,9 @@ from typing import Any
 import azure.functions as func
 import pytest
 
-from shared import timers
-from shared.scheduler import functions as scheduler
-from shared.storage.names import CONNECTION, MIRROR
+from shared.app import timers
+from shared.core.settings import CONNECTION, MIRROR
+from shared.scheduler import routes as scheduler
 
 from . import facts
 from .agreement import rules, settings_set

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.channels.egress import Egress
-from shared.kafka.connect import Login, NoToken, check_token, config, identity_tokens, is_azure, problem_of, scope_of, split
+from shared.delivery.egress_guard import Egress
+from shared.delivery.kafka.connection import Login, NoToken, check_token, config, identity_tokens, is_azure, problem_of, scope_of, split
 
 HUB = "Ns.servicebus.windows.net:9093"
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.clock import SettableClock
-from shared.errors import Problem, Unavailable
-from shared.kafka.consumer import Record, SourceFailed
-from shared.kafka.ingest import BATCH, KafkaIngest, done_up_to, item_of
-from shared.kafka.sources import Source
-from shared.scheduler.ingest import Admitted
-from shared.scheduler.intake.consumer import Item, Reject, Taken, Waiting
+from shared.core.clock import SettableClock
+from shared.core.errors import Problem, Unavailable
+from shared.extras.kafka_source.consumer import Record, SourceFailed
+from shared.extras.kafka_source.ingest import BATCH, KafkaIngest, done_up_to, item_of
+from shared.extras.kafka_source.sources import Source
+from shared.scheduler.ingest.admission import Admitted
+from shared.scheduler.ingest.queue_consumer import Item, Reject, Taken, Waiting
 
 SOURCE = Source(servers="b:9092", topic="orders", tenant="acme")
 BUSY = Problem(429, "too-many-requests", "over the tenant's events per second")

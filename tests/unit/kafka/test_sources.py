@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.errors import UnsafeSettings
-from shared.kafka.sources import read_sources
+from shared.core.errors import UnsafeSettings
+from shared.extras.kafka_source.sources import read_sources
 
 GOOD = {"servers": "ns.servicebus.windows.net:9093", "topic": "orders", "tenant": "acme"}
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from shared.clock import SettableClock, SystemClock, steady
-from shared.errors import OutcomeUnknown, Unavailable
-from shared.leases.driver import Driver
+from shared.core.clock import SettableClock, SystemClock, steady
+from shared.core.errors import OutcomeUnknown, Unavailable
+from shared.engine.effects import Steps
+from shared.engine.thread_runner import Driver
+from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
-from shared.leases.protocol.effects import Steps
 from shared.leases.rows import Fleet, Limits, Partition, Server, fleet_key, parse_partition, parse_server, partition_key, server_key
-from shared.leases.stamps import Profile
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS

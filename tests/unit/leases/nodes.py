@@ -7,18 +7,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shared.clock import SettableClock
-from shared.errors import Problem
-from shared.fleets.store import INDEX
-from shared.leases.carrier import Carrier
-from shared.leases.control.service import Control
-from shared.leases.control.verbs import Word
-from shared.leases.orders import Planning
+from shared.core.clock import SettableClock
+from shared.core.errors import Problem
+from shared.engine.async_runner import Carrier
+from shared.engine.effects import Steps, load
+from shared.fleets.watch.service import Watch
 from shared.leases.protocol import membership, takeover
-from shared.leases.protocol.effects import Steps
 from shared.leases.protocol.membership import Beaten, Fenced, Publish, Registered
 from shared.leases.rows import (
     FLEET,
+    INDEX,
     INTENTS,
     NO_PARTITION,
     PARTITIONS,
@@ -35,8 +33,9 @@ from shared.leases.rows import (
     server_key,
 )
 from shared.leases.rules import Session
-from shared.leases.watch.service import Watch
-from shared.scheduler.protocol.effects import load
+from shared.leases.service.control.service import Control
+from shared.leases.service.control.verbs import Word
+from shared.leases.service.planning import Planning
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, FLEETS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Upsert

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.leases.calls import NOBODY, THREADS, Calls
+from shared.leases.node.callback_threads import NOBODY, THREADS, Calls
 from tests.logs import actions
 
 from .conftest import until

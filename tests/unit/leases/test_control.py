@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shared.errors import OutcomeUnknown, Problem
-from shared.leases.control.verbs import MOST_INTENTS, Word, decide
+from shared.core.errors import OutcomeUnknown, Problem
 from shared.leases.rows import NO_PARTITION, Intent, Partition
+from shared.leases.service.control.verbs import MOST_INTENTS, Word, decide
 from shared.storage.names import FLEETS
 from shared.storage.ports import Applied, Merge
 from tests.logs import actions

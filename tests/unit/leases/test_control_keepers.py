@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from shared.clock import SystemClock, steady
-from shared.leases.carrier import Carrier
-from shared.leases.control.service import Control
-from shared.leases.control.verbs import Word
-from shared.leases.keeper import LeaseKeeper
-from shared.leases.orders import Planning
+from shared.core.clock import SystemClock, steady
+from shared.engine.async_runner import Carrier
+from shared.leases.node.keeper import LeaseKeeper
+from shared.leases.profiles import Profile
 from shared.leases.rows import NO_PARTITION
-from shared.leases.stamps import Profile
+from shared.leases.service.control.service import Control
+from shared.leases.service.control.verbs import Word
+from shared.leases.service.planning import Planning
 from shared.storage.ports import Applied, Op, Page, Refused, Row, Tables
 
 from .conftest import FaultyTables, quick_fleet, until

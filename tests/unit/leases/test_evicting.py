@@ -9,13 +9,13 @@ from uuid import UUID
 
 import pytest
 
-from shared.errors import Problem
-from shared.leases.beats import Beats
+from shared.core.errors import Problem
 from shared.leases.model import BeatIn, ReleaseIn
-from shared.leases.orders import Planning
-from shared.leases.protocol import remote, resizing, takeover
-from shared.leases.protocol.remote import Heard, Told, Unheard
-from shared.leases.resize.service import Resizes
+from shared.leases.protocol import http_servers, resizing, takeover
+from shared.leases.protocol.http_servers import Heard, Told, Unheard
+from shared.leases.service.http_servers import Beats
+from shared.leases.service.planning import Planning
+from shared.leases.service.resize.service import Resizes
 from tests.logs import actions
 
 from .conftest import KEY, Bench
@@ -227,16 +227,16 @@ async def test_the_row_of_an_evicted_server_is_given_no_orders(world: World) -> 
 
 @pytest.mark.parametrize("fault", ["lost", "gone"])
 def test_an_eviction_whose_answer_is_lost_is_found_or_made_again(bench: Bench, fault: str) -> None:
-    assert isinstance(bench.drive(remote.beat(KEY, "a", Told("i1", 1), 0)), Heard)
-    bench.drive(remote.claim(KEY, "a", "i1", [0], 0))
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 1), 0)), Heard)
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0))
     bench.drive(resizing.begin(KEY, 4, 0))
     assert bench.drive(takeover.order(KEY, "a", [], [0], 2))
-    assert isinstance(bench.drive(remote.beat(KEY, "a", Told("i1", 2), 0)), Heard)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 2), 0)), Heard)
     asyncio.run(bench.clock.advance(PATIENCE - 1))
-    assert isinstance(bench.drive(remote.beat(KEY, "a", Told("i1", 3), 0)), Heard)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 3), 0)), Heard)
     asyncio.run(bench.clock.advance(1))
     bench.tables.faults.append(fault)
-    found = bench.drive(remote.beat(KEY, "a", Told("i1", 4), 0))
+    found = bench.drive(http_servers.beat(KEY, "a", Told("i1", 4), 0))
     assert found == Unheard("fenced" if fault == "lost" else "evicted")
     row = bench.server("a")
     assert (row.evicted, row.beat, bench.partition(0).owner) == (True, 3, "a")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.errors import OutcomeUnknown, Rejected, Unavailable
-from shared.leases.fencing import FencedBatch, StaleEpoch
+from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
+from shared.leases.node.fencing import FencedBatch, StaleEpoch
 from shared.storage.blocking import run_through
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused
 

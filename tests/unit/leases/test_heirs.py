@@ -8,9 +8,9 @@ from itertools import permutations
 
 import pytest
 
-from shared.leases.desk import Desk
-from shared.leases.facts import Facts
-from shared.leases.heirs import Heirs
+from shared.leases.node.keeper_state import Desk
+from shared.leases.node.standby import Heirs
+from shared.leases.planner_input import Facts
 from shared.leases.rows import Expected, Fleet, Intents, Partition, Server
 
 KEY = "demo:search"

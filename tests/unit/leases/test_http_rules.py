@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import OutcomeUnknown
+from shared.core.errors import OutcomeUnknown
+from shared.engine.effects import Write
 from shared.leases import rules
-from shared.leases.protocol import membership, mending, remote, takeover
-from shared.leases.protocol.effects import Write
+from shared.leases.protocol import http_servers, membership, repair, takeover
+from shared.leases.protocol.http_servers import Claimed, Heard, Occupied, Told, Unheard
 from shared.leases.protocol.membership import Beaten, Publish, Registered
-from shared.leases.protocol.mending import Unsure
-from shared.leases.protocol.remote import Claimed, Heard, Occupied, Told, Unheard
+from shared.leases.protocol.repair import Unsure
 from shared.leases.rows import FLEET, Intents, Partition, Server, parse_fleet, partition_key, server_key
 from shared.leases.rules import Session
 from shared.storage.blocking import run_through
@@ -64,7 +64,7 @@ def test_whatever_is_not_refused_was_free_by_the_rule_of_all_servers(
 
 
 def register(bench: Bench, name: str = "a", incarnation: str = "i1") -> Server:
-    heard = bench.drive(remote.beat(KEY, name, Told(incarnation, 1), 0))
+    heard = bench.drive(http_servers.beat(KEY, name, Told(incarnation, 1), 0))
     assert isinstance(heard, Heard)
     return heard.server
 
@@ -81,7 +81,7 @@ def test_a_first_beat_whose_answers_get_lost_registers_once(bench: Bench) -> Non
 def test_a_beat_whose_answer_is_lost_is_found_applied_or_written_again(bench: Bench, fault: str) -> None:
     register(bench)
     bench.tables.faults.append(fault)
-    heard = bench.drive(remote.beat(KEY, "a", Told("i1", 2, load=0.5), 0))
+    heard = bench.drive(http_servers.beat(KEY, "a", Told("i1", 2, load=0.5), 0))
     assert isinstance(heard, Heard) and (heard.server.beat, heard.server.load) == (2, 0.5)
     assert bench.server("a").beat == 2
 
@@ -90,7 +90,7 @@ def test_a_beat_whose_answer_is_lost_is_found_applied_or_written_again(bench: Be
 def test_a_claim_whose_answer_is_lost_is_claimed_once(bench: Bench, fault: str) -> None:
     register(bench)
     bench.tables.faults.append(fault)
-    assert bench.drive(remote.claim(KEY, "a", "i1", [1, 0], 7)) == Claimed(((1, 1), (0, 1)), ())
+    assert bench.drive(http_servers.claim(KEY, "a", "i1", [1, 0], 7)) == Claimed(((1, 1), (0, 1)), ())
     assert bench.server("a").held == ((0, 1), (1, 1))
     assert (bench.partition(0).owner, bench.partition(0).incarnation, bench.partition(0).since) == ("a", "i1", 7)
 
@@ -98,44 +98,44 @@ def test_a_claim_whose_answer_is_lost_is_claimed_once(bench: Bench, fault: str) 
 @pytest.mark.parametrize("fault", ["lost", "gone"])
 def test_a_release_whose_answer_is_lost_releases_once(bench: Bench, fault: str) -> None:
     register(bench)
-    bench.drive(remote.claim(KEY, "a", "i1", [0], 0))
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0))
     bench.tables.faults.append(fault)
-    assert bench.drive(remote.release(KEY, "a", "i1", 0, 1, 9)) == "released"
+    assert bench.drive(http_servers.release(KEY, "a", "i1", 0, 1, 9)) == "released"
     assert (bench.partition(0).owner, bench.partition(0).epoch, bench.server("a").held) == ("", 1, ())
 
 
 def test_answers_that_are_always_lost_are_told_as_unknown(bench: Bench) -> None:
     register(bench)
-    bench.tables.faults.extend(["gone"] * remote.TRIES)
+    bench.tables.faults.extend(["gone"] * http_servers.TRIES)
     with pytest.raises(OutcomeUnknown):
-        bench.drive(remote.beat(KEY, "a", Told("i1", 2), 0))
+        bench.drive(http_servers.beat(KEY, "a", Told("i1", 2), 0))
 
 
 def test_a_first_beat_under_a_fleet_that_is_closed_is_over(bench: Bench) -> None:
     register(bench)
     run_through(bench.memory.write(FLEETS, KEY, [Merge("fleet", {"closed": True}, ANY)]))
-    assert bench.drive(remote.claim(KEY, "a", "i1", [0], 0)) == Unheard("fenced")
-    assert bench.drive(remote.beat(KEY, "a", Told("i1", 2), 0)) == Unheard("fenced")
+    assert bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0)) == Unheard("fenced")
+    assert bench.drive(http_servers.beat(KEY, "a", Told("i1", 2), 0)) == Unheard("fenced")
     assert bench.server("a").state == "dead"
-    assert bench.drive(remote.beat(KEY, "a", Told("i2", 1), 0)) == Unheard("contended")
+    assert bench.drive(http_servers.beat(KEY, "a", Told("i2", 1), 0)) == Unheard("contended")
 
 
 def test_a_server_that_is_sure_to_be_seen_stays_under_a_fleet_that_closes(bench: Bench) -> None:
     register(bench)
-    assert isinstance(bench.drive(remote.beat(KEY, "a", Told("i1", 2), 0)), Heard)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 2), 0)), Heard)
     run_through(bench.memory.write(FLEETS, KEY, [Merge("fleet", {"closed": True}, ANY)]))
-    assert isinstance(bench.drive(remote.beat(KEY, "a", Told("i1", 3), 0)), Heard)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 3), 0)), Heard)
 
 
 def test_a_namesake_is_told_how_long_to_wait(bench: Bench) -> None:
     register(bench)
-    assert bench.drive(remote.beat(KEY, "a", Told("i2", 1), 0)) == Occupied(18 + remote.GRACE)
+    assert bench.drive(http_servers.beat(KEY, "a", Told("i2", 1), 0)) == Occupied(18 + http_servers.GRACE)
 
 
 def test_more_than_one_property_holds_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     register(bench)
     monkeypatch.setattr(rules, "MAX_HELD", 1)
-    assert bench.drive(remote.claim(KEY, "a", "i1", [0, 1], 0)) == Claimed(((0, 1),), ((1, "limit"),))
+    assert bench.drive(http_servers.claim(KEY, "a", "i1", [0, 1], 0)) == Claimed(((0, 1),), ((1, "limit"),))
 
 
 def test_the_longest_list_of_what_a_server_has_fits_into_a_row() -> None:
@@ -157,26 +157,26 @@ def test_nobody_speaks_over_http_for_a_server_of_the_library(bench: Bench) -> No
     library_server(bench)
     before = bench.server("k"), bench.partition(0)
     for seq in (1, 2, 99):
-        assert bench.drive(remote.beat(KEY, "k", Told("k1", seq), 0)) == Unheard("fenced")
-    assert bench.drive(remote.claim(KEY, "k", "k1", [1], 0)) == Unheard("fenced")
-    assert bench.drive(remote.release(KEY, "k", "k1", 0, 1, 0)) == Unheard("fenced")
+        assert bench.drive(http_servers.beat(KEY, "k", Told("k1", seq), 0)) == Unheard("fenced")
+    assert bench.drive(http_servers.claim(KEY, "k", "k1", [1], 0)) == Unheard("fenced")
+    assert bench.drive(http_servers.release(KEY, "k", "k1", 0, 1, 0)) == Unheard("fenced")
     assert (bench.server("k"), bench.partition(0)) == before
 
 
 def test_a_first_beat_that_comes_in_after_its_incarnation_was_replaced_brings_nothing_of_it_back(bench: Bench) -> None:
     register(bench)
-    bench.drive(remote.claim(KEY, "a", "i1", [0], 0))
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0))
     b = register(bench, "b", "b1")
     run_through(bench.memory.write(FLEETS, KEY, [Merge(server_key("a"), {"state": "dead"}, ANY)]))
     register(bench, "a", "i2")
     # Another sees that the incarnation is over, and is about to claim.
-    claim = remote.claim(KEY, "b", b.incarnation, [0], 0)
+    claim = http_servers.claim(KEY, "b", b.incarnation, [0], 0)
     effect = next(claim)
     while not isinstance(effect, Write):
         effect = claim.send(bench.driver._do(effect))
     run_through(bench.memory.write(FLEETS, KEY, [Merge(server_key("a"), {"state": "dead"}, ANY)]))
     register(bench, "a", "i1")
-    assert bench.drive(remote.claim(KEY, "a", "i1", [0], 0)) == Claimed(((0, 2),), ())
+    assert bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0)) == Claimed(((0, 2),), ())
     # Its write comes too late now, and it finds that the partition is taken.
     with pytest.raises(StopIteration) as done:
         while True:
@@ -185,11 +185,11 @@ def test_a_first_beat_that_comes_in_after_its_incarnation_was_replaced_brings_no
 
 
 def test_a_fleet_takes_so_many_servers_and_forgets_dead_ones_for_new_ones(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "MOST_SERVERS", 2)
+    monkeypatch.setattr(http_servers, "MOST_SERVERS", 2)
     register(bench, "a"), register(bench, "b")
-    assert bench.drive(remote.beat(KEY, "c", Told("c1", 1), 0)) == Unheard("full")
+    assert bench.drive(http_servers.beat(KEY, "c", Told("c1", 1), 0)) == Unheard("full")
     # Whoever is there stays there, and comes back under its name.
-    assert isinstance(bench.drive(remote.beat(KEY, "a", Told("i1", 2), 0)), Heard)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 2), 0)), Heard)
     for name in ("a", "b"):
         run_through(bench.memory.write(FLEETS, KEY, [Merge(server_key(name), {"state": "dead"}, ANY)]))
     register(bench, "a", "i2"), register(bench, "c", "c1")
@@ -205,28 +205,28 @@ def missing(bench: Bench, number: int) -> None:
 def refill(bench: Bench) -> int | Unsure:
     row = run_through(bench.memory.get(FLEETS, KEY, FLEET))
     assert row is not None
-    return bench.drive(mending.refill(KEY, parse_fleet(row.props), 1000))
+    return bench.drive(repair.refill(KEY, parse_fleet(row.props), 1000))
 
 
 def test_a_missing_row_comes_back_as_its_owners_when_a_server_that_speaks_http_has_it(bench: Bench) -> None:
     register(bench)
-    bench.drive(remote.claim(KEY, "a", "i1", [0], 0))
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0))
     before = bench.partition(0)
     missing(bench, 0), missing(bench, 1)
     assert refill(bench) == 2
     assert bench.partition(0) == replace(before, since=0) and bench.partition(1) == Partition(1, epoch=1000)
     register(bench, "b", "b1")
-    assert bench.drive(remote.claim(KEY, "b", "b1", [0, 1], 0)) == Claimed(((1, 1001),), ((0, "owned"),))
-    assert bench.drive(remote.release(KEY, "a", "i1", 0, 1, 0)) == "released"
+    assert bench.drive(http_servers.claim(KEY, "b", "b1", [0, 1], 0)) == Claimed(((1, 1001),), ((0, "owned"),))
+    assert bench.drive(http_servers.release(KEY, "a", "i1", 0, 1, 0)) == "released"
 
 
 def test_what_is_released_while_its_row_is_missing_comes_back_free(bench: Bench) -> None:
     register(bench)
-    bench.drive(remote.claim(KEY, "a", "i1", [0, 1], 0))
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0, 1], 0))
     missing(bench, 0)
-    assert bench.drive(remote.release(KEY, "a", "i1", 0, 2, 0)) == "stale"
+    assert bench.drive(http_servers.release(KEY, "a", "i1", 0, 2, 0)) == "stale"
     bench.tables.faults.append("lost")
-    assert bench.drive(remote.release(KEY, "a", "i1", 0, 1, 0)) == "released"
+    assert bench.drive(http_servers.release(KEY, "a", "i1", 0, 1, 0)) == "released"
     assert bench.server("a").held == ((1, 1),)
     assert refill(bench) == 1 and bench.partition(0) == Partition(0, epoch=1000)
 
@@ -241,7 +241,7 @@ def test_a_missing_row_stays_missing_while_a_server_of_the_library_may_still_ser
 
 def test_an_answer_that_is_lost_while_rows_come_back_does_no_harm(bench: Bench) -> None:
     register(bench)
-    bench.drive(remote.claim(KEY, "a", "i1", [0], 0))
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0))
     missing(bench, 0), missing(bench, 1)
     bench.tables.faults.extend(["lost", "gone", "lost"])
     refill(bench)

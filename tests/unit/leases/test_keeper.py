@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from shared import leases
-from shared.leases import keeper as keeper_module
-from shared.leases.driver import Driver
-from shared.leases.keeper import FleetMissing, LeaseKeeper, NameInUse
+from shared.engine.thread_runner import Driver
+from shared.leases.node import keeper as keeper_module
+from shared.leases.node.keeper import FleetMissing, LeaseKeeper, NameInUse
+from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
 from shared.leases.rows import Fleet, Intent, server_key
-from shared.leases.stamps import Profile
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Insert, Merge

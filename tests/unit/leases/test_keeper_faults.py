@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from devhost.azurite import ROOT
-from shared.clock import SystemClock
-from shared.errors import OutcomeUnknown, Rejected, TocsinError, Unavailable
-from shared.leases import proof
-from shared.leases.keeper import LeaseKeeper
+from shared.core.clock import SystemClock
+from shared.core.errors import OutcomeUnknown, Rejected, TocsinError, Unavailable
+from shared.leases.node import state_file
+from shared.leases.node.keeper import LeaseKeeper
+from shared.leases.profiles import Profile
 from shared.leases.rows import server_key
-from shared.leases.stamps import Profile
 from shared.storage.names import FLEETS
 
 from .conftest import KEY, FaultyTables, quick_fleet, until
@@ -184,7 +184,7 @@ def test_a_single_server_may_have_every_partition_of_the_largest_fleet() -> None
 FORKS = """
 import os, sys
 from tests.unit.leases.conftest import quick_fleet, until
-from shared.leases.keeper import LeaseKeeper
+from shared.leases.node.keeper import LeaseKeeper
 
 keeper = LeaseKeeper("fleet", "a", quick_fleet(2), folder=sys.argv[1]).start()
 until(lambda: len(keeper.owned()) == 2, "everything")
@@ -206,7 +206,7 @@ def test_a_forked_child_owns_nothing_and_lets_go_of_the_lock(tmp_path: Path) -> 
 
 ENDS = """
 from tests.unit.leases.conftest import quick_fleet, until
-from shared.leases.keeper import LeaseKeeper
+from shared.leases.node.keeper import LeaseKeeper
 
 keeper = LeaseKeeper("fleet", "a", quick_fleet(2), on_gained=print).start()
 until(lambda: len(keeper.owned()) == 2, "everything")
@@ -244,7 +244,7 @@ def test_a_full_disk_takes_the_proof_away_and_nothing_else(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(proof.os, "fsync", full)
+    monkeypatch.setattr(state_file.os, "fsync", full)
     a = servers.start("a", folder=tmp_path)
     until(lambda: a.has() == ALL, "everything")
     assert said(caplog, "lease_proof_failed") == [logging.WARNING]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.leases.keeper import LeaseKeeper
+from shared.leases.node.keeper import LeaseKeeper
 
 from .conftest import quick_fleet, until
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 BEFORE = """
 import os, sys, threading
 from tests.unit.leases.conftest import quick_fleet, until
-from shared.leases.keeper import LeaseKeeper
+from shared.leases.node.keeper import LeaseKeeper
 
 keeper = LeaseKeeper("fleet", "a", quick_fleet(2))
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shared.leases.driver import Driver
+from shared.engine.effects import Get, Write
+from shared.engine.thread_runner import Driver
+from shared.leases.node.scan_loop import PLAN_ANEW
+from shared.leases.profiles import PROFILES, Profile
 from shared.leases.protocol import takeover
-from shared.leases.protocol.effects import Get, Write
 from shared.leases.rows import FLEET, Fleet, Intent, Limits, Server, fleet_key, parse_server, server_key
-from shared.leases.scanner import PLAN_ANEW
-from shared.leases.stamps import PROFILES, Profile
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Merge, Upsert

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.leases import proof
-from shared.leases.proof import NameInUse, StateFile
+from shared.leases.node import state_file
+from shared.leases.node.state_file import NameInUse, StateFile
 
 
 def test_what_a_process_was_is_proven_gone_to_the_next(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_a_lock_that_is_held_says_that_the_name_is_in_use(tmp_path: Path) -> Non
 
 
 def test_a_killed_process_lets_go(tmp_path: Path) -> None:
-    body = "import sys; from pathlib import Path; from shared.leases.proof import StateFile\n"
+    body = "import sys; from pathlib import Path; from shared.leases.node.state_file import StateFile\n"
     body += "file = StateFile(Path(sys.argv[1]), 't:f', 's1'); file.begin('i1'); print('begun', flush=True); sys.stdin.read()"
     process = subprocess.Popen([sys.executable, "-c", body, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None
@@ -51,7 +51,7 @@ def test_another_boot_or_none_proves_nothing(tmp_path: Path, monkeypatch: pytest
     first = StateFile(tmp_path, "t:f", "s1")
     first.begin("i1")
     first.close()
-    monkeypatch.setattr(proof, "boot_id", lambda: boot)
+    monkeypatch.setattr(state_file, "boot_id", lambda: boot)
     second = StateFile(tmp_path, "t:f", "s1")
     assert second.begin("i2") == ()
     second.close()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shared.errors import StorageError
+from shared.core.errors import StorageError
 from shared.leases import rules
+from shared.leases.profiles import PROFILES, Profile
 from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import Again, Beaten, Fenced, InUse, Publish, Registered, Waiting
 from shared.leases.rows import Fleet
 from shared.leases.rules import HandOff, Session, Sight
-from shared.leases.stamps import PROFILES, Profile
 
 from .conftest import KEY, Bench, T
 

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.checkpoints.service import Pendings
-from shared.errors import Problem
-from shared.leases import reading
-from shared.leases.orders import Planning
-from shared.leases.protocol import closing, mending, remote, resizing
-from shared.leases.protocol.mending import Unsure
-from shared.leases.protocol.remote import Claimed, Heard, Told
-from shared.leases.resize.service import Resizes
+from shared.checkpoints.service.service import Pendings
+from shared.core.errors import Problem
+from shared.fleets.nodes import NodeViews
+from shared.leases import unreadable_rows
+from shared.leases.protocol import closing, http_servers, repair, resizing
+from shared.leases.protocol.http_servers import Claimed, Heard, Told
+from shared.leases.protocol.repair import Unsure
 from shared.leases.rows import Intent, Partition, Server, fleet_key, in_force, parse_partition, parse_server, partition_key, server_key
-from shared.leases.views import Views
+from shared.leases.service.planning import Planning
+from shared.leases.service.resize.service import Resizes
+from shared.leases.service.views import Views
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Merge, Props, Row
 from tests.logs import actions
@@ -62,8 +63,8 @@ async def test_what_a_server_has_whose_row_cannot_be_read_is_nobody_elses_for_as
     counts = await live(world, 10 * T, b)
     assert counts["failed"] == 0 and b.has.isdisjoint(a.has)
     assert alarms(world) == [("unreadable", "raised", ["s:a"])], "its partitions count neither as unserved nor as its fleet's loss"
-    claim = remote.claim(key, "c", "c1", sorted(a.has), 0)
-    assert isinstance(await world.drive(remote.beat(key, "c", Told("c1", 1), 0)), Heard)
+    claim = http_servers.claim(key, "c", "c1", sorted(a.has), 0)
+    assert isinstance(await world.drive(http_servers.beat(key, "c", Told("c1", 1), 0)), Heard)
     assert await world.drive(claim) == Claimed((), tuple((number, "offline") for number in sorted(a.has)))
     await edit(world, key, server_key("a"), {"beat": 9})
     await live(world, T + 60, b)
@@ -122,7 +123,10 @@ async def test_views_show_the_rest(world: World) -> None:
     key, a, b = await pair(world)
     odd, theirs = min(a.has), max(b.has)
     await edit(world, key, partition_key(odd)), await edit(world, key, server_key("b"))
-    views = Views(world.tables, world.carrier, world.clock, agents, pending)
+    async def nobody(key: str) -> str | None:
+        return None
+
+    views = Views(world.tables, world.carrier, world.clock, nobody)
     items, _ = await views.leases(TENANT, "fleet", 10)
     owners = {**dict.fromkeys(a.has - {odd}, "a"), **dict.fromkeys(b.has, "b")}
     assert {item["partition"]: item["owner"] for item in items} == owners
@@ -130,7 +134,7 @@ async def test_views_show_the_rest(world: World) -> None:
         await views.lease(TENANT, "fleet", odd)
     one = await views.lease(TENANT, "fleet", theirs)
     assert (one["state"], one["owner"], one["beat_age_ms"]) == ("owned", "b", None)
-    nodes, _ = await views.nodes(TENANT, "fleet", 10)
+    nodes, _ = await NodeViews(views, world.carrier, world.clock, agents, pending).nodes(TENANT, "fleet", 10)
     assert [node["node"] for node in nodes] == ["a"]
 
 
@@ -139,7 +143,7 @@ async def test_nobody_closes_a_fleet_or_refills_it_past_a_server_that_cannot_be_
     await edit(world, key, server_key("a"), {"state": "dead"}), await edit(world, key, server_key("b"))
     assert await world.drive(closing.living(key)) == ["b"]
     await world.lose(key, min(a.has))
-    assert await world.drive(mending.refill(key, await world.row(key), 5)) == Unsure((min(a.has),), ("b",))
+    assert await world.drive(repair.refill(key, await world.row(key), 5)) == Unsure((min(a.has),), ("b",))
 
 
 def row(rk: str, props: Props) -> Row:
@@ -160,7 +164,7 @@ def test_no_row_whatever_it_holds_raises(rk: str, data: st.DataObject) -> None:
             props[name] = data.draw(ODD)
     one = row(rk, props)
     for parse in (parse_partition, parse_server):
-        found, odd = reading.sift([one], parse)  # type: ignore[type-var]
+        found, odd = unreadable_rows.sift([one], parse)  # type: ignore[type-var]
         assert len(found) + len(odd) == 1
-    in_force(reading.words([one])[0], 0)
-    reading.kept([rk], [(1, "a"), (2, "")])
+    in_force(unreadable_rows.words([one])[0], 0)
+    unreadable_rows.kept([rk], [(1, "a"), (2, "")])

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.errors import Problem, Rejected
-from shared.fleets.store import GONE, Fleets
-from shared.leases.leaving import Leaving
-from shared.leases.orders import Planning
-from shared.leases.protocol import membership, remote
+from shared.core.errors import Problem, Rejected
+from shared.fleets.directory import GONE, Fleets
+from shared.leases.protocol import http_servers, membership
+from shared.leases.protocol.http_servers import Heard, Told
 from shared.leases.protocol.membership import Publish
-from shared.leases.protocol.remote import Heard, Told
 from shared.leases.rows import parse_server, partition_key, server_key
+from shared.leases.service.maintenance_drain import Leaving
+from shared.leases.service.planning import Planning
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Merge
@@ -67,24 +67,24 @@ async def test_a_server_is_drained_though_its_row_cannot_be_read(world: World) -
 
 async def test_over_http_nothing_comes_of_a_row_that_cannot_be_read_until_it_is_mended(world: World) -> None:
     key = await world.fleet()
-    assert isinstance(await world.drive(remote.beat(key, "c", Told("c1", 1), 0)), Heard)
-    await world.drive(remote.claim(key, "c", "c1", [0, 1], 0))
+    assert isinstance(await world.drive(http_servers.beat(key, "c", Told("c1", 1), 0)), Heard)
+    await world.drive(http_servers.claim(key, "c", "c1", [0, 1], 0))
     await edit(world, key, partition_key(0))
     with pytest.raises(Rejected, match=r"p:00000 .* cannot be read"):
-        await world.drive(remote.release(key, "c", "c1", 0, 1, 0))
-    assert await world.drive(remote.release(key, "c", "c1", 1, 1, 0)) == "released"
+        await world.drive(http_servers.release(key, "c", "c1", 0, 1, 0))
+    assert await world.drive(http_servers.release(key, "c", "c1", 1, 1, 0)) == "released"
     await edit(world, key, server_key("c"))
     for asked in (
-        remote.beat(key, "c", Told("c1", 2), 0),
-        remote.beat(key, "c", Told("c2", 1), 0),
-        remote.claim(key, "c", "c1", [2], 0),
-        remote.release(key, "c", "c1", 0, 1, 0),
+        http_servers.beat(key, "c", Told("c1", 2), 0),
+        http_servers.beat(key, "c", Told("c2", 1), 0),
+        http_servers.claim(key, "c", "c1", [2], 0),
+        http_servers.release(key, "c", "c1", 0, 1, 0),
     ):
         with pytest.raises(Rejected, match=r"s:c .* cannot be read"):
             await world.drive(asked)
     await edit(world, key, server_key("c"), {"beat": 1}), await edit(world, key, partition_key(0), {"epoch": 1})
-    assert isinstance(await world.drive(remote.beat(key, "c", Told("c1", 2), 0)), Heard)
-    assert await world.drive(remote.release(key, "c", "c1", 0, 1, 0)) == "released"
+    assert isinstance(await world.drive(http_servers.beat(key, "c", Told("c1", 2), 0)), Heard)
+    assert await world.drive(http_servers.release(key, "c", "c1", 0, 1, 0)) == "released"
 
 
 async def test_a_partition_that_cannot_be_released_keeps_its_server_from_nothing_else(world: World) -> None:

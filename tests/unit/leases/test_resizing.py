@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from shared.engine.effects import Write
 from shared.leases.generations import Progress
 from shared.leases.protocol import membership, resizing, takeover
-from shared.leases.protocol.effects import Write
 from shared.leases.protocol.membership import Again, Beaten, Fenced, Publish, Registered
 from shared.leases.protocol.resizing import Begun, Busy, Offline
 from shared.leases.rows import FLEET, Fleet, Intent, parse_fleet, server_key

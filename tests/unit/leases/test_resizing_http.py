@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from shared.errors import OutcomeUnknown
-from shared.leases.protocol import remote, resizing, takeover
-from shared.leases.protocol.effects import LOST, Write
-from shared.leases.protocol.remote import Claimed, Heard, Told
+from shared.core.errors import OutcomeUnknown
+from shared.engine.effects import LOST, Write
+from shared.leases.protocol import http_servers, resizing, takeover
+from shared.leases.protocol.http_servers import Claimed, Heard, Told
 from shared.leases.rows import FLEET, PARTITIONS, Fleet, parse_fleet, parse_partition
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
@@ -44,7 +44,7 @@ class Client:
     def heard(self, seq: int, found: Any) -> None:
         if isinstance(found, Heard) and seq > self.latest:
             server, self.latest = found.server, seq
-            self.generation, self.partitions = remote.parse_spread(server.spread)
+            self.generation, self.partitions = http_servers.parse_spread(server.spread)
             self.held = self.has(dict(server.held))
             self.release = sorted(self.held) if server.generation > self.generation else list(server.drop)
 
@@ -75,12 +75,12 @@ class Scene:
             seq = client.seq
             client.seq += 1
             told, name = Told(f"{client.name}1", seq), client.name
-            make: Any = lambda: remote.beat(KEY, name, told, 0)  # noqa: E731
+            make: Any = lambda: http_servers.beat(KEY, name, told, 0)  # noqa: E731
             deliver: Any = lambda found: client.heard(seq, found)  # noqa: E731
         elif what == "claim":
             numbers = [self.dice.randrange(client.partitions)]
             generation = self.bench.server(client.name).works if self.blind else client.generation
-            make = lambda: remote.claim(KEY, client.name, f"{client.name}1", numbers, 0, generation)  # noqa: E731
+            make = lambda: http_servers.claim(KEY, client.name, f"{client.name}1", numbers, 0, generation)  # noqa: E731
             deliver = client.claimed
         else:
             number = self.dice.choice(client.release)
@@ -88,7 +88,7 @@ class Scene:
             if (epoch := client.held.pop(number, None)) is None:
                 return
             client.left[number] = epoch
-            make = lambda: remote.release(KEY, client.name, f"{client.name}1", number, epoch, 0)  # noqa: E731
+            make = lambda: http_servers.release(KEY, client.name, f"{client.name}1", number, epoch, 0)  # noqa: E731
             deliver = lambda found: None  # noqa: E731
         self.under_way += [(make(), None, deliver) for _ in range(copies)]
 

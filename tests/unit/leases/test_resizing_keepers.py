@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from shared.clock import steady
-from shared.leases.driver import Driver
-from shared.leases.facts import read_facts
-from shared.leases.keeper import LeaseKeeper
+from shared.core.clock import steady
+from shared.engine.thread_runner import Driver
+from shared.leases.node.keeper import LeaseKeeper
+from shared.leases.planner_input import read_facts
+from shared.leases.profiles import Profile
 from shared.leases.protocol import resizing
 from shared.leases.protocol.resizing import Begun
 from shared.leases.rows import FLEET, parse_fleet
-from shared.leases.stamps import Profile
 from shared.storage.names import FLEETS
 
 from .conftest import KEY, FaultyTables, quick_fleet, until

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from shared.leases.profiles import PROFILES
 from shared.leases.rows import (
     INTENTS,
     MAX_ORDERS,
@@ -32,10 +33,9 @@ from shared.leases.rows import (
     split,
     split_expected,
 )
-from shared.leases.stamps import PROFILES
 from shared.storage.limits import check_key, check_value
 from shared.storage.ports import Props, Row
-from shared.tenants.model import NAME, NodeName
+from shared.web.fields.types import NAME, NodeName
 
 
 def row(rk: str, props: Props) -> Row:

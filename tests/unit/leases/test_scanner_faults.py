@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from shared.errors import StorageError, Unavailable
-from shared.leases.desk import Desk
-from shared.leases.driver import Driver
-from shared.leases.protocol.effects import Wait, Work
+from shared.core.errors import StorageError, Unavailable
+from shared.engine.effects import Wait, Work
+from shared.engine.thread_runner import Driver
+from shared.leases.node.keeper_state import Desk
+from shared.leases.node.scan_loop import Scanner
+from shared.leases.profiles import Profile
 from shared.leases.rows import Fleet, Partition, Server, partition_key, server_key
 from shared.leases.rules import Session
-from shared.leases.scanner import Scanner
-from shared.leases.stamps import Profile
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS

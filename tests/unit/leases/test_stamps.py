@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mypy import api
 
+from shared.engine.moments import ReceivedAt, SentAt
 from shared.leases import rules
-from shared.leases.stamps import DRIFT, PROFILES, Profile, ReceivedAt, SentAt, unsafe
+from shared.leases.profiles import DRIFT, PROFILES, Profile, unsafe
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -47,7 +48,7 @@ def test_no_accepted_profile_lets_drifting_clocks_overlap(beat: float, validity:
 MIXED = """
 from shared.leases.rules import Sight, renewed
 from shared.leases import rules
-from shared.leases.stamps import ReceivedAt, SentAt
+from shared.engine.moments import ReceivedAt, SentAt
 renewed(None, ReceivedAt(0))
 Sight("i", 1, SentAt(0))
 """

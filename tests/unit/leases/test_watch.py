@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from shared.errors import Problem, Unavailable
-from shared.fleets.store import INDEX
-from shared.leases.rows import PARTITIONS, Limits
-from shared.leases.watch import figures
+from shared.core.errors import Problem, Unavailable
+from shared.fleets.watch import figures
+from shared.leases.rows import INDEX, PARTITIONS, Limits
 from shared.storage.names import FLEETS, SWEEPS
 from shared.storage.ports import ANY, Delete
 from tests.logs import actions

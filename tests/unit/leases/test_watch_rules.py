@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from shared.leases.orders import budget
+from shared.fleets.watch import rules
+from shared.fleets.watch.alarms import event_of, wanted
+from shared.fleets.watch.rules import Alarm, Findings, Watched
 from shared.leases.planner import Plan
+from shared.leases.profiles import PROFILES, Profile
 from shared.leases.rows import NO_PARTITION, Fleet, Intent, Limits, Partition, Server
-from shared.leases.stamps import PROFILES, Profile
-from shared.leases.survey import Glance, Of, Survey
-from shared.leases.watch import rules
-from shared.leases.watch.notices import event_of, wanted
-from shared.leases.watch.rules import Alarm, Findings, Watched
+from shared.leases.service import takeover_rules
+from shared.leases.service.planning import budget
+from shared.leases.service.snapshot import Glance, Of, Survey
 
 NOW = 1_800_000_000_000
 T = 18.0
@@ -50,7 +51,7 @@ def reasons(findings: Findings) -> list[tuple[int, str]]:
 
 
 def test_a_server_is_ripe_five_seconds_beyond_t() -> None:
-    assert not rules.ripe(DEFAULT, T + 4.9) and rules.ripe(DEFAULT, T + 5)
+    assert not takeover_rules.ripe(DEFAULT, T + 4.9) and takeover_rules.ripe(DEFAULT, T + 5)
 
 
 def test_all_well_is_nothing() -> None:
@@ -134,7 +135,7 @@ def test_late_beats_of_half_the_servers_are_storages_trouble_one_is_its_own(ages
 
 def test_the_fingerprint_changes_with_membership_and_words_but_not_with_beats() -> None:
     def mark(*servers: Of[Server], **fleet: Any) -> str:
-        return rules.fingerprint(seen(servers, fleet=Fleet(4, **fleet)).glance)
+        return takeover_rules.fingerprint(seen(servers, fleet=Fleet(4, **fleet)).glance)
 
     same = mark(server("a"))
     assert mark(server("a", 9, beat=7, load=3.0)) == same
@@ -151,9 +152,9 @@ def test_rows_of_servers_go_a_day_after_their_end_once_no_partition_names_them()
 def test_bumps_are_over_once_the_epoch_has_moved_on() -> None:
     bump = Intent("bump", 0, epoch=3, created=NOW)
     survey = seen([], [row(0)], [bump, Intent("pin", 1, "a", expires=NOW), Intent("pin", 2, "a", expires=NOW + 1)])
-    assert [intent.verb for intent in rules.over(survey.glance, NOW)] == ["pin"]
-    assert rules.over(survey.glance, NOW, {0: 3})[0].partition == 1
-    assert rules.over(survey.glance, NOW, {0: 4})[0] == bump
+    assert [intent.verb for intent in takeover_rules.over(survey.glance, NOW)] == ["pin"]
+    assert takeover_rules.over(survey.glance, NOW, {0: 3})[0].partition == 1
+    assert takeover_rules.over(survey.glance, NOW, {0: 4})[0] == bump
 
 
 @pytest.mark.parametrize(

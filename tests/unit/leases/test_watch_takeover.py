@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from shared.clock import SettableClock
-from shared.errors import Unavailable
-from shared.leases import orders, rules
-from shared.leases.facts import Facts
+from shared.core.clock import SettableClock
+from shared.core.errors import Unavailable
+from shared.engine import fleet_cursor
+from shared.leases import rules
 from shared.leases.planner import Plan
+from shared.leases.planner_input import Facts
+from shared.leases.profiles import PROFILES
 from shared.leases.rows import Limits
-from shared.leases.stamps import PROFILES
-from shared.leases.watch import turns
+from shared.leases.service import planning
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS, SWEEPS
 from shared.storage.ports import ANY, Applied, Merge, Op, Page, Refused, Row
@@ -109,7 +110,7 @@ async def test_large_fleets_are_planned_beside_the_loop(world: World, monkeypatc
     key = await world.fleet()
     a = await Node(world, key, "a").join()
     await world.scan()
-    monkeypatch.setattr(orders, "MUCH", 3)
+    monkeypatch.setattr(planning, "MUCH", 3)
     await Node(world, key, "b").join()
     await world.scan()
     await settle(a)
@@ -161,8 +162,8 @@ async def test_a_fleet_whose_look_fails_does_not_stop_the_next(world: World, mon
 
 
 async def test_many_fleets_come_in_fair_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "PAGE", 3)
-    monkeypatch.setattr(turns, "MOST", 3)
+    monkeypatch.setattr(fleet_cursor, "PAGE", 3)
+    monkeypatch.setattr(fleet_cursor, "MOST", 3)
     names = [f"f{number}" for number in range(10)]
     for name in names:
         await world.fleet(name, partitions=1)
@@ -181,14 +182,14 @@ async def test_many_fleets_come_in_fair_turns(world: World, monkeypatch: pytest.
 
 
 async def test_one_tick_comes_round_to_all_fleets_wherever_it_begins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "PAGE", 2)
-    monkeypatch.setattr(turns, "MOST", 4)
+    monkeypatch.setattr(fleet_cursor, "PAGE", 2)
+    monkeypatch.setattr(fleet_cursor, "MOST", 4)
     for number in range(6):
         await world.fleet(f"f{number}", partitions=1)
     assert (await world.scan())["fleets"] == 4
-    monkeypatch.setattr(turns, "MOST", 100)
+    monkeypatch.setattr(fleet_cursor, "MOST", 100)
     assert (await world.scan())["fleets"] == 6
-    assert await world.tables.get(SWEEPS, turns.CURSORS, "lease-plans") is None
+    assert await world.tables.get(SWEEPS, fleet_cursor.CURSORS, "lease-plans") is None
 
 
 class Interleaved(MemoryTables):

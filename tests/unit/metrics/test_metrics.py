@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shared.channels.ports import Verdict
-from shared.clock import Millis
-from shared.errors import Unavailable
-from shared.metrics import families
-from shared.metrics.families import Observed, Tenant
-from shared.scheduler import ledger
+from shared.core.clock import Millis
+from shared.core.errors import Unavailable
+from shared.delivery.channels.ports import Verdict
+from shared.ops.metrics import families
+from shared.ops.metrics.families import Observed, Tenant
+from shared.scheduler.queries import ledger
 from shared.storage.names import ALL_QUEUES, EVENTS, SHARDS
 from tests.unit.scheduler.harness import World
 
@@ -149,7 +149,7 @@ async def test_metrics_are_the_operators(world: World) -> None:
 
 
 async def test_what_is_far_off_does_not_make_a_look_dear(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.metrics.service.MOST_GATES", 3)
+    monkeypatch.setattr("shared.ops.metrics.service.MOST_GATES", 3)
     for hours in range(1, 8):
         await world.demo.create(delay=f"PT{hours}H")
     await world.demo.create(delay="PT1M")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from shared.app import Application
-from shared.channels.ports import Sender, Verdict
-from shared.clock import Millis
-from shared.ids import SeededIds
+from shared.app.application import Application
+from shared.core.clock import Millis
+from shared.core.ids import SeededIds
+from shared.delivery.channels.ports import Sender, Verdict
 from shared.storage.names import QUEUE_INGEST
 from shared.storage.ports import Message
 

@@ -10,18 +10,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, cast
 
-from shared.app import Application, build_routes
-from shared.channels.fake import FakeReceiver
-from shared.channels.ports import Sender
-from shared.clock import Clock, Millis, SettableClock
-from shared.ids import SeededIds
+from shared.app.application import Application, build_routes
+from shared.core.clock import Clock, Millis, SettableClock
+from shared.core.ids import SeededIds
+from shared.core.settings import Settings
+from shared.delivery.channels.fake import FakeReceiver
+from shared.delivery.channels.ports import Sender
 from shared.scheduler.keys import Address
-from shared.settings import Settings
 from shared.storage import Storage, memory_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, TENANTS
 from shared.storage.ports import Message, Row
-from shared.web.local import LocalClient, Reply
+from shared.web.local_client import LocalClient, Reply
 
 ADMIN = "local-admin-key"
 DEMO = "local-demo-key"

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from shared.clock import SettableClock
-from shared.errors import OutcomeUnknown, Unavailable
+from shared.core.clock import SettableClock
+from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.scheduler import keys
+from shared.scheduler.ingest.account_rotation import AVOID, Rota
 from shared.scheduler.protocol.changing import target_shard
-from shared.scheduler.rota import AVOID, Rota
 from shared.storage import spread_storage
-from shared.storage.accounts import AWAY, AccountTables, SpreadTables
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
 from shared.storage.ports import Applied, Op, Refused, Upsert
+from shared.storage.several.tables import AWAY, AccountTables, SpreadTables
 
 from .harness import World
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from shared.errors import Unavailable
+from shared.core.errors import Unavailable
 from shared.scheduler import rules
-from shared.scheduler.pacing import HORIZON
+from shared.scheduler.firing.backlog import HORIZON
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Delete, Merge
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Delivery, Target, Verdict
-from shared.clock import Millis
-from shared.scheduler import owner, rules
-from shared.scheduler.firing import Budget
+from shared.core.clock import Millis
+from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.scheduler import rules
+from shared.scheduler.firing import owner
+from shared.scheduler.firing.dispatch import Budget
 from shared.scheduler.keys import index_key
 from shared.scheduler.protocol.dispatch import ShardMessage, parse_message
 from shared.scheduler.protocol.gate import parse_gate

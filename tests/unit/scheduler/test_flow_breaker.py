@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Verdict
-from shared.errors import OutcomeUnknown
-from shared.flow import breaker, rules
+from shared.core.errors import OutcomeUnknown
+from shared.delivery.channels.ports import Verdict
+from shared.delivery.flow import circuit_breaker, rules
 
 from .flowing import AGAIN, DEFAULT, DELIVERED, HTTP, Instances, batch, channel, flow, states
 from .harness import World
@@ -99,7 +99,7 @@ async def test_probe_whose_instance_dies_is_made_by_another(two: Instances) -> N
     mine, other = two.apps[0].scheduler.flow, two.apps[1].scheduler.flow
     assert (await mine.holds(object(), "demo", {"default": 1}, bool))["default"].room == 1
     assert (await other.holds(object(), "demo", {"default": 1}, bool))["default"].room == 0
-    await two.clock.advance(breaker.PROBE_LEASE / 1000 + 10)
+    await two.clock.advance(circuit_breaker.PROBE_LEASE / 1000 + 10)
     assert (await other.holds(object(), "demo", {"default": 1}, bool))["default"].room == 1
 
 

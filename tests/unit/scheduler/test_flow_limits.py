@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shared.flow import rules
-from shared.settings import Settings
+from shared.core.settings import Settings
+from shared.delivery.flow import rules
 from shared.storage.names import LIMITS
 
 from .flowing import DEFAULT, HTTP, Instances, batch, begun, calls, channel, most_within, states

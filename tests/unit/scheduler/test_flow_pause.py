@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Verdict
-from shared.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.delivery.channels.ports import Verdict
 
 from .flowing import DEFAULT, DELIVERED, Instances, batch, begun, channel, states
 from .harness import World

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Delivery, Target, Verdict
-from shared.errors import Unavailable
+from shared.core.errors import Unavailable
+from shared.delivery.channels.ports import Delivery, Target, Verdict
 from shared.storage.names import EVENTS, SHARDS, TENANTS
 from shared.storage.ports import Op
 

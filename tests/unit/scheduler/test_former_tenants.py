@@ -8,8 +8,8 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from shared.errors import Unavailable
-from shared.scheduler.ledger import KEEP
+from shared.core.errors import Unavailable
+from shared.scheduler.queries.ledger import KEEP
 from shared.storage.names import EVENTS, LEDGER, QUEUE_INGEST, TENANTS
 from shared.tenants.model import Tenant
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.flow import breaker
-from shared.scheduler import stats
+from shared.delivery.flow import circuit_breaker
+from shared.scheduler.queries import stats
 
 from .flowing import AGAIN, CHANNELS, DEFAULT, DELIVERED, batch, begun, channel, flow
 from .harness import World
@@ -160,7 +160,7 @@ async def test_new_settings_that_close_the_breaker_call_its_events_back_at_once(
     await channel(world, url="http://localhost:7072/other")
     await world.run(10)
     fresh = [one for one in begun(world) if one >= at]
-    assert fresh and min(fresh) - at <= 3_000 < breaker.OPEN_LONGEST
+    assert fresh and min(fresh) - at <= 3_000 < circuit_breaker.OPEN_LONGEST
     assert len(set(world.receiver.delivered()) & set(made)) >= 20
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Verdict
-from shared.clock import to_text
+from shared.core.clock import to_text
+from shared.delivery.channels.ports import Verdict
 from shared.scheduler.keys import MINUTE
 from shared.storage.names import LEDGER
 from shared.storage.ports import ANY, Merge

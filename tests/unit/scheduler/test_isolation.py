@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Delivery, Target, Verdict
-from shared.clock import Millis
+from shared.core.clock import Millis
+from shared.delivery.channels.ports import Delivery, Target, Verdict
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Message
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.channels.ports import Verdict
-from shared.clock import to_text
+from shared.core.clock import to_text
+from shared.delivery.channels.ports import Verdict
 from shared.scheduler.keys import MINUTE
 from tests.unit.scheduler.harness import START, World
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.clock import SettableClock
-from shared.scheduler import lookup
+from shared.core.clock import SettableClock
+from shared.engine.effects import Driver
 from shared.scheduler.changes import dead_letters
-from shared.scheduler.intake.queued import QueuedIds
+from shared.scheduler.ingest.queued_ids import QueuedIds
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
-from shared.scheduler.lookup import START, Filter, Lookup
-from shared.scheduler.protocol.effects import Driver
+from shared.scheduler.queries import lookup
+from shared.scheduler.queries.lookup import START, Filter, Lookup
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, LEDGER, SHARDS
 from shared.storage.ports import Insert

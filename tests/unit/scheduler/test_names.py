@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared import clock, durations
-from shared.clock import SettableClock
-from shared.scheduler import keys, ledger
+from shared.core import clock, durations
+from shared.core.clock import SettableClock
+from shared.scheduler import keys
+from shared.scheduler.queries import ledger
 from shared.storage import limits
 from shared.storage.ports import Row
 

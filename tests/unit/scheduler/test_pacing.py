@@ -7,9 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.clock import Millis
+from shared.core.clock import Millis
 from shared.scheduler import rules
-from shared.scheduler.pacing import HORIZON, LEAST_EVENTS, TENANT_SHARE, UNDER_WAY, Pace, in_turn, weight
+from shared.scheduler.firing.backlog import HORIZON, LEAST_EVENTS, TENANT_SHARE, UNDER_WAY, Pace, in_turn, weight
 from shared.storage.ports import Props, Row
 
 NOW: Millis = 1_800_000_000_000

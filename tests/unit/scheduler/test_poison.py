@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.errors import StorageError, Unavailable
+from shared.core.errors import StorageError, Unavailable
 from shared.scheduler import rules
 from shared.scheduler.protocol.dispatch import ShardMessage, parse_message
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from shared.errors import Problem
-from shared.ids import SeededIds
+from shared.core.errors import Problem
+from shared.core.ids import SeededIds
 from shared.scheduler import rows
-from shared.scheduler.intake.messages import (
+from shared.scheduler.ingest.messages import (
     MAX_LETTER,
     ROOM,
     Entry,
@@ -25,11 +25,11 @@ from shared.scheduler.intake.messages import (
     parcel_key,
     seal,
 )
-from shared.scheduler.intake.queued import LONGEST_WAIT, SHAPE, QueuedIds
-from shared.scheduler.ledger import KEEP
+from shared.scheduler.ingest.queued_ids import LONGEST_WAIT, SHAPE, QueuedIds
 from shared.scheduler.model import EventId, EventIn
+from shared.scheduler.queries.ledger import KEEP
 from shared.storage.ports import MAX_MESSAGE_BYTES
-from shared.web.intake import member
+from shared.web.parsing import member
 
 from .harness import START
 

@@ -11,13 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from shared.clock import to_text
-from shared.durations import format_duration
+from shared.core.clock import to_text
+from shared.core.durations import format_duration
 from shared.scheduler import attempts, rows
 from shared.scheduler.keys import shard_key
 from shared.scheduler.model import EventIn
 from shared.scheduler.rules import RetryPolicy
-from shared.storage import limits, wire
+from shared.storage import limits
+from shared.storage.azure import wire
 from shared.storage.ports import Insert, Row
 from shared.tenants.model import Retry
 

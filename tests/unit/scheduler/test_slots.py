@@ -8,7 +8,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.scheduler.slots import BACKLOG_TURN, Slots
+from shared.delivery.flow.slots import BACKLOG_TURN, Slots
 
 
 class Queue:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from shared.channels.ports import Verdict
-from shared.clock import Millis, SettableClock
-from shared.health.service import PK_TICKS
+from shared.app.timers import SweepFailed, Timers
+from shared.core.clock import Millis, SettableClock
+from shared.delivery.channels.ports import Verdict
+from shared.ops.health.service import PK_TICKS
 from shared.scheduler.keys import NEWS, index_key, index_partition, shard_key
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, IDS, LEDGER, QUEUE_SHARDS, SHARDS, SWEEPS
 from shared.storage.ports import Insert, Merge
-from shared.timers import SweepFailed, Timers
 
 from .harness import START, World
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.clock import SettableClock
-from shared.errors import OutcomeUnknown, Unavailable
-from shared.scheduler import ledger
+from shared.core.clock import SettableClock
+from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.scheduler.keys import NEWS
 from shared.scheduler.protocol.gate import COUNTS
-from shared.scheduler.totals import GROUP, Total, Totals
+from shared.scheduler.queries import ledger
+from shared.scheduler.queries.totals import GROUP, Total, Totals
 from shared.storage.memory import MemoryTables
 from shared.storage.names import LEDGER, SWEEPS
 from shared.storage.ports import Applied, Insert, Op, Props, Refused, Row

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from shared.channels.ports import Verdict
-from shared.clock import to_text
+from shared.core.clock import to_text
+from shared.delivery.channels.ports import Verdict
 from shared.scheduler import rows, rules
 from shared.scheduler.model import EventIn
 from shared.storage.names import EVENTS

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from shared.errors import OutcomeUnknown, StorageError, Unavailable
-from shared.scheduler import filling
-from shared.scheduler.filling import TAKEN_WITHIN
+from shared.core.errors import OutcomeUnknown, StorageError, Unavailable
+from shared.scheduler.ingest import open_shards
+from shared.scheduler.ingest.open_shards import TAKEN_WITHIN
+from shared.scheduler.ingest.writer import Stored
 from shared.scheduler.keys import shard_name
 from shared.scheduler.protocol import owning
 from shared.scheduler.protocol.gate import parse_gate
 from shared.scheduler.rows import NewEvent, body_props, encoded_size
-from shared.scheduler.writer import Stored
 from shared.storage.names import EVENTS, SHARDS
 from shared.storage.ports import Op
 
@@ -125,9 +125,9 @@ async def test_transaction_holds_no_more_bytes_than_the_store_takes(world: World
 
 
 async def test_open_shards_are_bounded_and_forgetting_them_loses_nothing(world: World) -> None:
-    count = filling.OPEN_SHARDS + 100
+    count = open_shards.OPEN_SHARDS + 100
     await store(world, *(event(HOUR + minute * 60_000) for minute in range(count)))
-    assert world.app.scheduler.writer.open_shards() <= filling.OPEN_SHARDS
+    assert world.app.scheduler.writer.open_shards() <= open_shards.OPEN_SHARDS
     await store(world, event(HOUR), event(HOUR + (count - 1) * 60_000))
     assert len(world.events()) == count + 2 and len(shards(world)) == count + 1
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shared.storage.azure_queues import AzureQueues
-from shared.storage.azure_tables import AzureTables
-from shared.storage.transport import Policy
+from shared.storage.azure.queues import AzureQueues
+from shared.storage.azure.tables import AzureTables
+from shared.storage.azure.transport import Policy
 
 KEY = "c2VjcmV0LWFjY291bnQta2V5"
 DATE = "Sat, 21 Nov 2026 10:21:55 GMT"

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from azure.core.exceptions import ClientAuthenticationError
 
-from shared.clock import SystemClock
-from shared.errors import Rejected, Unavailable, UnsafeSettings
-from shared.settings import Settings
-from shared.storage import account, memory_storage, names, open_storage
-from shared.storage.account import Account, Identity, SharedKey, Signature
-from shared.storage.azure_tables import AzureTables
+from shared.core.clock import SystemClock
+from shared.core.errors import Rejected, Unavailable, UnsafeSettings
+from shared.core.settings import Settings
+from shared.storage import memory_storage, names, open_storage
+from shared.storage.azure import account
+from shared.storage.azure.account import Account, Identity, SharedKey, Signature
+from shared.storage.azure.tables import AzureTables
+from shared.storage.azure.transport import Policy, Transport
 from shared.storage.ports import Insert
-from shared.storage.transport import Policy, Transport
 
 from .conftest import KEY, Bench, FastClock, Reply
 

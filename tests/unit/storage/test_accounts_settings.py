@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.errors import UnsafeSettings
-from shared.settings import Settings
+from shared.core.clock import SystemClock
+from shared.core.errors import UnsafeSettings
+from shared.core.settings import Settings
 from shared.storage import open_storage
-from shared.storage.accounts import SpreadTables
+from shared.storage.several.tables import SpreadTables
 
 EMULATOR = "UseDevelopmentStorage=true"
 OTHER = "AccountName=devstoreaccount1;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:11002/a;QueueEndpoint=http://127.0.0.1:11001/a"

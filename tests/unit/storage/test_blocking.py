@@ -10,7 +10,7 @@ import pytest
 from azure.core.credentials import AccessToken, TokenCredential
 from azure.core.exceptions import ClientAuthenticationError
 
-from shared.errors import OutcomeUnknown, Rejected, Unavailable
+from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
 from shared.storage.blocking import HttpTables, Tokens, run_through
 from shared.storage.ports import Insert
 

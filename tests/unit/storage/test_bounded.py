@@ -13,11 +13,11 @@ import pytest
 from azure.core.credentials import TokenCredential
 
 from devhost.azurite import ROOT
-from shared.errors import OutcomeUnknown, Unavailable
+from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.storage import blocking
-from shared.storage.account import Account
+from shared.storage.azure.account import Account
 from shared.storage.blocking import HttpTables, Tokens, run_through
-from shared.storage.bounded import Bounded, Full
+from shared.storage.bounded_calls import Bounded, Full
 from shared.storage.ports import Insert
 
 from .conftest import connection
@@ -143,7 +143,7 @@ def test_an_answer_that_drips_is_given_up() -> None:
 FORKS = """
 import os, sys
 from shared.storage.blocking import HttpTables
-from shared.storage.bounded import Bounded
+from shared.storage.bounded_calls import Bounded
 
 bounded = Bounded("test")
 bounded.call(os.getpid, 60)

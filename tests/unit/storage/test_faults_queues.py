@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from shared.errors import Rejected, Unavailable
+from shared.core.errors import Rejected, Unavailable
 from shared.storage.ports import Message
 
 from .conftest import DATE, KEY, Bench, Reply

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
+from shared.core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace, Upsert
 
 from .conftest import KEY, Bench, Reply

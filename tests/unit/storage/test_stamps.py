@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shared.clock import SettableClock
-from shared.errors import Rejected, Unavailable, UnsafeSettings
+from shared.core.clock import SettableClock
+from shared.core.errors import Rejected, Unavailable, UnsafeSettings
 from shared.storage import Storage, check, spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_TABLES, SHARDS, SWEEPS
 from shared.storage.ports import Insert
-from shared.storage.stamps import STAMP_PK, STAMP_ROW, Detached
+from shared.storage.several.account_stamps import STAMP_PK, STAMP_ROW, Detached
 from tests.unit.failover.pair import MortalTables
 
 CLOCK = SettableClock()

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.storage import limits, wire
+from shared.storage import limits
+from shared.storage.azure import wire
 from shared.storage.ports import ANY, Delete, Insert, Merge, Replace, Upsert, Where
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))

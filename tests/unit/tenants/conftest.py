@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from shared.clock import SettableClock
-from shared.errors import OutcomeUnknown
-from shared.settings import Settings
+from shared.core.clock import SettableClock
+from shared.core.errors import OutcomeUnknown
+from shared.core.settings import Settings
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES
 from shared.storage.ports import Applied, Op, Refused, Row
-from shared.tenants import functions
+from shared.tenants import routes as functions
 from shared.tenants.store import TenantDirectory
-from shared.web.local import LocalClient
+from shared.web.local_client import LocalClient
 from shared.web.routes import Routes
 
 ADMIN = "local-admin-key"

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shared.clock import SettableClock
+from shared.core.clock import SettableClock
 from shared.tenants.cache import Cached
 
 

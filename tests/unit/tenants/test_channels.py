@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.channels.egress import Egress
-from shared.channels.signing import sign
-from shared.errors import OutcomeUnknown, Problem
+from shared.core.errors import OutcomeUnknown, Problem
+from shared.core.signing import sign
+from shared.delivery.channels.model import EventGridChannel, HttpChannel, QueueChannel
+from shared.delivery.egress_guard import Egress
 from shared.storage.names import TENANTS
 from shared.tenants import rules
-from shared.tenants.model import EventGridChannel, HttpChannel, QueueChannel, Tenant
+from shared.tenants.model import Tenant
 from shared.tenants.rules import Generations
 
 from .conftest import World

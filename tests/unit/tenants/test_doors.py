@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.errors import Unavailable
-from shared.tenants.model import KafkaChannel
+from shared.core.errors import Unavailable
+from shared.delivery.channels.model import KafkaChannel
 from shared.web.etag import etag_of
 
 from .conftest import World

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import OutcomeUnknown
-from shared.tenants.limits import BURST, TOLERANCE, Grant, RateLimiter, reserve
+from shared.core.errors import OutcomeUnknown
+from shared.delivery.flow.rate_limiter import BURST, TOLERANCE, Grant, RateLimiter, reserve
 
 from .conftest import World
 

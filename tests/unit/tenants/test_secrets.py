@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter
 
-from shared.bigben.model import Processor
-from shared.channels.ports import Target
-from shared.scheduler.intake.messages import Letter
-from shared.tenants.model import Channel, ChannelOut, KeyMade, SecretOut
+from shared.delivery.channels.model import Channel
+from shared.delivery.channels.ports import Target
+from shared.extras.bigben.model import Processor
+from shared.scheduler.ingest.messages import Letter
+from shared.tenants.model import ChannelOut, KeyMade, SecretOut
 
 SECRET = "tell-nobody"
 HTTP = {"type": "http", "url": "https://example.com/", "headers": {"Authorization": SECRET}}

@@ -7,11 +7,12 @@ import contextlib
 
 import pytest
 
-from shared.errors import OutcomeUnknown, Problem
+from shared.core.errors import OutcomeUnknown, Problem
+from shared.delivery.channels.model import QueueChannel
 from shared.storage.names import TENANTS
 from shared.storage.ports import Delete, Insert, Merge, Op
 from shared.tenants import rules
-from shared.tenants.model import KeyIn, Limits, QueueChannel, Tenant
+from shared.tenants.model import KeyIn, Limits, Tenant
 from shared.tenants.store import REMEMBER, seed_local
 
 from .conftest import ADMIN, World, make_settings

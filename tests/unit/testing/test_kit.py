@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 import shared as tocsin
+from shared.app.timers import Timers
 from shared.testing import BlockingTocsin, Received, Tocsin, Verdict
 from shared.testing.kit import KEY
-from shared.timers import Timers
 
 DAY = timedelta(days=1)
 START = datetime(2027, 1, 15, 8, tzinfo=UTC)

@@ -7,19 +7,20 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from shared.clock import SettableClock
-from shared.durations import Duration, Time
-from shared.errors import OutcomeUnknown, Problem, Rejected, Unavailable
-from shared.settings import Settings
+from shared.core.clock import SettableClock
+from shared.core.durations import Duration, Time
+from shared.core.errors import OutcomeUnknown, Problem, Rejected, Unavailable
+from shared.core.settings import Settings
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES
-from shared.tenants.model import KeyIn, Name, Strict, Tenant
+from shared.tenants.model import KeyIn, Tenant
 from shared.tenants.store import TenantDirectory, seed_local
 from shared.web import openapi
 from shared.web.auth import bound_to
 from shared.web.etag import check_if_match, etag_of
-from shared.web.local import LocalClient
-from shared.web.params import Flag, Moment, Paging, Query
+from shared.web.fields.params import Flag, Moment, Paging, Query
+from shared.web.fields.types import Name, Strict
+from shared.web.local_client import LocalClient
 from shared.web.problem import too_many
 from shared.web.routes import Answer, Call, Content, Routes
 

@@ -10,7 +10,7 @@ import azure.functions as func
 import orjson
 import pytest
 
-from shared.web.bind import bind
+from shared.web.functions_host import bind
 from shared.web.routes import Answer, Call, Routes
 
 from .conftest import DEMO, World

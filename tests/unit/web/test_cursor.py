@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import Problem
-from shared.web.cursor import MAX_CURSOR, decode_cursor, encode_cursor
+from shared.core.errors import Problem
+from shared.web.paging.cursor import MAX_CURSOR, decode_cursor, encode_cursor
 
 _POSITIONS = st.text(max_size=50) | st.lists(st.text(max_size=10) | st.integers(-(2**53), 2**53), max_size=4)
 

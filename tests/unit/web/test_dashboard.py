@@ -8,9 +8,9 @@ import re
 import pytest
 
 from devhost.azurite import ROOT
-from shared.web.dashboard import functions
-from shared.web.dashboard.functions import ASSETS
-from shared.web.local import LocalClient
+from shared.web.dashboard import routes as functions
+from shared.web.dashboard.routes import ASSETS
+from shared.web.local_client import LocalClient
 from shared.web.routes import Routes
 
 NAMES = sorted(path.name for path in ASSETS.iterdir() if path.name != functions.PAGE)

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from shared.clock import Millis, SettableClock
-from shared.errors import Unavailable
-from shared.health import functions
-from shared.health.rules import Observed, judge
-from shared.health.service import PK_TICKS, Health
+from shared.core.clock import Millis, SettableClock
+from shared.core.errors import Unavailable
+from shared.ops.health import routes as functions
+from shared.ops.health.rules import Observed, judge
+from shared.ops.health.service import PK_TICKS, Health
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, SWEEPS
 from shared.storage.ports import Upsert
-from shared.web.local import LocalClient
+from shared.web.local_client import LocalClient
 from shared.web.routes import Routes
 
 NOW: Millis = 1_800_000_000_000

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from shared.errors import Problem
-from shared.tenants.model import Channel
-from shared.web import intake
+from shared.core.errors import Problem
+from shared.delivery.channels.model import Channel
+from shared.web import parsing
 
 from .conftest import Search, ThingIn, World
 
@@ -23,7 +23,7 @@ CHANNEL: TypeAdapter[Any] = TypeAdapter(Channel)
 
 def refused(adapter: TypeAdapter[Any], raw: bytes | str) -> Problem:
     with pytest.raises(Problem) as caught:
-        intake.parse_json(adapter, raw.encode() if isinstance(raw, str) else raw)
+        parsing.parse_json(adapter, raw.encode() if isinstance(raw, str) else raw)
     return caught.value
 
 
@@ -121,12 +121,12 @@ def test_values_are_not_repeated_in_errors() -> None:
 
 def test_a_flood_of_faults_is_cut() -> None:
     found = refused(THING, orjson.dumps({"name": "a", "labels": {str(n): n for n in range(500)}}))
-    assert len(found.errors) == intake.MAX_ERRORS
+    assert len(found.errors) == parsing.MAX_ERRORS
 
 
 def test_a_huge_member_name_is_cut() -> None:
     found = refused(THING, orjson.dumps({"name": "a", "n" * 10_000: 1}))
-    assert len(found.errors[0]["pointer"]) == intake.MAX_POINTER
+    assert len(found.errors[0]["pointer"]) == parsing.MAX_POINTER
 
 
 def nested(levels: int) -> str:
@@ -134,8 +134,8 @@ def nested(levels: int) -> str:
 
 
 def test_nesting_up_to_the_limit_passes_and_one_more_is_422() -> None:
-    intake.parse_json(THING, nested(intake.MAX_DEPTH - 1).encode())
-    found = refused(THING, nested(intake.MAX_DEPTH))
+    parsing.parse_json(THING, nested(parsing.MAX_DEPTH - 1).encode())
+    found = refused(THING, nested(parsing.MAX_DEPTH))
     assert (found.status, pointers(found)) == (422, ["/payload"])
 
 
@@ -147,7 +147,7 @@ def test_absurd_nesting_is_refused_without_harm(levels: int) -> None:
 
 def test_many_brackets_without_depth_pass() -> None:
     body = orjson.dumps({"name": "a", "payload": [[[]]] * 1000 + ["[" * 1000]})
-    assert intake.parse_json(THING, body).payload[-1] == "[" * 1000
+    assert parsing.parse_json(THING, body).payload[-1] == "[" * 1000
 
 
 def test_depth_counts_in_arrays_at_the_top_too() -> None:
@@ -156,11 +156,11 @@ def test_depth_counts_in_arrays_at_the_top_too() -> None:
 
 
 def test_the_last_of_repeated_members_counts() -> None:
-    assert intake.parse_json(THING, b'{"name": "a", "name": "b"}').name == "b"
+    assert parsing.parse_json(THING, b'{"name": "a", "name": "b"}').name == "b"
 
 
 def test_whole_numbers_beyond_64_bits_are_kept() -> None:
-    assert intake.parse_json(THING, b'{"name": "a", "payload": 123456789012345678901234567890}').payload == 123456789012345678901234567890
+    assert parsing.parse_json(THING, b'{"name": "a", "payload": 123456789012345678901234567890}').payload == 123456789012345678901234567890
 
 
 _VALUES = st.recursive(
@@ -175,34 +175,34 @@ def test_any_payload_comes_in_as_it_was_written(value: Any, indent: int | None, 
     raw = json.dumps({"name": "a", "payload": value}, indent=indent, ensure_ascii=ascii_only)
     if "\\ud" in raw and ascii_only:
         raw = json.dumps({"name": "a", "payload": value}, indent=indent, ensure_ascii=False)
-    assert intake.parse_json(THING, raw.encode("utf-8")).payload == value
+    assert parsing.parse_json(THING, raw.encode("utf-8")).payload == value
 
 
 @given(st.dictionaries(st.text(), _VALUES, max_size=5), st.sampled_from([None, 2]))
 def test_a_member_is_cut_out_exactly_as_sent(document: dict[str, Any], indent: int | None) -> None:
     raw = json.dumps(document, indent=indent, ensure_ascii=False).encode()
     for name, value in document.items():
-        cut = intake.member(raw, name)
+        cut = parsing.member(raw, name)
         assert cut is not None
         assert cut in raw
         assert json.loads(cut) == value
-    assert intake.member(raw, "no such name \x00") is None
+    assert parsing.member(raw, "no such name \x00") is None
 
 
 def test_a_member_keeps_its_spelling() -> None:
     raw = b' { "a" : 1.0 , "p\\u0061yload":[1e2, 12345678901234567890123,\n"\\u00e9"] ,"z":{}} '
-    assert intake.member(raw, "payload") == b'[1e2, 12345678901234567890123,\n"\\u00e9"]'
-    assert intake.member(raw, "a") == b"1.0"
-    assert intake.member(raw, "z") == b"{}"
-    assert intake.member(b"{}", "a") is None
-    assert intake.member(b'{"a":1,"a":2}', "a") == b"2"
-    assert intake.member(b'{"a":' + b"9" * 5000 + b"}", "a") == b"9" * 5000
+    assert parsing.member(raw, "payload") == b'[1e2, 12345678901234567890123,\n"\\u00e9"]'
+    assert parsing.member(raw, "a") == b"1.0"
+    assert parsing.member(raw, "z") == b"{}"
+    assert parsing.member(b"{}", "a") is None
+    assert parsing.member(b'{"a":1,"a":2}', "a") == b"2"
+    assert parsing.member(b'{"a":' + b"9" * 5000 + b"}", "a") == b"9" * 5000
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_make_the_parser_stumble(raw: bytes) -> None:
     try:
-        intake.parse_json(THING, raw)
+        parsing.parse_json(THING, raw)
     except Problem as found:
         assert found.status == 422
 
@@ -218,7 +218,7 @@ def test_no_bytes_make_the_parser_stumble(raw: bytes) -> None:
     ],
 )
 def test_json_by_any_of_its_names_is_taken(headers: dict[str, str], kind: str) -> None:
-    assert intake.media_type(headers, ("application/json",)) == kind
+    assert parsing.media_type(headers, ("application/json",)) == kind
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_json_by_any_of_its_names_is_taken(headers: dict[str, str], kind: str) -
 )
 def test_other_media_types_are_415(headers: dict[str, str]) -> None:
     with pytest.raises(Problem) as caught:
-        intake.media_type(headers, ("application/json",))
+        parsing.media_type(headers, ("application/json",))
     assert (caught.value.status, caught.value.code) == (415, "unsupported-media-type")
 
 
@@ -251,34 +251,34 @@ def test_other_media_types_are_415(headers: dict[str, str]) -> None:
 )
 def test_415_says_what_came_and_what_is_taken(headers: dict[str, str], said: str) -> None:
     with pytest.raises(Problem) as caught:
-        intake.media_type(headers, ("application/json", "text/csv"))
+        parsing.media_type(headers, ("application/json", "text/csv"))
     detail = caught.value.detail or ""
     assert detail.startswith(f"the body must be application/json or text/csv; {said}") and len(detail) < 500
 
 
 def test_a_suffix_does_not_stand_for_a_type_that_is_not_json() -> None:
     with pytest.raises(Problem):
-        intake.media_type({"content-type": "application/x+json"}, ("application/x-ndjson",))
+        parsing.media_type({"content-type": "application/x+json"}, ("application/x-ndjson",))
 
 
 def test_queries_are_read_from_the_url_as_it_came() -> None:
-    assert intake.read_query("http://x/api?a=1&b=%C3%A9+x", {"other": "y"}) == {"a": "1", "b": "\u00e9 x"}
-    assert intake.read_query("http://x/api?a=", {}) == {"a": ""}
-    assert intake.read_query("http://x/api", {"a": "1"}) == {"a": "1"}
-    assert intake.read_query("http://x/api?", {}) == {}
+    assert parsing.read_query("http://x/api?a=1&b=%C3%A9+x", {"other": "y"}) == {"a": "1", "b": "\u00e9 x"}
+    assert parsing.read_query("http://x/api?a=", {}) == {"a": ""}
+    assert parsing.read_query("http://x/api", {"a": "1"}) == {"a": "1"}
+    assert parsing.read_query("http://x/api?", {}) == {}
 
 
 @pytest.mark.parametrize(("url", "where"), [("?a=1&a=2", "?a"), ("?a=%ff", "?"), ("?" + "&".join(f"a{n}=1" for n in range(50)), "?")])
 def test_queries_that_cannot_be_read_are_422(url: str, where: str) -> None:
     with pytest.raises(Problem) as caught:
-        intake.read_query("http://x/api" + url, {})
+        parsing.read_query("http://x/api" + url, {})
     assert (caught.value.status, pointers(caught.value)) == (422, [where])
 
 
 @pytest.mark.parametrize("value", ["", "0", "1001", "-1", "+5", " 5", "1_0", "5.0", "ten", "\u0665", "1e2", "true", "9" * 400])
 def test_a_limit_that_is_no_plain_number_in_range_is_422(value: str) -> None:
     with pytest.raises(Problem) as caught:
-        intake.parse_query(TypeAdapter(Search), {"limit": value})
+        parsing.parse_query(TypeAdapter(Search), {"limit": value})
     assert (caught.value.status, pointers(caught.value)) == (422, ["?limit"])
 
 

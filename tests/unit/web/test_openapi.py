@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from shared.health import functions as health
-from shared.tenants import functions as tenants
+from shared.ops.health import routes as health
+from shared.tenants import routes as tenants
 from shared.web import openapi
 from shared.web.routes import Routes
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import Problem, UnsafeSettings
+from shared.core.errors import Problem, UnsafeSettings
 from shared.tenants.model import Tenant
 from shared.web import problem
 from shared.web.etag import check_if_match, etag_of
-from shared.web.local import LocalClient, Reply
+from shared.web.local_client import LocalClient, Reply
 
 from .conftest import World
 
@@ -273,7 +273,7 @@ async def test_a_start_that_was_refused_is_told_to_the_operator_in_the_log_and_t
 
 async def test_storage_that_is_away_makes_authentication_503_not_401(world: World) -> None:
     async def away(*_: Any, **__: Any) -> Any:
-        from shared.errors import Unavailable
+        from shared.core.errors import Unavailable
 
         raise Unavailable("throttled")
 

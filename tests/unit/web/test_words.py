@@ -11,11 +11,11 @@ import orjson
 import pytest
 from pydantic import TypeAdapter
 
-from shared.app import build_routes
-from shared.durations import parse_duration
-from shared.errors import Problem
-from shared.web.intake import parse_json, parse_query
-from shared.web.words import said
+from shared.app.application import build_routes
+from shared.core.durations import parse_duration
+from shared.core.errors import Problem
+from shared.web.fields.error_texts import said
+from shared.web.parsing import parse_json, parse_query
 
 ROUTES = build_routes()
 BODIES = sorted({route.name: route.shape if route.shape is not None else route.body for route in ROUTES}.items())

@@ -18,7 +18,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shared.maintenance.agent import document, journal, rules
+from shared.maintenance.agent import journal
+from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.decisions import step
+from shared.maintenance.agent.imds import document
 from shared.maintenance.agent.model import (
     Answer,
     AppAway,
@@ -41,7 +44,6 @@ from shared.maintenance.agent.model import (
     Unseen,
 )
 from shared.maintenance.agent.policy import Policy, Rule
-from shared.maintenance.agent.settings import Settings
 from tests.unit.maintenance.agent.disk import Cut, CuttableDisk
 from tests.unit.maintenance.agent.node import HOOKS, START, VM, event
 
@@ -134,7 +136,7 @@ class Life:
 
     def observe(self, observation: Observation) -> None:
         """A step of the loop."""
-        found, effects = rules.step(self.state, observation, Now(self.wall, self.steady), self.settings)
+        found, effects = step.step(self.state, observation, Now(self.wall, self.steady), self.settings)
         self.state = found
         # From the moment that this is saved nobody can tell whether the hook has begun.
         self.world.ours |= any(isinstance(effect, RunHook) and effect.kind in ("prepare", "emergency") for effect in effects)
@@ -285,7 +287,7 @@ class Life:
         grants = tuple(Grant(f"g{number}", each, self.steady + 5, self.wall + 60_000) for each in ids) if number in (3, 4) else ()
         holds = dict.fromkeys(ids, "guard") if number == 5 else {}
         commands = tuple(Command(f"c{number}", each, "prepare" if number == 1 else "restore") for each in ids) if number in (1, 2) else ()
-        self.observe(Answer(rules.prepared(self.state), grants, holds, commands, policy=ASKED if number == 6 else None))
+        self.observe(Answer(step.prepared(self.state), grants, holds, commands, policy=ASKED if number == 6 else None))
         self.world.asked |= number == 6
 
     def time(self, number: int) -> None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
-from shared.maintenance.agent import rules
-from shared.maintenance.agent.document import read
+from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.decisions import step
+from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import decode, encode
 from shared.maintenance.agent.model import (
     Answer,
@@ -33,7 +34,6 @@ from shared.maintenance.agent.model import (
     Tick,
     Unseen,
 )
-from shared.maintenance.agent.settings import Settings
 
 VM = "vm-1"
 START = 1_800_000_000_000
@@ -81,7 +81,7 @@ class Node:
     # -- observations
 
     def observe(self, observation: Observation) -> tuple[Effect, ...]:
-        self.state, effects = rules.step(self.state, observation, Now(self.wall, self.steady), self.settings)
+        self.state, effects = step.step(self.state, observation, Now(self.wall, self.steady), self.settings)
         self.did += effects
         return effects
 
@@ -122,7 +122,7 @@ class Node:
 
     def answer(self, **more: Any) -> tuple[Effect, ...]:
         """The app answers a report of this moment."""
-        return self.observe(Answer(**({"told": rules.prepared(self.state)} | more)))
+        return self.observe(Answer(**({"told": step.prepared(self.state)} | more)))
 
     def app_away(self) -> tuple[Effect, ...]:
         return self.observe(AppAway("no connection"))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from shared.maintenance.agent.imds import Machine
+from shared.maintenance.agent.app.messages import body_of
+from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.model import Log, Phase, Report
-from shared.maintenance.agent.reports import body_of
 from tests.unit.maintenance.agent.node import HOOKS, SETTINGS, Node, event
 
 ASKING = replace(SETTINGS, hooks={**HOOKS, "caught_up": 10.0})

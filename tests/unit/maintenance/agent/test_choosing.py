@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shared.maintenance.agent.choosing import choose, prepare_at
+from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.decisions.event_rules import choose, prepare_at
+from shared.maintenance.agent.decisions.step import next_wake
 from shared.maintenance.agent.model import Approve, Event, Grant, Log, Now, Posted, RunHook
 from shared.maintenance.agent.policy import Rule
-from shared.maintenance.agent.rules import next_wake
-from shared.maintenance.agent.settings import Settings
 from tests.unit.maintenance.agent.node import HOOKS, SETTINGS, START, VM, Node, event
 
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.clock import to_text
-from shared.maintenance.agent.document import MAX_PROBLEMS, read, read_time
+from shared.core.clock import to_text
+from shared.maintenance.agent.imds.document import MAX_PROBLEMS, read
 from shared.maintenance.agent.model import Approve, Document, Event, Nonsense, Phase, Seen, Unseen
+from shared.maintenance.not_before import read_time
 from tests.unit.maintenance.agent.node import START, VM, Node, event
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.maintenance.agent.dry import pretend
+from shared.maintenance.agent.dry_run import pretend
 from shared.maintenance.agent.model import Approve, Effect, HookEnded, Log, Look, Posted, Report, Result, RunHook, StopHook
 from tests.unit.maintenance.agent.node import Node, event
 

@@ -10,11 +10,11 @@ from typing import get_args
 
 import pytest
 
-from shared.maintenance.agent.choosing import choose, prepare_at, strictest
+from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.decisions.event_rules import choose, prepare_at, strictest
 from shared.maintenance.agent.journal import Journal, decode, encode
 from shared.maintenance.agent.model import Action, Command, Event, NodeState, Phase
 from shared.maintenance.agent.policy import Policy, Rule
-from shared.maintenance.agent.settings import Settings
 from tests.unit.maintenance.agent.disk import CuttableDisk
 from tests.unit.maintenance.agent.node import SETTINGS, START, VM, Node, event
 

@@ -33,8 +33,8 @@ def test_each_log_action_of_the_rules_is_explained() -> None:
     rules = HERE.parents[3] / "shared" / "maintenance" / "agent"
     logged = {
         found
-        for name in ("sighting", "duties", "approving", "outside", "watching", "rules", "dry")
-        for found in re.findall(r'"(agent_\w+)"', (rules / f"{name}.py").read_text())
+        for path in (*(rules / "decisions").glob("*.py"), rules / "dry_run.py")
+        for found in re.findall(r'"(agent_\w+)"', path.read_text())
     }
     table = PAGE.read_text().partition("### Log actions of the agent")[2].partition("\n## ")[0]
     assert len(logged) > 40 and logged <= set(re.findall(r"`(agent_\w+)`", table))

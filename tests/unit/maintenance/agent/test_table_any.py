@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shared.maintenance.agent.decisions.step import unready
 from shared.maintenance.agent.model import Event, Grant, Monitors, Now, Phase, Report, Result, StartUp, StopHook
-from shared.maintenance.agent.rules import unready
 from tests.unit.maintenance.agent.node import START, VM, Node, event
 from tests.unit.maintenance.agent.table import row
 

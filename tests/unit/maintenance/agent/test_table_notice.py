@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.clock import to_text
+from shared.core.clock import to_text
 from shared.maintenance.agent.model import Command, Grant, Log, Phase, Report, Result
 from shared.maintenance.agent.policy import Rule
 from tests.unit.maintenance.agent.node import SETTINGS, VM, Node, event

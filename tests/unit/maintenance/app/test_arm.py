@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.maintenance.arm import Arm, NoApproval, url_of
+from shared.maintenance.service.arm import Arm, NoApproval, url_of
 
 from .azure import Azure, serving, token
 

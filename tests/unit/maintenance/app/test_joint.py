@@ -8,10 +8,12 @@ from dataclasses import replace
 from email.utils import formatdate
 from typing import Any, Final
 
-from shared.maintenance import granting, rules
-from shared.maintenance.agent import rules as agents
-from shared.maintenance.agent.document import read
-from shared.maintenance.agent.imds import Machine
+from shared.maintenance import approvals, rules
+from shared.maintenance.agent.app.messages import Told, body_of, read_answer
+from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.decisions import step as agents
+from shared.maintenance.agent.imds.client import Machine
+from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import decode, encode
 from shared.maintenance.agent.model import (
     AppAway,
@@ -28,13 +30,11 @@ from shared.maintenance.agent.model import (
     StartUp,
     Tick,
 )
-from shared.maintenance.agent.reports import Told, body_of, read_answer
-from shared.maintenance.agent.settings import Settings
-from shared.maintenance.desk import _node
 from shared.maintenance.model import ReportIn
 from shared.maintenance.rows import Event, View
+from shared.maintenance.service.reports import _node
+from shared.maintenance.service.views import answer_out
 from shared.maintenance.terms import Rule, Terms
-from shared.maintenance.views import answer_out
 
 START: Final = 1_800_000_000_000
 NAMES: Final = ("a", "b", "c")
@@ -160,9 +160,9 @@ class Fleet:
         if post.grant:
             # An approval that was leased just before may still go out.
             held = event.hold if event is not None else None
-            assert held is None or self.wall <= held.at + granting.GRANT_LEASE, f"held: {node.name} approves {post.event_id}"
+            assert held is None or self.wall <= held.at + approvals.GRANT_LEASE, f"held: {node.name} approves {post.event_id}"
             given = event.grant if event is not None else None
-            by_hand = given is not None and given.by != granting.BY_FLEET and self.wall >= given.at + self.terms.hand_off
+            by_hand = given is not None and given.by != approvals.BY_FLEET and self.wall >= given.at + self.terms.hand_off
             for name in named:
                 assert by_hand or not self.nodes[name].partitions, f"partitions: {node.name} approves for {name}"
         else:

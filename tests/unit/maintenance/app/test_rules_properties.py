@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.maintenance import granting, guard, rules
+from shared.maintenance import approvals, domain_guard, rules
 from shared.maintenance.rows import Entry, Event, Node, Phase, View
 from shared.maintenance.terms import Terms
 
@@ -253,8 +253,8 @@ def _prepared_as_allowed() -> Fleet:
 )
 def test_without_the_guard_both_domains_go_down(monkeypatch: pytest.MonkeyPatch, name: str, planted: object) -> None:
     """The properties can fail: a guard that is blind lets both go."""
-    monkeypatch.setattr(guard, name, planted)
-    monkeypatch.setattr(granting, "blocked", guard.blocked)
+    monkeypatch.setattr(domain_guard, name, planted)
+    monkeypatch.setattr(approvals, "blocked", domain_guard.blocked)
     fleet = _prepared_as_allowed()
     assert len(fleet.down()) == 2
 

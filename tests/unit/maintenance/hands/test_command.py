@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shared.cli.main import main
-from shared.maintenance.agent.config import load
+from shared.maintenance.agent.config.config import load
 from shared.maintenance.agent.logs import JsonLines, Words, set_up
 
 ROOT = Path(__file__).parents[4]

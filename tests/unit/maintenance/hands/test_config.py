@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shared.maintenance.agent.config import BadConfig, Config, NodeSettings, load
-from shared.maintenance.agent.hooks import Hook
-from shared.maintenance.agent.imds import API_VERSION, BASE
+from shared.maintenance.agent.config.config import BadConfig, Config, NodeSettings, load
+from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.hooks.runner import Hook
+from shared.maintenance.agent.imds.client import API_VERSION, BASE
 from shared.maintenance.agent.policy import Rule
-from shared.maintenance.agent.settings import Settings
 
 KEY = "an-agents-own-key"
 FULL = """
@@ -289,7 +289,7 @@ def test_recipe_brings_its_hooks_and_own_ones_stand_in_for_them(folder: Path) ->
     hooks = read(folder, text + '[hooks.verify]\ncommand = ["true"]\n').hooks
     assert set(hooks) == {"prepare", "emergency", "restore", "verify"}
     assert hooks["verify"] == Hook(("true",))
-    assert hooks["prepare"].call == "shared.maintenance.agent.recipes.cassandra:prepare" and hooks["prepare"].deadline == 25
+    assert hooks["prepare"].call == "shared.maintenance.agent.hooks.recipes.cassandra:prepare" and hooks["prepare"].deadline == 25
     told = {"nodetool": "nodetool", "arguments": ["-p", "7199"], "finish": "drain", "service": "cassandra", "thrift": False}
     assert options(hooks["restore"]) == told
 

@@ -21,7 +21,7 @@ def table(heading: str) -> set[str]:
 
 
 def test_every_action_that_the_agent_logs_is_explained() -> None:
-    sources = [*AGENT.rglob("*.py"), ROOT / "shared" / "cli" / "agent.py"]
+    sources = [*AGENT.rglob("*.py"), ROOT / "shared" / "cli" / "node" / "agent.py"]
     logged = {action for path in sources for action in re.findall(r'"(agent_[a-z_]+)"', path.read_text())}
     assert "agent_prepared" in logged and logged == table("Log actions of the agent")
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from shared.maintenance.agent.exchange import Answer, Silence, exchange, root_of
+from shared.maintenance.agent.http_exchange import Answer, Silence, exchange, root_of
 
 from .server import Peer, Say, peer, saying
 

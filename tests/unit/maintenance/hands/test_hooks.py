@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shared.maintenance.agent.hooks import KEPT, LONGEST_VARIABLE, Hook, Processes, Ran, Run, environment_of
+from shared.maintenance.agent.hooks.runner import KEPT, LONGEST_VARIABLE, Hook, Processes, Ran, Run, environment_of
 
 BUSY = 60.0
 EVENT: dict[str, Any] = {"event_id": "f1", "event_type": "Freeze", "resources": ["vm_1", "vm_2"], "not_before": None, "rehearsal": False}
@@ -192,7 +192,7 @@ def test_hook_that_could_not_be_noted_never_begins(hooks: Hooks, tmp_path: Path,
         begun.append(pid)
         raise OSError("no space left")
 
-    monkeypatch.setattr("shared.maintenance.agent.hooks._birth", fail)
+    monkeypatch.setattr("shared.maintenance.agent.hooks.runner._birth", fail)
     ran = hooks.run(sh(f"touch {tmp_path}/mark"))
     assert (ran.outcome, ran.code) == ("failed", None) and "no space left" in ran.output
     until(lambda: not alive(begun[0]), "it is gone")
@@ -202,7 +202,7 @@ def test_hook_that_could_not_be_noted_never_begins(hooks: Hooks, tmp_path: Path,
 LEAVING = """
 import os, sys, time
 from pathlib import Path
-from shared.maintenance.agent.hooks import Hook, Processes
+from shared.maintenance.agent.hooks.runner import Hook, Processes
 folder = Path(sys.argv[1])
 Processes(folder).start("prepare", Hook(("sh", "-c", f"echo $$ > {folder}/../pid; sleep 1000"), deadline=60), {}, print)
 while not ((folder.parent / "pid").exists() and list(folder.glob("*.run")) and (folder.parent / "pid").read_text()):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.maintenance.agent.exchange import Answer, Silence
-from shared.maintenance.agent.imds import HttpImds, Machine, read_machine
+from shared.maintenance.agent.http_exchange import Answer, Silence
+from shared.maintenance.agent.imds.client import HttpImds, Machine, read_machine
 
 
 class Asked:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from shared.maintenance.agent.config import load
-from shared.maintenance.agent.hooks import Processes, Ran
-from shared.maintenance.agent.recipes import cassandra, note, systemd
+from shared.maintenance.agent.config.config import load
+from shared.maintenance.agent.hooks.recipes import cassandra, note, systemd
+from shared.maintenance.agent.hooks.runner import Processes, Ran
 
 ID = "6f4b7c1e-9d0a-4a57-8a64-0d1f2e3c4b5a"
 NODETOOL = """#!/bin/sh

@@ -13,11 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.maintenance.agent.config import AppSettings
-from shared.maintenance.agent.document import read
-from shared.maintenance.agent.exchange import Answer, Silence
+from shared.maintenance.agent.app.messages import MOST, MOST_NAMED, Told, body_of, near, read_answer
+from shared.maintenance.agent.app.reporter import Door, Reporter
+from shared.maintenance.agent.config.config import AppSettings
+from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.decisions.step import next_wake, step
 from shared.maintenance.agent.figures import Figures
-from shared.maintenance.agent.imds import Machine
+from shared.maintenance.agent.http_exchange import Answer, Silence
+from shared.maintenance.agent.imds.client import Machine
+from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import Backlog, Folder
 from shared.maintenance.agent.model import Answer as Heard
 from shared.maintenance.agent.model import (
@@ -37,14 +41,10 @@ from shared.maintenance.agent.model import (
     Tick,
 )
 from shared.maintenance.agent.policy import Policy, Rule
-from shared.maintenance.agent.reporting import Door, Reporter
-from shared.maintenance.agent.reports import MOST, MOST_NAMED, Told, body_of, near, read_answer
-from shared.maintenance.agent.rules import next_wake, step
-from shared.maintenance.agent.settings import Settings
-from shared.maintenance.desk import _node
-from shared.maintenance.functions import MAX_REPORT
 from shared.maintenance.model import HeldOut, LeasedOut, MonitorsOut, OrderOut, RehearsalOut, ReportAnswer, ReportIn, RuleOut, SettingsOut
+from shared.maintenance.routes import MAX_REPORT
 from shared.maintenance.rows import props_of
+from shared.maintenance.service.reports import _node
 from tests.logs import actions
 
 MACHINE = Machine("vm_1", "westeurope", "set-1", "2", "/subscriptions/s/vm_1")

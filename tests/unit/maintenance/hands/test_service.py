@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from shared.maintenance.agent.config import AppSettings, Config, NodeSettings, load
-from shared.maintenance.agent.exchange import Answer, Silence
+from shared.maintenance.agent.app.reporter import Door
+from shared.maintenance.agent.config.config import AppSettings, Config, NodeSettings, load
+from shared.maintenance.agent.executor import Worker
 from shared.maintenance.agent.figures import Figures
-from shared.maintenance.agent.hands import Worker
-from shared.maintenance.agent.hooks import Hook, Ran
-from shared.maintenance.agent.identity import identify
-from shared.maintenance.agent.imds import Machine
+from shared.maintenance.agent.hooks.runner import Hook, Ran
+from shared.maintenance.agent.http_exchange import Answer, Silence
+from shared.maintenance.agent.imds.client import Machine
+from shared.maintenance.agent.imds.identity import identify
 from shared.maintenance.agent.journal import MARK, STATE, Folder, Journal
 from shared.maintenance.agent.loop import posted, sight
 from shared.maintenance.agent.model import Approve, HookEnded, NodeState, Observation, Phase, Posted, Record, RunHook, Seen, Unseen
 from shared.maintenance.agent.model import Event as ScheduledEvent
-from shared.maintenance.agent.reporting import Door
 from shared.maintenance.agent.service import Agent, Refused
 
 from ..agent.disk import CuttableDisk

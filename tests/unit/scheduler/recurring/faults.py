@@ -8,11 +8,11 @@ from datetime import datetime
 from random import Random
 from typing import Any, cast
 
-from shared.app import Application
-from shared.channels.ports import Sender
-from shared.clock import Millis, to_millis
-from shared.errors import OutcomeUnknown, Unavailable
-from shared.ids import SeededIds
+from shared.app.application import Application
+from shared.core.clock import Millis, to_millis
+from shared.core.errors import OutcomeUnknown, Unavailable
+from shared.core.ids import SeededIds
+from shared.delivery.channels.ports import Sender
 from shared.storage.ports import Applied, Op, Refused
 from tests.unit.scheduler.harness import World, drive
 

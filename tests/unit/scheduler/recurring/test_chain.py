@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from shared.clock import Millis
+from shared.core.clock import Millis
 from shared.scheduler.recurring import chain, rules
 from shared.scheduler.recurring.definition import Definition, event_ids
-from shared.web.local import Reply
+from shared.web.local_client import Reply
 from tests.unit.scheduler.harness import START, World, drive
 
 from .faults import MINUTE, URL, Frail, live, minutes, sweep, sweeps

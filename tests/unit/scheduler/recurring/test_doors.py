@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.clock import to_text
+from shared.core.clock import to_text
 from shared.scheduler.recurring.rules import KEEP_DELETED
 from shared.storage.names import SCHEDULES
 from tests.unit.scheduler.harness import START, Client, World, drive

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.clock import Millis
+from shared.core.clock import Millis
 from shared.scheduler.recurring import rules
 from shared.scheduler.recurring.definition import Definition
 from tests.unit.scheduler.harness import World

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from shared.clock import Millis, to_text
+from shared.core.clock import Millis, to_text
 from shared.scheduler.recurring.definition import Definition, Undo, definition_of, event_ids, offset, pointed
 from shared.scheduler.recurring.model import MAX_ID, Recurrence
 from shared.scheduler.recurring.rules import AHEAD, BATCH, changed, claimed, plan, pointed_at, redefined, undone

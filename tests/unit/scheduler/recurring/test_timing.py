@@ -14,7 +14,7 @@ from croniter import croniter
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from shared.clock import Millis, to_datetime, to_millis, to_text
+from shared.core.clock import Millis, to_datetime, to_millis, to_text
 from shared.scheduler.recurring import timing as timing_module
 from shared.scheduler.recurring.timing import END, Occurrence, Timing, occurrences, previous
 from shared.scheduler.recurring.zones import instant_of, names, zone

@@ -1,0 +1,1 @@
+"""The wiring: settings and ports in, one application with its routes and timers out."""

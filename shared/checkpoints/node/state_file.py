@@ -1,0 +1,90 @@
+"""What a replica remembers over restarts: its last checkpoint, and a publish that nobody has answered yet."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ...core.errors import TocsinError
+from ...core.files import replace_file
+from ...leases.node.state_file import NameInUse, lock
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A finished checkpoint of a turn, as it is published. sequence: up to which it applies, 1 or more; location: where it is;
+    bytes: its size."""
+
+    epoch: int
+    sequence: int
+    location: str
+    bytes: int = 0
+
+    def body(self, node: str) -> dict[str, Any]:
+        """The publish."""
+        return {"node": node, "sequence": self.sequence, "location": self.location, "bytes": self.bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """last: sequence of the last checkpoint, 0 for none. unpublished: one whose publish has not been answered."""
+
+    last: int = 0
+    unpublished: Made | None = None
+
+
+class MemoryFile:
+    """The file of one replica, in a folder on a local disk. One process at a time has it."""
+
+    def __init__(self, folder: Path, fleet: str, node: str) -> None:
+        """Takes the file's lock. Raises `NameInUse` when another process has it, `TocsinError` when the folder cannot keep it."""
+        self.path = folder / f"{quote(fleet, safe='')}~{quote(node, safe='')}.turns"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # The lock is on a file of its own: the other one is replaced with each change.
+            opened = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise TocsinError(f"the folder {folder} cannot keep the file of replica {node!r}: {error.strerror}") from None
+        self._writing = threading.Lock()
+        self._lock = os.fdopen(opened, "r+", encoding="utf-8")
+        try:
+            lock(self._lock)
+        except OSError:
+            self._lock.close()
+            raise NameInUse(f"another process on this machine is replica {node!r}: it holds the lock on {self.path.name}") from None
+
+    def read(self) -> Memory:
+        """What the file says; nothing for one that is not there."""
+        try:
+            stored = json.loads(self.path.read_text(encoding="utf-8"))
+            unpublished = stored["unpublished"]
+            return Memory(int(stored["last"]), None if unpublished is None else Made(**unpublished))
+        except FileNotFoundError:
+            return Memory()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            text = "%s is not readable (%s): this replica begins without a last checkpoint"
+            log.warning(text, self.path, type(error).__name__, extra={"action": "turn_memory_lost"})
+            return Memory()
+
+    def write(self, memory: Memory) -> None:
+        """Replace the file; on disk when this returns. Raises `TocsinError` when the disk does not take it: the file is as it was."""
+        try:
+            # A write whose publish was cancelled may still be under way on its thread.
+            with self._writing:
+                replace_file(self.path, json.dumps(asdict(memory)))
+        except OSError as error:
+            raise TocsinError(f"{self.path} cannot be written: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Let go of the lock; the file stays."""
+        with contextlib.suppress(OSError):
+            self._lock.close()

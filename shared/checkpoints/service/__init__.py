@@ -1,0 +1,1 @@
+"""What runs in the app: reports, turns and views of replica groups."""

@@ -1,0 +1,282 @@
+"""Turns in the app: reports, publishes and revocations as they come in, what is due without them, and what there is to see."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ...core.clock import Clock, Millis, to_text
+from ...core.ids import Ids
+from ...engine.async_runner import Carrier
+from ...engine.effects import load
+from ...engine.fleet_cursor import FleetCursor, Visit
+from ...leases.rows import fleet_key
+from ...storage.names import TURNS
+from ...storage.ports import Delete, Tables
+from ...tenants.cache import Cached
+from ...web.problem import conflict, not_found
+from .. import protocol
+from ..model import PublishIn, ReportIn
+from ..protocol import GONE, Seen
+from ..rows import ENDED, INDEX, MAX_REPLICAS, Turn, ended_key, parse_turn
+from ..rules import Late
+from ..terms import terms_of
+from ..turns import NO_PENDING, Pending, Stepped, Terms, stuck
+from .views import Figures, figures_of, taking
+
+log = logging.getLogger(__name__)
+
+SCANNED: Final = "turn-scan"
+RETAINED: Final = "turn-retention"
+TERMS_AGE: Final = 5.0
+"""Seconds that a fleet's terms are used from memory."""
+MOST_TERMS: Final = 1000
+MOST_FIGURES: Final = 100
+"""Fleets told apart in metrics, the first by name: a bound on series and reads."""
+IN_FLIGHT: Final = 8
+
+type Pendings = Callable[[str], Awaitable[Mapping[str, Pending]]]
+
+_WHY: Final = {
+    "unknown-replica": "this run of the replica is not known (any more): end what you take, and begin with seq 1",
+    "stale-seq": "a later report of this replica has been applied",
+    "stale-term": "/term: a primary of a higher term has reported; whoever claims an older one is primary no more. If that claim was a "
+    "mistake, put its replica right, then POST /fleets/{fleet}/primary/forget",
+    "term-conflict": "/term: another node is primary of this term; a claim needs a term of its own",
+    "too-many-replicas": f"a fleet has at most {MAX_REPLICAS} replicas; those silent for a day are forgotten",
+}
+
+
+async def nothing_pending(key: str) -> Mapping[str, Pending]:
+    """Maintenance that is to come to the fleet's nodes: none is known."""
+    return NO_PENDING
+
+
+class Checkpoints:
+    """One per process; keeps nothing but fleets' terms. `pending`: told of a fleet's key, the maintenance that is to come to its nodes."""
+
+    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, ids: Ids) -> None:
+        self._tables, self._carrier, self._ids = tables, carrier, ids
+        self.pending: Pendings = nothing_pending
+        self._terms = Cached(self._read_terms, clock, ttl=TERMS_AGE, missing_ttl=0.0, size=MOST_TERMS)
+        self._fleets = FleetCursor(tables, clock, TURNS, INDEX)
+
+    async def _read_terms(self, key: str) -> Terms | None:
+        fleet, _ = await self._carrier.drive(protocol.read_fleet(key))
+        return terms_of(fleet) if fleet is not None else None
+
+    async def terms(self, tenant: str, fleet: str) -> Terms:
+        """The fleet's terms, as they were lately. Raises 404, `StorageError`."""
+        found = await self._terms.get(fleet_key(tenant, fleet))
+        if found is None:
+            raise not_found("fleet")
+        return found
+
+    async def turn_taker(self, key: str) -> str | None:
+        """Return the replica that may be taking a checkpoint now, so that readers avoid it. Raises `StorageError`."""
+        return taking(await self._carrier.drive(protocol.look(key)))
+
+    # -- what replicas and operators ask for
+
+    async def report(self, tenant: str, fleet: str, node: str, told: ReportIn) -> dict[str, Any]:
+        """The answer to a report. Raises 404, 409 `unknown-replica`, `stale-seq`, `stale-term`, `term-conflict`, `too-many-replicas`,
+        `StorageError`."""
+        key, terms = fleet_key(tenant, fleet), await self.terms(tenant, fleet)
+        pending = await self.pending(key)
+        heard = await self._carrier.drive(protocol.report(key, node, told.report(), terms, self._ids.chance(), pending))
+        if isinstance(heard, str):
+            if heard == "missing":
+                raise not_found("fleet")
+            raise conflict(heard, _WHY[heard])
+        if heard.over is not None:
+            _log_over(key, heard.over)
+        turn = heard.answer.turn
+        if turn is not None:
+            extra = {"action": "turn_handed_out", "fleet": key, "node": node, "epoch": turn[0]}
+            log.debug("%s: turn %d is handed out to %s for %d ms", key, turn[0], node, turn[1], extra=extra)
+        return {
+            "turn": {"epoch": turn[0], "limit_ms": turn[1]} if turn is not None else None,
+            "revoked": list(heard.answer.revoked),
+            "report_ms": terms.report,
+        }
+
+    async def publish(self, tenant: str, fleet: str, epoch: int, told: PublishIn) -> bool:
+        """Whether the checkpoint is the one with the highest sequence now. Raises 404, 409 `late`, `not-holder`, `StorageError`."""
+        key, terms = fleet_key(tenant, fleet), await self.terms(tenant, fleet)
+        done = await self._carrier.drive(protocol.publish(key, epoch, told.publication(), terms))
+        extra = {"fleet": key, "node": told.node, "epoch": epoch, "sequence": told.sequence}
+        if done == "missing":
+            raise not_found("turn")
+        if done == "not-holder":
+            raise conflict("not-holder", f"turn {epoch} was not handed out to {told.node}")
+        if isinstance(done, Late):
+            text = "%s: a checkpoint of %s came after the end of turn %d and does not count"
+            log.info(text, key, told.node, epoch, extra={"action": "turn_late", **extra})
+            raise conflict("late", f"turn {epoch} is over: its checkpoint does not count")
+        log.debug("%s: %s has published turn %d", key, told.node, epoch, extra={"action": "turn_published", **extra})
+        return done.is_latest
+
+    async def revoke(self, tenant: str, fleet: str, epoch: int, note: str, author: str) -> Millis:
+        """Take a turn back; milliseconds until the next one can be granted, at most. Raises 404, 409 `already-ended`, `StorageError`."""
+        key = fleet_key(tenant, fleet)
+        await self.terms(tenant, fleet)
+        done = await self._carrier.drive(protocol.revoke(key, epoch, note, author))
+        if done == "missing":
+            raise not_found("turn")
+        if done == "already-ended":
+            raise conflict("already-ended", f"turn {epoch} is over")
+        if done.turn is not None:
+            extra = {"action": "turn_revoked", "fleet": key, "epoch": epoch, "holder": done.turn.holder, "author": author, "note": note}
+            log.info("%s: turn %d of %s is revoked by %s: %s", key, epoch, done.turn.holder, author, note, extra=extra)
+        return done.free_after
+
+    async def forget_claim(self, tenant: str, fleet: str, note: str, author: str) -> None:
+        """Take back the highest claim to be primary, so that any counts again. Safe to repeat. Raises 404, `StorageError`."""
+        key = fleet_key(tenant, fleet)
+        await self.terms(tenant, fleet)
+        before = await self._carrier.drive(protocol.forget_claim(key))
+        if before is not None:
+            about = {"node": before.primary, "term": before.term, "author": author, "note": note}
+            text = "%s: the claim of %s to term %d is taken back by %s: %s"
+            log.info(text, key, before.primary, before.term, author, note, extra={"action": "turn_claim_forgotten", "fleet": key, **about})
+
+    # -- what there is to see
+
+    async def look(self, key: str) -> Seen | None:
+        """A fleet's turns as they stand; None when no replica ever reported. Raises `StorageError`."""
+        return await self._carrier.drive(protocol.look(key))
+
+    async def turns(self, tenant: str, fleet: str, limit: int, before: int | None = None) -> tuple[list[dict[str, Any]], int | None]:
+        """Turns, newest first, with epochs below `before`, and the epoch to go on before. Raises 404, `StorageError`."""
+        key = fleet_key(tenant, fleet)
+        await self.terms(tenant, fleet)
+        seen = await self.look(key)
+        if seen is None or not seen.view.group.turn.epoch:
+            return [], None
+        now = seen.view.group.turn
+        found = [now] if before is None or now.epoch < before else []
+        first = min(now.epoch, before) if before is not None else now.epoch
+        cursor: str | None = None
+        while len(found) <= limit:
+            page = await self._tables.query(
+                TURNS, key, first=ended_key(first - 1), end=ENDED[1], limit=limit + 1 - len(found), cursor=cursor
+            )
+            found += [parse_turn(row.props) for row in page.rows]
+            cursor = page.next
+            if cursor is None:
+                break
+        return [turn_out(turn) for turn in found[:limit]], found[limit - 1].epoch if len(found) > limit else None
+
+    async def latest(self, tenant: str, fleet: str) -> dict[str, Any]:
+        """The checkpoint with the highest sequence. Raises 404, `StorageError`."""
+        await self.terms(tenant, fleet)
+        seen = await self.look(fleet_key(tenant, fleet))
+        if seen is None or seen.view.latest is None:
+            raise not_found("checkpoint: none has been published")
+        found = seen.view.latest
+        return {
+            "epoch": found.epoch,
+            "node": found.node,
+            "sequence": found.sequence,
+            "location": found.location,
+            "bytes": found.size,
+            "at": to_text(found.at),
+        }
+
+    # -- what is done without being asked
+
+    async def run_once(self, now: Millis) -> Counter[str]:
+        """Do what is due for each fleet that has replicas. Counts `fleets`, `changed`, `granted`, `ended`, `failed`."""
+
+        async def prepare(keys: list[str]) -> Visit:
+            return self._visit
+
+        return await self._fleets.go(SCANNED, prepare)
+
+    async def _visit(self, key: str) -> Counter[str]:
+        done = await self._carrier.drive(protocol.scan(key, self._ids.chance(), await self.pending(key)))
+        if done == "missing":
+            # Its rows came in while it was ending.
+            await self.end(key)
+            return Counter(ended=1)
+        if not isinstance(done, Stepped):
+            return Counter()
+        if done.over is not None:
+            _log_over(key, done.over)
+        return Counter(changed=1, granted=int(done.over is not None or done.group.turn.epoch == 1))
+
+    async def retain(self, now: Millis) -> Counter[str]:
+        """Forget old turns and replicas that are gone. Counts `fleets`, `removed`, `failed`."""
+
+        async def prepare(keys: list[str]) -> Visit:
+            return visit
+
+        async def visit(key: str) -> Counter[str]:
+            return Counter(removed=await self._carrier.drive(protocol.tidy(key)))
+
+        return await self._fleets.go(RETAINED, prepare)
+
+    async def stuck(self, keys: Sequence[str]) -> dict[str, str]:
+        """What is wrong with turns, of those of the fleets `keys`, which come in order, where something is. Raises `StorageError`."""
+        found: dict[str, str] = {}
+        for key in await self._listed(keys[0], keys[-1] + "!") if keys else []:
+            seen, terms = await self.look(key), await self._terms.get(key)
+            if seen is not None and terms is not None and (why := stuck(seen.view.group, seen.view.replicas, seen.now, terms)):
+                found[key] = why
+        return found
+
+    async def figures(self) -> list[Figures]:
+        """Gauges of the first fleets by name that have replicas. Raises `StorageError`."""
+        index = await self._tables.query(TURNS, INDEX, limit=MOST_FIGURES)
+        slots = asyncio.Semaphore(IN_FLIGHT)
+
+        async def one(key: str) -> Figures | None:
+            async with slots:
+                seen, terms = await self.look(key), await self._terms.get(key)
+            return figures_of(key, seen, terms) if seen is not None and terms is not None else None
+
+        return [each for each in await asyncio.gather(*(one(row.rk) for row in index.rows)) if each is not None]
+
+    async def _listed(self, first: str, end: str) -> list[str]:
+        return [row.rk for row in await load(self._tables, TURNS, INDEX, first, end)]
+
+    async def end(self, key: str) -> None:
+        """The fleet ends. Raises `StorageError`; safe to repeat."""
+        await self._carrier.drive(protocol.end(key))
+        self._terms.drop(key)
+
+    async def forget(self, tenant: str) -> None:
+        """The tenant is gone: forget that it ever had fleets. Raises `StorageError`."""
+        for row in await load(self._tables, TURNS, GONE, f"{tenant}:", f"{tenant};"):
+            await self._tables.write(TURNS, GONE, [Delete(row.rk, row.etag)])
+
+
+def turn_out(turn: Turn) -> dict[str, Any]:
+    """A turn as answered."""
+    answer: dict[str, Any] = {
+        "epoch": turn.epoch,
+        "holder": turn.holder,
+        "state": turn.state,
+        "granted": to_text(turn.granted),
+        "timeout_ms": turn.timeout,
+        "sequence": turn.sequence or None,
+    }
+    more = {
+        "reason": turn.reason,
+        "attempts": turn.attempt if turn.attempt > 1 else 0,
+        "ended": to_text(turn.ended) if turn.ended else "",
+        "note": turn.note,
+        "author": turn.author,
+        "late": turn.late,
+    }
+    return answer | {name: value for name, value in more.items() if value}
+
+
+def _log_over(key: str, turn: Turn) -> None:
+    if turn.state != "timed-out":
+        return
+    extra = {"action": "turn_timed_out", "fleet": key, "epoch": turn.epoch, "holder": turn.holder, "reason": turn.reason}
+    log.info("%s: turn %d of %s timed out (%s)", key, turn.epoch, turn.holder, turn.reason, extra=extra)

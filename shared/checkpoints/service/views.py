@@ -1,0 +1,83 @@
+"""A fleet's nodes as replicas, for the views of nodes and routes; and its gauges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .. import timeouts
+from ..protocol import Seen
+from ..rows import Replica
+from ..turns import Pending, Terms, down, may_be_taken, unfit
+
+
+def taking(seen: Seen | None) -> str | None:
+    """The node that may be taking a checkpoint, so that readers avoid it."""
+    if seen is None:
+        return None
+    turn = seen.view.group.turn
+    return turn.holder if may_be_taken(turn, seen.view.replicas.get(turn.holder), seen.now) else None
+
+
+def replicas_out(seen: Seen | None, terms: Terms, pending: Mapping[str, Pending]) -> dict[str, dict[str, Any]]:
+    """The fleet's replicas by node, as answered. pending: maintenance that is to come to them."""
+    if seen is None:
+        return {}
+    return {node: _replica_out(replica, seen, terms, pending.get(node)) for node, replica in seen.view.replicas.items()}
+
+
+def _replica_out(replica: Replica, seen: Seen, terms: Terms, pending: Pending | None) -> dict[str, Any]:
+    group = seen.view.group
+    timeout = timeouts.bounded(group.next_timeout or terms.initial, terms.least, terms.most)
+    return {
+        "role": replica.role,
+        "term": replica.term,
+        "applied": replica.applied,
+        "lag": replica.lag,
+        "load": replica.load,
+        "failures": replica.failures,
+        "ready": replica.ready,
+        "report_age_ms": max(0, seen.now - replica.at),
+        "down": down(replica, seen.now, terms) or None,
+        "skipped": unfit(replica, seen.now, terms, timeout, pending, group) or None,
+        "taking": replica.taking or None,
+        "holds": group.turn.epoch if taking(seen) == replica.node else None,
+        "last_checkpoint": replica.last_checkpoint,
+    }
+
+
+class Figures(NamedTuple):
+    """One fleet's. replicas, down: how many there are, and how many of them are down. taking: 1 while one may be at work. age: seconds
+    since the grant of the last turn. timeout: of the next one, seconds. misses: turns in a row that timed out. epoch: of the last turn.
+    sequence: of the latest checkpoint; checkpoint_age: seconds since it was published, -1 when there is none."""
+
+    tenant: str
+    fleet: str
+    replicas: int
+    down: int
+    taking: int
+    age: float
+    timeout: float
+    misses: int
+    epoch: int
+    sequence: int
+    checkpoint_age: float
+
+
+def figures_of(key: str, seen: Seen, terms: Terms) -> Figures:
+    """The gauges of a fleet."""
+    tenant, _, fleet = key.partition(":")
+    group, latest = seen.view.group, seen.view.latest
+    return Figures(
+        tenant,
+        fleet,
+        len(seen.view.replicas),
+        sum(bool(down(each, seen.now, terms)) for each in seen.view.replicas.values()),
+        int(taking(seen) is not None),
+        max(0, seen.now - (group.turn.granted or group.since)) / 1000,
+        timeouts.bounded(group.next_timeout or terms.initial, terms.least, terms.most) / 1000,
+        group.misses,
+        group.turn.epoch,
+        latest.sequence if latest is not None else 0,
+        max(0, seen.now - latest.at) / 1000 if latest is not None else -1,
+    )

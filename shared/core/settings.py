@@ -1,0 +1,269 @@
+"""Every setting the app reads, in one class: name, default, meaning.
+
+Settings come from the environment (in Azure: app settings; locally: `local.settings.json` through the host). Names are
+upper-case `TOCSIN_...` except the storage connection, which follows the Functions convention so that triggers and code
+share it: `TocsinStorage` (a connection string) or `TocsinStorage__tableServiceUri`, `TocsinStorage__queueServiceUri`,
+`TocsinStorage__credential`, `TocsinStorage__clientId` (identity). One that is empty counts as not set.
+
+docs/settings.md is made from this class: `make settings`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cached_property
+from ipaddress import ip_network
+from typing import Any, Final, Literal, Self
+
+from pydantic import Field, ModelWrapValidatorHandler, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from .errors import UnsafeSettings
+
+CONNECTION: Final = "TocsinStorage"
+"""The setting with the home account: the name triggers use as their `connection`, and the prefix of the identity settings."""
+MIRROR: Final = "TocsinMirror"
+"""The same of the second account."""
+
+MAX_ACCOUNTS = 15
+"""Further accounts: with the home account one hexadecimal digit names them all."""
+
+LOCAL_ADMIN_KEY = "local-admin-key"
+LOCAL_SIGNING_KEY = "local-signing-key"
+
+SHORTEST_KEY = 20
+"""Letters that a key has at least, outside the emulator."""
+
+OWN_ADDRESSES = tuple(
+    ip_network(text) for text in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "168.63.129.16/32", "::/127", "fe80::/10")
+)
+"""Where a machine and its host answer themselves: loopback, the metadata service with its tokens, Azure's host agent."""
+
+
+class Settings(BaseSettings):
+    """The app's settings. Durations are in seconds, sizes in bytes unless the name says otherwise."""
+
+    model_config = SettingsConfigDict(env_prefix="TOCSIN_", extra="ignore", populate_by_name=True, env_ignore_empty=True)
+
+    storage: SecretStr | None = Field(None, validation_alias=CONNECTION, description="Connection string of the storage account.")
+    table_uri: str | None = Field(None, validation_alias=f"{CONNECTION}__tableServiceUri", description="Table endpoint (identity).")
+    queue_uri: str | None = Field(None, validation_alias=f"{CONNECTION}__queueServiceUri", description="Queue endpoint (identity).")
+    client_id: str | None = Field(
+        None, validation_alias=f"{CONNECTION}__clientId", description="Client id of the user-assigned identity."
+    )
+    accounts: SecretStr = Field(
+        SecretStr("[]"),
+        description="Further storage accounts for shards, numbered from 1: a JSON array of connection strings, or of account names "
+        "(identity). Append only: shards name their account by its number.",
+    )
+    new_shards: str = Field(
+        "", description="Comma-separated numbers of the accounts that take new shards, 0 being `TocsinStorage`; all when empty."
+    )
+    mirror: SecretStr | None = Field(
+        None, validation_alias=MIRROR, description="Connection string of the second storage account, for durability `mirrored`."
+    )
+    mirror_table_uri: str | None = Field(None, validation_alias=f"{MIRROR}__tableServiceUri", description="Its table endpoint (identity).")
+    mirror_queue_uri: str | None = Field(None, validation_alias=f"{MIRROR}__queueServiceUri", description="Its queue endpoint (identity).")
+    mirror_client_id: str | None = Field(
+        None, validation_alias=f"{MIRROR}__clientId", description="Client id for it; that of `TocsinStorage` when empty."
+    )
+    mirror_stop_seconds: float = Field(
+        30.0, gt=0, le=30, description="An owner of mirrored events starts nothing later than this after its last look at who serves."
+    )
+    mirror_take_seconds: float = Field(
+        45.0, ge=0.5, description="The account that takes over serves this long after the fence was raised. Less than 45: emulator only."
+    )
+    mirror_detached: Literal["", "yes", "stale"] = Field(
+        "", description="The second account is given up: `yes` if the first served, `stale` if it may lack what the second served since."
+    )
+    admin_key: SecretStr | None = Field(None, description="The bootstrap admin key. Without it no admin call is accepted.")
+    signing_key: SecretStr | None = Field(None, description="Master key that webhook secrets are derived from.")
+    local: bool = Field(False, description="Local default: creates tables and queues on start, and the tenant `demo`.")
+    receiver: str = Field("http://localhost:7072/", description="Where the local tenant's channel `default` points.")
+    egress_allow: str = Field(
+        "", description="Comma-separated hosts or networks that http channels may reach beside public https: `localhost, 10.1.0.0/16`."
+    )
+    egress_plain: bool = Field(
+        False, description="Channels may reach what is on the allow-list without TLS, in the clear. On the emulator they always may."
+    )
+    bigben_open: bool = Field(
+        False, description="Serve `/api/bigben` on loopback without a key, as BigBen did. For the emulator only: refused otherwise."
+    )
+    kafka_sources: SecretStr = Field(
+        SecretStr(""), description="Kafka topics whose messages are events, and of which tenant: a JSON array, see docs/kafka.md."
+    )
+    kafka_poll_seconds: float = Field(25.0, ge=0.5, le=50, description="How long a tick of `ingest_kafka` (every 30 s) takes messages in.")
+    bucket_seconds: int = Field(60, ge=60, le=60, description="Bucket width. One minute; kept as a named figure.")
+    shard_events: int = Field(990, ge=1, le=1000, description="Most events in a shard. 990 = ten full batches, and one page to load.")
+    shard_bytes: int = Field(8 * 1024 * 1024, ge=64 * 1024, description="Most bytes in a shard.")
+    fire_bytes: int = Field(64 * 1024 * 1024, ge=1024 * 1024, description="Bytes of loaded shards in flight per process.")
+    deliver_concurrency: int = Field(256, ge=1, description="Deliveries in flight per process.")
+    tenant_concurrency: int = Field(128, ge=1, description="Deliveries in flight per process and tenant.")
+    target_concurrency: int = Field(64, ge=1, description="Deliveries in flight per process and channel.")
+    owners: int = Field(64, ge=1, description="Shards served side by side per process and queue: what host.json lets in.")
+    backlog_per_second: int = Field(
+        2000, ge=50, description="Events a second, over all instances, at which what is more than two minutes late drains after an outage."
+    )
+
+    @property
+    def emulated(self) -> bool:
+        """True when the storage is an emulator on this machine."""
+        return _emulated(self.storage.get_secret_value() if self.storage else "")
+
+    @property
+    def _others(self) -> int:
+        """How many accounts there are besides the home account."""
+        return len(self.account_list) + self.mirrored
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether there is a second account, so that durability `mirrored` can be kept."""
+        return self.mirror is not None or self.mirror_table_uri is not None
+
+    @property
+    def keeps_mirrored(self) -> bool:
+        """Whether events of durability `mirrored` are taken in: in one account only after the second is given up."""
+        return self.mirrored or bool(self.mirror_detached)
+
+    @cached_property
+    def account_list(self) -> tuple[str, ...]:
+        """The further accounts, in order. Raises `UnsafeSettings`, without what was given."""
+        try:
+            found = json.loads(self.accounts.get_secret_value() or "[]")
+        except ValueError:
+            found = None
+        if not isinstance(found, list) or not all(isinstance(each, str) and each.strip() for each in found):
+            raise UnsafeSettings("TOCSIN_ACCOUNTS is not a JSON array of connection strings or account names")
+        if len(found) > MAX_ACCOUNTS:
+            raise UnsafeSettings(f"TOCSIN_ACCOUNTS names more than {MAX_ACCOUNTS} accounts")
+        for number, each in enumerate(found, 1):
+            if "=" not in each and not re.fullmatch("[a-z0-9]{3,24}", each):
+                raise UnsafeSettings(f"TOCSIN_ACCOUNTS: entry {number} is neither a connection string nor an account name")
+        if len(set(found)) != len(found) or (self.storage is not None and self.storage.get_secret_value() in found):
+            raise UnsafeSettings("TOCSIN_ACCOUNTS names an account twice")
+        return tuple(found)
+
+    @cached_property
+    def fresh_accounts(self) -> tuple[int, ...]:
+        """Numbers of the accounts that take new shards. Raises `UnsafeSettings`."""
+        known = range(len(self.account_list) + 1)
+        given = [part.strip() for part in self.new_shards.split(",") if part.strip()]
+        if not all(part.isdecimal() and int(part) in known for part in given):
+            raise UnsafeSettings(f"TOCSIN_NEW_SHARDS holds something else than numbers of accounts, 0 to {known[-1]}")
+        return tuple(sorted({int(part) for part in given})) or tuple(known)
+
+    @property
+    def master_key(self) -> str:
+        """What webhook secrets and the service's own signatures are derived from."""
+        return self.signing_key.get_secret_value() if self.signing_key else LOCAL_SIGNING_KEY
+
+    @cached_property
+    def egress_names(self) -> tuple[str, ...]:
+        """The allow-list, split and trimmed."""
+        return tuple(part.strip() for part in self.egress_allow.split(",") if part.strip())
+
+    @property
+    def plain_http(self) -> bool:
+        """Whether channels may use http without TLS, to hosts on the allow-list."""
+        return self.emulated or self.egress_plain
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_impossible(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(given)
+        except ValidationError as failure:
+            # pydantic would tell the value, which may be a secret that was put into the wrong setting, and the field's inner name.
+            faults = failure.errors(include_url=False, include_context=False, include_input=False)
+            told = "; ".join(f"{_told_name(str(fault['loc'][0]) if fault['loc'] else '')}: {fault['msg']}" for fault in faults)
+            raise UnsafeSettings(told) from None
+
+    @model_validator(mode="after")
+    def _refuse_unsafe(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            text = value.get_secret_value() if isinstance(value, SecretStr) else value
+            if isinstance(text, str) and text.lower().startswith("@microsoft.keyvault("):
+                # Azure hands the reference itself over: a key that anybody can guess.
+                raise UnsafeSettings(f"{env_name(name)} is a reference to a vault that was not resolved: may the app's identity read it?")
+        if self.admin_key is not None and self.admin_key.get_secret_value() != self.admin_key.get_secret_value().strip():
+            raise UnsafeSettings("TOCSIN_ADMIN_KEY begins or ends with white space, a line's end perhaps: no header could carry it")
+        if self.storage is None and (self.table_uri is None or self.queue_uri is None):
+            raise UnsafeSettings(
+                f"no storage: set {CONNECTION} to a connection string, or {CONNECTION}__tableServiceUri and "
+                f"{CONNECTION}__queueServiceUri for an identity"
+            )
+        others = [text for text in (*self.account_list, self.mirror.get_secret_value() if self.mirror else "") if "=" in text]
+        if any(_emulated(text) != self.emulated for text in others) or (self.emulated and len(others) < self._others):
+            raise UnsafeSettings("emulated and real storage accounts do not mix: the emulator's public keys would open the real one")
+        if self.mirrored and self.mirror_detached:
+            raise UnsafeSettings(f"TOCSIN_MIRROR_DETACHED gives the second account up: take {MIRROR} away, or that")
+        if self.mirror is None and (self.mirror_table_uri is None) != (self.mirror_queue_uri is None):
+            raise UnsafeSettings(f"{MIRROR}__tableServiceUri and {MIRROR}__queueServiceUri go together: one of them is missing")
+        if (self.mirror is not None and self.mirror == self.storage) or _same(self.mirror_table_uri, self.table_uri):
+            raise UnsafeSettings(f"{MIRROR} is the same account as {CONNECTION}: nothing would be mirrored")
+        _ = self.fresh_accounts
+        # Two clocks that run up to 1 % apart, and a store that tells its time in whole seconds.
+        if self.mirror_take_seconds + 1.0 < self.mirror_stop_seconds * 1.01 / 0.99 + 1.0:
+            raise UnsafeSettings("TOCSIN_MIRROR_TAKE_SECONDS must be more than TOCSIN_MIRROR_STOP_SECONDS: both accounts would serve")
+        if self.mirror_take_seconds < 45 and not self.emulated:
+            raise UnsafeSettings("TOCSIN_MIRROR_TAKE_SECONDS under 45 is for the emulator only")
+        if not self.emulated:
+            if self.admin_key is not None and self.admin_key.get_secret_value() == LOCAL_ADMIN_KEY:
+                raise UnsafeSettings("TOCSIN_ADMIN_KEY is the public sample value; choose a secret one, this storage is not the emulator")
+            if self.signing_key is None or self.signing_key.get_secret_value() == LOCAL_SIGNING_KEY:
+                raise UnsafeSettings("TOCSIN_SIGNING_KEY is missing or the public sample value; this storage is not the emulator")
+            for name, key in (("TOCSIN_ADMIN_KEY", self.admin_key), ("TOCSIN_SIGNING_KEY", self.signing_key)):
+                if key is not None and len(key.get_secret_value()) < SHORTEST_KEY:
+                    raise UnsafeSettings(f"{name} has fewer than {SHORTEST_KEY} letters: it could be guessed")
+            if self.admin_key == self.signing_key:
+                raise UnsafeSettings("TOCSIN_ADMIN_KEY and TOCSIN_SIGNING_KEY are the same: one must not tell the other")
+            home = self.storage.get_secret_value() if self.storage else ""
+            if any(_in_the_clear(text) for text in (home, *others)):
+                raise UnsafeSettings("a connection string names a real account by http: what is stored would travel in the clear")
+            if entry := next(filter(_own, self.egress_names), None):
+                raise UnsafeSettings(f"TOCSIN_EGRESS_ALLOW: {entry[:60]!r} opens the app's own machine or the metadata service to channels")
+            if self.bigben_open:
+                raise UnsafeSettings("TOCSIN_BIGBEN_OPEN lets anybody in who reaches the app; it is for the emulator only")
+            if self.local:
+                raise UnsafeSettings("TOCSIN_LOCAL makes a tenant with a public key; it is for the emulator only")
+        return self
+
+
+def env_name(field: str) -> str:
+    """What a field of `Settings` is called in the environment."""
+    return str(Settings.model_fields[field].validation_alias or f"TOCSIN_{field.upper()}")
+
+
+def _told_name(place: str) -> str:
+    return env_name(place) if place in Settings.model_fields else place
+
+
+def _emulated(text: str) -> bool:
+    parts = {part.strip() for part in text.split(";")}
+    # The emulator's name with an address in Azure would have its public keys accepted by an app that everybody reaches.
+    real = ".table.core." in text or ".queue.core." in text
+    return not real and not parts.isdisjoint({"UseDevelopmentStorage=true", "AccountName=devstoreaccount1"})
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one.rstrip("/") == other.rstrip("/")
+
+
+def _in_the_clear(connection: str) -> bool:
+    """Whether a connection string sends what is stored over http, further than to this machine."""
+    parts = {name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in connection.split(";"))}
+    bases = (parts.get(name, "").lower() for name in ("tableendpoint", "queueendpoint"))
+    plain = [base for base in bases if base.startswith("http://")]
+    away = [base for base in plain if not re.match(r"http://(127\.0\.0\.1|localhost|\[::1\])(:|/|$)", base)]
+    return bool(away) or (parts.get("defaultendpointsprotocol", "").lower() == "http" and len(plain) < 2)
+
+
+def _own(entry: str) -> bool:
+    """Whether an entry of the allow-list opens addresses that answer on every machine."""
+    try:
+        network = ip_network(entry.lower().strip("[]"), strict=False)
+    except ValueError:
+        return entry.lower().rstrip(".").endswith("localhost")
+    return any(network.version == own.version and network.overlaps(own) for own in OWN_ADDRESSES)

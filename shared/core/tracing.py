@@ -1,0 +1,112 @@
+"""Traces: one event followed from its request through storage and queue to each of its deliveries, by W3C Trace Context.
+
+    POST (server span) ──traceparent stored with the event──► deliver (producer span, one per attempt) ──traceparent header──► receiver
+    serve shard (consumer span, one per owner) ◄──────link──────┘
+
+Only the OpenTelemetry API is used here; `exporting` sets an SDK and exporters up where the environment asks for them. Without an SDK no
+span is made, and a `traceparent` that came with a request goes on to the receiver as it is; without either nothing is done at all.
+Source: https://www.w3.org/TR/trace-context/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+if TYPE_CHECKING:
+    pass
+
+HEADER = "traceparent"
+_NAME = "tocsin"
+_LONGEST = 512
+_NOT_RECORDED = tuple("02468ace")
+"""Ends of a `traceparent` whose lowest bit says that nobody records the trace."""
+_W3C = TraceContextTextMapPropagator()
+
+
+def on() -> bool:
+    """Whether an SDK is configured: else spans would be made for nobody."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+def traced(headers: Mapping[str, str]) -> bool:
+    """Whether a request needs `serving`. Names of headers in lower case."""
+    return HEADER in headers or on()
+
+
+@contextmanager
+def serving(name: str, method: str, template: str, headers: Mapping[str, str]) -> Iterator[Span | None]:
+    """The span of a request: a child of what its `traceparent` names, if that is well-formed, else of the host's own span, if any.
+
+    Without an SDK no span is made (None), but what the request brought can be had from `current`.
+    """
+    parent = _context_of(headers[HEADER]) if HEADER in headers else None
+    if not on():
+        token = otel_context.attach(parent) if parent is not None else None
+        try:
+            yield None
+        finally:
+            if token is not None:
+                otel_context.detach(token)
+        return
+    attributes = {"http.request.method": method, "http.route": f"/api/{template}", "faas.name": name}
+    tracer = trace.get_tracer(_NAME)
+    with tracer.start_as_current_span(f"{method} /api/{template}", parent, SpanKind.SERVER, attributes) as span:
+        yield span
+
+
+def answered(span: Span, status: int) -> None:
+    """Tell how a request was answered."""
+    span.set_attribute("http.response.status_code", status)
+    if status >= 500:
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def current() -> str | None:
+    """The `traceparent` to be stored with what is taken in now; None when nobody traces this request."""
+    if not trace.get_current_span().get_span_context().is_valid:
+        return None
+    return _text(otel_context.get_current())
+
+
+@contextmanager
+def taking_in(traceparent: str | None) -> Iterator[None]:
+    """Within it `current` is the trace that an event brought which came otherwise than by a request: none, if it brought none.
+
+    What takes it in (a timer, a queue's function) may serve thousands: its own trace is none of theirs.
+    """
+    parent = _context_of(traceparent) if traceparent is not None else None
+    token = otel_context.attach(parent if parent is not None else Context())
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
+
+
+@contextmanager
+def serving_shard(shard: str) -> Iterator[None]:
+    """The span of an owner's work on a shard: a child of the host's own span, if any. What it delivers is linked to it."""
+    with trace.get_tracer(_NAME).start_as_current_span("serve shard", None, SpanKind.CONSUMER, {"tocsin.shard": shard}):
+        yield
+
+
+
+def _context_of(text: str) -> Context | None:
+    """The context that a well-formed `traceparent` names, or None: a malformed one counts as none (W3C, 4.3)."""
+    if len(text) > _LONGEST:
+        return None
+    found = _W3C.extract({HEADER: text}, Context())
+    return found if trace.get_current_span(found).get_span_context().is_valid else None
+
+
+def _text(context: Context) -> str | None:
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, context)
+    return carrier.get(HEADER)

@@ -1,0 +1,54 @@
+"""Channels: where events go when they are due, and how an attempt is judged.
+
+`open_senders` makes one `Sender` per channel type. `signing.verify` is for receivers; `fake.FakeReceiver` for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from ...core.signing import verify
+from .ports import Delivery, Sender, Target, Verdict
+
+if TYPE_CHECKING:
+    from ...core.clock import Clock
+    from ...core.settings import Settings
+    from ...storage.ports import Queues
+    from .queue import AccountQueues
+
+type Kind = Literal["http", "queue", "eventgrid", "kafka"]
+
+__all__ = ["Delivery", "Kind", "Sender", "Target", "Verdict", "close_senders", "open_senders", "verify"]
+
+
+def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: AccountQueues | None = None) -> dict[str, Sender]:
+    """A sender for each channel type, by its name. Connections are made when first needed, in the loop that needs them.
+
+    `accounts` opens the queues of other storage accounts, by default with the app's identity.
+    UnsafeSettings for an entry of the egress allow-list that is neither a host nor a network.
+    """
+    # Here, so that receivers, who want `verify` alone, need not load what sends.
+    from .eventgrid import EventGridSender
+    from .http import HttpSender
+    from .kafka import KafkaSender
+    from .queue import QueueSender, identity_accounts
+
+    return {
+        "http": HttpSender(settings, clock),
+        "queue": QueueSender(queues, accounts or identity_accounts(settings, clock)),
+        "eventgrid": EventGridSender(settings, clock),
+        "kafka": KafkaSender(settings),
+    }
+
+
+async def close_senders(senders: Mapping[str, Sender] | Iterable[Sender]) -> None:
+    """Close each sender once; one that fails does not keep the others open, the first error is raised at the end."""
+    errors: list[Exception] = []
+    for sender in senders.values() if isinstance(senders, Mapping) else senders:
+        try:
+            await sender.close()
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

@@ -1,0 +1,311 @@
+"""The http channel: signed CloudEvents by POST, to where the egress rules allow.
+
+One session per process, made lazily in the running loop. No redirects, proxies, cookies or decompression. The verdict is the
+status: what follows the headers is read only so that the connection can be used again, at most 64 KiB and one second of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import re
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import aiohttp
+from aiohttp.connector import AddrInfoType
+from multidict import CIMultiDict
+from yarl import URL
+
+from ...core import signing
+from ...core.clock import Clock, SystemClock
+from ...core.settings import Settings
+from ..egress_guard import Egress, EgressRefused, Lookup, SafeResolver, system_lookup
+from . import cloudevents, rules
+from .model import HttpChannel
+from .ports import Delivery, Target, Verdict
+
+USER_AGENT = "tocsin/0.1"
+MAX_ANSWER_BYTES = 64 * 1024
+MAX_ANSWER_SECONDS = 1.0
+_MAX_PLANS = 10_000
+_MAX_SHOWN = 200
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_VALUE = re.compile(r"[\t\x20-\x7e\u0080-\uffff]{0,4096}")
+_OURS = frozenset(
+    (
+        *("content-type", "user-agent", "traceparent", "accept-encoding"),
+        # The connection's own, of which the client must stay in charge: a second length or coding would split the request.
+        *("host", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "te", "trailer"),
+        *("upgrade", "expect", "proxy-authorization", "proxy-connection", "proxy-authenticate", "http2-settings"),
+    )
+)
+_SKIPPED = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+
+
+def is_ours(name: str) -> bool:
+    """True for a header that a channel's own `headers` cannot set; such entries are left out."""
+    low = name.lower()
+    return low in _OURS or low.startswith(("ce-", "webhook-"))
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is worked out once per channel: the parsed URL, its readable form, the fixed headers; or why it can never work."""
+
+    spec: HttpChannel
+    url: URL = field(default_factory=URL)
+    shown: str = ""
+    headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
+    timeout: aiohttp.ClientTimeout = field(default_factory=aiohttp.ClientTimeout)
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What a socket made on behalf of a request may do, and whether one was made."""
+
+    host: str
+    plain: bool
+    fresh: bool = False
+
+
+# Reaches the place where sockets are made, which belongs to the connector, and its tasks for addresses tried side by side.
+_ATTEMPT: ContextVar[_Attempt] = ContextVar("tocsin_http_attempt")
+
+
+def _new_socket(info: AddrInfoType) -> socket.socket:
+    return socket.socket(info[0], info[1], info[2])
+
+
+def show(url: URL) -> str:
+    """`scheme://host:port/path` for errors: no user, no query, no fragment, cut to 200 characters."""
+    host = url.raw_host or ""
+    return rules.one_line(f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port}{url.raw_path}", _MAX_SHOWN)
+
+
+def problem_of(spec: HttpChannel, egress: Egress) -> str | None:
+    """Why a channel with these settings can never deliver, or None; for those who store channels, so that they can say it early."""
+    return _make_plan(spec, egress).problem
+
+
+def _make_plan(spec: HttpChannel, egress: Egress) -> _Plan:
+    try:
+        url = URL(spec.url)
+        shown = show(url)
+    except ValueError:
+        return _Plan(spec, problem="the channel's url is not valid")
+    if reason := egress.problem(url):
+        return _Plan(spec, problem=f"egress refused: {reason}")
+    headers: CIMultiDict[str] = CIMultiDict()
+    if url.user is not None:
+        pair = f"{url.user}:{url.password or ''}".encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        url = url.with_user(None)
+    for name, value in spec.headers.items():
+        if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
+            return _Plan(spec, problem=f"the channel's header {rules.one_line(repr(name), 80)} is not valid")
+        if not is_ours(name):
+            headers[name] = value
+    headers["user-agent"] = USER_AGENT
+    # The threshold is that above which aiohttp rounds time-outs up to whole seconds; ours are meant as they are.
+    timeout = aiohttp.ClientTimeout(total=spec.timeout / 1000, ceil_threshold=3600)
+    return _Plan(spec, url.with_fragment(None), shown, headers, timeout)
+
+
+def _headers(plan: _Plan, target: Target, delivery: Delivery) -> CIMultiDict[str]:
+    headers = plan.headers.copy()
+    headers.update(cloudevents.binary_headers(target, delivery))
+    seconds = delivery.fired // 1000
+    id = headers["ce-id"]
+    headers[signing.HEADER_ID] = id
+    headers[signing.HEADER_TIMESTAMP] = str(seconds)
+    if target.secrets:
+        headers[signing.HEADER_SIGNATURE] = signing.sign(id, seconds, delivery.body, target.secrets)
+    return headers
+
+
+class Post(NamedTuple):
+    """A delivery as it goes out: POST to `url` with these headers and `body`, within `timeout` seconds."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    timeout: float
+
+
+def post_of(target: Target, delivery: Delivery, egress: Egress) -> Post:
+    """The request of a delivery, for those who carry it out by other means. ValueError when its channel can never deliver."""
+    if not isinstance(target.spec, HttpChannel):
+        raise ValueError(f"not an http channel: {target.spec.type}")
+    plan = _make_plan(target.spec, egress)
+    if plan.problem is not None:
+        raise ValueError(plan.problem)
+    return Post(str(plan.url), _headers(plan, target, delivery), delivery.body, target.spec.timeout / 1000)
+
+
+class HttpSender:
+    """Sends http deliveries. Never raises for what a target does; ValueError for a malformed secret of our own.
+
+    `lookup` resolves names, `new_socket` makes sockets and `tls` replaces the default context: seams for tests.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        *,
+        lookup: Lookup = system_lookup,
+        new_socket: Callable[[AddrInfoType], socket.socket] = _new_socket,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.egress = Egress(settings.egress_names, plain=settings.plain_http)
+        self._clock: Clock = clock or SystemClock()
+        self._lookup, self._new_socket, self._tls = lookup, new_socket, tls
+        self._per_host = settings.deliver_concurrency
+        self._session: aiohttp.ClientSession | None = None
+        self._plans: dict[tuple[str, str], _Plan] = {}
+
+    async def send(self, target: Target, delivery: Delivery) -> Verdict:
+        """One POST; on a kept connection that turns out to be closed, a second one at once (same id, same attempt)."""
+        plan = self._plan(target)
+        if plan.problem is not None:
+            return Verdict("final", None, plan.problem)
+        try:
+            return await self._post(plan, _headers(plan, target, delivery), delivery.body)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return _verdict_of(error, plan)
+
+    async def _post(self, plan: _Plan, headers: CIMultiDict[str], body: bytes) -> Verdict:
+        loop = asyncio.get_running_loop()
+        started, timeout = loop.time(), plan.timeout
+        while True:
+            attempt = _Attempt(plan.url.raw_host or "", plan.url.scheme == "http")
+            _ATTEMPT.set(attempt)
+            try:
+                response = await self._open().post(plan.url, data=body, headers=headers, allow_redirects=False, timeout=timeout)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                # A receiver may close an idle connection in the very moment we write to it. aiohttp does not repeat a POST;
+                # ours carries an id and may arrive twice, and a back-off would make a timely event late for nothing.
+                left = (plan.timeout.total or 0) - (loop.time() - started)
+                if attempt.fresh or timeout is not plan.timeout or isinstance(error, aiohttp.ClientConnectorError) or left <= 0:
+                    raise
+                timeout = aiohttp.ClientTimeout(total=left, ceil_threshold=3600)
+                continue
+            status = response.status
+            if status < 200:
+                response.close()  # 101: whatever the other side speaks from here on, it is not HTTP
+            elif not response.content.is_eof():
+                await _drain(response)
+            if 200 <= status < 300:
+                return Verdict("delivered", status)
+            return rules.judge(status, response.headers.get("Retry-After"), self._clock.now())
+
+    def _plan(self, target: Target) -> _Plan:
+        key = (target.tenant, target.name)
+        plan = self._plans.get(key)
+        if plan is None or plan.spec is not target.spec:
+            if not isinstance(target.spec, HttpChannel):
+                raise TypeError(f"not an http channel: {target.spec.type}")
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            plan = self._plans[key] = _make_plan(target.spec, self.egress)
+        return plan
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(
+                resolver=SafeResolver(self.egress, self._lookup),
+                socket_factory=self._guarded_socket,
+                # Checked addresses only are cached, 10 s; the cache also keeps a herd from resolving one name many times.
+                ttl_dns_cache=10,
+                # The scheduler bounds deliveries per process, channel and tenant. A smaller limit here would let one tenant's
+                # slow endpoint starve another's on the same host.
+                limit=0,
+                limit_per_host=self._per_host,
+                keepalive_timeout=15,
+                ssl=self._tls or True,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=_SKIPPED,
+                auto_decompress=False,
+                trust_env=False,
+            )
+        return self._session
+
+    def _guarded_socket(self, info: AddrInfoType) -> socket.socket:
+        attempt = _ATTEMPT.get()
+        self.egress.check(attempt.host, str(info[4][0]), plain=attempt.plain)
+        attempt.fresh = True
+        return self._new_socket(info)
+
+    async def close(self) -> None:
+        """Close the connections. A later `send` opens a new session."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read what little may follow; then the connection is free again, or, if more would come, closed."""
+    content, left = response.content, MAX_ANSWER_BYTES
+    try:
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            async with asyncio.timeout(MAX_ANSWER_SECONDS):
+                while left > 0 and (chunk := await content.readany()):
+                    left -= len(chunk)
+    finally:
+        if not content.is_eof():
+            response.close()
+
+
+def _cause(error: BaseException) -> EgressRefused | None:
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, EgressRefused):
+            return seen
+        seen = getattr(seen, "os_error", None) or seen.__cause__
+    return None
+
+
+def _verdict_of(error: Exception, plan: _Plan) -> Verdict:
+    """What a failed request means. Words are ours or the operating system's: an answer's bytes never get into an error."""
+    if refused := _cause(error):
+        return Verdict("final", None, rules.one_line(f"egress refused: {plan.shown}: {refused}"))
+    outcome = "could not be sent"
+    if isinstance(error, TimeoutError):
+        outcome = f"no answer within {plan.spec.timeout / 1000:g} s"
+    elif isinstance(error, aiohttp.ClientConnectorDNSError):
+        outcome = "the host's name could not be resolved"
+    elif isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+        message = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else "not valid"
+        outcome = f"TLS failure: certificate refused: {message}"
+    elif isinstance(error, aiohttp.ClientConnectorSSLError):
+        cause = error.os_error
+        outcome = f"TLS failure: {getattr(cause, 'reason', None) or 'handshake failed'}"
+    elif isinstance(error, aiohttp.ServerDisconnectedError):
+        outcome = "the connection was closed before an answer"
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        outcome = f"could not connect: {_strerror(error)}"
+    elif isinstance(error, OSError):
+        outcome = f"connection lost: {_strerror(error)}"
+    elif isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
+        outcome = "the answer is not valid HTTP"
+    elif isinstance(error, aiohttp.InvalidURL | ValueError):
+        return Verdict("final", None, rules.one_line(f"{plan.shown}: the request could not be made from the channel's settings"))
+    return Verdict("retry", None, rules.one_line(f"{plan.shown}: {outcome}"))
+
+
+def _strerror(error: OSError) -> str:
+    number = error.errno
+    return os.strerror(number) if isinstance(number, int) and number > 0 else "no reason given"

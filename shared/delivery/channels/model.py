@@ -1,0 +1,91 @@
+"""shared.delivery.channels.model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from ...core.durations import Duration
+from ...web.fields.error_texts import Shaped
+from ...web.fields.types import Maybe, Strict
+from ..kafka.names import SERVERS, TOPIC
+
+
+class ChannelLimits(Strict):
+    """What a channel's receiver can take, over all instances. Null means no limit of its own: its tenant's count anyway."""
+
+    deliveries_per_second: float | None = Field(None, gt=0, le=1_000_000)
+    concurrency: int | None = Field(None, ge=1, le=10_000, description="Deliveries in flight.")
+
+
+class _Limited(Strict):
+    limits: Maybe[ChannelLimits] = None
+
+
+class HttpChannel(_Limited):
+    """Signed CloudEvents by POST."""
+
+    type: Literal["http"]
+    url: Annotated[str, StringConstraints(min_length=8, max_length=2048)]
+    headers: dict[str, str] = Field(default_factory=dict, max_length=32, repr=False)
+    timeout: Annotated[Duration, Field(ge=100, le=60_000)] = 15_000
+
+
+class QueueChannel(_Limited):
+    """CloudEvents as JSON messages into an Azure Storage queue: of the app's account, or of the one named."""
+
+    type: Literal["queue"]
+    queue: Annotated[
+        str,
+        StringConstraints(pattern=r"^[a-z0-9](?:-?[a-z0-9]){2,62}$"),
+        Shaped("a queue's name: 3 to 63 of a-z, 0-9 and single inner hyphens"),
+    ]
+    account: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{3,24}$"), Shaped("an account's name: 3 to 24 of a-z, 0-9")] | None = None
+
+    @model_validator(mode="after")
+    def _not_ours(self) -> QueueChannel:
+        if self.account is None and self.queue.startswith(("tocsin-", "azure-webjobs-")):
+            raise ValueError("queues whose names start with tocsin- or azure-webjobs- belong to the service itself")
+        return self
+
+
+class EventGridChannel(_Limited):
+    """CloudEvents into an Event Grid topic, by the app's identity."""
+
+    type: Literal["eventgrid"]
+    endpoint: Annotated[str, StringConstraints(min_length=8, max_length=2048)]
+
+
+class KafkaChannel(_Limited):
+    """CloudEvents into a Kafka topic: of an Event Hubs namespace, by the app's identity, or of brokers on the egress allow-list."""
+
+    type: Literal["kafka"]
+    servers: Annotated[
+        str,
+        StringConstraints(pattern=SERVERS, max_length=1024),
+        Shaped("one to eight host:port, separated by commas, at most 1,024 characters"),
+    ] = Field(examples=["name.servicebus.windows.net:9093"])
+    topic: Annotated[str, StringConstraints(pattern=TOPIC), Shaped("a topic's name: 1 to 249 of A-Z a-z 0-9 . _ -")]
+    key: (
+        Annotated[
+            str,
+            StringConstraints(pattern=r"^(?:/[^\x00-\x1f\x7f]*)+$", max_length=200),
+            Shaped("a JSON pointer like /order/id of at most 200 characters"),
+        ]
+        | None
+    ) = Field(
+        None, description="JSON pointer to what in the payload is the message's key (same key, same partition); null: the event's id."
+    )
+    tls: bool = True
+    username: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
+    password: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = Field(None, repr=False)
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("username and password come together")
+        return self
+
+
+Channel = Annotated[HttpChannel | QueueChannel | EventGridChannel | KafkaChannel, Field(discriminator="type")]

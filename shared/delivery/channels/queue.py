@@ -1,0 +1,82 @@
+"""The queue channel: one structured CloudEvent per message of an Azure Storage queue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ...core.clock import Clock
+from ...core.errors import OutcomeUnknown, Rejected, StorageError
+from ...core.settings import Settings
+from ...storage.ports import MAX_MESSAGE_BYTES, Queues
+from . import cloudevents
+from .model import QueueChannel
+from .ports import Delivery, Target, Verdict
+
+type AccountQueues = Callable[[str], Queues]
+"""Opens the queues of another storage account, by the app's identity: `https://{account}.queue.core.windows.net`."""
+
+_CODE = re.compile(r"\w{1,60}", re.ASCII)
+
+
+def identity_accounts(settings: Settings, clock: Clock) -> AccountQueues:
+    """Opens other accounts' queues with the app's identity, whatever the app's own storage is opened with."""
+
+    def open_account(account: str) -> Queues:
+        from ...storage.azure.queues import AzureQueues
+
+        # The account's name is checked by the channel's model; tokens for it go to Azure's own domain only.
+        there = settings.model_copy(update={"storage": None, "queue_uri": f"https://{account}.queue.core.windows.net"})
+        return AzureQueues.from_settings(there, clock)
+
+    return open_account
+
+
+class QueueSender:
+    """Sends queue deliveries: into the app's own account, or into the one that the channel names.
+
+    Clients of other accounts are opened once and kept. `close` closes those, not the app's own `queues`.
+    """
+
+    def __init__(self, queues: Queues, accounts: AccountQueues | None = None) -> None:
+        self._own, self._accounts = queues, accounts
+        self._others: dict[str, Queues] = {}
+
+    async def send(self, target: Target, delivery: Delivery) -> Verdict:
+        """Put one message. A queue that is missing or refuses us is tried again: it may yet be created, or the role granted."""
+        spec = target.spec
+        if not isinstance(spec, QueueChannel):
+            raise TypeError(f"not a queue channel: {spec.type}")
+        message = cloudevents.structured(target, delivery)
+        if len(message) > MAX_MESSAGE_BYTES:
+            return Verdict("final", None, f"the event is {len(message)} bytes as a CloudEvent; a queue message holds {MAX_MESSAGE_BYTES}")
+        where = f"queue {spec.queue}" if spec.account is None else f"queue {spec.queue} of account {spec.account}"
+        queues = self._queues(spec.account)
+        if queues is None:
+            return Verdict("final", None, f"{where}: this service has no identity for queues of other accounts")
+        try:
+            await queues.send(spec.queue, message.decode())
+        except Rejected as error:
+            # The service's code leads; what follows may quote names or addresses.
+            found = _CODE.match(str(error))
+            code = found[0] if found else "no reason given"
+            why = "does not exist" if code == "QueueNotFound" else f"refuses the message ({code})"
+            return Verdict("retry", None, f"{where} {why}")
+        except OutcomeUnknown:
+            return Verdict("retry", None, f"{where}: the answer was lost, the message may have been put")
+        except StorageError:
+            return Verdict("retry", None, f"{where} cannot be reached")
+        return Verdict("delivered")
+
+    def _queues(self, account: str | None) -> Queues | None:
+        if account is None:
+            return self._own
+        if account not in self._others and self._accounts is not None:
+            self._others[account] = self._accounts(account)
+        return self._others.get(account)
+
+    async def close(self) -> None:
+        """Close the clients of other accounts."""
+        others, self._others = list(self._others.values()), {}
+        for queues in others:
+            await queues.close()

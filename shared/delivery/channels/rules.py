@@ -1,0 +1,65 @@
+"""Pure decisions of the channels: what an answer means, and how an error may be worded.
+
+2xx                      delivered
+408, 425, 429, 5xx, 1xx  retry, not before Retry-After
+410, any other 4xx, 3xx  final
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+
+from ...core.clock import Millis, to_millis
+from .ports import Verdict
+
+MAX_ERROR = 500
+"""Characters in a Verdict's error."""
+MAX_RETRY_AFTER = 7 * 86_400.0
+"""Seconds: no receiver puts an attempt off for longer than an event's retries may last."""
+
+_RETRY = frozenset((408, 425, 429))
+_PHRASES = {status.value: f"answered {status.value} {status.phrase}" for status in HTTPStatus}
+
+
+def one_line(text: str, limit: int = MAX_ERROR) -> str:
+    """`text` on one line of printable characters, cut to `limit` with an ellipsis."""
+    clean = " ".join("".join([char if char.isprintable() else " " for char in text[: limit * 4]]).split())
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def retry_after(header: str | None, now: Millis) -> float | None:
+    """Seconds from `now` that a `Retry-After` header asks for (RFC 9110 10.2.3: delta-seconds or HTTP-date), at most 7 days.
+
+    None for no header or one that is neither; 0.0 for a date that has passed. Never raises.
+    """
+    if header is None or len(header) > 100:
+        return None
+    text = header.strip()
+    if text.isascii() and text.isdigit():
+        return float(min(int(text), int(MAX_RETRY_AFTER)))
+    try:
+        moment = parsedate_to_datetime(text)
+        if moment.tzinfo is None:
+            # "-0000" is UTC of unknown origin to the parser; an HTTP-date is always UTC.
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (to_millis(moment) - now) / 1000
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return min(max(0.0, seconds), MAX_RETRY_AFTER) if math.isfinite(seconds) else None
+
+
+def judge(status: int, retry_after_header: str | None, now: Millis) -> Verdict:
+    """The verdict on an answer's status. Its words are ours, never the receiver's: a reason phrase could hold anything."""
+    if 200 <= status < 300:
+        return Verdict("delivered", status)
+    error = _PHRASES.get(status) or f"answered {status}"
+    if status in _RETRY or status >= 500 or status < 200:
+        return Verdict("retry", status, error, retry_after(retry_after_header, now))
+    if status < 400:
+        return Verdict("final", status, f"{error}: redirects are not followed")
+    if status == 410:
+        return Verdict("final", status, f"{error}: the receiver wants no more deliveries")
+    return Verdict("final", status, error)

@@ -1,0 +1,239 @@
+"""Where a channel may reach: public https, and what the operator has named. Guards against server-side request forgery.
+
+A URL is checked when it is used (`problem`: scheme, literal address, odd spellings), a name when it is resolved
+(`SafeResolver` drops what is not allowed), and each socket once more at the moment it is made (`check`), whichever way its
+address came about: what was checked is what is connected to, and an answer of the resolver that changes in between (DNS
+rebinding) has no effect.
+
+The allow-list (`TOCSIN_EGRESS_ALLOW`) opens any address for hosts named exactly, and for addresses within networks named in
+CIDR form; plain http too on the emulator, elsewhere where `TOCSIN_EGRESS_PLAIN` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from ..core.errors import UnsafeSettings
+
+type Address = IPv4Address | IPv6Address
+
+type Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Addresses of a host name (and port), as text. Raises OSError when there are none."""
+
+_HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
+_NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.*", re.IGNORECASE)
+"""Hosts whose last label is a number: an IPv4 address or nothing (WHATWG URL 3.5), never a name."""
+
+_GLOBAL6 = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")
+_CLOSED4 = tuple(
+    IPv4Network(text)
+    for text in (
+        "192.0.0.0/24",  # protocol assignments; Python counts some of it as global
+        "192.88.99.0/24",  # 6to4 relays
+        "168.63.129.16/32",  # Azure's own host agent (WireServer): a public number that every VM can reach
+    )
+)
+_CLOSED6 = tuple(
+    IPv6Network(text)
+    for text in (
+        "2001::/23",  # Teredo, ORCHID and other protocol assignments
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4: carries any IPv4 address
+        "3fff::/20",  # documentation
+    )
+)
+
+
+_NO_PLAIN = "plain http is only for hosts on the allow-list"
+_NO_PLAIN_HERE = "plain http is off: the url's scheme must be https, unless the operator sets TOCSIN_EGRESS_PLAIN"
+_NO_ADDRESS = "the host has no publicly routable address"
+
+
+class EgressRefused(OSError):
+    """An address or scheme that is not allowed. An OSError, because that is what connectors hand through."""
+
+
+def _plain(address: Address) -> Address:
+    """The IPv4 address inside a mapped or NAT64 form, for that is where the packets go."""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return address.ipv4_mapped
+        if address in _NAT64:
+            return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address
+
+
+def refusal(address: Address) -> str | None:
+    """Why `address` is not publicly routable, in a word or two, or None when it is."""
+    address = _plain(address)
+    if address.is_unspecified:
+        return "unspecified"
+    if address.is_loopback:
+        return "loopback"
+    if address.is_link_local:
+        return "link-local"
+    if address.is_multicast:
+        return "multicast"
+    if isinstance(address, IPv4Address):
+        if not address.is_global or address.is_reserved or any(address in network for network in _CLOSED4):
+            return "private or reserved"
+    elif address.scope_id or address not in _GLOBAL6 or not address.is_global or any(address in network for network in _CLOSED6):
+        return "private or reserved"
+    return None
+
+
+class Egress:
+    """The rules for one allow-list. UnsafeSettings for an entry that is neither a host nor a network.
+
+    plain: whether what is on the list may be reached by plain http.
+    """
+
+    def __init__(self, names: Iterable[str] = (), *, plain: bool = True) -> None:
+        self._plain_too = plain
+        self._hosts: set[str] = set()
+        self._networks: list[IPv4Network | IPv6Network] = []
+        for name in names:
+            text = name.strip().lower()
+            try:
+                self._networks.append(ip_network(text.strip("[]"), strict=False))
+                continue
+            except ValueError:
+                pass
+            if not _HOST.fullmatch(text) or _NUMERIC.fullmatch(text):
+                raise UnsafeSettings(f"TOCSIN_EGRESS_ALLOW: {one_entry(name)} is neither a host name nor a network like 10.1.0.0/16")
+            self._hosts.add(text)
+
+    def names(self, host: str) -> bool:
+        """True when the allow-list names this very host."""
+        return host.lower() in self._hosts
+
+    def opens(self, address: Address) -> bool:
+        """True when the address lies in a network of the allow-list."""
+        address = _plain(address)
+        return any(address in network for network in self._networks)
+
+    def reaches(self, host: str) -> bool:
+        """True when the allow-list names `host`, or it is an address within a network of the list; nothing is resolved."""
+        try:
+            return self.names(host) or self.opens(ip_address(host))
+        except ValueError:
+            return False
+
+    def problem(self, url: URL) -> str | None:
+        """Why a channel with this URL can never be reached, or None when it may; pure, nothing is resolved."""
+        host = url.raw_host
+        if url.scheme not in ("http", "https"):
+            return "the url's scheme must be https"
+        if not host:
+            return "the url names no host"
+        if url.scheme == "http" and not self._plain_too:
+            return _NO_PLAIN_HERE
+        address: Address | None = None
+        if ":" in host or _NUMERIC.fullmatch(host):
+            try:
+                address = ip_address(host)
+            except ValueError:
+                # Decimal, hexadecimal, octal and short forms mean an address to some libraries and another to others.
+                return "the url's address must be written in its canonical form"
+        if address is None:
+            if not _HOST.fullmatch(host.lower().removesuffix(".")):
+                return "the url's host is not a valid name"
+            if url.scheme == "http" and not self.names(host) and not self._networks:
+                return _NO_PLAIN
+            return None
+        if isinstance(address, IPv6Address) and address.scope_id is not None:
+            return "addresses with a zone are not allowed"
+        if self.opens(address):
+            return None
+        if reason := refusal(address):
+            return f"the url's address is {reason}"
+        return _NO_PLAIN if url.scheme == "http" else None
+
+    def allows(self, host: str, address: Address, *, plain: bool = False) -> bool:
+        """True when a connection made for `host` may go to `address`; `plain` for one without TLS."""
+        if plain and not self._plain_too:
+            return False
+        if self.names(host) or self.opens(address):
+            return True
+        return not plain and refusal(address) is None
+
+    def check(self, host: str, address: str, *, plain: bool) -> None:
+        """Raise EgressRefused unless `allows`. The message keeps the address to itself: names of a private zone stay private."""
+        try:
+            allowed = self.allows(host, ip_address(address), plain=plain)
+        except ValueError:
+            allowed = False
+        if not allowed:
+            raise EgressRefused(_NO_PLAIN if plain else _NO_ADDRESS)
+
+
+def one_entry(name: str) -> str:
+    """An allow-list entry as an error may show it."""
+    return repr(name[:60])
+
+
+async def system_lookup(host: str, port: int) -> Sequence[str]:
+    """Addresses as the machine resolves them, in its order of preference."""
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # An address with a zone is link-local: nothing that a channel may reach.
+    return [str(info[4][0]) for info in infos if "%" not in str(info[4][0])]
+
+
+class SafeResolver(AbstractResolver):
+    """A resolver for aiohttp that answers only addresses the rules allow; EgressRefused when none is left."""
+
+    def __init__(self, egress: Egress, lookup: Lookup = system_lookup) -> None:
+        self._egress, self._lookup = egress, lookup
+
+    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AddressFamily.AF_UNSPEC) -> list[ResolveResult]:
+        found = await self._lookup(host, port)
+        out: list[ResolveResult] = []
+        for text in dict.fromkeys(found):
+            address = ip_address(text)
+            if self._egress.allows(host, address):
+                kind = socket.AF_INET if address.version == 4 else socket.AF_INET6
+                # Numeric flags: the text is connected to as it is, never resolved a second time.
+                flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+                out.append({"hostname": host, "host": text, "port": port, "family": kind, "proto": 0, "flags": flags})
+        if not found:
+            raise OSError("no address")
+        if not out:
+            raise EgressRefused(_NO_ADDRESS)
+        return out
+
+    async def close(self) -> None:
+        pass
+
+
+AZURE_DOMAINS = (".eventgrid.azure.net", ".eventgrid.azure.us", ".eventgrid.azure.cn")
+
+
+def is_azure(url: URL) -> bool:
+    """True for an endpoint in one of Azure's own Event Grid domains, over TLS."""
+    return url.scheme == "https" and (url.host or "").lower().endswith(AZURE_DOMAINS) and url.explicit_port in (None, 443)
+
+
+def grid_problem(endpoint: str, egress: Egress) -> str | None:
+    """Why an Event Grid channel with this endpoint can never deliver, or None."""
+    try:
+        url = URL(endpoint)
+    except ValueError:
+        return "the channel's endpoint is not a valid url"
+    if url.user is not None:
+        return "the channel's endpoint must not hold credentials"
+    if is_azure(url):
+        return None
+    if reason := egress.problem(url):
+        return f"egress refused: {reason}"
+    # The SDK resolves names by itself, so only a host named as such, or a literal address within a named network, will do.
+    if egress.reaches(url.raw_host or ""):
+        return None
+    return "egress refused: the endpoint is in none of Event Grid's domains, nor on the allow-list"

@@ -1,0 +1,149 @@
+"""The circuit breaker of a channel: a pure state machine, stored with the channel, the same for all instances.
+
+    closed --failures--> open --its time is over; one instance wins the write--> half-open --the probe is answered--> closed
+                           ^                                                        |
+                           +--------------- the probe fails: longer ----------------+
+
+A failure is no answer at all (connection, time-out), 5xx, 408 or 429. Any other answer shows that the receiver is alive, even one that
+refuses the event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+import orjson
+
+from ...core.clock import Millis
+
+IN_A_ROW = 5
+"""Failures in a row that open the breaker."""
+OF_EVENTS = 3
+"""Events they must be of: one event that its receiver cannot bear says nothing of the others."""
+SPAN: Millis = 30_000
+"""Failures further apart than this are not counted together."""
+LEAST = 20
+SHARE = 0.5
+"""Part of the attempts within a span, of at least `LEAST`, whose failure opens it too."""
+OPEN_FIRST: Millis = 5_000
+OPEN_LONGEST: Millis = 120_000
+"""How long it stays open before the next probe: doubling from the first to the longest."""
+PROBE_LEASE: Millis = 90_000
+"""How long a probe counts when nobody hears of its end: longer than any channel's time-out. Then another instance may probe."""
+
+State = Literal["closed", "open", "half-open"]
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """A breaker as stored. Times in milliseconds."""
+
+    state: State = "closed"
+    since: Millis = 0
+    """When it opened, coming from closed."""
+    until: Millis = 0
+    """Open: when a probe may start. Half-open: when the probe is given up."""
+    failures: int = 0
+    """Failures that opened it, and failed probes since."""
+    opens: int = 0
+    """Times it opened since it was closed: what the next pause is made of."""
+    probe: str = ""
+    """Half-open: the instance that probes."""
+    error: str = ""
+    """The last failure, in one line."""
+
+    def text(self) -> str:
+        """As stored; '' for a closed one."""
+        return "" if self == CLOSED else orjson.dumps(asdict(self)).decode()
+
+
+CLOSED = Breaker()
+type Change = Callable[[Breaker], Breaker | None]
+"""What to make of the stored breaker; None: nothing."""
+
+
+def parse(text: str) -> Breaker:
+    """The inverse of `Breaker.text`."""
+    return Breaker(**orjson.loads(text)) if text else CLOSED
+
+
+def is_failure(outcome: str, status: int | None) -> bool:
+    """Whether an attempt says that the receiver is in trouble. `outcome` and `status` as in a `Verdict`."""
+    return outcome == "retry" and (status is None or status >= 500 or status in (408, 429))
+
+
+def pause(opens: int, retry_after: float | None) -> Millis:
+    """How long to stay open the `opens`-th time in a row: doubling, or what the receiver asked for if longer; at most the longest."""
+    wait = min(OPEN_LONGEST, OPEN_FIRST << min(opens - 1, 20))
+    return wait if retry_after is None else min(OPEN_LONGEST, max(wait, round(retry_after * 1000)))
+
+
+def opened(breaker: Breaker, now: Millis, failures: int, error: str, retry_after: float | None) -> Breaker | None:
+    """The breaker after an instance has counted enough failures; None if it is not closed: others were quicker."""
+    if breaker.state != "closed":
+        return None
+    return Breaker("open", since=now, until=now + pause(1, retry_after), failures=failures, opens=1, error=error)
+
+
+def probing(breaker: Breaker, now: Millis, who: str) -> Breaker | None:
+    """The breaker while `who` probes; None if it is closed, its time has not come, or another's probe is under way."""
+    if breaker.state == "closed" or now < breaker.until:
+        return None
+    return replace(breaker, state="half-open", until=now + PROBE_LEASE, probe=who)
+
+
+def probed(breaker: Breaker, now: Millis, who: str, failed: bool, error: str, retry_after: float | None) -> Breaker | None:
+    """The breaker after the probe of `who`; None if that probe does not count any more."""
+    if breaker.state != "half-open" or breaker.probe != who:
+        return None
+    if not failed:
+        return CLOSED
+    opens = breaker.opens + 1
+    until = now + pause(opens, retry_after)
+    return replace(breaker, state="open", until=until, failures=breaker.failures + 1, opens=opens, probe="", error=error)
+
+
+def _with(events: tuple[str, ...], event: str) -> tuple[str, ...]:
+    """Different events, as many as matter."""
+    return events if len(events) >= OF_EVENTS or event in events else (*events, event)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one instance has seen of a channel."""
+
+    began: Millis = 0
+    good: int = 0
+    bad: int = 0
+    """Attempts since `began`, at most a span ago; and the events that failed."""
+    bad_events: tuple[str, ...] = ()
+    row: int = 0
+    """Failures in a row, and their events."""
+    row_events: tuple[str, ...] = ()
+    last: Millis = 0
+    """When the last one failed."""
+
+    def _renew(self, now: Millis) -> None:
+        if now - self.began > SPAN:
+            self.began, self.good, self.bad, self.bad_events = now, 0, 0, ()
+
+    def answered(self, now: Millis) -> None:
+        """Count an attempt that shows the receiver alive."""
+        self._renew(now)
+        self.good += 1
+        if self.row:
+            self.row, self.row_events = 0, ()
+
+    def failed(self, event: str, now: Millis) -> int:
+        """Count a failure; the number of failures that open the breaker now, or 0."""
+        self._renew(now)
+        if now - self.last > SPAN:
+            self.row, self.row_events = 0, ()
+        self.bad, self.row, self.last = self.bad + 1, self.row + 1, now
+        self.bad_events, self.row_events = _with(self.bad_events, event), _with(self.row_events, event)
+        if self.row >= IN_A_ROW and len(self.row_events) >= OF_EVENTS:
+            return self.row
+        total = self.good + self.bad
+        return self.bad if total >= LEAST and self.bad >= SHARE * total and len(self.bad_events) >= OF_EVENTS else 0

@@ -1,0 +1,320 @@
+"""The deliveries of one process: which may start, so that a slow channel is alone with its slowness.
+
+A *lane* (`lane.py`) is a channel in this process. It has a window, the deliveries it may have in flight: narrow until the receiver has
+answered, wider with every answer, narrower with every delivery that was not answered. Prompt deliveries hold slots of their tenant and of
+the process; one that takes longer than `rules.SLOW` moves over to a pool for slow ones, and those of a slow lane start there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from types import TracebackType
+from typing import Any
+
+from ...core.clock import Clock
+from ...core.errors import StorageError
+from . import rules
+from .lane import Lane
+from .shared_limits import LEAST_PAUSE, Limit, SharedSlots
+from .slots import Slots
+
+log = logging.getLogger(__name__)
+
+MOST_LANES = 10_000
+
+
+class Slot:
+    """Leave to deliver to a channel: entered when its turn has come, held while the delivery goes on."""
+
+    __slots__ = ("_backlog", "_lane", "_lanes", "_limits", "answered", "begun", "slow", "waited")
+
+    def __init__(self, lanes: Lanes, lane: Lane, backlog: bool) -> None:
+        self._lanes, self._lane, self._backlog = lanes, lane, backlog
+        self.waited = False
+        """The turn did not come at once: what was known of the channel may be old."""
+        self.answered: bool | None = None
+        """Set by the holder: whether the receiver gave any answer."""
+        self.begun = 0.0
+        self.slow = False
+        """It holds slots of the slow pool."""
+        self._limits: tuple[Limit, ...] = ()
+
+    @property
+    def lane(self) -> Lane:
+        return self._lane
+
+    async def __aenter__(self) -> Slot:
+        lanes, lane = self._lanes, self._lane
+        if lane.waiting or not lane.may_start():
+            self.waited = True
+            self._limits = await lanes.turn(lane, self._backlog)
+        else:
+            self._limits = lane.start()
+            if self._limits:
+                lanes.keep(lane)
+        if not lanes.pool_now(self):
+            self.waited = True
+            try:
+                await lanes.pool_in(self, self._backlog)
+            except BaseException:
+                lanes.leave(lane, self._limits)
+                raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lanes.pool_out(self)
+        self._lanes.leave(self._lane, self._limits)
+
+
+class Lanes:
+    """All lanes of a process, and the slots they share. Belongs to one event loop."""
+
+    def __init__(self, clock: Clock, whole: int, tenant: int, channel: int) -> None:
+        self._clock, self._per_tenant, self._per_channel = clock, tenant, channel
+        self._all = (Slots(whole), Slots(whole))
+        """For prompt deliveries, and for slow ones."""
+        self._tenants: dict[str, tuple[Slots, Slots]] = {}
+        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._limited: dict[str, dict[Lane, None]] = {}
+        """Lanes with limits in which somebody waits, by tenant: what one gives up another may want. Whose turn is next comes first."""
+        self._prompt: dict[Slot, None] = {}
+        """Deliveries in flight in prompt slots, the oldest first."""
+        self._mover: asyncio.Task[None] | None = None
+        self._keepers: dict[Lane, asyncio.Event] = {}
+        self._granted: dict[asyncio.Future[None], tuple[Limit, ...]] = {}
+        """Turns that have come and have not been taken up yet."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def lane(self, tenant: str, name: str) -> Lane:
+        """The channel's lane."""
+        found = self._lanes.get((tenant, name))
+        if found is None:
+            if len(self._lanes) >= MOST_LANES:
+                self._forget()
+            found = self._lanes[tenant, name] = Lane(tenant, name, self._per_channel)
+        return found
+
+    def _forget(self) -> None:
+        idle = [key for key, lane in self._lanes.items() if not lane.claimed and not lane.in_flight]
+        for key in idle[: MOST_LANES // 10]:
+            del self._lanes[key]
+
+    def crowded(self, now: float) -> int:
+        """Owners that serve channels whose deliveries wait for their turn too long."""
+        return sum(len(lane.owners) for lane in self._lanes.values() if lane.waiting and self.turn_after(lane, now) > rules.CROWDED)
+
+    @staticmethod
+    def turn_after(lane: Lane, now: float) -> float:
+        """Seconds that a new delivery of the lane would wait for its turn."""
+        return rules.turn(lane.load(now), lane.waiting)
+
+    def slot(self, lane: Lane, *, backlog: bool) -> Slot:
+        """Leave to deliver: a context that waits for the lane's turn, and for slots."""
+        return Slot(self, lane, backlog)
+
+    # -- turns in a lane
+
+    async def turn(self, lane: Lane, backlog: bool) -> tuple[Limit, ...]:
+        """Wait in line; the delivery has then been counted as started, against the limits that are answered."""
+        turn = lane.line.join(backlog=backlog)
+        if not lane.waiting:
+            lane.waits_since = self._clock.monotonic()
+        lane.waiting += 1
+        if lane.limits:
+            self._limited.setdefault(lane.tenant, {})[lane] = None
+            self.keep(lane)
+        # Those in line before may all have gone, or their limits been lifted, with nothing in flight whose end would call the next.
+        self._pump(lane)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                lane.waiting -= 1
+            else:
+                # The turn came in the same instant as the end: pass it on.
+                self.leave(lane, self._granted.pop(turn))
+            raise
+        return self._granted.pop(turn)
+
+    def leave(self, lane: Lane, limits: Sequence[Limit]) -> None:
+        """A delivery gives up its place, to whoever is next."""
+        lane.in_flight -= 1
+        for limit in limits:
+            limit.end()
+        if limits:
+            self._share_out(lane.tenant)
+        self._pump(lane)
+
+    def _pump(self, lane: Lane) -> None:
+        while self._call(lane):
+            pass
+
+    def _share_out(self, tenant: str) -> None:
+        """Call those who wait under limits, the tenant's lanes in turn: a limit of the tenant's must not all go to one of them."""
+        lanes = self._limited.get(tenant, {})
+        called = True
+        while called:
+            called = False
+            for lane in list(lanes):
+                if self._call(lane):
+                    called = True
+                    if lane in lanes:
+                        del lanes[lane]
+                        lanes[lane] = None
+
+    def _call(self, lane: Lane) -> bool:
+        """Whether somebody's turn in the lane has come."""
+        turn = lane.line.next() if lane.waiting and lane.may_start() else None
+        if turn is not None:
+            lane.waiting -= 1
+            self._granted[turn] = lane.start()
+            turn.set_result(None)
+        # Those who were cancelled this instant have not been counted out yet.
+        if not lane.waiting and (limited := self._limited.get(lane.tenant)) is not None:
+            limited.pop(lane, None)
+            if not limited:
+                del self._limited[lane.tenant]
+        return turn is not None
+
+    # -- shared limits
+
+    def keep(self, lane: Lane) -> None:
+        """See that the lane's shared limits are asked for and renewed while they are used."""
+        keeper = self._keepers.get(lane)
+        if keeper is None:
+            keeper = self._keepers[lane] = asyncio.Event()
+            self._task(self._keep(lane, keeper))
+        elif lane.waiting:
+            keeper.set()
+
+    async def _keep(self, lane: Lane, stir: asyncio.Event) -> None:
+        try:
+            while lane.limits and (lane.waiting or lane.in_flight):
+                await self._refill(lane, stir)
+                # Deliveries may have come while parts were given back.
+                await self._return(lane)
+            # Without limits nobody in line waits for them any more.
+            self._pump(lane)
+        finally:
+            # Here, not when the task is found to have ended: who comes in between would be kept by nobody.
+            del self._keepers[lane]
+
+    async def _refill(self, lane: Lane, stir: asyncio.Event) -> None:
+        while lane.limits and (lane.waiting or lane.in_flight):
+            pause = LEAST_PAUSE
+            stir.clear()
+            try:
+                for limit in lane.limits:
+                    if (lane.waiting and not limit.ready()) or (isinstance(limit, SharedSlots) and limit.stale()):
+                        pause = max(pause, await limit.refill(lane.waiting))
+            except StorageError as error:
+                # Without an answer nobody knows what is free: nothing more starts.
+                log.debug("A limit of %s/%s could not be read: %s", lane.tenant, lane.name, error, extra={"action": "limit_unread"})
+            self._share_out(lane.tenant)
+            timer = asyncio.ensure_future(self._clock.sleep(min(pause, rules.AHEAD)))
+            stirred = asyncio.ensure_future(stir.wait())
+            await asyncio.wait((timer, stirred), return_when=asyncio.FIRST_COMPLETED)
+            timer.cancel()
+            stirred.cancel()
+
+    async def _return(self, lane: Lane) -> None:
+        for limit in lane.limits:
+            if isinstance(limit, SharedSlots) and not limit.busy:
+                try:
+                    await limit.lease(0)
+                except StorageError as error:
+                    log.debug("Slots come back when their lease ends: %s", error, extra={"action": "slots_kept"})
+
+    # -- slots of tenant and process
+
+    def _pools(self, tenant: str) -> tuple[Slots, Slots]:
+        found = self._tenants.get(tenant)
+        if found is None:
+            found = self._tenants[tenant] = (Slots(self._per_tenant), Slots(self._per_tenant))
+        return found
+
+    def pool_now(self, slot: Slot) -> bool:
+        """Take slots of the tenant and of the process if they are free; whether they were."""
+        lane = slot.lane
+        now = self._clock.monotonic()
+        slot.slow = lane.mean(now) > rules.SLOW
+        tenant, whole = self._pools(lane.tenant)[slot.slow], self._all[slot.slow]
+        if not (tenant.free() and whole.free()):
+            return False
+        tenant.take()
+        whole.take()
+        self._began(slot, now)
+        return True
+
+    async def pool_in(self, slot: Slot, backlog: bool) -> None:
+        """Wait for slots of the tenant and of the process."""
+        tenant, whole = self._pools(slot.lane.tenant)[slot.slow], self._all[slot.slow]
+        await tenant.acquire(backlog=backlog)
+        try:
+            await whole.acquire(backlog=backlog)
+        except BaseException:
+            tenant.release()
+            raise
+        self._began(slot, self._clock.monotonic())
+
+    def _began(self, slot: Slot, now: float) -> None:
+        slot.begun = now
+        slot.lane.begin(now)
+        if not slot.slow:
+            self._prompt[slot] = None
+            if self._mover is None:
+                self._mover = self._task(self._move())
+
+    def pool_out(self, slot: Slot) -> None:
+        """Give the slots up."""
+        slot.lane.end(slot.begun, self._clock.monotonic(), answered=slot.answered)
+        self._release(slot)
+
+    def _release(self, slot: Slot) -> None:
+        self._prompt.pop(slot, None)
+        self._all[slot.slow].release()
+        self._pools(slot.lane.tenant)[slot.slow].release()
+
+    async def _move(self) -> None:
+        """While deliveries are in flight: those that take long leave their slots to prompt ones."""
+        try:
+            while self._prompt:
+                oldest = next(iter(self._prompt))
+                await self._clock.sleep(max(rules.SLOW / 4, oldest.begun + rules.SLOW - self._clock.monotonic()))
+                self._move_slow()
+        finally:
+            self._mover = None
+
+    def _move_slow(self) -> None:
+        now = self._clock.monotonic()
+        for slot in list(self._prompt):
+            slow = self._pools(slot.lane.tenant)[True], self._all[True]
+            if now - slot.begun < rules.SLOW:
+                break
+            if all(slots.free() for slots in slow):
+                for slots in slow:
+                    slots.take()
+                self._release(slot)
+                slot.slow = True
+
+    # -- what runs beside the deliveries
+
+    async def close(self) -> None:
+        """End what runs beside the deliveries. Parts of shared limits that are held then come back when their lease ends."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("Flow control failed in a way it should not", exc_info=error, extra={"action": "flow_failed"})

@@ -1,0 +1,286 @@
+"""What owners ask before they claim, and tell after they have delivered. One per process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from ...core.clock import Clock, Millis, to_text
+from ...core.errors import Problem, StorageError
+from ...core.ids import Ids
+from ...core.settings import Settings
+from ...storage.ports import Tables
+from ..channels.ports import Target, Verdict
+from . import circuit_breaker, rules
+from .directory import NO_LIMITS, ChannelDirectory, DeliveryLimits
+from .lane import Lane
+from .lanes import Lanes
+from .rate_limiter import RateLimiter
+from .rules import Hold
+from .shared_limits import Limit, RateLimit, SharedSlots
+
+log = logging.getLogger(__name__)
+
+UNREAD: Millis = 2_000
+"""How long the events of a channel wait whose settings could not be read."""
+PROBE_PENDING: Millis = 2_000
+"""How long they wait while a probe is under way."""
+PROMISE = 5.0
+"""Seconds within which an owner that was let claim the probe is expected to start it."""
+SPREAD: Millis = 3_000
+"""Shards that wait for the same instant come back within this time of it."""
+GRACE: Millis = SPREAD + 1_000
+"""For how long only an event that has not failed yet may be the probe."""
+
+
+class Flow:
+    """Flow control of one process. Belongs to one event loop."""
+
+    def __init__(
+        self, settings: Settings, tables: Tables, clock: Clock, ids: Ids, directory: ChannelDirectory, counters: Counter[str]
+    ) -> None:
+        self._tables, self._clock, self._ids, self._directory, self._counters = tables, clock, ids, directory, counters
+        self._me = f"f{ids.name()}"
+        self._limiter = RateLimiter(tables, clock)
+        self._owners = settings.owners
+        self.lanes = Lanes(clock, settings.deliver_concurrency, settings.tenant_concurrency, settings.target_concurrency)
+        self._limits: dict[tuple[str, str], RateLimit | SharedSlots] = {}
+
+    async def close(self) -> None:
+        """End what runs beside the deliveries."""
+        await self.lanes.close()
+
+    # -- before events are claimed
+
+    async def holds(self, owner: object, tenant: str, wanted: Mapping[str, int], fresh: Callable[[str], bool]) -> dict[str, Hold]:
+        """What keeps `owner` from claiming so many events of each of these channels; {} when nothing does.
+
+        `fresh`: whether some of a channel's have not failed yet.
+        """
+        if len(wanted) == 1:
+            [(name, count)] = wanted.items()
+            hold = await self._hold(owner, tenant, name, count, fresh)
+            return {} if hold is None else {name: hold}
+        found = await asyncio.gather(*(self._hold(owner, tenant, name, count, fresh) for name, count in wanted.items()))
+        return {name: hold for name, hold in zip(wanted, found, strict=True) if hold is not None}
+
+    async def _hold(self, owner: object, tenant: str, name: str, count: int, fresh: Callable[[str], bool]) -> Hold | None:
+        try:
+            target = await self._directory.target(tenant, name)
+            spec = await self._directory.tenant(tenant)
+        except StorageError as error:
+            # Not an attempt: the target was never asked, and an event must not die of our own storage's weakness.
+            log.debug("The settings of a channel could not be read: %s", error, extra={"action": "channel_unread"})
+            return Hold(self._clock.now() + UNREAD)
+        if target is None:
+            return None
+        now = self._clock.now()
+        if target.paused:
+            return Hold(self._spread(rules.look_again(target.paused_at, now)), paused=True)
+        lane = self.lanes.lane(tenant, name)
+        self._set_limits(lane, target, spec.limits if spec is not None else NO_LIMITS)
+        if target.breaker.state != "closed":
+            return await self._behind(lane, target, now, fresh(name))
+        lane.touch(self._clock.monotonic())
+        return self._throttled(owner, lane, count, now)
+
+    async def resumed(self, tenant: str, channels: Iterable[str]) -> bool:
+        """Whether one of these channels, which were paused, is so no more: as it is stored now."""
+        try:
+            found = [await self._directory.target_now(tenant, name) for name in channels]
+        except StorageError as error:
+            log.debug("The settings of a channel could not be read: %s", error, extra={"action": "channel_unread"})
+            return False
+        return any(target is None or not target.paused for target in found)
+
+    def _spread(self, at: Millis) -> Millis:
+        return at + round(self._ids.chance() * SPREAD)
+
+    def _throttled(self, owner: object, lane: Lane, count: int, now: Millis) -> Hold | None:
+        """What the lane can take now, given what it is busy with."""
+        clock = self._clock.monotonic()
+        load = lane.load(clock)
+        room = rules.room(load)
+        turn = rules.turn(load, lane.waiting)
+        if owner not in lane.owners and turn > rules.CROWDED:
+            share = max(1, self._owners // rules.OWNERS_SHARE)
+            if len(lane.owners) >= share or (lane.owners and self.lanes.crowded(clock) >= self._owners // 2):
+                room = 0
+        if room >= count:
+            return None
+        if room > 0 or owner in lane.owners:
+            return Hold(now + 1_000 + round(1000 * min(turn, rules.AHEAD)), max(0, room))
+        # Each shard that is sent away has the time after those sent away before it. It comes back half-way to that: what it then finds is a
+        # better guess, and others' work may have gone faster.
+        lane.booked = min(max(lane.booked, clock + turn) + count / max(rules.capacity(load), 1e-6), clock + 2 * rules.LATEST)
+        wait = max(rules.SOONEST, load.shut, (lane.booked - clock) / 2)
+        return Hold(now + round(wait * 1000))
+
+    async def _behind(self, lane: Lane, target: Target, now: Millis, fresh: bool) -> Hold:
+        """Behind a breaker that is not closed: nothing, or the probe."""
+        state = target.breaker
+        if state.state == "half-open" and state.probe == self._me and now < state.until:
+            # Won by this process, and perhaps not started yet: the owner that was let claim it may have lost its shard.
+            pass
+        elif now < state.until:
+            return Hold(self._spread(state.until if state.state == "open" else now + PROBE_PENDING))
+        elif not fresh and now < state.until + GRACE:
+            # What has failed before may fail for reasons of its own, and keep the breaker open for all. Shards that have better are on
+            # their way.
+            return Hold(state.until + GRACE)
+        elif not await self._win(target):
+            return Hold(self._spread(now + PROBE_PENDING))
+        clock = self._clock.monotonic()
+        if lane.probing or clock - lane.promised < PROMISE:
+            return Hold(self._spread(now + PROBE_PENDING))
+        lane.promised = clock
+        return Hold(self._spread(now + PROBE_PENDING), 1, fresh_first=True)
+
+    async def _win(self, target: Target) -> bool:
+        """Whether this process is the one that probes."""
+        now = self._clock.now()
+        won = await self._turn(target, lambda old: circuit_breaker.probing(old, now, self._me))
+        if won is not None:
+            self._counters["breaker_probes"] += 1
+            extra = {"action": "breaker_half_open", "tenant": target.tenant, "channel": target.name}
+            log.info("The breaker of %s/%s is half-open: one probe", target.tenant, target.name, extra=extra)
+        return won is not None
+
+    def _set_limits(self, lane: Lane, target: Target, tenant: DeliveryLimits) -> None:
+        own = target.spec.limits
+        if own is None and tenant.deliveries_per_second is None and tenant.concurrency is None:
+            lane.limits = ()
+            return
+        found: list[Limit] = []
+        for suffix, limits in ((f":{lane.name}", own), ("", tenant)):
+            if limits is not None and limits.deliveries_per_second is not None:
+                found.append(self._rate(lane.tenant, f"rate:deliveries{suffix}", limits.deliveries_per_second))
+            if limits is not None and limits.concurrency is not None:
+                found.append(self._slots(lane.tenant, f"slots{suffix}", limits.concurrency))
+        lane.limits = tuple(found)
+
+    def _rate(self, tenant: str, row: str, rate: float) -> RateLimit:
+        limit = self._limits.get((tenant, row))
+        if not isinstance(limit, RateLimit):
+            limit = self._limits[tenant, row] = RateLimit(self._limiter, self._clock, tenant, row, rate)
+        limit.rate = rate
+        return limit
+
+    def _slots(self, tenant: str, row: str, slots: int) -> SharedSlots:
+        limit = self._limits.get((tenant, row))
+        if not isinstance(limit, SharedSlots):
+            limit = self._limits[tenant, row] = SharedSlots(self._tables, self._clock, tenant, row, slots, self._me)
+        limit.limit = slots
+        return limit
+
+    # -- while they are claimed
+
+    def surplus(self, owner: object, tenant: str, waiting: Mapping[str, int]) -> dict[str, int]:
+        """How many of the owner's events that wait for a slot are to be given back, per channel: they cannot be started soon."""
+        found: dict[str, int] = {}
+        now = self._clock.monotonic()
+        for name, count in waiting.items():
+            lane = self.lanes.lane(tenant, name)
+            load = lane.load(now)
+            too_many = -rules.room(load, rules.PATIENCE)
+            if too_many <= 0 or (now - lane.waits_since < rules.SETTLED and not load.silent):
+                continue
+            share = max(1, self._owners // rules.OWNERS_SHARE)
+            first = list(lane.owners).index(owner) < share if owner in lane.owners else False
+            found[name] = min(count, too_many) if first else count
+        return found
+
+    def given_back(self, count: int) -> None:
+        """So many claims were undone."""
+        self._counters["given_back"] += count
+
+    # -- when one is delivered
+
+    def blocks(self, target: Target) -> bool:
+        """Whether a delivery need not even wait for its turn."""
+        return target.paused or (target.breaker.state != "closed" and target.breaker.probe != self._me)
+
+    def admits(self, target: Target) -> bool:
+        """Whether a delivery may start now; True for the probe exactly once."""
+        if target.paused:
+            return False
+        state = target.breaker
+        if state.state == "closed":
+            return True
+        lane = self.lanes.lane(target.tenant, target.name)
+        if state.state != "half-open" or state.probe != self._me or lane.probing:
+            return False
+        lane.probing = True
+        return True
+
+    def dropped(self, target: Target) -> None:
+        """A delivery that was admitted ended without an answer to judge by: its owner was stopped."""
+        if target.breaker.state != "closed":
+            self.lanes.lane(target.tenant, target.name).probing = False
+
+    def ended(self, target: Target, lane: Lane, event: str, verdict: Verdict, now: Millis) -> Awaitable[None] | None:
+        """What an answer says of the channel. There is something to write, and to wait for, only when the breaker turns, or the receiver is
+        gone."""
+        if target.breaker.state == "closed" and verdict.status != 410:
+            if verdict.outcome == "delivered" or not circuit_breaker.is_failure(verdict.outcome, verdict.status):
+                lane.tally.answered(now)
+                return None
+            failures = lane.tally.failed(event, now)
+            if not failures:
+                return None
+            lane.tally = circuit_breaker.Tally()
+            return self._open(target, failures, verdict)
+        return self._turned(target, lane, verdict)
+
+    async def _turned(self, target: Target, lane: Lane, verdict: Verdict) -> None:
+        if target.breaker.state != "closed":
+            lane.probing = False
+            lane.promised = float("-inf")
+            await self._probed(target, verdict, circuit_breaker.is_failure(verdict.outcome, verdict.status))
+        if verdict.status == 410:
+            await self._gone(target)
+
+    async def _open(self, target: Target, failures: int, verdict: Verdict) -> None:
+        error, now = verdict.error or f"answered {verdict.status}", self._clock.now()
+        turned = await self._turn(target, lambda old: circuit_breaker.opened(old, now, failures, error, verdict.retry_after))
+        if turned is not None:
+            self._counters["breaker_opened"] += 1
+            extra = {"action": "breaker_opened", "tenant": target.tenant, "channel": target.name, "failures": failures}
+            log.warning("The breaker of %s/%s opens after %d failures: %s", target.tenant, target.name, failures, error, extra=extra)
+
+    async def _probed(self, target: Target, verdict: Verdict, failed: bool) -> None:
+        error, now = verdict.error or f"answered {verdict.status}", self._clock.now()
+        turned = await self._turn(target, lambda old: circuit_breaker.probed(old, now, self._me, failed, error, verdict.retry_after))
+        if turned is None:
+            return
+        extra = {"tenant": target.tenant, "channel": target.name}
+        if turned.state == "closed":
+            self._counters["breaker_closed"] += 1
+            log.info("The breaker of %s/%s closes", target.tenant, target.name, extra=extra | {"action": "breaker_closed"})
+        else:
+            self._counters["breaker_reopened"] += 1
+            extra["action"] = "breaker_reopened"
+            log.info("The probe of %s/%s failed; open until %s", target.tenant, target.name, to_text(turned.until), extra=extra)
+
+    async def _gone(self, target: Target) -> None:
+        """410: the receiver wants no more deliveries."""
+        reason = f"the receiver answered 410 Gone at {to_text(self._clock.now())}"
+        try:
+            paused = await self._directory.channels.hold(target, reason)
+        except (StorageError, Problem) as error:
+            log.warning("A channel whose receiver is gone could not be paused: %s", error, extra={"action": "channel_gone_unwritten"})
+            return
+        if paused:
+            self._counters["channels_gone"] += 1
+            extra = {"action": "channel_gone", "tenant": target.tenant, "channel": target.name}
+            log.warning("Channel %s/%s is paused: %s", target.tenant, target.name, reason, extra=extra)
+
+    async def _turn(self, target: Target, change: circuit_breaker.Change) -> circuit_breaker.Breaker | None:
+        try:
+            return await self._directory.channels.turn(target, change)
+        except (StorageError, Problem) as error:
+            # The next failure, or the next instance that asks, tries again; a lost answer shows itself when the state is read.
+            log.debug("A breaker could not be turned: %s", error, extra={"action": "breaker_unturned"})
+            return None

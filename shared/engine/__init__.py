@@ -1,0 +1,1 @@
+"""The protocol engine: effects, the runners that carry them out, retries and cursors."""

@@ -1,0 +1,95 @@
+"""BigBen's tenants: each has one processor, which here is the tenant's channel `default`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from ...core.errors import Problem
+from ...delivery.channels.model import Channel
+from ...tenants.model import Tenant
+from ...tenants.store import TenantDirectory
+from ...web.fields.error_texts import said
+from ...web.fields.types import NAME
+from ...web.problem import invalid
+from .model import Processor
+
+_SPEC: TypeAdapter[Any] = TypeAdapter(Channel)
+CHANNEL = "default"
+PAGE = 200
+
+
+class Processors:
+    """Registers tenants, and tells of them. One per process."""
+
+    def __init__(self, directory: TenantDirectory) -> None:
+        self._directory = directory
+
+    async def register(self, wanted: Processor) -> None:
+        """Make the tenant if it is missing, and its channel `default` what `props` say. Raises 422."""
+        name = wanted.tenant
+        if name is None or not NAME.fullmatch(name):
+            raise invalid("/tenant", "1 to 40 of a-z, 0-9 and inner hyphens")
+        spec = channel_of(wanted)
+        try:
+            # As stored now: a cached answer may be older than the tenant, whose limits must not be written over.
+            await self._directory.home(name)
+        except Problem as missing:
+            if missing.status != 404:
+                raise
+            await self._directory.put(name, Tenant())
+        await self._directory.channels.put(name, CHANNEL, spec)
+
+    async def all(self) -> dict[str, Processor]:
+        """Every tenant and where its events go."""
+        found: dict[str, Processor] = {}
+        after: str | None = ""
+        while after is not None:
+            page, after = await self._directory.list(PAGE, after)
+            found |= await self.of(tenant.name for tenant in page)
+        return found
+
+    async def of(self, tenants: Iterable[str]) -> dict[str, Processor]:
+        """These tenants and where their events go. Values of headers are secrets, and come out as `***`."""
+        found: dict[str, Processor] = {}
+        for name in tenants:
+            try:
+                channel, _ = await self._directory.channels.get(name, CHANNEL)
+            except Problem as missing:
+                if missing.status != 404:
+                    raise
+                continue
+            found[name] = processor_of(name, channel.model_dump(mode="json"))
+        return found
+
+
+def channel_of(wanted: Processor) -> Any:
+    """The channel that does what the processor did; raises 422 for what cannot be done here."""
+    props = wanted.props or {}
+    match wanted.type:
+        case "HTTP":
+            given = {"type": "http", "url": props.get("url"), "headers": props.get("headers") or {}}
+        case "MESSAGING":
+            given = {"type": "kafka", "servers": props.get("bootstrap.servers"), "topic": props.get("topic")}
+        case "CUSTOM_CLASS":
+            raise invalid("/type", "classes are not loaded here: let the class's work be done by what an http channel points at")
+        case _:
+            raise invalid("/type", "one of HTTP and MESSAGING")
+    try:
+        return _SPEC.validate_python(given)
+    except ValidationError as failure:
+        wrong = failure.errors(include_input=False, include_url=False)[0]
+        raise invalid(f"/props/{wrong['loc'][-1]}", said(wrong)) from None
+
+
+def processor_of(tenant: str, channel: dict[str, Any]) -> Processor:
+    """The inverse, as far as BigBen has words for the channel."""
+    match channel["type"]:
+        case "http":
+            return Processor(tenant=tenant, type="HTTP", props={"url": channel["url"], "headers": channel["headers"]})
+        case "kafka":
+            return Processor(tenant=tenant, type="MESSAGING", props={"bootstrap.servers": channel["servers"], "topic": channel["topic"]})
+        case kind:
+            return Processor(tenant=tenant, type="MESSAGING", props={"channel": kind})

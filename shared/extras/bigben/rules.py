@@ -1,0 +1,199 @@
+"""Translating between BigBen's words and the scheduler's: pure.
+
+BigBen knows an event by tenant and id, and lets an id be used again once its event is over. Here an id names one event until its
+retention ends, so each further use is a *generation* with an event id of its own: `order-17`, `order-17~1`, `order-17~2`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from ...core.clock import Millis, to_text
+from ...core.durations import parse_time
+from ...scheduler.keys import digest
+from ...web.parsing import member
+from .model import DeliveryOption, EventRequest, EventStatus
+
+_PLAIN = re.compile(r"[A-Za-z0-9_:@-]{1,180}")
+_ZONE = re.compile(r"\[[A-Za-z0-9_+/:-]{1,64}\]$")
+_NO_SECONDS = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2})(Z|[+-]\d{2}:\d{2})$", re.ASCII)
+_LABEL = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
+
+ID, TIME, OPTION, TEXT = "bigben.id", "bigben.time", "bigben.option", "bigben.text"
+"""Labels that bring an event back as BigBen's client sent it."""
+
+
+class Refused(NamedTuple):
+    """A request that is not taken, and why."""
+
+    code: int
+    message: str
+
+
+class Upsert(NamedTuple):
+    """A request to schedule, understood. `payload`: its JSON as sent, None when there was none."""
+
+    id: str
+    tenant: str
+    time: str
+    due: Millis
+    option: DeliveryOption
+    payload: bytes | None
+
+
+class Remove(NamedTuple):
+    """A request to remove, understood."""
+
+    id: str
+    tenant: str
+
+
+def understand(request: EventRequest, payload: bytes | None, known: bool) -> Upsert | Remove | Refused:
+    """What a request asks for, with BigBen's own words when it asks for nothing that can be done. `known`: the tenant is the caller's."""
+    if request.tenant is None:
+        return Refused(400, "tenant not present")
+    if request.mode == "UPSERT" and request.eventTime is None:
+        return Refused(400, "event time not present")
+    if not known:
+        return Refused(400, f"tenant not registered / unknown tenant: {request.tenant}")
+    if request.id is None or not _LABEL.fullmatch(request.id):
+        return Refused(400, "id not present" if not request.id else "id must be 1 to 256 characters, none of them a control character")
+    if request.mode == "REMOVE":
+        return Remove(request.id, request.tenant)
+    assert request.eventTime is not None
+    due = parse_event_time(request.eventTime)
+    if due is None:
+        return Refused(400, "event time can not be parsed. Must be in ISO 8601 format.")
+    option: DeliveryOption = request.deliveryOption or "FULL_EVENT"
+    body = None if payload in (None, b"null") else payload
+    if body is None and option == "PAYLOAD_ONLY":
+        return Refused(400, "payload must not be null for deliveryOption PAYLOAD_ONLY")
+    return Upsert(request.id, request.tenant, request.eventTime, due, option, body)
+
+
+def parse_event_time(text: str) -> Millis | None:
+    """An ISO 8601 time with an offset, as Java's `ZonedDateTime` reads it: seconds may be missing, a zone in brackets may follow."""
+    plain = _NO_SECONDS.sub(r"\1:00\2", _ZONE.sub("", text))
+    try:
+        return parse_time(plain)
+    except ValueError:
+        return None
+
+
+def base_id(bigben_id: str) -> str:
+    """The event id of an id's first use: the id itself where the scheduler can spell it, else a hash of it."""
+    return bigben_id if _PLAIN.fullmatch(bigben_id) else hashed(bigben_id)
+
+
+def hashed(bigben_id: str) -> str:
+    """A short name that follows from the id."""
+    return f"h~{digest(bigben_id).hex()}"
+
+
+def event_id(bigben_id: str, generation: int) -> str:
+    """The event id of one use of an id."""
+    base = base_id(bigben_id)
+    return f"{base}~{generation}" if generation else base
+
+
+def body(wanted: Upsert, event: str) -> bytes:
+    """What is delivered. A payload that is JSON in a string goes out as that JSON, as BigBen would post it."""
+    if wanted.option == "PAYLOAD_ONLY":
+        assert wanted.payload is not None
+        return unwrapped(wanted.payload) or wanted.payload
+    full = {
+        "id": wanted.id,
+        "eventTime": wanted.time,
+        "tenant": wanted.tenant,
+        "mode": "UPSERT",
+        "deliveryOption": "FULL_EVENT",
+        "eventId": event,
+        "triggeredAt": to_text(wanted.due),
+        "eventStatus": "TRIGGERED",
+    }
+    text = orjson.dumps(full)
+    return text if wanted.payload is None else text[:-1] + b',"payload":' + wanted.payload + b"}"
+
+
+def unwrapped(payload: bytes) -> bytes | None:
+    """The JSON inside a JSON string, or None when there is none."""
+    if not payload.startswith(b'"'):
+        return None
+    inner = str(orjson.loads(payload)).encode()
+    try:
+        orjson.loads(inner)
+    except orjson.JSONDecodeError:
+        return None
+    return inner
+
+
+def labels(wanted: Upsert) -> dict[str, str]:
+    """What is kept beside the payload, so that the event can be shown as it was sent."""
+    found = {ID: wanted.id, TIME: wanted.time, OPTION: wanted.option}
+    if wanted.option == "PAYLOAD_ONLY" and wanted.payload is not None and unwrapped(wanted.payload) is not None:
+        found[TEXT] = "yes"
+    return found
+
+
+def document(wanted: Upsert, event: str) -> bytes:
+    """The event as `POST /events` takes it. Stored before it is acknowledged: BigBen's clients look an id up at once."""
+    head = {"id": event, "due": to_text(wanted.due), "durability": "standard", "labels": labels(wanted)}
+    return orjson.dumps(head)[:-1] + b',"payload":' + body(wanted, event) + b"}"
+
+
+def patch(wanted: Upsert, event: str, due: Millis) -> bytes:
+    """The change that makes a stored event due at `due` what is wanted now, as `PATCH /events/{id}` takes it."""
+    head = {"due": to_text(wanted.due)} if wanted.due != due else {}
+    text = orjson.dumps(head)[:-1] + (b"," if head else b"")
+    return text + b'"payload":' + body(wanted, event) + b"}"
+
+
+_STATUS: Mapping[str, EventStatus] = {
+    "queued": "ACCEPTED",
+    "scheduled": "ACCEPTED",
+    "firing": "TRIGGERED",
+    "retrying": "TRIGGERED",
+    "delivered": "PROCESSED",
+    "dead": "ERROR",
+    "lapsed": "ERROR",
+    "cancelled": "DELETED",
+}
+
+
+def status_of(state: str) -> EventStatus:
+    """BigBen's word for a state."""
+    return _STATUS[state]
+
+
+def shown(event: Mapping[str, Any], kept: Mapping[str, str], payload: bytes) -> dict[str, Any] | None:
+    """BigBen's view of a stored event, or None when it did not come in by this door.
+
+    `event`: its representation; `kept`: its labels; `payload`: what is delivered.
+    """
+    if ID not in kept:
+        return None
+    given: bytes | None = payload
+    if kept[OPTION] == "FULL_EVENT":
+        given = member(payload, "payload")
+    elif TEXT in kept:
+        given = orjson.dumps(payload.decode())
+    out: dict[str, Any] = {
+        "id": kept[ID],
+        "eventTime": kept[TIME],
+        "tenant": event["tenant"],
+        "mode": "UPSERT",
+        "deliveryOption": kept[OPTION],
+        "eventId": event["id"],
+        "eventStatus": status_of(event["state"]),
+    }
+    if given is not None:
+        out["payload"] = orjson.Fragment(given)
+    if event["attempts"]:
+        out["triggeredAt"] = event["attempts"][-1]["at"]
+    if out["eventStatus"] == "ERROR":
+        out["error"] = {"code": 500, "message": event.get("error") or "it expired before it could be delivered"}
+    return out

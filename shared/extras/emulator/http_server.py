@@ -1,0 +1,160 @@
+"""HTTP: a door for each machine, and one for control. No decisions are made here."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from pydantic import TypeAdapter
+
+from ...core.clock import SettableClock, to_text
+from ...core.durations import Duration
+from ...core.errors import Problem, TocsinError
+from ...web.fields.types import Strict
+from ...web.parsing import load_json, parse_json
+from ...web.problem import CONTENT_TYPE, conflict, invalid, not_found
+from . import views
+from .metadata_service import Request
+from .scenario import steps_of
+
+if TYPE_CHECKING:
+    from .service import Emulator
+
+LOOPBACK = "127.0.0.1"
+MAX_BODY = 4 * 1024 * 1024
+"""Bytes of a request's body."""
+LONGEST_WAIT = 60.0
+"""Seconds that `GET /log` waits at most."""
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_LEAVE = 0.2
+"""Seconds that requests under way get at the end."""
+
+
+class PortTaken(TocsinError):
+    """Somebody else listens there."""
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port))
+    except OSError as failure:
+        raise PortTaken(f"cannot listen on {host}:{port}: {failure.strerror or failure}") from None
+
+
+class Machines:
+    """The metadata services, told apart by the port that was asked."""
+
+    def __init__(self, emulator: Emulator, names: list[str], host: str, port: int) -> None:
+        self._emulator, self._names, self._host, self._port = emulator, names, host, port
+        self._by_port: dict[int, str] = {}
+        self._runner = web.ServerRunner(web.Server(self._handle, request_factory=_request, access_log=None), shutdown_timeout=_LEAVE)
+        self.urls: dict[str, str] = {}
+
+    async def start(self) -> None:
+        """Listen. Raises `PortTaken`."""
+        await self._runner.setup()
+        for index, name in enumerate(self._names):
+            sock = _listen(self._host, self._port + index if self._port else 0)
+            port = sock.getsockname()[1]
+            self._by_port[port] = name
+            self.urls[name] = f"http://{LOOPBACK if self._host == '0.0.0.0' else self._host}:{port}"
+            await web.SockSite(self._runner, sock).start()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        name = self._by_port[request.transport.get_extra_info("sockname")[1]]
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return web.Response(status=400)
+        headers = {key.lower(): value for key, value in request.headers.items()}
+        answer = self._emulator.ask(name, Request(request.method, request.path, request.query_string, headers, body))
+        if answer.delay:
+            await self._emulator.clock.sleep(answer.delay / 1000)
+        if answer.dropped and request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=answer.status, body=answer.body, headers={"Content-Type": answer.content_type})
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+    return web.BaseRequest(message, payload, protocol, writer, task, task.get_loop(), client_max_size=MAX_BODY)
+
+
+class Advance(Strict):
+    """Body of `POST /clock`."""
+
+    advance: Duration
+
+
+_ADVANCE: TypeAdapter[Advance] = TypeAdapter(Advance)
+
+
+@web.middleware
+async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except Problem as problem:
+        found = problem
+    except web.HTTPException as failure:
+        found = not_found("route") if failure.status == 404 else Problem(failure.status, "not-taken", failure.reason)
+    return web.Response(status=found.status, body=json.dumps(found.body(request.path)).encode(), headers={"Content-Type": CONTENT_TYPE})
+
+
+class Control:
+    """For tests and tools: the world, its log, steps that happen now, and the clock where it is a settable one."""
+
+    def __init__(self, emulator: Emulator, port: int) -> None:
+        self._emulator, self._port = emulator, port
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[_problems])
+        app.router.add_get("/", self._show)
+        app.router.add_get("/log", self._log)
+        app.router.add_post("/steps", self._steps)
+        app.router.add_post("/clock", self._clock)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LEAVE)
+        self.url = ""
+
+    async def start(self) -> None:
+        """Listen. Raises `PortTaken`."""
+        await self._runner.setup()
+        sock = _listen(LOOPBACK, self._port)
+        self.url = f"http://{LOOPBACK}:{sock.getsockname()[1]}"
+        await web.SockSite(self._runner, sock).start()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+    async def _show(self, _: web.Request) -> web.Response:
+        return web.json_response(views.world_out(self._emulator.world, self._emulator.urls))
+
+    async def _log(self, request: web.Request) -> web.Response:
+        after, wait = (_number(request, name) for name in ("after", "wait"))
+        lines = await self._emulator.news(after, min(wait, LONGEST_WAIT))
+        return web.json_response([views.happening_out(line) for line in lines])
+
+    async def _steps(self, request: web.Request) -> web.Response:
+        before = self._emulator.world.happened
+        self._emulator.do_all(steps_of(load_json(await request.read())))
+        return web.json_response([views.happening_out(line) for line in self._emulator.history if line.number > before])
+
+    async def _clock(self, request: web.Request) -> web.Response:
+        advance = parse_json(_ADVANCE, await request.read()).advance
+        if not isinstance(self._emulator.clock, SettableClock):
+            raise conflict("clock-runs", "this emulator's time goes by itself; start it with --speed 0 to move it by hand")
+        await self._emulator.clock.advance(advance / 1000)
+        return web.json_response({"now": to_text(self._emulator.world.now)})
+
+
+def _number(request: web.Request, name: str) -> int:
+    text = request.query.get(name, "0")
+    if not _NUMBER.fullmatch(text):
+        raise invalid(f"?{name}", "must be a whole number of at most 15 digits")
+    return int(text)

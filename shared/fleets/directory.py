@@ -1,0 +1,389 @@
+"""Fleets of tenants: create, change, list, end; and all of them, for the timers.
+
+    TocsinFleets, partition    row                  what
+    {tenant}:{fleet}           fleet, s:, p:, i:    the fleet itself (leases/rows.py)
+    :fleets                    {tenant}:{fleet}     its entry in the index: when it was made, whether it is ending
+    :gone                      {tenant}:{fleet}     of a fleet that ended: the highest epoch its partitions had
+
+The entry in the index comes before everything else and goes after it. A fleet made anew goes on counting epochs where the one before ended:
+what its users fenced with them would refuse lower ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, cast
+
+from ..core.clock import Clock, Millis
+from ..core.errors import Problem
+from ..engine.async_runner import Carrier
+from ..engine.effects import load
+from ..leases.generations import progress
+from ..leases.profiles import PROFILES
+from ..leases.protocol import closing, repair, takeover
+from ..leases.protocol.closing import Closed, Living
+from ..leases.protocol.repair import Unsure
+from ..leases.rows import FLEET, INDEX, PARTITIONS, SERVERS, Fleet, Limits, fleet_key, parse_fleet, parse_partition, parse_server
+from ..leases.service.resize.model import resizing_out
+from ..leases.unreadable_rows import servers_of, sift
+from ..storage.names import FLEETS
+from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Row, Tables, Upsert
+from ..tenants.rows import ATTEMPTS
+from ..tenants.store import contended
+from ..web.etag import check_if_match, etag_of
+from ..web.fields.types import NAME
+from ..web.problem import conflict, invalid, not_found
+from .model import FleetIn, FleetLimits, FleetOut, FleetServers, ProfileIn, ProfileName
+
+log = logging.getLogger(__name__)
+
+
+GONE: Final = ":gone"
+"""Partitions of their own: no tenant's name is empty."""
+_PARTS: Final = ("checkpoints", "maintenance", "notify")
+MAX_FLEETS: Final = 100
+"""Fleets of one tenant."""
+
+
+class Entry(NamedTuple):
+    """A fleet in the index."""
+
+    key: str
+    created: Millis
+    ending: bool
+    etag: str
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is."""
+        return self.key.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.key.partition(":")[2]
+
+
+class Fleets:
+    """One per process. `tenant`: raises 404 unless the tenant is stored as it is now, and not ending."""
+
+    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, tenant: Callable[[str], Awaitable[object]]) -> None:
+        self._tables, self._carrier, self._clock, self._tenant = tables, carrier, clock, tenant
+        self.ends: list[Callable[[str], Awaitable[None]]] = []
+        """What else ends with the fleet of a key. Raise `StorageError`; safe to repeat."""
+        self.forgets: list[Callable[[str], Awaitable[None]]] = []
+        """What else is kept of a tenant's fleets that ended."""
+
+    async def read(self, tenant: str, name: str) -> tuple[Fleet, str]:
+        """The fleet's row as it is stored now, and that row's ETag. Raises 404, `StorageError`."""
+        row = await self._tables.get(FLEETS, _key(tenant, name), FLEET)
+        if row is None:
+            raise not_found("fleet")
+        return parse_fleet(row.props), row.etag
+
+    async def get(self, tenant: str, name: str) -> tuple[FleetOut, str]:
+        """The fleet as answered, and its entity tag. Raises 404, `StorageError`."""
+        fleet, _ = await self.read(tenant, name)
+        out, etag = _tagged(shown(name, fleet))
+        return await self._with_progress(tenant, out, fleet), etag
+
+    async def page(self, tenant: str, limit: int, after: str = "") -> tuple[list[FleetOut], str | None]:
+        """A tenant's fleets by name beyond `after`, and the name to go on after."""
+        entries = [each for each in await self._entries(tenant) if each.name > after]
+        rows = await asyncio.gather(*(self._tables.get(FLEETS, entry.key, FLEET) for entry in entries[:limit]))
+        # One whose row is not there is being made, or ending.
+        there = [(entry.name, parse_fleet(row.props)) for entry, row in zip(entries, rows, strict=False) if row is not None]
+        items = [await self._with_progress(tenant, shown(name, fleet), fleet) for name, fleet in there]
+        return items, entries[limit - 1].name if len(entries) > limit else None
+
+    async def every(self, after: str = "", limit: int | None = None) -> list[str]:
+        """The partition keys of all tenants' fleets beyond the key `after`, in order; at most `limit`."""
+        found: list[str] = []
+        cursor: str | None = None
+        first = after + "\x20" if after else ""
+        while True:
+            page = await self._tables.query(FLEETS, INDEX, first=first, cursor=cursor)
+            found += [entry.key for entry in map(_entry, page.rows) if not entry.ending]
+            cursor = page.next
+            if cursor is None or (limit is not None and len(found) >= limit):
+                return found if limit is None else found[:limit]
+
+    async def _with_progress(self, tenant: str, out: FleetOut, fleet: Fleet) -> FleetOut:
+        """With how far a change of the partition count is."""
+        if not fleet.former:
+            return out
+        rows = await load(self._tables, FLEETS, _key(tenant, out.name), *PARTITIONS)
+        return out.model_copy(update={"resizing": resizing_out(progress((row for _, row in sift(rows, parse_partition)[0]), fleet))})
+
+    async def put(self, tenant: str, name: str, spec: FleetIn, headers: Mapping[str, str] | None = None) -> tuple[FleetOut, str, bool]:
+        """Create the fleet or change it; the third value is True when it is new. Honours `If-Match` in `headers`.
+
+        Raises 404 (no such tenant any more), 409 `servers-live`, `too-many-fleets`, `changed-meanwhile`, 412, 422, `StorageError`.
+        """
+        key = _key(tenant, name)
+        if fault := spec.fault():
+            raise invalid(*fault)
+        for _ in range(ATTEMPTS):
+            row = await self._tables.get(FLEETS, key, FLEET)
+            if row is None:
+                check_if_match(headers or {}, None)
+                made = await self._create(tenant, name, spec)
+                new = made is not None
+            else:
+                made = await self._change(key, name, parse_fleet(row.props), row.etag, spec, headers or {})
+                new = False
+            if made is not None:
+                return *_tagged(shown(name, made)), new
+        raise contended()
+
+    async def delete(self, tenant: str, name: str, headers: Mapping[str, str] | None = None) -> None:
+        """End the fleet. Raises 404, 409 `servers-live`, `changed-meanwhile`, 412, `StorageError`. What is cut short is gone on with when
+        it is called again, or when a fleet of that name is made."""
+        key = _key(tenant, name)
+        for _ in range(ATTEMPTS):
+            entry = await self._find(key)
+            row = await self._tables.get(FLEETS, key, FLEET)
+            if row is None:
+                if entry is None:
+                    raise not_found("fleet")
+                check_if_match(headers or {}, None)
+            else:
+                fleet = parse_fleet(row.props)
+                check_if_match(headers or {}, _tagged(shown(name, fleet))[1])
+                closed = await self._carrier.drive(closing.close(key, fleet, row.etag))
+                if isinstance(closed, Living):
+                    raise _servers_live(closed.servers, "the fleet")
+                if not isinstance(closed, Closed):
+                    continue
+                if not isinstance(await self._mark(key, entry), Applied):
+                    continue
+                gone = await self._tables.write(FLEETS, key, [Delete(FLEET, closed.etag)])
+                if not isinstance(gone, Applied):
+                    continue
+                log.info("Fleet %s ends", key, extra={"action": "fleet_ended", "fleet": key})
+            if row is None and not isinstance(await self._mark(key, entry), Applied):
+                continue
+            await self._finish(key)
+            return
+        raise contended()
+
+    async def refuse_living(self, tenant: str) -> None:
+        """Raise 409 `servers-live` while servers of the tenant's fleets live."""
+        for entry in await self._entries(tenant):
+            if found := await self._carrier.drive(closing.living(entry.key)):
+                raise _servers_live(found, f"fleet {entry.name}")
+
+    async def end_all(self, tenant: str) -> None:
+        """End all of a tenant's fleets, and forget that they were. Raises 409 `servers-live`, `StorageError`; safe to repeat."""
+        for entry in await self._entries(tenant):
+            try:
+                await self.delete(tenant, entry.name)
+            except Problem as problem:
+                # Another call was faster.
+                if problem.status != 404:
+                    raise
+        for row in await load(self._tables, FLEETS, GONE, f"{tenant}:", f"{tenant};"):
+            await self._tables.write(FLEETS, GONE, [Delete(row.rk, row.etag)])
+        for forget in self.forgets:
+            await forget(tenant)
+
+    # -- creating
+
+    async def _create(self, tenant: str, name: str, spec: FleetIn) -> Fleet | None:
+        """Make the fleet; None when another call came in between."""
+        key = _key(tenant, name)
+        entry = await self._find(key)
+        if entry is not None and entry.ending:
+            await self._finish(key)
+            entry = await self._find(key)
+        if entry is None:
+            if len(await self._entries(tenant)) >= MAX_FLEETS:
+                raise conflict("too-many-fleets", f"a tenant has at most {MAX_FLEETS} fleets")
+            made = await self._tables.write(FLEETS, INDEX, [Insert(key, {"created": self._clock.now(), "ending": False})])
+            if not isinstance(made, Applied):
+                return None
+        before = await self._tables.get(FLEETS, GONE, key)
+        fleet = fleet_of(spec, self._clock.now())
+        if not await self._carrier.drive(takeover.create(key, fleet, int(before.props["epoch"]) if before is not None else 0)):
+            return None
+        try:
+            await self._tenant(tenant)
+        except Problem:
+            # It ended while this was under way, and may not have seen the fleet.
+            await self.delete(tenant, name)
+            raise
+        now = await self._find(key)
+        if now is None or now.ending:
+            # It was ended before all of it was there, by a call that may not have seen all of it.
+            await self.delete(tenant, name)
+            return None
+        return fleet
+
+    # -- changing
+
+    async def _change(self, key: str, name: str, old: Fleet, etag: str, spec: FleetIn, headers: Mapping[str, str]) -> Fleet | None:
+        """Change the fleet; None when another write came in between."""
+        check_if_match(headers, _tagged(shown(name, old))[1])
+        if spec.partitions != old.partitions:
+            raise invalid("/partitions", f"cannot be changed here ({old.partitions:,} now); POST leases/resize does it while servers run")
+        await self._refill(key, old)
+        made = fleet_of(spec, _created(old))
+        new = replace(made, generation=old.generation, former=old.former, changes=old.changes + 1)
+        if new.profile != old.profile:
+            closed = await self._carrier.drive(closing.close(key, old, etag))
+            if isinstance(closed, Living):
+                raise _servers_live(closed.servers, "the profile")
+            if not isinstance(closed, Closed):
+                return None
+            etag = closed.etag
+        elif replace(new, changes=old.changes) == old:
+            new = old
+        if new is not old:
+            written = await self._tables.write(FLEETS, key, [Replace(FLEET, new.props(), etag)])
+            if not isinstance(written, Applied):
+                return None
+        if await self._find(key) is None:
+            await self._tables.write(FLEETS, INDEX, [Insert(key, {"created": self._clock.now(), "ending": False})])
+        return new
+
+    async def _refill(self, key: str, fleet: Fleet) -> None:
+        # Whatever epoch a lost row had, it was a count of claims, and is below this.
+        missing = await self._carrier.drive(repair.refill(key, fleet, self._clock.now() // 1000))
+        if isinstance(missing, Unsure):
+            raise conflict(
+                "servers-live",
+                f"rows of partitions {some(map(str, missing.partitions))} are missing, and servers of the library live that may serve "
+                f"them: {some(missing.servers)}; only they know, so stop them first",
+            )
+        if missing:
+            log.warning("%d partitions of %s had no row; they have one again", missing, key, extra={"action": "lease_rows_refilled"})
+
+    # -- ending
+
+    async def _mark(self, key: str, entry: Entry | None) -> Applied | None:
+        """Mark the entry as ending."""
+        if entry is None:
+            made = await self._tables.write(FLEETS, INDEX, [Insert(key, {"created": self._clock.now(), "ending": True})])
+        elif entry.ending:
+            return Applied([entry.etag])
+        else:
+            made = await self._tables.write(FLEETS, INDEX, [Merge(key, {"ending": True}, entry.etag)])
+        return made if isinstance(made, Applied) else None
+
+    async def _finish(self, key: str) -> None:
+        """Remove what is left of a fleet that is ending: rows first, its entry last.
+
+        Rows that a fleet made anew under the name has are not touched: they are removed as they were read while the entry still said that
+        the fleet is ending.
+        """
+        while True:
+            rows = await load(self._tables, FLEETS, key, "", "~")
+            entry = await self._find(key)
+            if entry is None or not entry.ending:
+                return
+            servers, unreadable = sift((row for row in rows if SERVERS[0] <= row.rk < SERVERS[1]), parse_server)
+            if lives := [*(server.name for _, server in servers if server.state != "dead"), *servers_of(unreadable)]:
+                raise _servers_live(lives, "the fleet")
+            partitions, unreadable = sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
+            # What cannot be read has had no higher one than this either (`_refill`).
+            epochs = [*(partition.epoch for _, partition in partitions), *([self._clock.now() // 1000] if unreadable else ())]
+            if any(epochs):
+                before = await self._tables.get(FLEETS, GONE, key)
+                highest = max(epochs + ([int(before.props["epoch"])] if before is not None else []))
+                await self._tables.write(FLEETS, GONE, [Upsert(key, {"epoch": highest, "at": self._clock.now()})])
+            if not rows:
+                for end in self.ends:
+                    await end(key)
+                await self._tables.write(FLEETS, INDEX, [Delete(key, entry.etag)])
+                return
+            for start in range(0, len(rows), 100):
+                await self._tables.write(FLEETS, key, [Delete(row.rk, row.etag) for row in rows[start : start + 100]])
+
+    # -- the index
+
+    async def _find(self, key: str) -> Entry | None:
+        row = await self._tables.get(FLEETS, INDEX, key)
+        return _entry(row) if row is not None else None
+
+    async def _entries(self, tenant: str) -> list[Entry]:
+        return [_entry(row) for row in await load(self._tables, FLEETS, INDEX, f"{tenant}:", f"{tenant};")]
+
+
+def fleet_of(spec: FleetIn, created: Millis) -> Fleet:
+    """The fleet as leases know it."""
+    limits = Limits(spec.limits.max_per_server, spec.limits.claims_per_cycle, spec.limits.moves_per_minute, spec.drain() / 1000)
+    rest = {"created": created, **spec.model_dump(mode="json", include=set(_PARTS))}
+    return Fleet(
+        spec.partitions,
+        spec.seconds(),
+        limits,
+        spec.servers.minimum,
+        spare=spec.servers.spare,
+        rest=json.dumps(rest, separators=(",", ":")),
+    )
+
+
+def shown(name: str, fleet: Fleet) -> FleetOut:
+    """The fleet as answered."""
+    known = cast(ProfileName | None, next((name for name, profile in PROFILES.items() if profile == fleet.profile), None))
+    h, v, t = (round(seconds * 1000) for seconds in (fleet.profile.beat, fleet.profile.validity, fleet.profile.takeover))
+    limits = FleetLimits.model_construct(
+        max_per_server=fleet.limits.max_per_server,
+        claims_per_cycle=fleet.limits.claims_per_cycle,
+        moves_per_minute=fleet.limits.moves_per_minute,
+        drain=round(fleet.limits.drain * 1000),
+    )
+    rest = json.loads(fleet.rest)
+    parts = FleetIn.model_validate({"partitions": 1, **{part: rest[part] for part in _PARTS if part in rest}})
+    return FleetOut.model_construct(
+        name=name,
+        partitions=fleet.partitions,
+        profile=known or ProfileIn.model_construct(beat=h, validity=v, takeover=t),
+        limits=limits,
+        servers=FleetServers.model_construct(minimum=fleet.minimum, spare=fleet.spare),
+        checkpoints=parts.checkpoints,
+        maintenance=parts.maintenance,
+        notify=parts.notify,
+        generation=fleet.generation,
+        created=_created(fleet),
+    )
+
+
+def notify_of(fleet: Fleet) -> tuple[str, frozenset[str]] | None:
+    """The channel that alarms go to, and the kinds that do; None when the fleet wants none."""
+    found = json.loads(fleet.rest).get("notify")
+    return (str(found["channel"]), frozenset(found["kinds"])) if found else None
+
+
+def _created(fleet: Fleet) -> Millis:
+    return int(json.loads(fleet.rest).get("created", 0))
+
+
+def _tagged(out: FleetOut) -> tuple[FleetOut, str]:
+    # Of the definition itself: operators' verbs count in the fleet's row too, and change nothing that is shown here.
+    return out, etag_of(out.model_dump_json())
+
+
+def _entry(row: Row) -> Entry:
+    return Entry(row.rk, int(row.props["created"]), bool(row.props["ending"]), row.etag)
+
+
+def _key(tenant: str, name: str) -> str:
+    """The fleet's partition key; raises 404 for what cannot be a fleet's name."""
+    if not NAME.fullmatch(name):
+        raise not_found("fleet")
+    return fleet_key(tenant, name)
+
+
+def _servers_live(servers: Sequence[str], what: str) -> Problem:
+    return conflict("servers-live", f"{what} cannot change while servers live: {some(sorted(servers))}; drain and stop them first")
+
+
+def some(subjects: Iterable[str]) -> str:
+    """The first five of them, and how many more there are."""
+    found = list(subjects)
+    return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")

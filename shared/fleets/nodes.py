@@ -1,0 +1,89 @@
+"""Nodes as the API shows them: what each is as a server, as a replica, and to its maintenance agent."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Set
+from typing import Any
+
+from ..checkpoints.protocol import look as look_at_turns
+from ..checkpoints.service.service import Pendings
+from ..checkpoints.service.views import replicas_out
+from ..checkpoints.terms import terms_of
+from ..core.clock import Clock
+from ..engine.async_runner import Carrier
+from ..leases.rows import Server, fleet_key
+from ..leases.service.snapshot import Of
+from ..leases.service.views import Standing, Views, beat_age_ms, owners_of
+from ..web.problem import not_found
+
+type Agents = Callable[[str], Awaitable[Mapping[str, dict[str, Any]]]]
+"""What agents told last of a fleet's nodes, by node."""
+
+
+class NodeViews:
+    """One per process."""
+
+    def __init__(self, leases: Views, carrier: Carrier, clock: Clock, agents: Agents, pending: Pendings) -> None:
+        self._leases, self._carrier, self._clock, self._agents, self._pending = leases, carrier, clock, agents, pending
+
+    async def node(self, tenant: str, fleet: str, name: str) -> dict[str, Any]:
+        """One view of a node. Raises 404, `StorageError`."""
+        items, _ = await self._nodes(tenant, fleet, lambda known: [name] if name in known else [], 1)
+        if not items:
+            raise not_found("node")
+        return items[0]
+
+    async def nodes(self, tenant: str, fleet: str, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str | None]:
+        """Nodes by name beyond `after`, and the name to go on after. Raises 404, `StorageError`."""
+        return await self._nodes(tenant, fleet, lambda known: sorted(name for name in known if name > after), limit)
+
+    async def _nodes(
+        self, tenant: str, fleet: str, pick: Callable[[Set[str]], list[str]], limit: int
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """The first nodes of those picked. A node is known as a server, as a replica, by its agent, or as all of them."""
+        key = fleet_key(tenant, fleet)
+        seen = await self._leases.survey(key)
+        turns = await self._carrier.drive(look_at_turns(key))
+        replicas = replicas_out(turns, terms_of(seen.glance.fleet), await self._pending(key))
+        owners, words, servers = owners_of(seen), Standing(seen.glance, self._clock.now()), seen.glance.servers
+        agents = await self._agents(key)
+        names = pick(servers.keys() | replicas.keys() | agents.keys())
+        items = [
+            node_out(name, servers.get(name), owners.get(name, {}), words, replicas.get(name), agents.get(name)) for name in names[:limit]
+        ]
+        return items, names[limit - 1] if len(names) > limit else None
+
+
+def node_out(
+    name: str,
+    one: Of[Server] | None,
+    held: dict[int, int],
+    words: Standing,
+    replica: dict[str, Any] | None = None,
+    agent: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A node as answered. one, held: what it is as a server; replica: what it is as a replica; agent: what its agent told last."""
+    return {
+        "node": name,
+        "beat": _beat_out(one) if one is not None else None,
+        "partitions": {str(number): epoch for number, epoch in sorted(held.items())},
+        "assign": list(one.value.take) if one is not None else [],
+        "release": list(one.value.drop) if one is not None else [],
+        "intents": words.about(name),
+        "turn": replica,
+        "maintenance": agent,
+    }
+
+
+def _beat_out(one: Of[Server]) -> dict[str, Any]:
+    server = one.value
+    return {
+        "seq": server.beat,
+        "age_ms": beat_age_ms(one),
+        "state": server.state,
+        "incarnation": server.incarnation,
+        "fault_domain": server.domain,
+        "capacity": server.capacity,
+        "load": server.load,
+        "scans": server.scans,
+    }

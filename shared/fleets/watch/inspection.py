@@ -1,0 +1,155 @@
+"""What the app does for fleets every minute: find what is wrong, raise alarms and clear them, tell, and tidy up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import orjson
+
+from ...core.clock import Millis
+from ...engine.async_runner import Carrier
+from ...engine.effects import Steps, Write
+from ...engine.fleet_cursor import FleetCursor, Visit
+from ...leases.rows import Fleet, Server, server_key
+from ...leases.service import takeover_rules
+from ...leases.service.planning import Planning
+from ...leases.service.snapshot import Glance, Of, Survey, glance
+from ...leases.service.sweep_memory import Memory
+from ...leases.service.takeover import Takeover
+from ...scheduler.ingest.internal_events import Publisher
+from ...storage.names import FLEETS
+from ...storage.ports import Applied, Delete, Row
+from . import rules
+from .alarms import SENTENCES, publish
+from .rules import Alarm, Findings, Kind, Watched
+from .state import WATCHED, watched_of, watched_props
+
+log = logging.getLogger(__name__)
+
+ACTIONS: Final[dict[Kind, str]] = {
+    "silent": "lease_servers_silent",
+    "unserved": "lease_partitions_unserved",
+    "missing": "lease_rows_missing",
+    "servers": "lease_servers_few",
+    "forgotten": "lease_control_forgotten",
+    "late": "lease_beats_late",
+    "turns": "lease_turns_stuck",
+    "unreadable": "lease_rows_unreadable",
+}
+
+
+class Inspect:
+    """One per process."""
+
+    def __init__(
+        self, memory: Memory, turns: FleetCursor, carrier: Carrier, planning: Planning, takeover: Takeover, publisher: Publisher
+    ) -> None:
+        self._memory, self._turns, self._carrier, self._planning = memory, turns, carrier, planning
+        self._takeover, self._publisher = takeover, publisher
+        self.stuck: Callable[[Sequence[str]], Awaitable[Mapping[str, str]]] = _none_stuck
+        """Told of fleets' keys, in order: what is wrong with the turns of those where something is. Raises `StorageError`."""
+
+    async def run_once(self, now: Millis) -> Counter[str]:
+        """Inspect every fleet. Counts `fleets`, `whole`, `raised`, `cleared`, `told`, `removed`, `expired`, `plans`, `orders`, `failed`."""
+
+        async def prepare(keys: list[str]) -> Visit:
+            known, stuck = await asyncio.gather(self._memory.load(WATCHED, keys), self.stuck(keys))
+
+            async def visit(key: str) -> Counter[str]:
+                return await self._visit(key, known.get(key), now, (stuck[key],) if key in stuck else ())
+
+            return visit
+
+        return await self._turns.go(WATCHED, prepare)
+
+    async def _visit(self, key: str, known: Row | None, now: Millis, turns: tuple[str, ...]) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        seen = await self._carrier.drive(glance(key))
+        if seen is None:
+            if known is not None:
+                await self._memory.forget(WATCHED, key)
+            return Counter(gone=1)
+        before, etag = watched_of(known)
+        if before.looked < _made(seen.fleet):
+            # That was another fleet of the name.
+            before = Watched()
+        survey: Survey | None = None
+        if before.whole_look(takeover_rules.fingerprint(seen), now):
+            survey = await self._planning.look(key)
+        if survey is None:
+            after = rules.inspected(before, replace(rules.looked_over(seen, now), turns=turns), now, None)
+        else:
+            counts["whole"] = 1
+            seen = survey.glance
+            after = rules.inspected(before, replace(await self._found(survey, now), turns=turns), now, takeover_rules.fingerprint(seen))
+            counts += await self._tidy(survey, now)
+        if after != before:
+            # Whoever writes it raises the alarms: two instances at once do not tell twice.
+            saved = await self._memory.save(WATCHED, key, watched_props(after), etag)
+            if saved is None:
+                return counts
+            etag = saved
+            counts += _log(key, before, after)
+        if survey is not None and "unserved" in after.alarms and not after.alarms["unserved"].cleared:
+            # Who should have placed them has not.
+            found = await self._takeover.plan(key, now)
+            counts += Counter(plans=1, orders=found[2] if found is not None else 0)
+        return counts + await self._tell(key, seen.fleet, after, etag)
+
+    async def _found(self, survey: Survey, now: Millis) -> Findings:
+        return rules.findings(survey, (await self._planning.plan(survey, now)).plan, now)
+
+    async def _tidy(self, survey: Survey, now: Millis) -> Counter[str]:
+        """Remove bumps that have happened, and servers that have been dead for long."""
+        epochs = {number: each.value.epoch for number, each in survey.partitions.items()}
+        counts = Counter(expired=await self._takeover.end(survey.glance, takeover_rules.over(survey.glance, now, epochs)))
+        for name in rules.removable(survey):
+            removed = await self._carrier.drive(_remove(survey.glance, survey.glance.servers[name]))
+            counts["removed"] += removed
+        return counts
+
+    async def _tell(self, key: str, fleet: Fleet, after: Watched, etag: str) -> Counter[str]:
+        """Tell the tenant's channel what it has not been told; a failure is made up for next time."""
+        untold = [alarm for alarm in after.alarms.values() if not alarm.told]
+        done = [alarm for alarm in untold if await publish(self._publisher, key, fleet.rest, alarm)]
+        if done:
+            alarms = dict(after.alarms) | {alarm.kind: replace(alarm, told=True) for alarm in done}
+            await self._memory.save(WATCHED, key, watched_props(replace(after, alarms=alarms)), etag)
+        return Counter(told=len(done))
+
+
+async def _none_stuck(keys: Sequence[str]) -> Mapping[str, str]:
+    return {}
+
+
+def _made(fleet: Fleet) -> Millis:
+    """When the fleet was made, 0 when it does not say."""
+    return int(orjson.loads(fleet.rest).get("created", 0))
+
+
+def _log(key: str, before: Watched, after: Watched) -> Counter[str]:
+    begun, over = rules.raised(before, after)
+    for alarm in begun:
+        log.warning("%s: %s (%d: %s)", key, SENTENCES[alarm.kind], alarm.count, _some(alarm), extra=_extra(key, alarm, ACTIONS[alarm.kind]))
+    for alarm in over:
+        log.info("%s: no longer so: %s", key, SENTENCES[alarm.kind], extra=_extra(key, alarm, "lease_alarm_cleared"))
+    return Counter(raised=len(begun), cleared=len(over))
+
+
+def _extra(key: str, alarm: Alarm, action: str) -> dict[str, object]:
+    return {"action": action, "fleet": key, "alarm": alarm.kind, "count": alarm.count, "subjects": list(alarm.subjects)}
+
+
+def _some(alarm: Alarm) -> str:
+    return ", ".join(alarm.subjects[:5]) + (" ..." if alarm.count > 5 else "")
+
+
+def _remove(seen: Glance, server: Of[Server]) -> Steps[bool]:
+    """Remove a dead server's row, on the ETag that showed it dead: one that has come back refuses it."""
+    answer = yield Write(FLEETS, seen.key, (Delete(server_key(server.value.name), server.etag),))
+    return isinstance(answer, Applied)

@@ -1,0 +1,74 @@
+"""The watch of one process: its parts, made once and wired together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from ...core.clock import Clock, Millis
+from ...engine.async_runner import Carrier
+from ...engine.effects import load
+from ...engine.fleet_cursor import FleetCursor
+from ...leases.rows import INDEX, fleet_key
+from ...leases.service.planning import Planning
+from ...leases.service.sweep_memory import PLANNED, Memory
+from ...leases.service.takeover import Takeover
+from ...scheduler.ingest.internal_events import Publisher
+from ...storage.names import FLEETS, SWEEPS
+from ...storage.ports import Tables
+from ...web.problem import not_found
+from . import figures, rules
+from .figures import Figures
+from .inspection import Inspect
+from .rules import Findings, Watched
+from .state import WATCHED, watched_of
+
+
+class Wrong(NamedTuple):
+    """What one look found, and what is remembered of earlier ones."""
+
+    findings: Findings
+    watched: Watched
+
+
+class Watch:
+    """Both timers' parts. One per process."""
+
+    def __init__(self, tables: Tables, carrier: Carrier, planning: Planning, clock: Clock, publisher: Publisher) -> None:
+        self._tables, self._carrier, self._planning, self._clock = tables, carrier, planning, clock
+        self._memory = Memory(tables)
+        turns = FleetCursor(tables, clock, FLEETS, INDEX)
+        self.takeover = Takeover(self._memory, turns, carrier, planning, clock)
+        """Every 15 s, and when beats over HTTP ask for it."""
+        self.inspect = Inspect(self._memory, turns, carrier, planning, self.takeover, publisher)
+        """Every minute."""
+
+    async def retain(self, now: Millis) -> Counter[str]:
+        """Forget fleets that are gone. Counts `forgotten`."""
+        index = {row.rk for row in await load(self._tables, FLEETS, INDEX, "", "~", ("created",))}
+        counts: Counter[str] = Counter()
+        for duty in (WATCHED, PLANNED):
+            for row in await load(self._tables, SWEEPS, duty, "", "~", ("seen",)):
+                if row.rk not in index:
+                    await self._memory.forget(duty, row.rk)
+                    counts["forgotten"] += 1
+        return counts
+
+    async def stale(self, tenant: str, fleet: str) -> Wrong:
+        """What is wrong now. Raises 404, `StorageError`."""
+        key = fleet_key(tenant, fleet)
+        survey = await self._planning.look(key)
+        if survey is None:
+            raise not_found("fleet")
+        now = self._clock.now()
+        planned = await self._planning.plan(survey, now)
+        known = await self._memory.load(WATCHED, [key])
+        return Wrong(rules.findings(survey, planned.plan, now), watched_of(known.get(key)).value)
+
+    async def figures(self) -> list[Figures]:
+        """Gauges. Raises `StorageError`."""
+        return await figures.look(self._tables, self._carrier, self._memory, self._clock.now())
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        await self.takeover.close()

@@ -1,0 +1,1 @@
+"""What runs in servers: the keeper, its two loops, and the callbacks of the application."""

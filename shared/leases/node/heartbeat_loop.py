@@ -1,0 +1,344 @@
+"""The keeper's first loop: joins, beats, claims, releases, leaves. No threads, no I/O: who drives it has those.
+
+Time comes from the `steady` it is given, what others want from its `Desk`; what the application is to hear goes to its `Notices`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from ...core.clock import Millis
+from ...core.errors import StorageError
+from ...core.ids import Ids
+from ...engine.effects import Wait, Work
+from .. import rules
+from ..planner_input import read_fleet
+from ..profiles import Profile
+from ..protocol import membership
+from ..protocol.membership import MAX_RIDERS, Again, Beaten, Fenced, Publish
+from ..rows import MAX_ORDERS, Fleet, ServerState
+from ..rules import Claim, HandOff, Session
+from .failures import Failures
+from .keeper_state import Desk, Orders
+from .notifications import Notices, Spread
+from .registration import Joining
+from .standby import EXPECTED
+
+log = logging.getLogger(__name__)
+
+_NEVER: Final = float("-inf")
+_TOLD: Final = 2.25
+"""Beats that a draining server goes on serving, so that its successors wait by then."""
+_AVOIDED: Final = 60.0
+"""Seconds for which a partition that the application dropped is not wanted back, as long as another can have it."""
+
+
+class Beating:
+    """One per keeper: `open`, then `serve`, until that is done."""
+
+    def __init__(
+        self,
+        key: str,
+        server: str,
+        desk: Desk,
+        notices: Notices,
+        steady: Callable[[], float],
+        wall: Callable[[], Millis],
+        ids: Ids,
+        publish: Publish,
+    ) -> None:
+        self._key, self._server, self._desk, self._notices = key, server, desk, notices
+        self._steady, self._wall, self._ids = steady, wall, ids
+        self.publish = publish
+        self._hand_offs: dict[int, HandOff] = {}
+        self._avoided: dict[int, float] = {}
+        self._obeyed = Orders()
+        self._next_beat = 0.0
+        self._last_cycle = _NEVER
+        self._claimed_this_cycle = 0
+        self._exit = False
+        self._said: ServerState = "live"
+        self._failures = Failures(server, desk)
+        self._joining = Joining(key, server, desk, self._failures, steady, ids)
+
+    def open(self) -> Work[Fleet | None]:
+        """Read the fleet, for as long as that takes; None when told to stop meanwhile. Raises `FleetMissing`."""
+        return (yield from self._joining.open())
+
+    def serve(self, proof: Callable[[str], tuple[str, ...]]) -> Work[bool]:
+        """Join and beat until told to stop, again after each fencing. False when the fleet is no longer what was opened: then open it
+        again. proof: notes an incarnation durably, and returns those that are proven to be gone. Raises `NameInUse`."""
+        yield from self._joining.pause(self._ids.chance() * self._profile.beat / 4)
+        while (session := (yield from self._joining.join(lambda: self.publish, proof))) is not None:
+            if not (yield from self._joining.confirm()):
+                yield from self._joining.leave(session)
+                return False
+            self._joined(session)
+            while not session.fenced:
+                if (yield from self._turn(session)):
+                    return True
+            self._after_fence()
+        return True
+
+    def end(self, reason: str) -> None:
+        """Nothing is served any more: say so, and why."""
+        self._notices.nothing(reason)
+        if self._exit:
+            self._notices.exit()
+
+    # -- in, and out again
+
+    def _joined(self, session: Session) -> None:
+        log.info("Server %s is in, incarnation %s", self._server, session.incarnation, extra={"action": "lease_joined"})
+        now = self._steady()
+        self._desk.failures, self._next_beat = 0, now + self._profile.beat * self._ids.chance()
+        self._desk.session, self._obeyed, self._said = session, Orders(), "live"
+        self._go_over(session)
+        # The row may have been read back with orders that somebody was quick to give.
+        self._obey(session)
+        self._desk.wake_scans()
+        self._show(session)
+        self._notices.callbacks.joined()
+
+    def _after_fence(self) -> None:
+        log.warning("Server %s was fenced: it had been silent for too long", self._server, extra={"action": "lease_was_fenced"})
+        self._desk.counts["was_fenced"] += 1
+        self._desk.session = None
+        self._hand_offs.clear()
+        self._desk.clear()
+        self._notices.nothing("fenced")
+
+    # -- one turn
+
+    def _turn(self, session: Session) -> Work[bool]:
+        """Do what is due, or wait for it. True when the loop is done."""
+        now = self._steady()
+        yield from self._read(session)
+        self._show(session)
+        self._hear(session, now)
+        drained = self._desk.drained_since + _TOLD * self._profile.beat
+        if self._desk.draining and (now >= drained or self._desk.alone):
+            self._give_up(session, set(session.held))
+        for partition in rules.releasable(self._hand_offs, now):
+            del self._hand_offs[partition]
+            if partition in session.held:
+                session.leaving[partition] = session.held.pop(partition)
+        late = now >= drained + self._limit + self._profile.validity
+        if self._desk.stopping and (late or not (session.held or session.leaving or session.open)):
+            yield from self._joining.leave(session)
+            return True
+        claims = self._claims(session, now)
+        news = claims or session.leaving or self._state != self._said
+        if now >= self._next_beat or (news and not self._desk.failures):
+            yield from self._beat(session, claims)
+            return False
+        waits = [self._next_beat, *(hand_off.until for hand_off in self._hand_offs.values())]
+        if self._notices.serving:
+            until = self._notices.view.until
+            waits += [until] if self._notices.warned else [until, until - self._danger]
+        if self._desk.draining and session.held.keys() - self._hand_offs.keys():
+            waits.append(min(drained, now + self._profile.beat / 8))
+        yield Wait(min(waits))
+        return False
+
+    @property
+    def _profile(self) -> Profile:
+        return self._desk.fleet.profile
+
+    @property
+    def _state(self) -> ServerState:
+        return "draining" if self._desk.draining else "live"
+
+    @property
+    def _limit(self) -> float:
+        """Seconds that a hand-off may take."""
+        return self._desk.fleet.limits.drain
+
+    @property
+    def _danger(self) -> float:
+        """Seconds of validity left at which the application is warned: two beats have failed by then, or one for the seed's profile."""
+        return max(self._profile.validity - 2.25 * self._profile.beat, self._profile.validity / 6)
+
+    def _hear(self, session: Session, now: float) -> None:
+        """What came over the desk."""
+        for partition, hand_off in self._desk.ready():
+            # An older hand-off of the partition says nothing about the one of now.
+            if self._hand_offs.get(partition) is hand_off:
+                self._hand_offs[partition] = replace(hand_off, stopped=True)
+        if (orders := self._desk.orders()) is not None:
+            # They may be those of a generation that the other loop has heard of first.
+            self._go_over(session)
+            session.take, session.drop = orders.take, orders.drop
+        if dropped := set(self._desk.dropped()):
+            self._avoided |= dict.fromkeys(dropped, now + _AVOIDED)
+            session.take = tuple(partition for partition in session.take if partition not in dropped)
+            self._give_up(session, dropped)
+        if orders is not None or dropped:
+            self._obey(session)
+
+    def _claims(self, session: Session, now: float) -> list[Claim]:
+        if now - self._last_cycle >= self._profile.beat:
+            self._last_cycle, self._claimed_this_cycle = now, 0
+        room = self._desk.fleet.limits.claims_per_cycle - self._claimed_this_cycle
+        offers = self._desk.offers(MAX_RIDERS - len(session.leaving))
+        # Found under a former generation.
+        self._desk.tried([claim for claim in offers if claim.generation != session.generation])
+        # A transaction cannot name a row twice: what is still leaving is claimed later.
+        busy = session.held.keys() | session.leaving.keys()
+        open_ = [claim for claim in offers if claim.partition not in busy and claim.generation == session.generation]
+        # What is being handed over does not count: the planner has bounded it, and nobody serves it meanwhile.
+        planned = self._handed_over(open_)
+        return [*planned, *[claim for claim in open_ if claim not in planned][: max(0, room)]]
+
+    def _handed_over(self, claims: Iterable[Claim]) -> list[Claim]:
+        now = self._wall()
+        return [claim for claim in claims if rules.handed_over(claim, now, self._profile)]
+
+    def _beat(self, session: Session, claims: list[Claim]) -> Work[None]:
+        state = self._state
+        leaving = sorted(session.leaving)[:MAX_RIDERS]
+        self._desk.tried(claims)
+        # What is forgotten must not stay in the row: the planner takes what stands there for ordered, and would not order it again.
+        session.take = self._desk.wanted(session.take)
+        session.drop = tuple(partition for partition in session.drop if partition in self._hand_offs or partition in session.leaving)
+        session.expect = self._desk.expected(session.expect)
+        self._obeyed, ordered = _orders(session), set(session.drop)
+        sent, counts = self._steady(), self._desk.counts
+        self._avoided = {partition: until for partition, until in self._avoided.items() if sent < until}
+        publish = replace(self.publish, avoid=tuple(sorted(self._avoided))[:MAX_ORDERS])
+        counts["beats"] += 1
+        try:
+            done = yield from membership.beat(session, publish, state, claims, leaving, self._wall())
+        except StorageError as error:
+            self._failures.failed(error)
+            self._next_beat = self._steady() + self._soon
+            self._scout_again(claims)
+            self._show(session)
+            return
+        match done:
+            case Beaten(claimed, released):
+                self._desk.failures = 0
+                self._claimed_this_cycle += len(claimed) - len(self._handed_over(claimed))
+                counts["claimed"] += len(claimed)
+                counts["released"] += len(released)
+                self._desk.has(claimed)
+                # Who was to take them may be gone by now, and who planned that need not find out.
+                self._desk.give(released, self._steady() + 2 * self._profile.beat)
+                self._next_beat = sent + self._profile.beat * (0.97 + 0.06 * self._ids.chance())
+                self._obeyed = _orders(session)
+                if state != self._said or (state == "live" and not set(released) <= ordered):
+                    # Successors are to be told soon, of what is to come or of what nobody was told to take.
+                    self._said = state
+                    self._desk.hurry()
+                yield from self._collect(session)
+            case Again(pushed, refused):
+                counts["races_lost"] += len(refused)
+                if pushed:
+                    # Only the own row was not as it was taken for: what was found free is as good as before.
+                    self._desk.offer(claims)
+                else:
+                    self._scout_again(claims)
+                if session.open:
+                    # The answer was lost: the store is slow or away.
+                    self._failures.missed()
+                    self._next_beat = self._steady() + self._soon
+                else:
+                    self._next_beat = self._steady() + (self._profile.beat * 0.2 if self._desk.failures else 0.0)
+            case Fenced():
+                return
+        yield from self._read(session)
+        told = _orders(session) != self._obeyed or (session.tell and not self._exit)
+        # Orders of a generation that is not known yet wait for it.
+        if told and session.heard <= session.generation:
+            self._obey(session)
+        self._show(session)
+
+    def _scout_again(self, claims: Collection[Claim]) -> None:
+        """They did not succeed. The other loop took them for done, and waits for its next look."""
+        if claims:
+            self._desk.wake_scans()
+
+    @property
+    def _soon(self) -> float:
+        """Seconds until a beat that failed is followed by the next."""
+        return self._profile.beat * (0.1 + 0.1 * self._ids.chance())
+
+    def _collect(self, session: Session) -> Work[None]:
+        """Claims that turned out applied, and could not be read back at once."""
+        try:
+            yield from membership.collect(session)
+        except StorageError as error:
+            self._failures.failed(error)
+
+    # -- the generation of the partition count
+
+    def _read(self, session: Session) -> Work[None]:
+        """Read the fleet when the own row tells of a newer generation, and go over to it."""
+        if session.heard > self._desk.fleet.generation:
+            try:
+                fleet = yield from read_fleet(self._key)
+            except StorageError as error:
+                self._failures.failed(error)
+            else:
+                self._desk.hear(fleet if fleet is not None else self._desk.fleet)
+        self._go_over(session)
+
+    def _go_over(self, session: Session) -> None:
+        """Work by the fleet's generation: what was claimed under another is handed off, also what is found to be claimed late."""
+        fleet = self._desk.fleet
+        session.generation = max(session.generation, fleet.generation)
+        if former := set(rules.outdated(session)) - self._hand_offs.keys():
+            self._give_up(session, former, "resized")
+        # The other loop may have read the fleet's row before, and come with it after.
+        if fleet.generation == session.generation and self._notices.resized(Spread(fleet.generation, fleet.partitions)):
+            self._desk.wake_scans()
+
+    # -- orders and hand-offs
+
+    def _obey(self, session: Session) -> None:
+        """New orders replace the ones before; each has its deadline, after which it is forgotten and the next plan decides."""
+        if session.expect != self._obeyed.expect:
+            self._desk.expect(session.expect, self._steady() + EXPECTED * self._profile.beat)
+        self._obeyed = _orders(session)
+        take = [partition for partition in session.take if partition not in session.held or partition in session.drop]
+        self._desk.want(take, self._steady() + self._limit + self._profile.validity + 2 * self._profile.beat)
+        self._give_up(session, set(session.drop))
+        if session.tell == "exit" and not self._exit:
+            self._exit = True
+            self._desk.stop()
+
+    def _give_up(self, session: Session, partitions: Collection[int], reason: str = "handed-off") -> None:
+        """Begin to hand off: stop serving at once, tell the application, release when it is done or its time is up."""
+        now = self._steady()
+        going = sorted(session.held.keys() & set(partitions) - self._hand_offs.keys())
+        given = {partition: HandOff(now, now + self._limit) for partition in going}
+        self._hand_offs |= given
+        # Not served from here on, before anybody hears of it.
+        self._publish(session)
+        for partition, hand_off in given.items():
+            self._notices.hand_off(partition, partial(self._desk.served_no_more, partition, hand_off), reason)
+
+    def _publish(self, session: Session) -> float:
+        """Publish what `owns` reads; returns until when (steady seconds)."""
+        epochs = {
+            partition: held.epoch
+            for partition, held in session.held.items()
+            if partition not in self._hand_offs and held.generation == session.generation
+        }
+        until = rules.expires(session, self._profile)
+        self._notices.publish(epochs, until)
+        return until
+
+    def _show(self, session: Session) -> None:
+        """Publish, and tell the application what has changed."""
+        until, now = self._publish(session), self._steady()
+        self._notices.tell(now, "handed-off" if now < until else "expired")
+        self._notices.warn(until - now, self._danger)
+
+
+def _orders(session: Session) -> Orders:
+    return Orders(session.take, session.drop, session.expect)

@@ -1,0 +1,278 @@
+"""`LeaseKeeper`: what a server process runs to have its share of a fleet's partitions.
+
+Two daemon threads: one beats, claims and releases, and does nothing else (`beating`); the other looks at the fleet (`scanner`). Callbacks
+run on threads of their own. `owns` reads one immutable value and the clock: no lock, no I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import re
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Self
+
+from ...core.clock import SystemClock, steady
+from ...core.errors import TocsinError
+from ...core.ids import Ids, SystemIds
+from ...engine.thread_runner import Driver
+from ...storage.blocking import BlockingTables
+from ..protocol.membership import Publish
+from ..rows import MAX_PARTITIONS, Fleet, fleet_key, server_key
+from .callback_threads import Calls
+from .heartbeat_loop import Beating
+from .keeper_state import Desk
+from .notifications import Callbacks, Notices, View
+from .registration import FleetMissing
+from .scan_loop import Scanner
+from .state_file import NameInUse, StateFile
+
+__all__ = ["FleetMissing", "LeaseKeeper", "NameInUse"]
+
+log = logging.getLogger(__name__)
+
+_FIRST_REQUEST = 2.5
+"""Time-out of requests, in seconds, before the fleet's profile is known."""
+_DOMAIN: Final = 256
+_HALF: Final = re.compile("[\\ud800-\\udfff]")
+_keepers: weakref.WeakSet[LeaseKeeper] = weakref.WeakSet()
+
+
+def _check(*, domain: str = "", load: float | None = None, capacity: int | None = None) -> None:
+    """Raise ValueError for what storage would refuse, and with it the beat that it rides on."""
+    if len(domain) > _DOMAIN or _HALF.search(domain):
+        raise ValueError(f"a fault domain is up to {_DOMAIN} characters")
+    if load is not None and not math.isfinite(load):
+        raise ValueError(f"a load is a finite number, not {load!r}")
+    if capacity is not None and not 0 <= capacity <= MAX_PARTITIONS:
+        raise ValueError(f"a capacity is 0 to {MAX_PARTITIONS}, not {capacity!r}")
+
+
+class LeaseKeeper:
+    """Keeps one server's leases in one fleet.
+
+    ::
+
+        with LeaseKeeper("search", "s7", tables, on_gained=load, on_lost=unload) as keeper:
+            ...
+            if keeper.owns(partition):      # right before each step that must not be done twice
+                ...
+
+    `on_gained(partition, epoch)`: served from now on, under this fencing token. `on_lost(partition, reason)`: no longer; reasons are
+    `handed-off` (stop within the fleet's drain time; the successor starts when the callback returns), `expired`, `fenced`, `stopped`,
+    `failed`. After `expired` the same partition may come back under the same epoch: nobody had it meanwhile. `on_danger(seconds)`: so much
+    validity is left, and beats fail. `on_exit()`: an operator wants this process to end; everything is handed over, and the keeper has
+    left. `on_resized(generation, partitions)`: the fleet's partition count has changed; all that was owned has been lost before, with the
+    reason `resized`, and what is gained from here on is numbered anew. `folder`: where to keep the proof of one's own end for the next
+    start; without it a restart after a crash waits T.
+    """
+
+    def __init__(
+        self,
+        fleet: str,
+        server: str,
+        tables: BlockingTables,
+        *,
+        tenant: str = "default",
+        on_gained: Callable[[int, int], object] = lambda partition, epoch: None,
+        on_lost: Callable[[int, str], object] = lambda partition, reason: None,
+        on_danger: Callable[[float], object] = lambda seconds: None,
+        on_exit: Callable[[], object] = lambda: None,
+        on_resized: Callable[[int, int], object] = lambda generation, partitions: None,
+        domain: str = "",
+        capacity: int = 0,
+        folder: Path | str | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        """ValueError for a name that cannot be one, or what cannot be stored. `capacity`: partitions this server can have, 0 for no bound
+        of its own. `domain`: the fault domain, up to 256 characters."""
+        self._key = fleet_key(tenant, fleet)
+        server_key(server)
+        _check(domain=domain, capacity=capacity)
+        self.server = server
+        self._ids, self._wall = ids or SystemIds(), SystemClock().now
+        self._folder = Path(folder) if folder is not None else None
+        self._file: StateFile | None = None
+        self._driver, self._scans = Driver(tables, steady, _FIRST_REQUEST), Driver(tables, steady, _FIRST_REQUEST)
+        self._calls = Calls(f"lease-{server}")
+        self._desk = Desk(steady)
+        self._desk.wake_beats, self._desk.wake_scans = self._driver.wake, self._scans.wake
+        self._scanner: Scanner | None = None
+        self._ready, self._publishing = threading.Event(), threading.RLock()
+        self._notices = Notices(self._calls, Callbacks(on_gained, on_lost, on_danger, on_exit, self._ready.set, on_resized))
+        self._beating = Beating(self._key, server, self._desk, self._notices, steady, self._wall, self._ids, Publish(domain, capacity))
+        self._problem: TocsinError | None = None
+        self._thread: threading.Thread | None = None
+        _keepers.add(self)
+
+    # -- for the application
+
+    def owns(self, partition: int) -> bool:
+        """Whether this process may act on the partition right now. Under a microsecond; ask at the point of use, each time."""
+        epochs, until = self._notices.view
+        return partition in epochs and steady() < until
+
+    def epoch(self, partition: int) -> int | None:
+        """The fencing token, None unless the partition is owned."""
+        epochs, until = self._notices.view
+        return epochs.get(partition) if steady() < until else None
+
+    def owned(self) -> dict[int, int]:
+        """Partition to epoch, of all that are owned right now."""
+        epochs, until = self._notices.view
+        return dict(epochs) if steady() < until else {}
+
+    def find(self, number: int) -> tuple[int, int] | None:
+        """The partition that a key with this hash falls into, and its epoch, if it is owned right now. Right while the partition count
+        changes, too; a key's epochs grow over that."""
+        spread, (epochs, until) = self._notices.spread, self._notices.view
+        if spread is None or spread != self._notices.spread:
+            return None
+        partition = number % spread.partitions
+        return (partition, epochs[partition]) if partition in epochs and steady() < until else None
+
+    @property
+    def partitions(self) -> int:
+        """The fleet's partition count, 0 before this server is in for the first time."""
+        return self._notices.spread.partitions if self._notices.spread is not None else 0
+
+    @property
+    def generation(self) -> int:
+        """Of the partition count: each change raises it. 0 before this server is in for the first time."""
+        return self._notices.spread.generation if self._notices.spread is not None else 0
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was done so far, by name (docs/leases.md)."""
+        return self._desk.counts
+
+    def publish(self, *, load: float | None = None, capacity: int | None = None) -> None:
+        """Tell the planner, with the next beat. load: any measure that is alike on all servers. ValueError for what is no measure."""
+        _check(load=load, capacity=capacity)
+        with self._publishing:
+            now = self._beating.publish
+            self._beating.publish = replace(
+                now, capacity=now.capacity if capacity is None else capacity, load=now.load if load is None else load
+            )
+
+    def drop(self, partition: int) -> None:
+        """Hand the partition off, as if ordered to. For a minute it does not come back, unless nobody else can have it; the planner keeps
+        shares equal, so that another may come for it. ValueError for what is no partition."""
+        # Every server of the fleet reads what is written then.
+        if type(partition) is not int or not 0 <= partition < MAX_PARTITIONS:
+            raise ValueError(f"no partition: {partition!r}")
+        self._desk.drop(partition)
+
+    def start(self) -> Self:
+        """Start the threads; once only. Returns at once: `wait` tells when the server is in. One that was stopped before ends at once."""
+        if self._thread is not None or self._desk.ended:
+            raise RuntimeError("a keeper starts once, and not anew in a forked child")
+        self._calls.start()
+        self._thread = threading.Thread(target=self._run, name=f"lease-{self.server}-beats", daemon=True)
+        self._thread.start()
+        return self
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the server is registered. Raises `NameInUse`, `FleetMissing`, or what else ended the keeper."""
+        self._ready.wait(timeout)
+        if self._problem is not None:
+            raise self._problem
+        return self._desk.session is not None
+
+    def ended(self, timeout: float | None = None) -> bool:
+        """Wait until the keeper has ended: it was stopped, an operator told it to exit, or it failed (`wait` raises why). timeout: seconds,
+        0 to ask only."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return self._desk.ended
+
+    def drain(self) -> None:
+        """Hand everything off, and take nothing, until `undrain`."""
+        self._desk.drain(True)
+
+    def undrain(self) -> None:
+        """Take part again."""
+        self._desk.drain(False)
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Hand off, leave, end the threads. False when that takes longer than `timeout` seconds; it goes on then, and ends in bounded
+        time. Said before `start`, as a signal's handler may, it counts too."""
+        self._desk.stop()
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.stop)
+
+    # -- the threads
+
+    def _run(self) -> None:
+        try:
+            while (fleet := self._driver.drive(self._beating.open())) is not None:
+                if self._serve(fleet):
+                    break
+        except TocsinError as problem:
+            self._problem = problem
+            log.error("The lease keeper of %s ended: %s", self.server, problem, extra={"action": "lease_keeper_ended"})
+        except Exception as error:
+            self._problem = TocsinError(f"the lease keeper failed: {type(error).__name__}")
+            log.exception("The lease keeper failed", extra={"action": "lease_keeper_failed"})
+        finally:
+            self._beating.end("stopped" if self._problem is None else "failed")
+            self._desk.ended = True
+            self._desk.wake_scans()
+            self._calls.close()
+            if self._file is not None:
+                self._file.close()
+            self._ready.set()
+
+    def _serve(self, fleet: Fleet) -> bool:
+        """False when the fleet was changed before this server was in."""
+        self._driver.request = self._scans.request = fleet.profile.request
+        if self._folder is not None and self._file is None:
+            self._file = StateFile(self._folder, self._key, self.server)
+        if self._scanner is None:
+            self._scanner = Scanner(self._key, self.server, self._desk, steady, self._wall, self._ids.chance)
+            threading.Thread(target=self._scans.drive, args=(self._scanner.run(),), name=f"lease-{self.server}-scans", daemon=True).start()
+        return self._driver.drive(self._beating.serve(self._file.begin if self._file is not None else lambda incarnation: ()))
+
+    def _forked(self) -> None:
+        """In a child: the parent goes on alone, and hands over what the child would take for its own. One not yet started is both's."""
+        # Another thread of the parent's may have held it.
+        self._publishing = threading.RLock()
+        if self._thread is None:
+            return
+        self._notices.view = View({}, float("-inf"))
+        self._desk = Desk(steady)
+        self._desk.ended, self._thread = True, None
+        self._ready = threading.Event()
+        self._ready.set()
+        if self._file is not None:
+            self._file.close()
+
+
+def _forked() -> None:
+    for keeper in list(_keepers):
+        keeper._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,114 @@
+"""How a server comes in and goes: reads its fleet, registers an incarnation, ends it. Part of the loop that beats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...core.errors import StorageError, TocsinError
+from ...core.ids import Ids
+from ...engine.effects import Wait, Work
+from ..planner_input import read_fleet
+from ..profiles import PROFILES, Profile, unsafe
+from ..protocol import membership
+from ..protocol.membership import Fenced, InUse, Publish, Registered, Waiting
+from ..rows import Fleet
+from ..rules import Session, Sight
+from .failures import Failures
+from .keeper_state import Desk
+from .state_file import NameInUse
+
+
+class FleetMissing(TocsinError):
+    """There is no fleet of that name, or its profile is unsafe."""
+
+
+class Joining:
+    """One per keeper."""
+
+    def __init__(self, key: str, server: str, desk: Desk, failures: Failures, steady: Callable[[], float], ids: Ids) -> None:
+        self._key, self._server, self._desk, self._failures = key, server, desk, failures
+        self._steady, self._ids = steady, ids
+
+    @property
+    def _profile(self) -> Profile:
+        return self._desk.fleet.profile
+
+    def open(self) -> Work[Fleet | None]:
+        """Read the fleet, for as long as that takes; None when told to stop meanwhile. Raises `FleetMissing`."""
+        while not self._desk.stopping:
+            try:
+                fleet = yield from read_fleet(self._key)
+            except StorageError as error:
+                self._failures.failed(error)
+                yield from self.pause(1.0)
+                continue
+            if fleet is None:
+                raise FleetMissing(f"there is no fleet {self._key!r}")
+            if fleet.closed:
+                # Its profile is about to change, or it ends.
+                yield from self.pause(1.0)
+                continue
+            name = next((name for name, known in PROFILES.items() if known == fleet.profile), "")
+            if problem := unsafe(fleet.profile, fleet.limits.drain, name=name):
+                raise FleetMissing(f"the fleet's profile is unsafe: {problem}")
+            self._desk.fleet, self._desk.failures = fleet, 0
+            return fleet
+        return None
+
+    def pause(self, seconds: float) -> Work[None]:
+        """Wait, unless told to stop."""
+        if seconds > 0 and not self._desk.stopping:
+            yield Wait(self._steady() + seconds)
+
+    def join(self, publish: Callable[[], Publish], proof: Callable[[str], tuple[str, ...]]) -> Work[Session | None]:
+        """Register a new incarnation. None when told to stop meanwhile. publish: what it tells about itself by then. proof: see
+        `Beating.serve`. Raises `NameInUse`."""
+        session = self._incarnation()
+        proven = proof(session.incarnation)
+        before: Sight | None = None
+        while not self._desk.stopping:
+            try:
+                found = yield from membership.register(session, publish(), before, proven, self._profile.takeover)
+            except StorageError as error:
+                self._failures.failed(error)
+                found = None
+            match found:
+                case Registered():
+                    return session
+                case InUse():
+                    raise NameInUse(f"a living server is called {self._server!r}")
+                case Fenced():
+                    session = self._incarnation()
+                    proven = proof(session.incarnation)
+                case Waiting(sight):
+                    before = sight
+            yield from self.pause(self._profile.beat / 4)
+        return None
+
+    def _incarnation(self) -> Session:
+        return Session(self._key, self._server, self._ids.name(), generation=self._desk.fleet.generation)
+
+    def confirm(self) -> Work[bool]:
+        """Read the fleet again now that its changers see this server (`protocol.closing`). True as well when told to stop meanwhile."""
+        while not self._desk.stopping:
+            try:
+                fleet = yield from read_fleet(self._key)
+            except StorageError as error:
+                self._failures.failed(error)
+                yield from self.pause(self._profile.beat / 4)
+                continue
+            if fleet is None or fleet.closed or fleet.profile != self._profile:
+                return False
+            self._desk.hear(fleet)
+            break
+        return True
+
+    def leave(self, session: Session) -> Work[None]:
+        """End the incarnation, so that nobody waits for its silence. Given up when storage does not do it; others wait T then."""
+        for _ in range(3):
+            try:
+                if (yield from membership.leave(session)) != "again":
+                    return
+            except StorageError as error:
+                self._failures.failed(error)
+            yield Wait(self._steady() + 0.1)

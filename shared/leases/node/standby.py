@@ -1,0 +1,113 @@
+"""Preparing for the end of servers: who is to have their partitions is told before T, and claims as soon as they are fenced.
+
+Without that, the orders that follow a fencing are read up to a beat later. Nothing is claimed sooner than without: an heir waits until the
+row of the one that is expected to end is dead, and leaves it alone when it turns out to live, or comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ...core.clock import Millis
+from ...engine.effects import Get, Work
+from ...storage.names import FLEETS
+from ...storage.ports import Props, Row
+from .. import rules, unreadable_rows
+from ..planner_input import Facts, read_facts
+from ..protocol import takeover
+from ..rows import join_expected, parse_server, server_key
+from ..rules import Sight
+from .keeper_state import Desk
+
+EXPECTED: Final = 2.0
+"""Beats for which an end is expected: it comes within 1.25, or not at all."""
+TRIES: Final = 2
+"""Times that an heir is told which beats in between. Else it is told with the orders after the fencing."""
+
+
+class Heirs:
+    """Part of one scanner. sights: what it has seen of others, which it goes on changing."""
+
+    def __init__(
+        self, key: str, server: str, desk: Desk, sights: dict[str, Sight], steady: Callable[[], float], wall: Callable[[], Millis]
+    ) -> None:
+        self._key, self._server, self._desk, self._sights = key, server, desk, sights
+        self._steady, self._wall = steady, wall
+        self._foreseen: dict[str, Sight] = {}
+        self._seen: dict[str, tuple[str, int]] = {}
+
+    # -- who looks at others
+
+    def due(self, suspects: set[str]) -> dict[str, float]:
+        """When (steady seconds) the end of each of them is to be foreseen, of those that have not been yet."""
+        profile = self._desk.fleet.profile
+        after = rules.foreseen(profile)
+        if after >= profile.takeover or self._desk.fleet.former:
+            return {}
+        return {
+            name: sight.first.ripens(after)
+            for name, sight in self._sights.items()
+            if name in suspects and self._foreseen.get(name) != sight
+        }
+
+    def foresee(self, suspects: set[str], now: float) -> Work[None]:
+        """Tell the heirs of those who have been silent for so long that they have most likely ended."""
+        names = sorted(name for name, at in self.due(suspects).items() if now >= at)
+        if not names:
+            return
+        after = rules.foreseen(self._desk.fleet.profile)
+        silent = []
+        for name in names:
+            if (yield from takeover.overdue(self._key, name, self._sights, after)):
+                silent.append(name)
+        if silent:
+            foreseen = {name: sight for name, sight in self._foreseen.items() if self._sights.get(name) == sight}
+            foreseen |= {name: self._sights[name] for name in silent}
+            yield from self._tell(set(foreseen))
+            self._foreseen = foreseen
+
+    def _tell(self, ending: set[str]) -> Work[None]:
+        facts = yield from read_facts(self._key, self._wall())
+        # Where half of all are silent, it is more likely that storage was away.
+        if facts is None or facts.fleet.former or 2 * len(ending) > len(facts.members):
+            return
+        self._desk.counts["foreseen"] += 1
+        heirs = facts.heirs(ending)
+        if mine := heirs.pop(self._server, None):
+            self._desk.expect(mine, self._steady() + EXPECTED * self._desk.fleet.profile.beat)
+        told: dict[str, tuple[Props, str]] = {
+            heir: ({"expect": join_expected(expected)}, facts.etags[heir])
+            for heir, expected in heirs.items()
+            if facts.servers[heir].expect != expected
+        }
+        for heir in (yield from takeover.tell(self._key, told)):
+            for _ in range(TRIES):
+                if (yield from takeover.expect(self._key, heir, heirs[heir])):
+                    break
+
+    # -- who is an heir
+
+    def planned(self, facts: Facts) -> None:
+        """The plan of these facts is about those that have ended, too: nothing more is inherited of them."""
+        for name in self._desk.expecting():
+            if name not in facts.servers or facts.servers[name].state == "dead":
+                self._desk.forget(name)
+
+    def ask(self) -> Work[bool]:
+        """Look whether those whose end is expected have been fenced. True when one has: what it had is wanted now."""
+        limits, profile, found = self._desk.fleet.limits, self._desk.fleet.profile, False
+        expecting = self._desk.expecting()
+        self._seen = {name: seen for name, seen in self._seen.items() if name in expecting}
+        for name in expecting:
+            row: Row | None = yield Get(FLEETS, self._key, server_key(name))
+            known, unreadable = unreadable_rows.sift([row] if row is not None else [], parse_server)
+            server = known[0][1] if known else None
+            if unreadable:
+                self._desk.forget(name)
+            elif server is None or server.state == "dead":
+                self._desk.inherit(name, limits.drain + profile.validity)
+                found = True
+            elif self._seen.setdefault(name, (server.incarnation, server.beat)) != (server.incarnation, server.beat):
+                self._desk.forget(name)
+        return found

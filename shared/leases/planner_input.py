@@ -1,0 +1,158 @@
+"""A fleet's rows as read at about one time, and what the planner makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from ..core.clock import Millis
+from ..engine.effects import Get, Load, Steps
+from ..storage.names import FLEETS
+from ..storage.ports import Row
+from . import generations, rules, unreadable_rows
+from .planner import Member, Move, Plan, plan
+from .rows import (
+    FLEET,
+    PARTITIONS,
+    SERVERS,
+    Expected,
+    Fleet,
+    Intents,
+    Partition,
+    Server,
+    in_force,
+    parse_fleet,
+    parse_partition,
+    parse_server,
+)
+
+
+class Facts:
+    """All rows of a fleet at about one time: partitions were read before servers. etags: of the servers' rows, where they are known.
+    unreadable: keys of the rows that cannot be read (`reading`).
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        intents: Intents,
+        partitions: dict[int, Partition],
+        servers: dict[str, Server],
+        etags: Mapping[str, str] | None = None,
+        unreadable: Sequence[str] = (),
+    ) -> None:
+        self.fleet, self.intents, self.partitions, self.servers = fleet, intents, partitions, servers
+        self.etags, self.unreadable = etags or {}, tuple(unreadable)
+        self._owned = _grouped({number: row.owner for number, row in partitions.items()})
+        self._targets: tuple[Plan, dict[str, list[int]]] | None = None
+
+    @property
+    def members(self) -> list[Member]:
+        """The servers that are not dead."""
+        return [
+            Member(server.name, self._capacity(server), server.load, server.state == "draining")
+            for server in self.servers.values()
+            if server.state != "dead"
+        ]
+
+    def _capacity(self, server: Server) -> int:
+        """What the server can have; one that speaks HTTP no more than its row can hold."""
+        return server.capacity if server.scans or (server.capacity or self.fleet.most) <= rules.MAX_HELD else rules.MAX_HELD
+
+    def has(self, server: str, partition: int) -> bool:
+        """Whether the server's incarnation of now has the partition."""
+        found, row = self.partitions.get(partition), self.servers.get(server)
+        return found is not None and row is not None and found.owner == server and not rules.ended(found.incarnation, row)
+
+    def plan(self, budget: int, before: Mapping[str, Server] | None = None) -> Plan:
+        """What the planner makes of it. While the partition count changes all is claimed anew, and nothing counts against the budget.
+
+        before: the servers as they were before the partitions were read. An order goes when its claim comes, so that by those rows each
+        partition has the one or the other.
+        """
+        now = self.fleet.generation
+        owners = {number: row.owner for number, row in self.partitions.items() if row.owner and not generations.behind(row, now)}
+        heirs = generations.heirs(self.partitions, before or self.servers, self.fleet)
+        budget = self.fleet.partitions if self.fleet.former else budget
+        epochs = {number: partition.epoch for number, partition in self.partitions.items()}
+        prohibited, offline = self.intents.prohibited | self._avoided(), self.intents.offline | self._kept()
+        intents = replace(self.intents, prohibited=prohibited, offline=offline)
+        found = plan(self.fleet.partitions, owners | heirs, self.members, intents, most=self.fleet.most, budget=budget, epochs=epochs)
+        # Nobody has had those yet: whoever is to, it is no move from server to server.
+        moves = [move for move in found.moves if move.partition not in heirs]
+        moves += [Move(number, "", server, "unowned") for number in heirs if (server := found.target.get(number))]
+        return replace(found, moves=tuple(sorted(moves)))
+
+    def _kept(self) -> set[int]:
+        """What nobody is told to take: who has it cannot be read, nor whether that one lives."""
+        return unreadable_rows.kept(self.unreadable, ((number, row.owner) for number, row in self.partitions.items()))
+
+    def _avoided(self) -> set[tuple[int, str]]:
+        """What servers would rather not have, and another may."""
+        ready = {member.name for member in self.members if not member.draining and member.name not in self.intents.drained}
+        avoided = {(number, name) for name in ready for number in self.servers[name].avoid}
+        return {(number, name) for number, name in avoided if any(self._may(number, other, avoided) for other in ready)}
+
+    def _may(self, partition: int, server: str, avoided: set[tuple[int, str]]) -> bool:
+        return (partition, server) not in avoided and (partition, server) not in self.intents.prohibited
+
+    def orders(self, found: Plan, server: str) -> tuple[list[int], list[int]]:
+        """What the server must take, and what it must drop, to get from here to the plan. A bumped partition is in both, and so may be one
+        that is held under a former generation."""
+        if self._targets is None or self._targets[0] is not found:
+            # All servers are asked for, one after the other: partitions are gone through once.
+            self._targets = found, _grouped(found.target)
+        bumped = {move.partition for move in found.moves if move.reason == "bump"}
+        mine = set(self._targets[1].get(server, ()))
+        has = {number for number in self._owned.get(server, ()) if self.has(server, number)}
+        here = {number for number in has if self.partitions[number].generation >= self.fleet.generation}
+        return sorted((mine - here) | (mine & bumped)), sorted((has - mine) | (has - here) | (has & bumped))
+
+    def heirs(self, ending: Collection[str]) -> dict[str, Expected]:
+        """Who is to have the partitions of servers that seem to have ended, by heir: those that the plan will name once they are fenced.
+        Heirs that speak HTTP are told then."""
+        servers = {name: replace(row, state="dead") if name in ending else row for name, row in self.servers.items()}
+        # What somebody was told to take is its own already: all who foresee this must agree, whatever moment of a hand-off they see.
+        coming = {number: row.name for row in servers.values() if row.state != "dead" for number in row.take}
+        partitions = {number: replace(row, owner=coming.get(number, row.owner)) for number, row in self.partitions.items()}
+        found = Facts(self.fleet, self.intents, partitions, servers, unreadable=self.unreadable).plan(0)
+        heirs: dict[str, dict[str, list[int]]] = {}
+        for number, heir in sorted(found.target.items()):
+            owner = self.partitions[number].owner if number in self.partitions else ""
+            if owner in ending and self.has(owner, number) and heir in servers and servers[heir].scans:
+                heirs.setdefault(heir, {}).setdefault(owner, []).append(number)
+        return {heir: tuple((owner, tuple(numbers)) for owner, numbers in sorted(by.items())) for heir, by in heirs.items()}
+
+
+def _grouped(servers: Mapping[int, str]) -> dict[str, list[int]]:
+    """Partitions by server."""
+    found: dict[str, list[int]] = {}
+    for number, server in servers.items():
+        found.setdefault(server, []).append(number)
+    return found
+
+
+def read_facts(key: str, now: Millis) -> Steps[Facts | None]:
+    """Read the whole fleet, partitions before servers. None when there is no such fleet."""
+    rows: list[Row] = yield Load(FLEETS, key, FLEET, PARTITIONS[1])
+    servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
+    fleet = next((row for row in rows if row.rk == FLEET), None)
+    if fleet is None:
+        return None
+    intents, odd = unreadable_rows.words(rows)
+    partitions, odder = unreadable_rows.sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
+    known, oddest = unreadable_rows.sift(servers, parse_server)
+    return Facts(
+        parse_fleet(fleet.props),
+        in_force(intents, now),
+        {partition.number: partition for _, partition in partitions},
+        {server.name: server for _, server in known},
+        {server.name: row.etag for row, server in known},
+        [*odd, *odder, *oddest],
+    )
+
+
+def read_fleet(key: str) -> Steps[Fleet | None]:
+    """The fleet's own row, None when there is none."""
+    row: Row | None = yield Get(FLEETS, key, FLEET)
+    return parse_fleet(row.props) if row is not None else None

@@ -1,0 +1,1 @@
+"""What runs in the app: HTTP servers, take-overs, plans, operators' controls and views."""

@@ -1,0 +1,111 @@
+"""Beats, claims and releases of servers that speak HTTP."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...core.clock import Clock
+from ...core.errors import Problem
+from ...engine.async_runner import Carrier
+from ...tenants.store import contended
+from ...web.problem import conflict, invalid, not_found
+from .. import rules
+from ..model import BeatIn, ReleaseIn
+from ..protocol import http_servers
+from ..protocol.http_servers import Claimed, Heard, Occupied, OutOfRange, Told
+from ..rows import Server, fleet_key
+from .views import out_of_range
+
+log = logging.getLogger(__name__)
+
+type Nudge = Callable[[str, str, float], object]
+
+_OVER = "this incarnation is over: stop acting on everything, and register a new one with seq 1"
+_WHY = {
+    "fenced": _OVER,
+    "evicted": f"it was told to release partitions that others wait for, and released none for too long; {_OVER}",
+    "stale": "a later beat of this incarnation has been applied",
+}
+
+
+class Beats:
+    """One per process; keeps nothing. `nudge`: told of tenant, fleet and beat (seconds) at each beat; returns at once."""
+
+    def __init__(self, carrier: Carrier, clock: Clock, nudge: Nudge = lambda tenant, fleet, beat: None) -> None:
+        self._carrier, self._clock, self._nudge = carrier, clock, nudge
+
+    async def beat(self, tenant: str, fleet: str, node: str, told: BeatIn) -> dict[str, Any]:
+        """The answer to a beat. Raises 404, 409 `fenced`, `stale-seq`, `name-in-use`, `too-many-servers`, `changed-meanwhile`,
+        `StorageError`."""
+        heard = Told(str(told.incarnation), told.seq, told.fault_domain, told.capacity, told.load)
+        done = await self._carrier.drive(http_servers.beat(fleet_key(tenant, fleet), node, heard, self._clock.now()))
+        if isinstance(done, Heard):
+            h, v = http_servers.parse_terms(done.server.terms)
+            self._nudge(tenant, fleet, h)
+            return _answer(done.server, told.seq, h, v)
+        if isinstance(done, Occupied):
+            wait = {"retry-after": str(max(1, -int(-done.wait // 1)))}
+            raise Problem(409, "name-in-use", f"another incarnation of {node} lives", headers=wait)
+        if done.why == "evicted":
+            extra = {"action": "lease_evicted", "fleet": fleet_key(tenant, fleet), "server": node}
+            log.warning("Server %s of %s releases nothing of what others wait for and is evicted", node, fleet, extra=extra)
+        raise _refused(done.why)
+
+    async def claim(
+        self, tenant: str, fleet: str, node: str, incarnation: str, partitions: Sequence[int], generation: int = 1
+    ) -> dict[str, Any]:
+        """The answer to a claim. Raises 404, 409 `fenced`, `changed-meanwhile`, 422 for a partition out of range, `StorageError`."""
+        key, now = fleet_key(tenant, fleet), self._clock.now()
+        done = await self._carrier.drive(http_servers.claim(key, node, incarnation, partitions, now, generation))
+        if isinstance(done, OutOfRange):
+            at = next(at for at, number in enumerate(partitions) if number >= done.partitions)
+            raise invalid(f"/partitions/{at}", f"the fleet has partitions 0 to {done.partitions - 1:,}")
+        if not isinstance(done, Claimed):
+            raise _refused(done.why)
+        return {
+            "claimed": [{"partition": number, "epoch": epoch} for number, epoch in done.claimed],
+            "refused": [{"partition": number, "reason": reason} for number, reason in done.refused],
+        }
+
+    async def release(self, tenant: str, fleet: str, partition: int, told: ReleaseIn) -> None:
+        """Give a partition back. Raises 404, 409 `stale-epoch`, `fenced`, `changed-meanwhile`, `StorageError`."""
+        key, now = fleet_key(tenant, fleet), self._clock.now()
+        done = await self._carrier.drive(http_servers.release(key, told.node, str(told.incarnation), partition, told.epoch, now))
+        if done == "stale":
+            raise conflict("stale-epoch", "the node does not have the partition under this epoch")
+        if isinstance(done, OutOfRange):
+            raise out_of_range(done.partitions)
+        if done != "released":
+            raise _refused(done.why)
+
+
+def _answer(server: Server, seq: int, h: float, v: float) -> dict[str, Any]:
+    held = dict(server.held)
+    generation, partitions = http_servers.parse_spread(server.spread)
+    # Orders of a generation that it does not work by yet: all that it has is to go first.
+    over = server.generation > server.works
+    answer: dict[str, Any] = {
+        "seq": seq,
+        "validity_ms": round(v * 1000),
+        "beat_ms": round(h * 1000),
+        "state": "draining" if server.state == "draining" or server.tell else "live",
+        "held": {str(number): epoch for number, epoch in held.items()},
+        # A bumped partition is in both: it is claimed once it is released.
+        "assign": [number for number in server.take if number not in held] if not over else [],
+        "release": list(rules.owed(server)),
+        "generation": generation,
+        "partitions": partitions,
+    }
+    return answer | ({"exit": True} if server.tell == "exit" else {})
+
+
+def _refused(why: str) -> Problem:
+    if why == "missing":
+        return not_found("fleet")
+    if why == "contended":
+        return contended()
+    if why == "full":
+        return conflict("too-many-servers", f"a fleet has at most {http_servers.MOST_SERVERS:,} servers")
+    return conflict({"stale": "stale-seq", "evicted": "fenced"}.get(why, why), _WHY[why])

@@ -1,0 +1,92 @@
+"""Partitions leave servers that maintenance is about to hit, and may return when it is over.
+
+The app says so with an intent of its own, `maintain`, which stands beside operators' words and does not touch them. It expires by
+itself, and is renewed while it holds: a fleet is not kept out of a node by an app that forgot.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ...core.clock import Clock, Millis
+from ...engine.async_runner import Carrier
+from ...engine.effects import Steps, Write
+from ...storage.names import FLEETS
+from ...storage.ports import ANY, Applied, Delete, Merge, Op, Props, Upsert
+from ..rows import FLEET, Intent
+from .planning import Planning
+from .snapshot import Glance, glance
+from .views import owners_of
+
+log = logging.getLogger(__name__)
+
+LASTS: Final[Millis] = 3_600_000
+MOST: Final = 98
+"""Servers that one transaction is about."""
+TRIES: Final = 5
+AUTHOR: Final = "maintenance"
+
+
+class Leaving:
+    """One per process; keeps nothing."""
+
+    def __init__(self, carrier: Carrier, planning: Planning, clock: Clock) -> None:
+        self._carrier, self._planning, self._clock = carrier, planning, clock
+
+    async def held(self, key: str, nodes: Iterable[str]) -> dict[str, int]:
+        """How many partitions servers have; none for those that are not there. Raises `StorageError`."""
+        seen = await self._planning.look(key)
+        if seen is None:
+            return {}
+        owned = owners_of(seen)
+        return {name: len(owned.get(name, ())) for name in nodes if name in seen.glance.servers or name in owned}
+
+    async def leave(self, key: str, nodes: Mapping[str, bool]) -> None:
+        """Have partitions leave the servers that map to True, and let those return that map to False. Raises `StorageError`."""
+        if not await self._carrier.drive(say(key, nodes, self._clock.now())):
+            return
+        told = ", ".join(f"{name} {'is left' if gone else 'is back'}" for name, gone in sorted(nodes.items())[:5])
+        log.info("Leases of %s: %s", key, told, extra={"action": "lease_maintenance", "fleet": key})
+        seen = await self._planning.look(key)
+        if seen is not None:
+            await self._planning.carry_out(key, await self._planning.plan(seen, self._clock.now()))
+
+
+def say(key: str, nodes: Mapping[str, bool], now: Millis) -> Steps[bool]:
+    """Write the intents that differ; whether any did. False too when others kept coming in between: the sweep says it again."""
+    for _ in range(TRIES):
+        seen = yield from glance(key)
+        if seen is None:
+            return False
+        ops = changes(seen, nodes, now)
+        if not ops:
+            return False
+        count: Props = {"changes": seen.fleet.changes + 1}
+        answer = yield Write(FLEETS, key, (Merge(FLEET, count, seen.etag), *ops))
+        if isinstance(answer, Applied):
+            return True
+    return False
+
+
+def changes(seen: Glance, nodes: Mapping[str, bool], now: Millis) -> tuple[Op, ...]:
+    """What to write so that intents say what `nodes` does. Pure.
+
+    Where no server would be left that partitions could go to, none is told to go: served until the impact is better than not at all.
+    """
+    standing = {intent.server: intent for intent in seen.intents if intent.verb == "maintain"}
+    # Who is left already is no refuge, unless that is over now.
+    barred = {name for name in seen.in_force(now).drained if nodes.get(name, True) or name not in standing}
+    left = {name for name, gone in nodes.items() if gone}
+    refuge = any(server.name not in left and server.name not in barred for server in seen.living if server.state == "live")
+    ops: list[Op] = []
+    for name, gone in sorted(nodes.items()):
+        before = standing.get(name)
+        if not gone:
+            ops += [Delete(before.key, ANY)] if before is not None else []
+        elif refuge and (before is None or before.expires - now < LASTS // 2):
+            since = before.created if before is not None else now
+            new = Intent("maintain", server=name, note="maintenance is near", author=AUTHOR, expires=now + LASTS, created=since)
+            ops.append(Upsert(new.key, new.props()))
+    return tuple(ops[:MOST])

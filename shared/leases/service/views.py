@@ -1,0 +1,210 @@
+"""What there is to see of a fleet's leases: by partition, by server, and the routes for its clients."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from ...core.clock import Clock, Millis, to_text
+from ...core.errors import Problem
+from ...engine.async_runner import Carrier
+from ...engine.effects import Get, Load, Steps, load
+from ...storage.names import FLEETS
+from ...storage.ports import Row, Tables
+from ...tenants.cache import Cached
+from ...web.etag import etag_of
+from ...web.problem import not_found
+from ...web.serve import encode
+from .. import rules
+from ..rows import (
+    FLEET,
+    INTENTS,
+    NO_PARTITION,
+    SERVERS,
+    Partition,
+    Server,
+    fleet_key,
+    parse_partition,
+    parse_server,
+    partition_key,
+    server_key,
+)
+from ..unreadable_rows import servers_of, sift
+from .control.model import intent_out
+from .snapshot import Glance, Of, Survey, age, standing, survey
+
+ROUTES_AGE = 1.0
+"""Seconds that routes are answered from memory."""
+MOST_ROUTES = 1000
+"""Fleets whose routes a process keeps in memory."""
+
+
+type TurnTaker = Callable[[str], Awaitable[str | None]]
+"""The replica of a fleet that takes a checkpoint now, if any."""
+
+
+class Routing(NamedTuple):
+    """The routes as they are sent, and their entity tag."""
+
+    body: bytes
+    etag: str
+
+
+class Views:
+    """One per process."""
+
+    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, turn_taker: TurnTaker) -> None:
+        self._tables, self._carrier, self._clock, self._turn_taker = tables, carrier, clock, turn_taker
+        self._routes = Cached(self._read_routes, clock, ttl=ROUTES_AGE, missing_ttl=ROUTES_AGE, size=MOST_ROUTES)
+
+    async def lease(self, tenant: str, fleet: str, number: int) -> dict[str, Any]:
+        """One partition. Raises 404, `StorageError`."""
+        found = await self._carrier.drive(_one(fleet_key(tenant, fleet), number))
+        if found is None:
+            raise not_found("fleet")
+        if number >= found.seen.fleet.partitions:
+            raise out_of_range(found.seen.fleet.partitions)
+        if found.partition is None and found.odd:
+            raise not_found("partition: its row was edited so that it cannot be read; mend it in the table")
+        if found.partition is None:
+            raise not_found("partition: its row is missing; PUT of the fleet makes it again")
+        return lease_out(found.partition, found.owner, Standing(found.seen, self._clock.now()), kept=bool(found.odd))
+
+    async def leases(self, tenant: str, fleet: str, limit: int, after: int = -1) -> tuple[list[dict[str, Any]], int | None]:
+        """Partitions by number beyond `after`, and the number to go on after. Raises 404, `StorageError`."""
+        key = fleet_key(tenant, fleet)
+        rows = await load(self._tables, FLEETS, key, FLEET, INTENTS[1])
+        seen = standing(key, rows)
+        if seen is None:
+            raise not_found("fleet")
+        end = min(after + 1 + limit, seen.fleet.partitions)
+        partitions = await load(self._tables, FLEETS, key, partition_key(after + 1), partition_key(end)) if after + 1 < end else []
+        of_servers, odd = sift(await load(self._tables, FLEETS, key, *SERVERS), parse_server)
+        servers = {server.name: Of(server, row.etag, age(row)) for row, server in of_servers}
+        words, unread = Standing(seen, self._clock.now()), servers_of(odd)
+        found = (partition for _, partition in sift(partitions, parse_partition)[0])
+        items = [lease_out(each, servers.get(each.owner), words, kept=each.owner in unread) for each in found]
+        return items, end - 1 if end < seen.fleet.partitions else None
+
+    async def by_server(self, tenant: str, fleet: str, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str | None]:
+        """Servers by name beyond `after`, with what they have. Raises 404, `StorageError`."""
+        seen = await self.survey(fleet_key(tenant, fleet))
+        owners = owners_of(seen)
+        names = [name for name in sorted(seen.glance.servers) if name > after]
+        items = []
+        for name in names[:limit]:
+            one = seen.glance.servers[name]
+            partitions = sorted(owners.get(name, ()))
+            items.append({"server": name, "state": one.value.state, "beat_age_ms": beat_age_ms(one), "partitions": partitions})
+        return items, names[limit - 1] if len(names) > limit else None
+
+    async def routes(self, tenant: str, fleet: str) -> Routing:
+        """Where to find whom, at most a second old. Raises 404, `StorageError`."""
+        found = await self._routes.get(fleet_key(tenant, fleet))
+        if found is None:
+            raise not_found("fleet")
+        return found
+
+    async def _read_routes(self, key: str) -> Routing | None:
+        seen = await self._carrier.drive(survey(key))
+        if seen is None:
+            return None
+        owners = owners_of(seen, seen.glance.fleet.generation)
+        taken = {number for numbers in owners.values() for number in numbers}
+        body = {
+            "generation": seen.glance.fleet.generation,
+            "owners": {name: sorted(numbers) for name, numbers in sorted(owners.items())},
+            "unowned": [number for number in range(seen.glance.fleet.partitions) if number not in taken],
+            "taking": await self._turn_taker(key),
+        }
+        raw = encode(body)
+        return Routing(raw, etag_of(raw))
+
+    async def survey(self, key: str) -> Survey:
+        """Read all of a fleet. Raises 404, `StorageError`."""
+        seen = await self._carrier.drive(survey(key))
+        if seen is None:
+            raise not_found("fleet")
+        return seen
+
+
+class _One(NamedTuple):
+    """A partition's row and its owner's, where they are there. odd: one of them cannot be read."""
+
+    seen: Glance
+    partition: Partition | None = None
+    owner: Of[Server] | None = None
+    odd: bool = False
+
+
+def _one(key: str, number: int) -> Steps[_One | None]:
+    seen = standing(key, (yield Load(FLEETS, key, FLEET, INTENTS[1])))
+    if seen is None or number >= seen.fleet.partitions:
+        return None if seen is None else _One(seen)
+    row: Row | None = yield Get(FLEETS, key, partition_key(number))
+    partitions, odd = sift([row] if row is not None else [], parse_partition)
+    if not partitions or not (name := partitions[0][1].owner):
+        return _One(seen, partitions[0][1] if partitions else None, odd=bool(odd))
+    row = yield Get(FLEETS, key, server_key(name))
+    owners, odd = sift([row] if row is not None else [], parse_server)
+    owner = next((Of(server, of.etag, age(of)) for of, server in owners), None)
+    return _One(seen, partitions[0][1], owner, bool(odd))
+
+
+class Standing:
+    """What operators have said and is in force at wall time `now`, as answered, by what it is about: a fleet can have thousands of both."""
+
+    def __init__(self, seen: Glance, now: Millis) -> None:
+        self.offline = seen.in_force(now).offline
+        self._about: defaultdict[int | str, list[dict[str, Any]]] = defaultdict(list)
+        for intent in seen.intents:
+            if not intent.expires or now < intent.expires:
+                self._about[intent.server if intent.partition == NO_PARTITION else intent.partition].append(intent_out(intent))
+
+    def about(self, target: int | str) -> list[dict[str, Any]]:
+        """Words on a partition, by number, or on a server, by name."""
+        return self._about.get(target, [])
+
+
+def lease_out(partition: Partition, owner: Of[Server] | None, words: Standing, *, kept: bool = False) -> dict[str, Any]:
+    """A partition as answered. owner: the row of its owner, read after its own. kept: that one cannot be read, and may live."""
+    owned = bool(partition.owner) and (kept or not rules.ended(partition.incarnation, owner.value if owner is not None else None))
+    if owned:
+        state = "owned"
+    elif partition.number in words.offline:
+        state = "offline"
+    else:
+        state = "released" if partition.epoch and not partition.owner else "unowned"
+    return {
+        "partition": partition.number,
+        "state": state,
+        "owner": partition.owner if owned else None,
+        "epoch": partition.epoch,
+        "since": to_text(partition.since) if partition.since else None,
+        "beat_age_ms": beat_age_ms(owner) if owned and owner is not None else None,
+        "intents": words.about(partition.number),
+    }
+
+
+def owners_of(seen: Survey, generation: int = 0) -> dict[str, dict[int, int]]:
+    """What each server has: partition to epoch. Partitions of incarnations that are over are nobody's; those of servers whose rows cannot
+    be read count as theirs. generation: those of generations before are left out."""
+    owners: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    kept = seen.kept
+    for number, each in seen.partitions.items():
+        owner = seen.glance.servers.get(each.value.owner)
+        lives = owner is not None and not rules.ended(each.value.incarnation, owner.value)
+        if each.value.generation >= generation and (lives or number in kept):
+            owners[each.value.owner][number] = each.value.epoch
+    return owners
+
+
+def out_of_range(partitions: int) -> Problem:
+    """404 for a partition that the fleet does not have."""
+    return not_found(f"partition: the fleet has 0 to {partitions - 1:,}")
+
+
+def beat_age_ms(one: Of[Server]) -> int:
+    """Return the age in ms of a server's last heartbeat in milliseconds, by the storage service's own time."""
+    return round(one.age * 1000)

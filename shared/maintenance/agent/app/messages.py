@@ -1,0 +1,205 @@
+"""Reports to the app, and what its answers say: plain values to JSON and back. api: POST .../maintenance/reports."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+from ....core.clock import to_text
+from ...not_before import read_time
+from ..decisions.work import OVER
+from ..imds.client import Machine
+from ..model import Answer, Command, Event, Grant, Monitors, NodeState, Phase, Record
+from ..policy import Policy, Rule
+
+MOST: Final = 500
+"""Events in a report: those on this node first, then those that are over, then those of others."""
+MOST_NAMED: Final = 1000
+"""Machines named by an event in a report."""
+ROOM: Final = 120_000
+"""Characters of a report's events as JSON in ASCII: the app keeps no more of a node than fits in a row. An event that names 1000 machines
+takes up to 70,000."""
+SHORTEST, LONGEST = 0.5, 900.0
+"""Seconds between two reports, whatever the app asks for."""
+EXACT: Final = 2**53
+"""Beyond it a number of JSON is not everywhere the same."""
+LASTING: Final = 31_536_000
+"""Longest duration told, in seconds: a year."""
+USUAL: Final = 300.0
+_ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9_.:-]{0,126}[a-z0-9])?")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an answer says. next: seconds until the app wants the next report."""
+
+    answer: Answer
+    next: float
+
+
+def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
+    """A report of `state`, but for its `seq`."""
+    told = {
+        "node": node,
+        "vm": machine.vm,
+        "scope": _clean(machine.scope, 300),
+        "location": _clean(machine.location, 64),
+        "fault_domain": _clean(machine.fault_domain, 64),
+        "boot_id": state.boot_id,
+        "incarnation": state.incarnation if state.incarnation is not None and abs(state.incarnation) < EXACT else None,
+        "disabled": state.disabled,
+        "events": _fitting(_chosen(state.events.values()), machine.vm),
+    }
+    told |= {"caught_up": True} if state.in_step else {}
+    resource = machine.resource_id
+    return told | ({"resource_id": resource} if resource and resource == _clean(resource, 300) else {})
+
+
+def near(state: NodeState) -> bool:
+    """Whether an event is on this node, or it is being put back: then reports are in a hurry."""
+    return any(record.phase not in (Phase.FOREIGN, Phase.DONE) for record in state.events.values())
+
+
+def read_answer(body: bytes, sent: float, told: frozenset[str]) -> Told | str:
+    """The answer to a report that was sent at `sent` (steady) and showed `told` as PREPARED; a text says why it is none."""
+    try:
+        raw = json.loads(body, parse_constant=_refuse)
+        grants = tuple(_grant(each, sent) for each in _list(raw, "approvals"))
+        holds = {str(each["event_id"]).casefold(): str(each["reason"]) for each in _list(raw, "hold")}
+        commands = tuple(
+            Command(str(each["id"]), str(each["event_id"]).casefold(), _do(each["do"])) for each in _list(raw, "commands")
+        )
+        rehearsals = tuple(_rehearsal(each) for each in _list(raw, "rehearsals"))
+        answer = Answer(told, grants, holds, commands, rehearsals, _monitors(raw.get("monitors")), _policy(raw.get("settings")))
+        wait = raw.get("next_report_ms", 1000 * USUAL) / 1000
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        return f"the app's answer cannot be read ({type(error).__name__}: {error})"
+    return Told(answer, min(max(wait, SHORTEST), LONGEST))
+
+
+def _chosen(records: Iterable[Record]) -> list[Record]:
+    known = (record for record in records if _ID.fullmatch(record.event.event_id))
+    return sorted(known, key=lambda record: (record.phase is Phase.FOREIGN, record.phase in OVER, -record.seen_at))[:MOST]
+
+
+def _fitting(records: Iterable[Record], vm: str) -> list[dict[str, Any]]:
+    """As many as there is room for. An event is told of with all its names or not at all: the app gives no approval that a named node
+    has not told of, but it would for nodes whose names it does not know."""
+    found: list[dict[str, Any]] = []
+    left = ROOM
+    for record in records:
+        entry = _entry(record, vm)
+        size = len(json.dumps(entry))
+        if size <= left:
+            left -= size
+            found.append(entry)
+    return found
+
+
+def event_of(record: Record) -> dict[str, Any]:
+    """An event as reports, hooks and health show it."""
+    event = record.event
+    told: dict[str, Any] = {
+        "event_id": event.event_id,
+        "type": event.type,
+        "status": event.status,
+        "not_before": None if event.not_before is None else to_text(event.not_before),
+        "source": event.source,
+        "duration_s": event.duration,
+        "resources": list(event.resources),
+        "phase": str(record.phase),
+    }
+    if record.reason:
+        told["reason"] = record.reason
+    if record.observed_ms:
+        told["observed_ms"] = record.observed_ms
+    if record.outcome is not None and record.phase is Phase.DONE:
+        told["outcome"] = record.outcome
+    return told
+
+
+def _entry(record: Record, vm: str) -> dict[str, Any]:
+    """The same within the app's bounds: what it would refuse would cost the whole report."""
+    told = event_of(record)
+    told["type"] = _clean(told["type"], 64)
+    told["duration_s"] = min(told["duration_s"], LASTING)
+    if "reason" in told:
+        told["reason"] = _clean(told["reason"], 300)
+    names = [name for name in record.event.resources if name and name == _clean(name, 128)]
+    # This machine first: the list may be cut.
+    told["resources"] = sorted(names, key=lambda name: name != vm)[:MOST_NAMED]
+    return told
+
+
+def _clean(text: str, most: int) -> str:
+    return _CONTROL.sub(" ", text)[:most]
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _list(raw: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    found: Any = raw.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise TypeError(f"{key} is not a list")
+    return found
+
+
+def _grant(raw: dict[str, Any], sent: float) -> Grant:
+    expires = read_time(raw["expires"])
+    if expires is None:
+        raise ValueError("expires is not a time")
+    # From SEND: the app counts from receipt, so it never leases to another while this one still holds.
+    return Grant(str(raw["id"]), str(raw["event_id"]).casefold(), sent + raw["lease_ms"] / 1000, expires)
+
+
+def _do(raw: str) -> Literal["prepare", "restore"]:
+    if raw not in ("prepare", "restore"):
+        raise ValueError(f"no such command: {raw[:20]}")
+    return cast(Literal["prepare", "restore"], raw)
+
+
+def _rehearsal(raw: dict[str, Any]) -> Event:
+    event_id = str(raw["event_id"])
+    return Event(
+        event_id.casefold(),
+        event_id,
+        str(raw.get("type") or "Freeze"),
+        "Scheduled",
+        read_time(raw.get("not_before")),
+        duration=min(max(0, int(raw.get("duration_s") or 0)), LASTING),
+        rehearsal=True,
+    )
+
+
+def _monitors(raw: Any) -> Monitors | None:
+    return None if raw is None else Monitors(raw["primary"], raw["secondary"], int(raw["epoch"]))
+
+
+def _policy(raw: Any) -> Policy | None:
+    """The fleet's settings; None where the app is of a release that does not tell them."""
+    if raw is None:
+        return None
+    leads = {str(kind): _seconds(lead) for kind, lead in raw["leads_ms"].items()}
+    return Policy("", _seconds(raw["lead_ms"]), leads, bool(raw["require_central"]), tuple(_rule(each) for each in _list(raw, "rules")))
+
+
+def _rule(raw: dict[str, Any]) -> Rule:
+    if raw["action"] not in ("approve", "prepare", "hold", "ignore"):
+        raise ValueError(f"no such action: {str(raw['action'])[:20]}")
+    kind, longest = raw.get("type"), raw.get("max_seconds")
+    return Rule(raw["action"], None if kind is None else str(kind), raw.get("source"), None if longest is None else int(longest))
+
+
+def _seconds(raw: Any) -> float:
+    seconds = raw / 1000
+    if not 0 <= seconds <= 1e9:
+        raise ValueError("not a lead")
+    return float(seconds)

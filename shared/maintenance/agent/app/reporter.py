@@ -1,0 +1,252 @@
+"""Tells the app: at once when something has changed, else when the app wants to hear next. While it is away, what changed waits on disk.
+
+One thread of its own; the agent's loop never waits for the app. The app's answers come back to the loop as observations.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from ....core.clock import Millis
+from ..config.config import AppSettings
+from ..decisions.step import prepared
+from ..figures import Figures
+from ..http_exchange import Answer, Silence, exchange
+from ..imds.client import Machine
+from ..journal import Backlog
+from ..model import AppAway, NodeState, Observation, Result
+from .messages import USUAL, Told, body_of, near, read_answer
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 10.0
+"""Seconds that the app has for an answer."""
+NEAR_RETRY, FAR_RETRY = 5.0, 60.0
+"""Longest seconds between two attempts while an event is near, and else."""
+RESULT_TRIES: Final = 10
+FIRST: Final = 5.0
+"""Seconds within which the first report goes out, where nothing has changed."""
+BATCH: Final = 50
+"""Waiting reports sent before the file of them is written anew."""
+LEAP: Final = 1000
+"""By how much `seq` is raised where the app has seen a higher one: doubled each time."""
+
+
+class Door:
+    """The app's routes for one fleet. The key goes into a header and nowhere else."""
+
+    def __init__(self, app: AppSettings, ask: Callable[..., Answer | Silence] = exchange) -> None:
+        self._root = f"{app.url}/api/v1/fleets/{quote(app.fleet, safe='')}/maintenance"
+        self._query = f"?{urlencode({'tenant': app.tenant})}" if app.tenant else ""
+        self._headers = {"Authorization": f"Bearer {app.key}", "Content-Type": "application/json", "User-Agent": "tocsin-agent"}
+        self._tls = ssl.create_default_context() if app.url.startswith("https:") else None
+        self._ask = ask
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Answer | Silence:
+        """POST to a path under `maintenance`."""
+        data = json.dumps(body).encode()
+        return self._ask(
+            "POST", f"{self._root}/{path}{self._query}", headers=self._headers, body=data, timeout=PATIENCE, tls=self._tls
+        )
+
+
+class Reporter:
+    """`start` begins the thread. hear: takes observations. wall, steady, chance: clocks and jitter.
+
+    What has changed goes through the file of waiting reports even when the app is there: a report that a crash cuts off is not lost.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        backlog: Backlog,
+        hear: Callable[[Observation], None],
+        figures: Figures,
+        *,
+        node: str,
+        machine: Machine,
+        wall: Callable[[], Millis],
+        steady: Callable[[], float],
+        chance: Callable[[], float],
+    ) -> None:
+        self._door, self._backlog, self._hear, self._figures = door, backlog, hear, figures
+        self._node, self._machine, self._steady, self._chance = node, machine, steady, chance
+        self._seq, self._leap, self._failures = wall(), LEAP, 0
+        self._bell = threading.Condition()
+        self._changes: deque[NodeState] = deque()
+        self._results: deque[tuple[Result, int]] = deque()
+        self._state: NodeState | None = None
+        self._due = steady() + FIRST * chance()
+        self._closed = self._busy = False
+
+    # -- called by the loop
+
+    def start(self) -> None:
+        """Begin."""
+        threading.Thread(target=self._serve, name="reports", daemon=True).start()
+
+    def changed(self, state: NodeState) -> None:
+        """What is reported has changed: it goes out now."""
+        with self._bell:
+            self._changes.append(state)
+            self._bell.notify_all()
+
+    def result(self, result: Result) -> None:
+        """How a leased approval went; it goes out now."""
+        with self._bell:
+            self._results.append((result, RESULT_TRIES))
+            self._bell.notify_all()
+
+    def latest(self, state: NodeState) -> None:
+        """What a report that is due without a change is made of."""
+        self._state = state
+
+    def close(self, timeout: float) -> None:
+        """End once all that has changed is out or on disk; waits so many seconds for that at most."""
+        with self._bell:
+            self._bell.wait_for(lambda: not (self._busy or self._changes or self._results), timeout)
+            self._closed = True
+            self._bell.notify_all()
+
+    # -- its own thread
+
+    def _serve(self) -> None:
+        while self._wait():
+            try:
+                self.run_once()
+            except OSError as error:
+                # Of the disk: an exchange raises nothing.
+                log.warning("Reports that wait cannot be kept: %s", error.strerror, extra={"action": "agent_reports_unkept"})
+                self._later()
+                # The node is not to wait for the fleet's word on what it could not say.
+                self._hear(AppAway(f"reports cannot be kept: {error.strerror}"))
+
+    def _wait(self) -> bool:
+        """Until there is something to do; False: it is over."""
+        with self._bell:
+            self._busy = False
+            self._bell.notify_all()
+            while not self._closed:
+                wait = self._due - self._steady()
+                if wait <= 0 or self._changes or (self._results and not self._failures):
+                    self._busy = True
+                    return True
+                self._bell.wait(wait)
+            return False
+
+    def run_once(self) -> None:
+        """Keep what has changed; then, unless the app is away and its next turn is not yet due, say all that there is to say."""
+        with self._bell:
+            changes = list(self._changes)
+            self._changes.clear()
+        for state in changes:
+            self._backlog.add(body_of(state, self._node, self._machine))
+        due = self._steady() >= self._due
+        if due or not self._failures:
+            self._deliver(prepared(changes[-1]) if changes else frozenset(), due)
+        self._figures.put("tocsin_agent_reports_waiting", len(self._backlog))
+
+    def _deliver(self, told: frozenset[str], due: bool) -> None:
+        waited = len(self._backlog) > 0
+        while waiting := self._backlog.first(BATCH):
+            sent = 0
+            for number, body in enumerate(waiting, 1):
+                # Only the newest vouches for what it shows as PREPARED: in those before it, that may be so no longer.
+                if not self._tell(body, told if number == len(self._backlog) else frozenset()):
+                    break
+                sent = number
+            self._backlog.delivered(sent)
+            if sent < len(waiting):
+                return
+        # Whoever has just told what has changed has told how things stand.
+        state = self._state
+        if due and not waited and state is not None and not self._tell(body_of(state, self._node, self._machine), prepared(state)):
+            return
+        self._deliver_results()
+
+    def _tell(self, body: Mapping[str, Any], told: frozenset[str]) -> bool:
+        """Send one report; False: the app is away. One that the app refuses for good is dropped, for it would stop all behind it."""
+        for _ in range(3):
+            self._seq += 1
+            sent = self._steady()
+            answer = self._door.post("reports", {**body, "seq": self._seq})
+            if isinstance(answer, Silence) or answer.status != 409:
+                break
+            if _problem(answer.body, "type").endswith("stale-seq"):
+                # The clock was ahead when the agent last ran.
+                self._seq += self._leap
+                self._leap *= 8
+        if isinstance(answer, Silence):
+            return self._away(answer.reason, "silence")
+        if answer.status == 200:
+            # What there was no room for was not told.
+            shown = frozenset(entry["event_id"] for entry in body["events"])
+            heard = read_answer(answer.body, sent, told & shown)
+            if isinstance(heard, str):
+                return self._away(heard, "refused")
+            self._taken(heard)
+            return True
+        why = f"status {answer.status}{_detail(answer.body)}"
+        self._away(why, "refused")
+        if answer.status not in (400, 413, 422):
+            return False
+        log.warning("The app refuses a report, which is dropped: %s", why, extra={"action": "agent_report_refused"})
+        return True
+
+    def _taken(self, heard: Told) -> None:
+        self._figures.add("tocsin_agent_reports_total", outcome="taken")
+        self._failures, self._leap = 0, LEAP
+        # Long intervals are spread: whole fleets start at one time.
+        spread = 1.0 if heard.next < USUAL / 10 else 0.75 + 0.25 * self._chance()
+        self._due = self._steady() + heard.next * spread
+        self._hear(heard.answer)
+
+    def _away(self, why: str, outcome: str) -> bool:
+        self._figures.add("tocsin_agent_reports_total", outcome=outcome)
+        self._later()
+        self._hear(AppAway(why))
+        return False
+
+    def _later(self) -> None:
+        self._failures += 1
+        most = NEAR_RETRY if self._state is not None and near(self._state) else FAR_RETRY
+        self._due = self._steady() + min(most, 2.0 ** min(self._failures - 1, 10)) * (0.75 + 0.25 * self._chance())
+
+    def _deliver_results(self) -> None:
+        with self._bell:
+            results = list(self._results)
+            self._results.clear()
+        for result, tries in results:
+            body: dict[str, Any] = {"node": self._node, "outcome": result.outcome}
+            if result.http_status:
+                body["http_status"] = result.http_status
+            answer = self._door.post(f"approvals/{quote(result.approval_id, safe='')}/result", body)
+            if isinstance(answer, Silence) or answer.status >= 500 or answer.status == 429:
+                self._later()
+                if tries > 1:
+                    with self._bell:
+                        self._results.append((result, tries - 1))
+            elif answer.status >= 300:
+                # A lease that was lost meanwhile is another agent's: nothing is left to do.
+                text = "The app takes no result of approval %s: status %s"
+                log.info(text, result.approval_id, answer.status, extra={"action": "agent_result_refused"})
+
+
+def _detail(body: bytes) -> str:
+    text = _problem(body, "detail")
+    return f": {text[:200]}" if text else ""
+
+
+def _problem(body: bytes, key: str) -> str:
+    """What a problem document says; empty where the body is none."""
+    try:
+        return str(json.loads(body).get(key) or "")
+    except (ValueError, AttributeError):
+        return ""

@@ -1,0 +1,68 @@
+"""What a file of settings amounts to, and what in it may not be meant: for `tocsin agent --check`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any, Final
+
+from ..hooks.runner import Hook
+from .config import Config
+
+_UNTOLD: Final = Hook().deadline
+"""The deadline of a hook whose file tells none: a bound, and no word on how long it takes."""
+
+
+def summary(config: Config) -> dict[str, Any]:
+    """The file in a few texts; without the key."""
+    settings = config.settings
+    app = config.app
+    rules = [_rule(rule.action, rule.type, rule.source, rule.max_seconds, rule.resources) for rule in settings.rules]
+    fleets = ["those of the fleet: the stricter counts"] if app else []
+    return {
+        "mode": f"reports to fleet {app.fleet} at {app.url}" if app else "alone, without an app",
+        "metadata service": f"{config.imds}, every {config.poll:g} s",
+        "node": config.node.name or config.node.vm or "as the metadata service says",
+        "state": str(config.state),
+        "health": f"http://{config.health[0]}:{config.health[1]}" if config.health else "answered nowhere",
+        "prepares": f"{_lead(config)} before NotBefore" + "".join(f", {kind} {lead:g} s" for kind, lead in settings.leads.items()),
+        "rules": [*rules, *fleets, "events of users: approve", "no impact: approve", "else: prepare"],
+        "hooks": [f"{kind}: {' '.join(hook.command) or hook.call} ({hook.deadline:g} s)" for kind, hook in config.hooks.items()],
+    }
+
+
+def doubts(config: Config) -> list[str]:
+    """What is allowed, and may not be meant."""
+    found: list[str] = []
+    if "prepare" not in config.hooks:
+        found.append("there is no prepare hook: events that need preparation are approved at their time without anything being done")
+    if "restore" in config.hooks and "verify" not in config.hooks:
+        found.append("there is no verify hook: the node counts as back once restore has ended")
+    for kind, hook in config.hooks.items():
+        if hook.command and shutil.which(hook.command[0]) is None:
+            found.append(f"hooks.{kind}: {hook.command[0]} is no program that can be run here")
+    prepare, leads = config.hooks.get("prepare"), [config.settings.lead_of(""), *config.settings.leads.values()]
+    if prepare is not None and prepare.deadline > max(leads) and prepare.deadline != _UNTOLD:
+        text = f"prepare may take {prepare.deadline:g} s, and begins {max(leads):g} s before NotBefore: the impact may come in its middle"
+        found.append(text)
+    parent = next((folder for folder in (config.state, *config.state.parents) if folder.exists()), config.state)
+    if not os.access(parent, os.W_OK):
+        found.append(f"state: {parent} cannot be written to by this user")
+    return found
+
+
+def _lead(config: Config) -> str:
+    """Of the file; what it leaves out, the fleet says."""
+    told = f"{config.settings.lead_of(''):g} s"
+    return f"as the fleet says, else {told}" if config.app is not None and config.settings.lead is None else told
+
+
+def _rule(action: str, *wanted: object) -> str:
+    kind, source, seconds, resources = wanted
+    parts = [
+        str(kind) if kind else "",
+        f"from {source}" if source else "",
+        f"of at most {seconds} s" if seconds is not None else "",
+        f"on {', '.join(sorted(resources))}" if isinstance(resources, frozenset) else "",
+    ]
+    return f"{' '.join(part for part in parts if part) or 'any'}: {action}"

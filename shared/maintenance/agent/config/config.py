@@ -1,0 +1,327 @@
+"""The agent's file of settings, TOML or YAML, read whole and checked whole: a wrong one is refused with everything that is wrong in it.
+
+Numbers of seconds end in `_seconds`. No key is ever in it: `app.key_file` names the file that holds it, or TOCSIN_KEY does.
+docs/maintenance.md explains each setting.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+from ....core.errors import TocsinError
+from ..hooks.recipes import RECIPES
+from ..hooks.runner import Hook
+from ..http_exchange import root_of
+from ..imds.client import API_VERSION, BASE
+from ..model import EVENT_TYPES, Action, HookKind, Source
+from ..policy import Rule
+from .sections import Section
+from .settings import LEAD, Settings
+
+KINDS: Final[tuple[HookKind, ...]] = ("prepare", "emergency", "restore", "verify", "caught_up")
+VERSIONS: Final = ("2020-07-01", "2019-08-01", "2019-04-01", "2019-01-01", "2017-11-01", "2017-08-01")
+STATE: Final = "/var/lib/tocsin-agent"
+HEALTH: Final = "127.0.0.1:9478"
+HOUR, DAY = 3600, 86_400
+_LARGEST = 1024 * 1024
+_KEY = re.compile(r"[A-Za-z0-9._~+/-]{8,200}=*")
+_NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+_FLEET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+_PORT = re.compile(r"[0-9]{1,5}")
+_MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+class BadConfig(TocsinError):
+    """The file cannot be used. faults: what is wrong, each with its place; nothing in it is a secret."""
+
+    def __init__(self, path: Path, faults: list[str]) -> None:
+        super().__init__(f"{path}: " + "; ".join(faults))
+        self.path, self.faults = path, faults
+
+
+@dataclass(frozen=True, slots=True)
+class AppSettings:
+    """Where reports go. tenant: only for an admin key."""
+
+    url: str
+    fleet: str
+    key: str = field(repr=False)
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Who this node is; what is empty, IMDS tells."""
+
+    name: str = ""
+    vm: str = ""
+    scope: str = ""
+    location: str = ""
+    fault_domain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole file. settings.vm is empty where IMDS is to tell. poll: seconds between looks. health: where it answers; None: nowhere."""
+
+    state: Path
+    node: NodeSettings
+    settings: Settings
+    hooks: Mapping[HookKind, Hook]
+    imds: str
+    api_version: str
+    poll: float
+    app: AppSettings | None
+    health: tuple[str, int] | None
+
+
+def load(path: Path, environment: Mapping[str, str] | None = None) -> Config:
+    """What the file says. environment: that of the process unless told. Raises `BadConfig` with all that is wrong."""
+    table = parse(path)
+    wrong: list[str] = []
+    config = _read(Section(table, "", wrong), wrong, os.environ if environment is None else environment, path.parent)
+    if wrong:
+        raise BadConfig(path, wrong)
+    return config
+
+
+def parse(path: Path) -> dict[str, Any]:
+    """The file as a table; by its name it is TOML, or YAML where that ends in .yaml or .yml. Raises `BadConfig` with line and column."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_LARGEST + 1)
+        text = raw.decode()
+    except OSError as error:
+        raise BadConfig(path, [f"cannot be read: {error.strerror}; give the path of a file that the agent's user may read"]) from None
+    except UnicodeDecodeError as error:
+        raise BadConfig(path, [f"byte {error.start}: not UTF-8; save it as UTF-8"]) from None
+    if len(raw) > _LARGEST:
+        raise BadConfig(path, ["more than 1 MiB; this is no file of settings"])
+    table = _yaml(path, text) if path.suffix in (".yaml", ".yml") else _toml(path, text)
+    if table is None:
+        # YAML of nothing but comments.
+        return {}
+    if not isinstance(table, dict):
+        raise BadConfig(path, ["not a table of settings; it begins with a line like `imds:`"])
+    return table
+
+
+def _toml(path: Path, text: str) -> Any:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadConfig(path, [f"not TOML: {_unreadable(error)}"]) from None
+
+
+def _unreadable(error: Exception) -> str:
+    """What is wrong with a value, like a date that does not exist. Of a number of thousands of digits Python tells its own remedy."""
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    return "a number has too many digits" if "set_int_max_str_digits" in str(error) else str(error)
+
+
+def _yaml(path: Path, text: str) -> Any:
+    # Loaded where it is used: who writes TOML does not pay for it.
+    try:
+        import yaml
+    except ImportError:
+        raise BadConfig(path, ["YAML needs the package PyYAML: install it, or write TOML"]) from None
+
+    class Loader(yaml.SafeLoader):
+        """Refuses what YAML's own rules forbid and its loader takes: a key that is there twice."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                name = str(key.value)
+                if name in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"the key {name} is there twice", key.start_mark)
+                seen.add(name)
+            return super().construct_mapping(node, deep)
+
+    try:
+        return yaml.load(text, Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise BadConfig(path, [f"{where}not YAML: {error.problem}"]) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadConfig(path, [f"not YAML: {_unreadable(error)}"]) from None
+
+
+def _read(top: Section, wrong: list[str], environment: Mapping[str, str], folder: Path) -> Config:
+    state = Path(top.text("state", STATE))
+    if not state.is_absolute():
+        top.complain("state", f"{str(state)!r} is not an absolute path; write one like {STATE}")
+    node = _node(top.section("node"))
+    imds = top.section("imds")
+    url = _root(imds, "url", BASE)
+    version = imds.text("api_version", API_VERSION, among=VERSIONS)
+    poll = imds.number("poll_seconds", 1, 0.25, 60)
+    stale = imds.number("stale_seconds", 60, 5, HOUR)
+    imds.close()
+    app, require_central, patience = _app(top, environment, folder)
+    hooks = _hooks(top, folder)
+    settings = _settings(top, node.vm, hooks)
+    fleet = app.fleet if app is not None else ""
+    settings = replace(settings, central=app is not None, fleet=fleet, require_central=require_central, patience=patience, stale=stale)
+    health = _health(top.section("health"))
+    top.close()
+    return Config(state, node, settings, hooks, url, version, poll, app, health)
+
+
+def _node(section: Section) -> NodeSettings:
+    name = section.text("name")
+    if name and not _NODE.fullmatch(name):
+        section.complain("name", "a node's name is 1 to 64 letters, digits and inner . _ -")
+    node = NodeSettings(name, *(section.text(key) for key in ("vm", "scope", "location", "fault_domain")))
+    section.close()
+    return node
+
+
+def _root(section: Section, key: str, default: str) -> str:
+    url = section.text(key, default)
+    try:
+        return root_of(url)
+    except ValueError as error:
+        section.complain(key, str(error))
+        return default
+
+
+def _app(top: Section, environment: Mapping[str, str], folder: Path) -> tuple[AppSettings | None, bool, float]:
+    usual = Settings("")
+    if not top.has("app"):
+        return None, False, usual.patience
+    section = top.section("app")
+    url = _root(section, "url", "https://app.invalid")
+    if not section.has("url"):
+        section.complain("url", "left out; write the app's address, like https://app.example, or leave the whole of `app` out")
+    parts = urlsplit(url)
+    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        section.complain("url", "the key would be sent in the clear; write https://")
+    fleet = section.text("fleet")
+    if not _FLEET.fullmatch(fleet):
+        section.complain("fleet", "write the fleet's name: 1 to 40 of a-z, 0-9 and inner hyphens")
+    if section.has("key"):
+        section.complain("key", "a key does not belong into this file; write key_file, or set TOCSIN_KEY")
+    key = _key(section, environment, folder)
+    settings = AppSettings(url, fleet, key, section.text("tenant"))
+    require_central = section.flag("require_central", False)
+    patience = section.number("patience_seconds", usual.patience, 0, HOUR)
+    section.close()
+    return settings, require_central, patience
+
+
+def _key(section: Section, environment: Mapping[str, str], folder: Path) -> str:
+    named = section.text("key_file")
+    if named:
+        path = folder / named
+        try:
+            if path.stat().st_mode & stat.S_IRWXO:
+                section.complain("key_file", f"every user of this machine may use {path}; run: chmod 600 {path}")
+            key = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not a text"
+            section.complain("key_file", f"{path} cannot be read: {why}")
+            return ""
+    else:
+        key = environment.get("TOCSIN_KEY", "")
+        if not key:
+            section.complain("key_file", "left out, and TOCSIN_KEY is not set; name a file that holds a key with scope agent")
+            return ""
+    if not _KEY.fullmatch(key):
+        section.complain("key_file", f"no key in {'it' if named else 'TOCSIN_KEY'}: 8 to 200 letters, digits and . _ ~ + / -")
+    return key
+
+
+def _settings(top: Section, vm: str, hooks: Mapping[HookKind, Hook]) -> Settings:
+    usual = Settings(vm)
+    section = top.section("maintenance")
+    leads = section.section("lead_seconds_by_type")
+    by_type = {kind: leads.number(kind, 0, 0, HOUR) for kind in EVENT_TYPES if leads.has(kind)}
+    leads.close()
+    settings = Settings(
+        vm,
+        rules=tuple(_rule(rule) for rule in top.sections("rules")),
+        freeze_limit=section.number("freeze_limit_seconds", usual.freeze_limit, 0, HOUR),
+        lead=section.number("lead_seconds", LEAD, 0, HOUR) if section.has("lead_seconds") else None,
+        leads=by_type,
+        hooks={kind: hook.deadline for kind, hook in hooks.items()},
+        approve_failed=section.flag("approve_failed", usual.approve_failed),
+        after_reboot="prepare" if section.text("after_reboot", "keep", among=("keep", "prepare")) == "prepare" else "keep",
+        idempotent=section.flag("finish_prepare", usual.idempotent),
+        near=section.number("near_seconds", usual.near, 0, DAY),
+        prepare_tries=section.whole("prepare_tries", usual.prepare_tries, 1, 100),
+        post_tries=section.whole("post_tries", usual.post_tries, 1, 100),
+    )
+    section.close()
+    return settings
+
+
+def _rule(section: Section) -> Rule:
+    if not section.has("action"):
+        section.complain("action", "left out; write approve, prepare, hold or ignore")
+    action = section.text("action", "prepare", among=("approve", "prepare", "hold", "ignore"))
+    kind = section.text("type", among=EVENT_TYPES)
+    source = section.text("source", among=("Platform", "User"))
+    longest = section.whole("max_seconds", 0, 0, DAY) if section.has("max_seconds") else None
+    resources = section.texts("resources")
+    section.close()
+    return Rule(
+        cast(Action, action), kind or None, cast(Source, source) if source else None, longest, frozenset(resources) if resources else None
+    )
+
+
+def _hooks(top: Section, folder: Path) -> dict[HookKind, Hook]:
+    hooks: dict[HookKind, Hook] = {}
+    if top.has("recipe"):
+        section = top.section("recipe")
+        name = section.text("name", among=RECIPES)
+        if not name and not section.has("name"):
+            section.complain("name", f"left out; write one of {', '.join(RECIPES)}")
+        if name:
+            hooks |= RECIPES[name](section)
+            section.close()
+    section = top.section("hooks")
+    for kind in KINDS:
+        if section.has(kind):
+            hooks[kind] = _hook(section.section(kind), folder)
+    section.close()
+    if "prepare" in hooks and "restore" not in hooks:
+        section.complain("restore", "left out, but there is a prepare; nothing would bring the node back")
+    return hooks
+
+
+def _hook(section: Section, folder: Path) -> Hook:
+    command, call = section.texts("command"), section.text("call")
+    if section.has("command") == section.has("call"):
+        section.complain("command", "write either command = [\"program\", \"argument\"] or call = \"module:function\"")
+    if call and not _MODULE.fullmatch(call):
+        section.complain("call", "not like \"module:function\"")
+    where = section.text("path")
+    deadline = section.number("deadline_seconds", 60, 0.1, DAY)
+    environment = section.pairs("environment")
+    section.close()
+    return Hook(command, call, str(folder / where) if where else "", deadline, environment)
+
+
+def _health(section: Section) -> tuple[str, int] | None:
+    if not section.flag("enabled", True):
+        section.has("address")
+        section.close()
+        return None
+    address = section.text("address", HEALTH)
+    section.close()
+    host, _, port = address.rpartition(":")
+    if not host or not _PORT.fullmatch(port) or int(port) > 65535:
+        section.complain("address", f"{address!r} is not like {HEALTH}")
+        return None
+    return host.strip("[]"), int(port)

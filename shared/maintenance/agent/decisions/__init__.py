@@ -1,0 +1,1 @@
+"""The agent's decisions: pure functions from state and observation to new state and effects."""

@@ -1,0 +1,109 @@
+"""What comes from outside the machine's documents: the app's answers, and rehearsals, which the agent plays by its own clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....core.clock import to_text
+from ..model import Answer, Command, Event, Grant, Phase, Record, Result
+from ..policy import Policy
+from .documents import began, gone
+from .work import AWAITING, OVER, Work
+
+
+def heard(work: Work, answer: Answer) -> None:
+    """The app answered a report: holds and leased approvals replace those known."""
+    if work.node.app.away:
+        work.log("agent_app_back", "the app answers again")
+    grants = {grant.event_id: grant for grant in answer.grants if _takes(work, grant)}
+    app = replace(
+        work.node.app,
+        away=False,
+        heard=answer.told - answer.holds.keys(),
+        holds=dict(answer.holds),
+        grants=grants,
+        monitors=answer.monitors if answer.monitors is not None else work.node.app.monitors,
+    )
+    work.set(app=app)
+    _follow(work, answer.policy)
+    for command in answer.commands:
+        _obey(work, command)
+    for event in answer.rehearsals:
+        _rehearse(work, event)
+
+
+def _follow(work: Work, policy: Policy | None) -> None:
+    """What the fleet asks for now. An app that does not say leaves what is known."""
+    known = work.node.policy
+    if policy is None and known is not None:
+        return
+    asked = replace(policy or Policy(), of=work.settings.fleet)
+    if asked == known:
+        return
+    work.follow(asked)
+    lead = work.settings.lead_of("")
+    fields: dict[str, str | int] = {"lead_seconds": round(lead), "rules": len(asked.rules), "require_central": int(asked.require_central)}
+    work.log("agent_fleet_settings", "the fleet's settings are followed beside the file", fields=fields)
+
+
+def away(work: Work, reason: str) -> None:
+    """The app could not be asked: the node goes by its own rules."""
+    if not work.node.app.away:
+        work.log("agent_app_away", f"the app cannot be reached: {reason}", warn=True)
+    since = work.node.app.away_since if work.node.app.away else work.now.steady
+    work.set(app=replace(work.node.app, away=True, away_since=since, heard=frozenset()))
+
+
+def _takes(work: Work, grant: Grant) -> bool:
+    """Whether a leased approval can be made use of; what cannot is told at once."""
+    record = work.events.get(grant.event_id)
+    if record is None or not record.listed or record.phase in OVER or record.event.status == "Started" or record.event.rehearsal:
+        work.emit(Result(grant.id, "gone"))
+        return False
+    if record.approved_at is not None:
+        work.emit(Result(grant.id, "posted"))
+        return False
+    return True
+
+
+def _obey(work: Work, command: Command) -> None:
+    new = command.id not in work.node.commands
+    work.set(commands=work.node.commands | {command.id} if len(work.node.commands) < 1000 else frozenset({command.id}))
+    record = work.events.get(command.event_id)
+    if record is not None and command.do == "prepare" and record.phase in (Phase.WAITING, Phase.PREPARE_FAILED):
+        record = work.put(record, hurry=True)
+        text = "the fleet asks to prepare now"
+    elif command.do == "restore" and work.node.restore is not None and (record is None or record.phase in AWAITING):
+        work.set(restore=replace(work.node.restore, retry_at=work.now.steady))
+        text = "the fleet asks to put the node back now"
+    else:
+        listed = record is not None and record.phase not in OVER
+        why = "a second impact is possible" if listed and command.do == "restore" else "there is nothing to do"
+        text = f"asked to {command.do}, and did not: {why}"
+    if new:
+        work.log("agent_command", text, record, command=command.id)
+
+
+# -- rehearsals
+
+
+def _rehearse(work: Work, event: Event) -> None:
+    if event.event_id in work.events:
+        return
+    soon = event.not_before if event.not_before is not None else work.now.wall + round(1000 * work.settings.lead_of(event.type))
+    event = replace(event, rehearsal=True, status="Scheduled", not_before=soon, resources=(work.settings.vm,))
+    record = work.put(Record(event, Phase.WAITING, work.now.wall))
+    work.log("agent_rehearsal_seen", "a rehearsal begins: hooks run, nothing is approved", record, due=to_text(soon))
+
+
+def play(work: Work) -> None:
+    """Rehearsals begin at their NotBefore, last their duration, and are gone."""
+    for record in list(work.mine()):
+        event = record.event
+        if not event.rehearsal or event.not_before is None or work.now.wall < event.not_before:
+            continue
+        if event.status != "Started":
+            record = work.put(record, event=replace(event, status="Started"))
+            began(work, record)
+        if work.now.wall >= event.not_before + 1000 * max(event.duration, 0):
+            gone(work, work.events[event.event_id])

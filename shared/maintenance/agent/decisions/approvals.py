@@ -1,0 +1,168 @@
+"""Approvals: which event may be approved now, and if not why; and what came of a POST.
+
+An approval counts for all machines that the event names, and cannot be taken back. So one that needs preparation goes out only while this
+node is prepared, on a document just read, and with the fleet's word where others are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, Literal
+
+from ..config.settings import Settings
+from ..model import Approve, Grant, Look, NodeState, Now, Phase, Posted, Record, Result
+from .hook_runs import back_off
+from .work import OVER, Work
+
+_RESULTS: Final[Mapping[str, Literal["posted", "refused", "unreachable"]]] = {
+    "accepted": "posted",
+    "refused": "refused",
+    "busy": "unreachable",
+}
+ASKING: Final = "the fleet is being asked"
+ASKING_FIRST: Final = "the fleet is asked first what it wants done"
+MOST_SECONDS = 15.0
+"""Longest wait between two POSTs of one approval."""
+
+
+def approve(work: Work) -> None:
+    """Decide on intents; each is saved before its POST."""
+    _expire(work)
+    for record in list(work.events.values()):
+        if record.phase in OVER or record.event.status == "Started":
+            continue
+        if record.phase is Phase.FOREIGN:
+            grant = work.node.app.grants.get(record.event.event_id)
+            if grant is not None and _open(work, record):
+                _post(work, record, grant.id)
+            continue
+        if not _ready(work, record):
+            continue
+        if record.approved_at is not None:
+            work.put(record, phase=Phase.APPROVED, reason="")
+            continue
+        reason, grant = held(work, record)
+        if reason and reason != record.reason:
+            record = work.put(record, reason=reason)
+            # Every approval begins so; a fleet that does not answer is another reason soon.
+            if reason not in (ASKING, ASKING_FIRST):
+                work.log("agent_approval_held", reason, record)
+        elif not reason and _open(work, record):
+            _post(work, record, "" if grant is None else grant.id)
+
+
+def _ready(work: Work, record: Record) -> bool:
+    """Whether nothing more is to be done on this node before the event is approved."""
+    if not work.needs(record):
+        return record.phase in (Phase.WAITING, Phase.PREPARED)
+    if record.phase is Phase.PREPARE_FAILED:
+        return work.settings.approve_failed
+    return record.phase is Phase.PREPARED and work.is_prepared(record)
+
+
+def held(work: Work, record: Record) -> tuple[str, Grant | None]:
+    """Why an event that the node is ready for is not approved now ('' when it is), and the fleet's approval that it goes out under."""
+    node, settings, event = work.node, work.settings, record.event
+    choice = work.choice(record)
+    if event.rehearsal:
+        return "a rehearsal is never approved", None
+    if event.status != "Scheduled":
+        return "its status is not known", None
+    grant = node.app.grants.get(event.event_id)
+    if grant is not None:
+        return "", grant
+    hold = node.app.holds.get(event.event_id)
+    if hold is not None:
+        return f"held by the fleet: {hold}", None
+    if choice == "approve":
+        return ASKING_FIRST if unasked(node, work.now, settings) else "", None
+    if choice in ("ignore", "hold"):
+        return f"the rule says {choice}", None
+    if event.resources != (settings.vm,):
+        return "others are named too: the fleet approves when all are prepared", None
+    if not settings.central:
+        return "", None
+    if node.app.away:
+        if settings.require_central or settings.policy.require_central:
+            return "the fleet cannot be asked, and its word is required", None
+        return ("the fleet does not answer; a little longer it is waited for" if _patient(node, work.now, settings) else ""), None
+    if record.phase is Phase.PREPARE_FAILED:
+        return "the fleet gives its word for what is prepared alone", None
+    return ("" if event.event_id in node.app.heard else ASKING), None
+
+
+def unasked(node: NodeState, now: Now, settings: Settings) -> bool:
+    """Whether the fleet may yet say what it wants: its settings were never heard, and it has not been away for long."""
+    unheard = settings.central and not settings.dry_run and node.policy is None
+    return unheard and (not node.app.away or _patient(node, now, settings))
+
+
+def _patient(node: NodeState, now: Now, settings: Settings) -> bool:
+    return now.steady < node.app.away_since + settings.patience
+
+
+def _open(work: Work, record: Record) -> bool:
+    """Whether a POST can go out now: on a document just read, not beside another, and after a failure not for ever."""
+    soon, settings = record.event.not_before, work.settings
+    if record.posting or record.look_first or not work.node.sighted or record.unsure or work.now.steady < record.post_at:
+        return False
+    if record.event.status != "Scheduled" or record.approved_at is not None:
+        return False
+    if record.refusals >= settings.post_tries:
+        work.once(record, "agent_approval_given_up", "the metadata service refuses the approval; NotBefore will pass by itself")
+        return False
+    late = work.now.wall >= soon if soon is not None else record.posts >= settings.post_tries
+    return record.posts == 0 or not late
+
+
+def _post(work: Work, record: Record, grant: str) -> None:
+    intent = record.approve_intent if record.approve_intent is not None else work.now.wall
+    record = work.put(record, approve_intent=intent, posting=True, posts=record.posts + 1, reason="")
+    work.log("agent_approving", "the approval goes out", record, attempt=record.posts, grant=grant)
+    work.emit(Approve(record.event.event_id, record.event.raw_id, record.posts, grant))
+
+
+def posted(work: Work, post: Posted) -> None:
+    """What came of a POST. Only a 200 approves; whatever else it was, the document tells what is true."""
+    record = work.events.get(post.event_id)
+    if post.grant:
+        _drop_grant(work, post.event_id, post.grant)
+        still = record is not None and record.listed and record.event.status != "Started"
+        work.emit(Result(post.grant, _RESULTS[post.outcome] if still or post.outcome == "accepted" else "gone", post.http_status))
+    if record is None:
+        return
+    record = work.put(record, posting=False)
+    if post.outcome == "accepted":
+        phase = Phase.APPROVED if record.phase in (Phase.WAITING, Phase.PREPARED, Phase.PREPARE_FAILED) else record.phase
+        record = work.put(record, approved_at=work.now.wall, phase=phase)
+        work.log("agent_approved", "the event is approved", record)
+        return
+    wait = back_off(record.posts, work.settings.retry_first, MOST_SECONDS)
+    refused = post.outcome == "refused"
+    record = work.put(record, look_first=True, post_at=work.now.steady + wait, refusals=record.refusals + refused)
+    if record.phase not in OVER and record.event.status != "Started":
+        text = f"the approval was {'refused' if refused else 'not answered'}: the document is read again"
+        work.log("agent_approval_failed", text, record, warn=refused, http_status=post.http_status)
+    work.emit(Look())
+
+
+# -- approvals that the app leased to this agent
+
+
+def _expire(work: Work) -> None:
+    """Leases that ran out go to another agent: nothing is POSTed under them."""
+    app, now = work.node.app, work.now
+    live = {key: grant for key, grant in app.grants.items() if now.steady < grant.until and now.wall < grant.expires}
+    if len(live) != len(app.grants):
+        _set_grants(work, live)
+
+
+def _drop_grant(work: Work, event_id: str, grant_id: str) -> None:
+    grants = work.node.app.grants
+    if event_id in grants and grants[event_id].id == grant_id:
+        _set_grants(work, {key: grant for key, grant in grants.items() if key != event_id})
+
+
+def _set_grants(work: Work, grants: dict[str, Grant]) -> None:
+    work.set(app=replace(work.node.app, grants=grants))

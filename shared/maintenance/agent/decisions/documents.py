@@ -1,0 +1,192 @@
+"""What start-up and documents tell: which events are on this node, begin, and are gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....core.clock import to_text
+from ..model import App, Document, Event, Outcome, Phase, Record, StartUp, StopHook
+from .event_rules import names, prepare_at
+from .work import OVER, Work
+
+
+def start(work: Work, begun: StartUp) -> None:
+    """The process begins. What was under way when it ended is found again once a document tells how the events stand."""
+    rebooted = work.node.boot_id not in ("", begun.boot_id)
+    work.set(boot_id=begun.boot_id, rebooted=rebooted, since=work.now.steady, looked=False)
+    work.log("agent_started", "the agent starts", found=begun.found, rebooted=int(rebooted), disabled=int(work.node.disabled))
+    if begun.found == "corrupt":
+        work.log("agent_state_unreadable", "the state file could not be read and was set aside", warn=True, marker=int(begun.marker))
+    if work.node.policy is None or work.node.policy.of != work.settings.fleet:
+        # Another fleet's word, or that of one which this node is not in any more.
+        work.follow(None)
+        work.set(app=App())
+    if begun.found != "kept" and begun.marker:
+        # Only our own mark counts: an operator may have drained the node.
+        work.set(disabled=True)
+        work.log("agent_state_lost", "the state is lost, and our mark says that we took the node out of service: it is put back", warn=True)
+    for record in work.mine():
+        if not record.event.rehearsal:
+            work.put(record, unsure=True)
+
+
+def look(work: Work, document: Document) -> None:
+    """A document that can be believed, at least in part."""
+    node = work.node
+    whole = not document.problems
+    same = whole and document.incarnation is not None and document.incarnation == node.incarnation
+    complaint = "; ".join(document.problems)
+    if complaint != node.complaint:
+        if complaint:
+            work.log("agent_document_partly_unreadable", f"nothing is taken as gone: {complaint}", warn=True)
+        elif not node.sighted and node.good_at is not None:
+            work.log("agent_document_back", "documents can be read again")
+    work.set(looked=True, sighted=whole, good_at=work.now.steady, complaint=complaint, incarnation=document.incarnation if whole else None)
+    for record in list(work.events.values()):
+        if record.look_first:
+            work.put(record, look_first=False)
+    if same:
+        return
+    listed = set()
+    for event in document.events:
+        listed.add(event.event_id)
+        _listed(work, event)
+    if whole:
+        for record in list(work.events.values()):
+            if record.listed and not record.event.rehearsal and record.event.event_id not in listed:
+                gone(work, record)
+        if work.node.rebooted:
+            if not any(record.event.status == "Started" or record.done_at == work.now.wall for record in _known(work)):
+                work.log("agent_reboot_unexpected", "the machine booted, and no event of it began", warn=True)
+            work.set(rebooted=False)
+
+
+def blind(work: Work, reason: str) -> None:
+    """Nothing to believe: what is known stays, timers run on."""
+    if work.node.complaint != reason:
+        work.log("agent_document_missing", reason, warn=True)
+    work.set(looked=True, sighted=False, complaint=reason)
+
+
+def _known(work: Work) -> list[Record]:
+    return [record for record in work.events.values() if record.phase is not Phase.FOREIGN and not record.event.rehearsal]
+
+
+def _listed(work: Work, event: Event) -> None:
+    record, on_me = work.events.get(event.event_id), names(event, work.settings.vm)
+    if record is not None and record.event.rehearsal:
+        return
+    if record is None or record.phase is Phase.FOREIGN:
+        if on_me or record is None:
+            _new(work, event, on_me, record)
+        elif record.event != event:
+            record = work.put(record, event=event)
+            work.log("agent_event_changed", f"an event of others is {event.status}", record)
+    elif record.phase in OVER:
+        if on_me:
+            _new(work, event, on_me, record)
+    elif on_me:
+        _again(work, record, event)
+    else:
+        work.log("agent_event_moved", "the event no longer names this node", record)
+        gone(work, replace(record, event=event))
+
+
+def _new(work: Work, event: Event, on_me: bool, known: Record | None) -> None:
+    """An event seen for the first time on this node, or seen again after it was gone. What was approved once is not approved again."""
+    record = Record(event, Phase.FOREIGN, work.now.wall)
+    if not on_me:
+        work.put(record)
+        whom = ", ".join(event.resources[:10]) if event.resources else "nobody"
+        work.log("agent_event_of_others", f"an event names {whom}", record, resources=len(event.resources))
+        return
+    if known is not None:
+        record = replace(record, approve_intent=known.approve_intent, approved_at=known.approved_at)
+    if event.status != "Started":
+        record = work.put(record, phase=Phase.WAITING)
+        details: dict[str, str | int] = {"source": event.source, "duration": event.duration, "due": _due(work, event)}
+        work.log("agent_event_seen", f"an event is on this node: {work.choice(record)}", record, fields=details)
+        return
+    why = "approved by its user" if event.source == "User" else "a failure of the hardware"
+    hook = "emergency" if work.needs(record) and "emergency" in work.settings.hooks else None
+    record = work.put(record, phase=Phase.STARTED, started_at=work.now.wall, hook_wanted=hook)
+    work.log("agent_event_first_seen_started", f"the event had begun when it was first seen: {why}", record, warn=True, source=event.source)
+
+
+def _again(work: Work, record: Record, event: Event) -> None:
+    was = record.event.status
+    if was == "Started" and event.status != "Started":
+        record = work.once(record, "agent_event_went_back", f"the event had begun, and now is {event.status}: it is taken as begun")
+        event = replace(event, status="Started")
+    elif event.status == "Unknown":
+        record = work.once(record, "agent_event_status_unknown", "the event has a status that is not known: nothing is approved")
+    if event.status == "Started" and event.not_before is None:
+        event = replace(event, not_before=record.event.not_before)
+    changed = event != record.event
+    record = work.put(record, event=event)
+    if event.status == "Started" and (was != "Started" or record.unsure):
+        began(work, record)
+    elif changed:
+        text = f"the event has changed: {work.choice(record)}"
+        work.log("agent_event_changed", text, record, duration=event.duration, due=_due(work, event))
+    if work.events[event.event_id].unsure:
+        work.put(work.events[event.event_id], unsure=False)
+
+
+def _due(work: Work, event: Event) -> str:
+    """When preparing is due, for people."""
+    return to_text(prepare_at(event, work.settings) or work.now.wall)
+
+
+def began(work: Work, record: Record) -> None:
+    """The impact may come at any moment: nothing is prepared any more, and nothing approved."""
+    phase = record.phase
+    run = work.node.run
+    if phase is Phase.PREPARING and run is not None and run.event_id == record.event.event_id and not work.settings.idempotent:
+        stop_hook(work)
+    back = record.unsure
+    again = back and work.node.rebooted and work.settings.after_reboot == "prepare" and work.needs(record)
+    hook = "prepare" if again and "prepare" in work.settings.hooks else None
+    started = record.started_at if record.started_at is not None else work.now.wall
+    record = work.put(record, phase=Phase.STARTED, started_at=started, reason="", hook_wanted=hook)
+    if back:
+        text = "the machine booted, as the event said" if work.node.rebooted else "the agent restarted, and the machine did not"
+        work.log("agent_restart_expected" if work.node.rebooted else "agent_restart_unexpected", text, record, warn=not work.node.rebooted)
+    if phase is not Phase.STARTED:
+        ready = work.is_prepared(record) or not work.needs(record)
+        text = "the event begins" if ready else f"the event begins unprepared, from {phase}"
+        work.log("agent_event_started", text, record, warn=not ready)
+
+
+def gone(work: Work, record: Record) -> None:
+    """The event is over or off. Whether the node is put back is decided when all of a document is known."""
+    outcome: Outcome = "completed or cancelled"
+    if record.phase is Phase.FOREIGN:
+        work.drop(record.event.event_id)
+        work.log("agent_event_of_others_gone", "an event of others is gone", record)
+        return
+    if record.phase is Phase.STARTED:
+        outcome = "completed"
+    elif record.approve_intent is None and record.approved_at is None and not record.unsure:
+        outcome = "cancelled"
+    run = work.node.run
+    if run is not None and run.event_id == record.event.event_id:
+        stop_hook(work)
+    record = work.put(record, listed=False, phase=Phase.RESTORING, outcome=outcome, reason="", unsure=False, hook_wanted=None)
+    work.log("agent_event_gone", f"the event is gone: {outcome}", record, observed_ms=record.observed_ms)
+    if not work.node.disabled:
+        finish(work, record)
+
+
+def finish(work: Work, record: Record, reason: str = "") -> None:
+    """The last word on an event; its id is kept, so that it is known if it comes back."""
+    record = work.put(record, phase=Phase.DONE, done_at=work.now.wall, reason=reason)
+    work.log("agent_event_done", f"done: {record.outcome}{', ' + reason if reason else ''}", record)
+
+
+def stop_hook(work: Work) -> None:
+    """The hook that runs is not wanted any more; its end is awaited all the same."""
+    run = work.node.run
+    if run is not None and not run.stopping:
+        work.emit(StopHook(run.number))
+        work.set(run=replace(run, stopping=True))

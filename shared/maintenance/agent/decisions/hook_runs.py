@@ -1,0 +1,253 @@
+"""Hooks: what is due, how it went, and when the node is put back. One hook runs at a time, so that none undoes what another does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..model import HookEnded, HookKind, Phase, Record, Restore, Run, RunHook
+from .documents import finish, stop_hook
+from .event_rules import prepare_at
+from .work import AWAITING, Work
+
+OVERDUE = 30.0
+"""Seconds after its deadline when a hook that has not ended is told of."""
+ASK_FIRST, ASK_MOST = 5.0, 60.0
+"""Seconds between two questions whether the node has caught up."""
+FIRST_LOOK = 5.0
+"""Seconds after its start that the agent waits for a first look before it goes by what it knew of events."""
+
+
+def back_off(failures: int, first: float, most: float) -> float:
+    """Seconds to wait after so many failures: doubling, bounded."""
+    return min(most, first * 2.0 ** min(failures - 1, 30))
+
+
+# -- preparing
+
+
+def advance(work: Work) -> None:
+    """Timers and the fleet's wishes: what is to be prepared now."""
+    for record in work.mine():
+        if _due(work, record):
+            record = work.put(record, phase=Phase.PREPARING, hurry=False, reason="")
+            work.log("agent_prepare_due", "it is time to prepare", record)
+        if record.phase is Phase.PREPARING and "prepare" not in work.settings.hooks:
+            _prepared(work, record)
+
+
+def _due(work: Work, record: Record) -> bool:
+    now = work.now
+    match record.phase:
+        case Phase.WAITING:
+            if record.hurry:
+                return True
+            if _to_be_seen(work, record):
+                return False
+            granted = record.event.event_id in work.node.app.grants
+            return work.needs(record) and (granted or now.wall >= prepare_at(record.event, work.settings))
+        case Phase.PREPARE_FAILED:
+            return record.hurry or (now.steady >= record.retry_at and may_retry(work, record))
+        case Phase.PREPARED | Phase.APPROVED:
+            # Prepared under another boot, or approved when it still was no impact.
+            anyway = record.phase is Phase.APPROVED and work.settings.approve_failed and record.tries > 0
+            return not record.unsure and not record.event.rehearsal and work.needs(record) and not work.is_prepared(record) and not anyway
+    return False
+
+
+def _to_be_seen(work: Work, record: Record) -> bool:
+    """Whether a look must tell first how an event known from before the start stands. After a boot past NotBefore that is waited for in
+    any case: the boot may have been the impact."""
+    if not record.unsure:
+        return False
+    soon = record.event.not_before
+    if work.node.rebooted and (record.phase is not Phase.WAITING or soon is None or work.now.wall >= soon):
+        return True
+    return not work.node.looked and work.now.steady < work.node.since + FIRST_LOOK
+
+
+def may_retry(work: Work, record: Record) -> bool:
+    """Until NotBefore, and a few times in any case."""
+    soon = record.event.not_before
+    return record.tries < work.settings.prepare_tries or (soon is not None and work.now.wall < soon)
+
+
+def _prepared(work: Work, record: Record) -> None:
+    record = work.put(record, phase=Phase.PREPARED, prepared_at=work.now.wall, prepared_boot=work.node.boot_id, reason="")
+    work.log("agent_prepared", "the node is prepared", record)
+
+
+# -- running
+
+
+def run_next(work: Work) -> None:
+    """Begin the hook that is wanted most, when none runs."""
+    run = work.node.run
+    if run is not None:
+        if run.kind == "caught_up" and (work.node.disabled or any(_wants(work, record) for record in work.mine())):
+            # It does nothing but ask, and nothing waits for it.
+            stop_hook(work)
+        limit = work.settings.hooks.get(run.kind, 0.0) + OVERDUE
+        if not run.overdue and work.now.steady >= run.since + limit:
+            stop_hook(work)
+            work.set(run=replace(run, stopping=True, overdue=True))
+            text = f"{run.kind} has not ended {OVERDUE:.0f} s after its deadline"
+            work.log("agent_hook_overdue", text, work.events.get(run.event_id), warn=True)
+        return
+    mine = list(work.mine())
+    for record in mine:
+        if record.hook_wanted is not None:
+            _launch(work, record.hook_wanted, work.put(record, hook_wanted=None), attempt=1)
+            return
+    waiting = [record for record in mine if _wants(work, record)]
+    if waiting:
+        record = min(waiting, key=lambda each: prepare_at(each.event, work.settings))
+        _launch(work, "prepare", work.put(record, tries=record.tries + 1), attempt=record.tries + 1)
+        return
+    restore = work.node.restore
+    if restore is not None and work.node.sighted and work.now.steady >= restore.retry_at:
+        _put_back(work, restore)
+    elif "caught_up" in work.settings.hooks and not work.node.in_step and not work.node.disabled and work.now.steady >= work.node.ask_at:
+        _launch(work, "caught_up", None, attempt=work.node.asks + 1)
+
+
+def _wants(work: Work, record: Record) -> bool:
+    """Whether an event wants a hook to run."""
+    return record.hook_wanted is not None or (record.phase is Phase.PREPARING and not _to_be_seen(work, record))
+
+
+def _launch(work: Work, kind: HookKind, record: Record | None, attempt: int) -> None:
+    number = work.node.runs + 1
+    event_id = "" if record is None else record.event.event_id
+    work.set(runs=number, run=Run(number, kind, event_id, work.now.steady))
+    if kind in ("prepare", "emergency"):
+        work.set(disabled=True, in_step=False, asks=0, ask_at=0.0)
+    work.log("agent_hook_started", f"{kind} begins", record, attempt=attempt)
+    work.emit(RunHook(number, kind, record, attempt, work.settings.hooks[kind]))
+
+
+def ended(work: Work, end: HookEnded) -> None:
+    """A hook ended. One that was told to stop has done nothing to count on."""
+    run = work.node.run
+    if run is None or run.number != end.run:
+        return
+    work.set(run=None)
+    record = work.events.get(run.event_id)
+    if run.stopping:
+        work.log("agent_hook_stopped", f"{run.kind} was stopped", record)
+        return
+    text = f"{run.kind} {'succeeded' if end.ok else 'failed'}{': ' + end.detail if end.detail else ''}"
+    fails = not end.ok and run.kind != "caught_up"
+    work.log("agent_hook_ended", text, record, warn=fails, ms=round(1000 * (work.now.steady - run.since)))
+    if run.kind == "caught_up":
+        _asked(work, end)
+    elif run.kind in ("restore", "verify"):
+        _restore_ended(work, run.kind, end)
+    elif record is not None and run.kind == "prepare":
+        _prepare_ended(work, record, end)
+
+
+def _prepare_ended(work: Work, record: Record, end: HookEnded) -> None:
+    if record.phase is Phase.STARTED and end.ok:
+        work.put(record, prepared_at=work.now.wall, prepared_boot=work.node.boot_id)
+    if record.phase is not Phase.PREPARING:
+        return
+    if end.ok:
+        _prepared(work, record)
+        return
+    wait = back_off(record.tries, work.settings.retry_first, work.settings.retry_most)
+    record = work.put(record, phase=Phase.PREPARE_FAILED, retry_at=work.now.steady + wait, reason=f"prepare failed: {end.detail}"[:200])
+    work.log("agent_prepare_failed", "the node is not prepared, and nothing is approved", record, warn=True, attempt=record.tries)
+
+
+# -- putting back
+
+
+def keeps_away(work: Work, record: Record) -> bool:
+    """Whether an event on this node forbids to put it back: any that is listed, but one that is ignored and has not begun, or that will
+    not be prepared for in a long while."""
+    if record.event.status != "Started":
+        if work.choice(record) == "ignore":
+            return False
+        if record.phase is Phase.WAITING:
+            return prepare_at(record.event, work.settings) - work.now.wall <= 1000 * work.settings.near
+    return True
+
+
+def put_back(work: Work) -> None:
+    """Decide whether the node is to be put back: when WE took it out of service, and the last event is gone."""
+    node = work.node
+    waiting = _awaiting(work)
+    if not node.disabled:
+        for record in waiting:
+            finish(work, record)
+        return
+    keeper = next((record for record in work.mine() if keeps_away(work, record)), None)
+    if keeper is not None:
+        if node.run is not None and node.run.kind in ("restore", "verify"):
+            stop_hook(work)
+        work.set(restore=None)
+        for record in waiting:
+            finish(work, record, f"the node stays out of service for {keeper.event.event_id}")
+    elif node.restore is None and node.sighted:
+        work.set(restore=Restore())
+        work.log("agent_restore_due", "the last event is gone: the node is put back", waiting[0] if waiting else None)
+
+
+def _put_back(work: Work, restore: Restore) -> None:
+    kind: HookKind = restore.step
+    if kind == "restore":
+        # Whatever was prepared is prepared no longer once this begins.
+        for record in list(work.events.values()):
+            if record.prepared_boot:
+                work.put(record, prepared_boot="")
+    if kind not in work.settings.hooks:
+        _restored_step(work, restore)
+        return
+    waiting = [work.put(record, phase=Phase.RESTORING) for record in _awaiting(work)]
+    _launch(work, kind, waiting[0] if waiting else None, attempt=restore.failures + 1)
+
+
+def _restored_step(work: Work, restore: Restore) -> None:
+    """A step is done: the next, or the end."""
+    if restore.step == "restore":
+        work.set(restore=replace(restore, step="verify"))
+        run_next(work)
+        return
+    work.set(restore=None, disabled=False)
+    waiting = _awaiting(work)
+    work.log("agent_restored", "the node is back in service", waiting[0] if waiting else None)
+    for record in waiting:
+        finish(work, record)
+
+
+def _restore_ended(work: Work, kind: HookKind, end: HookEnded) -> None:
+    restore = work.node.restore
+    if restore is None:
+        return
+    if end.ok:
+        if kind == "verify":
+            _restored_step(work, restore)
+        else:
+            work.set(restore=replace(restore, step="verify"))
+        return
+    failures = restore.failures + 1
+    wait = back_off(failures, work.settings.retry_first, work.settings.restore_most)
+    work.set(restore=Restore("restore", failures, work.now.steady + wait))
+    waiting = [work.put(each, phase=Phase.RESTORE_FAILED, reason=f"{kind} failed: {end.detail}"[:200]) for each in _awaiting(work)]
+    text = f"the node is still out of service; tried again in {wait:.0f} s"
+    work.log("agent_restore_failed", text, waiting[0] if waiting else None, warn=True, attempt=failures)
+
+
+def _asked(work: Work, end: HookEnded) -> None:
+    """Whether the node has caught up with the others; if not, it is asked again."""
+    asks = work.node.asks + 1
+    if end.ok:
+        work.set(in_step=True, asks=0)
+        work.log("agent_caught_up", "the node is in step with the others")
+    else:
+        work.set(asks=asks, ask_at=work.now.steady + back_off(asks, ASK_FIRST, ASK_MOST))
+
+
+def _awaiting(work: Work) -> list[Record]:
+    """Events that are gone, and done once the node is back."""
+    return [record for record in work.events.values() if record.phase in AWAITING]

@@ -1,0 +1,105 @@
+"""The agent's decisions: pure functions of what is known, what was observed, and the moment. docs/maintenance.md has the state table.
+
+Production, the model checker and the random scripts run these very functions. What they hold:
+
+1. never approve unprepared: an event that needs preparation is approved only after its prepare succeeded in this life of the services;
+2. always restore after the last event, if WE took the node out of service;
+3. never act on garbage: nothing is approved and nothing put back unless the last look brought a whole document.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..config.settings import Settings
+from ..model import Answer, AppAway, Effect, HookEnded, NodeState, Now, Observation, Phase, Posted, Seen, StartUp, Stop, Tick, Unseen
+from . import app_answers, approvals, documents, hook_runs, timeouts
+from .event_rules import prepare_at
+from .work import Work
+
+
+class Decision(NamedTuple):
+    """The state to save, and what to carry out once it is saved, in this order."""
+
+    state: NodeState
+    effects: tuple[Effect, ...]
+
+
+def step(state: NodeState, observation: Observation, now: Now, settings: Settings) -> Decision:
+    """What follows from one observation. Never raises for what a document, a hook or the app may say."""
+    work = Work(state, now, settings)
+    match observation:
+        case StartUp():
+            documents.start(work, observation)
+        case Seen(document):
+            documents.look(work, document)
+        case Unseen(reason):
+            documents.blind(work, reason)
+        case HookEnded():
+            hook_runs.ended(work, observation)
+        case Posted():
+            approvals.posted(work, observation)
+        case Answer():
+            app_answers.heard(work, observation)
+        case AppAway(reason):
+            app_answers.away(work, reason)
+        case Tick():
+            timeouts.tick(work)
+        case Stop():
+            documents.stop_hook(work)
+            work.set(stopping=True)
+            work.log("agent_stops", "the agent ends: nothing is put back, nothing approved")
+    if not work.node.stopping:
+        _settle(work)
+    effects = work.effects()
+    return Decision(work.node, effects)
+
+
+def _settle(work: Work) -> None:
+    """All that is due by now, whatever was observed: a decision that was missed is made at the next observation."""
+    app_answers.play(work)
+    hook_runs.advance(work)
+    hook_runs.put_back(work)
+    hook_runs.run_next(work)
+    approvals.approve(work)
+    timeouts.warn(work)
+    timeouts.forget(work)
+
+
+def prepared(state: NodeState) -> frozenset[str]:
+    """The events that a report made from this state shows as PREPARED; goes into Answer.told."""
+    return frozenset(event_id for event_id, record in state.events.items() if record.phase is Phase.PREPARED)
+
+
+def unready(state: NodeState, now: Now, settings: Settings) -> str:
+    """Why the agent is not ready; '' when it is."""
+    if state.stopping:
+        return "the agent ends"
+    if state.good_at is None:
+        return f"no document yet{': ' + state.complaint if state.complaint else ''}"
+    age = now.steady - state.good_at
+    return f"no document for {age:.0f} s: {state.complaint}" if age > settings.stale else ""
+
+
+def next_wake(state: NodeState, now: Now, settings: Settings) -> float | None:
+    """Steady seconds from now until something is due by a timer; None when nothing is. 0: already due, and waiting for something else."""
+    settings = settings.following(state.policy)
+    waits = []
+    for record in state.events.values():
+        soon = record.event.not_before
+        match record.phase:
+            case Phase.WAITING:
+                waits.append((prepare_at(record.event, settings) - now.wall) / 1000)
+            case Phase.PREPARE_FAILED:
+                waits.append(record.retry_at - now.steady)
+        if record.event.rehearsal and record.listed and soon is not None:
+            end = soon + 1000 * max(record.event.duration, 0)
+            waits.append((soon - now.wall if record.event.status != "Started" else end - now.wall) / 1000)
+        if record.posts and not record.posting and record.approved_at is None and record.listed:
+            waits.append(record.post_at - now.steady)
+    if state.app.away and any(record.phase is Phase.PREPARED for record in state.events.values()):
+        waits.append(state.app.away_since + settings.patience - now.steady)
+    if state.restore is not None and state.run is None:
+        waits.append(state.restore.retry_at - now.steady)
+    ahead = [wait for wait in waits if wait > 0]
+    return min(ahead) if ahead else (0.0 if waits else None)

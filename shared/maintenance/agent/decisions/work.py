@@ -1,0 +1,115 @@
+"""One step under way: the state as it becomes, and the effects gathered. Made and used up within `rules.step`, which stays pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+from ..config.settings import Settings
+from ..model import Action, Effect, Log, NodeState, Now, Phase, Record, Report
+from ..policy import Policy
+from .event_rules import choose
+
+OVER: Final = frozenset({Phase.RESTORING, Phase.RESTORE_FAILED, Phase.DONE})
+"""Of events that no longer are on this node."""
+type Fields = Mapping[str, str | int]
+AWAITING: Final = (Phase.RESTORING, Phase.RESTORE_FAILED)
+
+
+class Work:
+    """The state in `node` and `events`; `put` and `set` change it."""
+
+    def __init__(self, state: NodeState, now: Now, settings: Settings) -> None:
+        self.node, self.now, self.settings = state, now, settings.following(state.policy)
+        self._file = settings
+        self._before = state
+        self._own: dict[str, Record] | None = None
+        self._effects: list[Effect] = []
+
+    @property
+    def events(self) -> Mapping[str, Record]:
+        return self.node.events
+
+    def set(self, **changes: Any) -> None:
+        """Change fields of the node."""
+        self.node = replace(self.node, **changes)
+
+    def follow(self, policy: Policy | None) -> None:
+        """Keep what the fleet asks for, and go by it from now on."""
+        self.set(policy=policy)
+        self.settings = self._file.following(policy)
+
+    def put(self, record: Record, **changes: Any) -> Record:
+        """Keep a record, with changes."""
+        record = replace(record, **changes) if changes else record
+        if self.events.get(record.event.event_id) != record:
+            self._copy()[record.event.event_id] = record
+        return record
+
+    def drop(self, event_id: str) -> None:
+        """Forget a record."""
+        del self._copy()[event_id]
+
+    def emit(self, *effects: Effect) -> None:
+        self._effects += effects
+
+    def log(
+        self, action: str, text: str, record: Record | None = None, *, warn: bool = False, fields: Fields | None = None, **more: str | int
+    ) -> None:
+        """A line about an event, or about none."""
+        level: Literal["info", "warning"] = "warning" if warn else "info"
+        event_id, fields = "", {**(fields or {}), **more}
+        if record is not None:
+            event_id = record.event.event_id
+            fields = {"type": record.event.type, "phase": str(record.phase), **fields}
+            if record.event.rehearsal:
+                fields["rehearsal"] = 1
+        self.emit(Log(level, action, text, event_id, fields))
+
+    def once(self, record: Record, note: str, text: str) -> Record:
+        """A warning that an event gives only once; `note` is its action."""
+        if note in record.notes:
+            return record
+        self.log(note, text, record, warn=True)
+        return self.put(record, notes=record.notes | {note})
+
+    def mine(self) -> Iterator[Record]:
+        """Records of events that are on this node now."""
+        return (record for record in list(self.events.values()) if record.phase not in OVER and record.phase is not Phase.FOREIGN)
+
+    def choice(self, record: Record) -> Action:
+        return choose(record.event, self.settings)
+
+    def needs(self, record: Record) -> bool:
+        """Whether it is to be prepared for before it is approved."""
+        return self.choice(record) in ("prepare", "hold")
+
+    def is_prepared(self, record: Record) -> bool:
+        """Whether prepare succeeded in this life of the services."""
+        return record.prepared_boot != "" and record.prepared_boot == self.node.boot_id
+
+    def effects(self) -> tuple[Effect, ...]:
+        """What was gathered, and a Report where something changed that reports show."""
+        before, node = self._before, self.node
+        same = before.events is node.events and _beside(before) == _beside(node)
+        if not same and _shown(before) != _shown(node):
+            self._effects.append(Report())
+        return tuple(self._effects)
+
+    def _copy(self) -> dict[str, Record]:
+        if self._own is None:
+            self._own = dict(self.events)
+            self.node = replace(self.node, events=self._own)
+        return self._own
+
+
+def _shown(state: NodeState) -> object:
+    return _beside(state), {
+        event_id: (record.phase, record.event, record.reason, record.observed_ms, record.outcome)
+        for event_id, record in state.events.items()
+    }
+
+
+def _beside(state: NodeState) -> object:
+    return state.boot_id, state.disabled, state.in_step

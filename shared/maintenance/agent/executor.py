@@ -1,0 +1,143 @@
+"""What the loop decides, done on threads of their own: looks, hooks, approvals. Each outcome goes into the loop's inbox."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from .app.messages import event_of
+from .app.reporter import Reporter
+from .figures import Figures
+from .hooks.runner import Hook, Ran, Run, Runner
+from .http_exchange import Answer, Silence
+from .imds.client import Imds
+from .loop import posted, sight
+from .model import Approve, HookEnded, HookKind, NodeState, Observation, Result, RunHook, Seen, Unseen
+
+log = logging.getLogger(__name__)
+
+SHORTEST: Final = 0.25
+"""Seconds between two looks at least: IMDS answers five questions a second, to all that ask on this machine."""
+
+
+class Worker:
+    """`Hands` of a real node. identity: what hooks are told beside the event. poll: seconds between looks."""
+
+    def __init__(
+        self,
+        imds: Imds,
+        hooks: Mapping[HookKind, Hook],
+        runner: Runner | None,
+        reporter: Reporter | None,
+        hear: Callable[[Observation], None],
+        figures: Figures,
+        *,
+        identity: Mapping[str, str],
+        state: Path,
+        poll: float,
+        steady: Callable[[], float],
+    ) -> None:
+        self._imds, self._hooks, self._runner, self._reporter, self._hear, self._figures = imds, hooks, runner, reporter, hear, figures
+        self._identity, self._state, self._poll, self._steady = identity, state, poll, steady
+        self._runs: dict[int, Run] = {}
+        self._bell, self._closed = threading.Event(), threading.Event()
+        self._body = b""
+        self._seen: Seen | Unseen = Unseen("nothing yet")
+
+    # -- looks
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._watch, name="poller", daemon=True).start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+        self._bell.set()
+
+    def look(self) -> None:
+        self._bell.set()
+
+    def _watch(self) -> None:
+        while not self._closed.is_set():
+            began = self._steady()
+            self._hear(self._see(self._imds.get()))
+            if self._bell.wait(max(SHORTEST, self._poll - (self._steady() - began))):
+                self._bell.clear()
+                self._closed.wait(max(0.0, SHORTEST - (self._steady() - began)))
+
+    def _see(self, answer: Answer | Silence) -> Seen | Unseen:
+        good = isinstance(answer, Answer) and answer.status == 200
+        # The same bytes say the same: a document of thousands of events is read once.
+        if not isinstance(answer, Answer) or not good or answer.body != self._body:
+            self._seen = sight(answer)
+            self._body = answer.body if isinstance(answer, Answer) and isinstance(self._seen, Seen) else b""
+        if isinstance(self._seen, Seen):
+            outcome = "good"
+        else:
+            outcome = "nonsense" if good else "silence" if isinstance(answer, Silence) else "refused"
+        self._figures.add("tocsin_agent_polls_total", outcome=outcome)
+        return self._seen
+
+    # -- hooks
+
+    def run_hook(self, effect: RunHook) -> None:
+        assert self._runner is not None
+        event_id = "" if effect.record is None else effect.record.event.event_id
+
+        def done(ran: Ran) -> None:
+            self._figures.add("tocsin_agent_hook_runs_total", hook=effect.kind, outcome=ran.outcome)
+            self._figures.add("tocsin_agent_hook_seconds_total", ran.seconds, hook=effect.kind)
+            fields = {"hook": effect.kind, "outcome": ran.outcome, "code": "" if ran.code is None else ran.code, "output": ran.output}
+            log.info("What %s said", effect.kind, extra={"action": "agent_hook_output", "event_id": event_id, "fields": fields})
+            self._runs.pop(effect.run, None)
+            self._hear(HookEnded(effect.run, ran.outcome == "done", _why(ran)))
+
+        hook = replace(self._hooks[effect.kind], deadline=effect.deadline)
+        told: dict[str, Any] = {**self._identity, "attempt": effect.attempt, "state": str(self._state), "event_id": ""}
+        if effect.record is not None:
+            event = effect.record.event
+            told |= {**event_of(effect.record), "description": event.description, "rehearsal": event.rehearsal}
+        # One that ends before it is noted here stays noted: to stop it then does nothing.
+        self._runs[effect.run] = self._runner.start(effect.kind, hook, told, done)
+
+    def stop_hook(self, run: int) -> None:
+        if (under_way := self._runs.get(run)) is not None:
+            under_way.stop()
+
+    # -- approvals and reports
+
+    def approve(self, effect: Approve) -> None:
+        def post() -> None:
+            answer = self._imds.approve(effect.raw_id)
+            outcome = "silence" if isinstance(answer, Silence) else "posted" if answer.status == 200 else "refused"
+            self._figures.add("tocsin_agent_approvals_total", outcome=outcome)
+            self._hear(posted(effect, answer))
+
+        threading.Thread(target=post, name="approval", daemon=True).start()
+
+    def report(self, state: NodeState) -> None:
+        if self._reporter is not None:
+            self._reporter.changed(state)
+
+    def result(self, effect: Result) -> None:
+        if self._reporter is not None:
+            self._reporter.result(effect)
+
+
+def _why(ran: Ran) -> str:
+    """How a hook ended, in a few words; all of its output is in the log."""
+    match ran.outcome:
+        case "done":
+            return ""
+        case "late":
+            return f"past its deadline after {ran.seconds:.0f} s"
+        case "stopped":
+            return "stopped"
+    last = next((line.strip() for line in reversed(ran.output.splitlines()) if line.strip()), "")
+    ended = "it could not be started" if ran.code is None else f"exit code {ran.code}"
+    return ended + (f": {last[:150]}" if last else "")

@@ -1,0 +1,49 @@
+"""Ready-made hooks: `recipe.name` in the agent's file names one, the other settings of that table are its own.
+
+    cassandra   takes a Cassandra node out of its ring and puts it back, by nodetool
+    systemd     stops units and starts them again
+
+A recipe runs as Python hooks, each in a process of its own. It notes in the agent's folder what it switched off and was on before, and
+switches on just that: what an operator had switched off stays off.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ...config.sections import Section
+from ...model import HookKind
+from ..runner import Hook
+
+_ROOT: Final = str(Path(__file__).parents[5])
+"""The folder that holds our package, under whichever name: a hook's process finds it there."""
+
+
+def _cassandra(section: Section) -> dict[HookKind, Hook]:
+    options = {
+        "nodetool": section.text("nodetool", "nodetool"),
+        "arguments": section.texts("arguments"),
+        "finish": section.text("finish", "flush", among=("nothing", "flush", "drain")),
+        "service": section.text("service", "cassandra"),
+        "thrift": section.flag("thrift", False),
+    }
+    return _of("cassandra", section, options, ("prepare", "emergency", "restore", "verify"))
+
+
+def _systemd(section: Section) -> dict[HookKind, Hook]:
+    units = section.texts("units")
+    if not section.has("units"):
+        section.complain("units", "left out; write the units to stop, like [\"cassandra.service\"]")
+    return _of("systemd", section, {"units": units, "systemctl": section.text("systemctl", "systemctl")}, ("prepare", "restore", "verify"))
+
+
+def _of(name: str, section: Section, options: Mapping[str, Any], kinds: tuple[HookKind, ...]) -> dict[HookKind, Hook]:
+    deadline = section.number("deadline_seconds", 60, 0.1, 86_400)
+    told = {"TOCSIN_RECIPE": json.dumps(options)}
+    return {kind: Hook(call=f"{__name__}.{name}:{kind}", path=_ROOT, deadline=deadline, environment=told) for kind in kinds}
+
+
+RECIPES: Final[Mapping[str, Callable[[Section], dict[HookKind, Hook]]]] = {"cassandra": _cassandra, "systemd": _systemd}

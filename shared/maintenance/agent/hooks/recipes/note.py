@@ -1,0 +1,99 @@
+"""What recipes share: the note of what was on before, and the running of commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from .....core.files import replace_file
+
+BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class StepFailed(Exception):
+    """Ends a hook: a command failed; its own words are in the message."""
+
+
+@dataclass(slots=True)
+class Note:
+    """What a recipe switched off. on: what was on before, in the order of switching off. restored: it is on again, as far as we could tell.
+
+    Written before anything is switched off: a note may say more than was done, never less.
+    """
+
+    path: Path
+    boot: str
+    on: list[str]
+    drained: bool = False
+    restored: bool = False
+
+    @classmethod
+    def read(cls, recipe: str) -> Self | None:
+        """The note of a recipe, or None. One that cannot be read counts as none: better a node that is left off than one that is
+        switched on against its operator's will."""
+        path = Path(os.environ["TOCSIN_STATE"]) / f"{recipe}.json"
+        try:
+            told: dict[str, Any] = json.loads(path.read_text())
+            return cls(path, str(told["boot"]), [str(each) for each in told["on"]], bool(told["drained"]), bool(told["restored"]))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            print(f"{path} cannot be read ({error}): it counts as none")
+            return None
+
+    @classmethod
+    def of(cls, recipe: str, on: list[str]) -> Self:
+        """A new one, saved."""
+        note = cls(Path(os.environ["TOCSIN_STATE"]) / f"{recipe}.json", BOOT.read_text().strip(), on)
+        note.save()
+        return note
+
+    @property
+    def of_this_boot(self) -> bool:
+        """Whether the machine has not been started anew since."""
+        return self.boot == BOOT.read_text().strip()
+
+    def save(self) -> None:
+        """Put it on disk, so that it survives the machine's end in the next instant."""
+        told = {"boot": self.boot, "on": self.on, "drained": self.drained, "restored": self.restored}
+        replace_file(self.path, json.dumps(told))
+
+
+def options() -> dict[str, Any]:
+    """The recipe's settings."""
+    told: dict[str, Any] = json.loads(os.environ["TOCSIN_RECIPE"])
+    return told
+
+
+def ask(*command: str) -> tuple[int, str]:
+    """Run a command to its end, show it with what it says, and return exit code and output. The hook's own deadline bounds it.
+
+    Raises `StepFailed` where it cannot be run.
+    """
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise StepFailed(f"{command[0]} cannot be run: {error.strerror}") from None
+    print(f"$ {' '.join(command)} -> {done.returncode}", done.stdout.strip(), sep="\n", flush=True)
+    return done.returncode, done.stdout
+
+
+def do(*command: str) -> str:
+    """Run a command that must succeed; its output."""
+    code, said = ask(*command)
+    if code:
+        raise StepFailed(f"{' '.join(command)} ended with {code}: {said.strip()[-500:]}")
+    return said
+
+
+def told(function: str, error: StepFailed) -> bool:
+    """Say why a hook failed; False, which fails it."""
+    print(f"{function}: {error}", file=sys.stderr, flush=True)
+    return False

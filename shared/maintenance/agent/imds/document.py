@@ -1,0 +1,126 @@
+"""Reads documents of the Instance Metadata Service: believes what can be believed, and says what cannot.
+
+Source: Microsoft's page "Azure Metadata Service: Scheduled Events for Linux VMs", its older api-versions, which lack fields, and what has
+been seen in the wild. Nothing is taken from a body that is not a JSON object with a list of events.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...not_before import read_time
+from ..model import EVENT_TYPES, Document, Event, Nonsense, Status
+
+if TYPE_CHECKING:
+    from ....core.clock import Millis
+
+
+_STATUSES: dict[str, Status] = {"scheduled": "Scheduled", "started": "Started"}
+_TYPES = {name.lower(): name for name in EVENT_TYPES}
+MAX_ID = 128
+"""Longest EventId taken, in characters; a GUID has 36."""
+MAX_PROBLEMS = 10
+"""Problems told of one document."""
+
+
+def read(body: bytes) -> Document | Nonsense:
+    """What the body of a 200 says. Unknown keys are ignored."""
+    try:
+        raw = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse)
+    except UnicodeDecodeError:
+        return Nonsense("the body is not UTF-8")
+    except (ValueError, RecursionError):
+        return Nonsense("the body is empty" if not body.strip() else "the body is not JSON")
+    if not isinstance(raw, dict):
+        return Nonsense("the body is not a JSON object")
+    items = raw.get("Events")
+    if not isinstance(items, list):
+        return Nonsense("the body has no list of Events")
+    problems: list[str] = []
+    events: dict[str, Event] = {}
+    for number, item in enumerate(items):
+        found = _event(item)
+        if isinstance(found, str):
+            problems.append(f"Events[{number}]: {found}")
+        elif (known := events.get(found.event_id)) is not None:
+            events[found.event_id] = _merged(known, found)
+        else:
+            events[found.event_id] = found
+    return Document(_incarnation(raw.get("DocumentIncarnation")), tuple(events.values()), tuple(problems[:MAX_PROBLEMS]))
+
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(text)
+
+
+def _incarnation(raw: object) -> int | None:
+    if isinstance(raw, bool):
+        return None
+    if isinstance(raw, int):
+        return raw
+    return int(raw) if isinstance(raw, str) and re.fullmatch(r"-?\d{1,20}", raw, re.ASCII) else None
+
+
+def _event(item: object) -> Event | str:
+    """An event, or why the item is none: what it names, or whom, cannot be told."""
+    if not isinstance(item, dict):
+        return "not an object"
+    raw_id = item.get("EventId")
+    if not isinstance(raw_id, str) or not raw_id.strip() or len(raw_id) > MAX_ID or not raw_id.isprintable():
+        return "no EventId that can be read"
+    resources = item.get("Resources")
+    if not isinstance(resources, list) or not all(isinstance(name, str) for name in resources):
+        return f"EventId {raw_id}: Resources is not a list of names"
+    kind, description = item.get("EventType"), item.get("Description")
+    kind = _plain(kind.strip()[:64]) if isinstance(kind, str) else ""
+    return Event(
+        event_id=raw_id.strip().casefold(),
+        raw_id=raw_id.strip(),
+        type=_TYPES.get(kind.lower(), kind),
+        status=_STATUSES.get(str(item.get("EventStatus")).strip().lower(), "Unknown"),
+        not_before=read_time(item.get("NotBefore")),
+        source="User" if str(item.get("EventSource")).strip().lower() == "user" else "Platform",
+        duration=_duration(item.get("DurationInSeconds")),
+        resources=tuple(dict.fromkeys(map(_plain, resources))),
+        description=_plain(description[:500]) if isinstance(description, str) else "",
+    )
+
+
+def _plain(text: str) -> str:
+    """Without characters that a log line cannot hold. No name of a machine has any, so none becomes one by this."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
+
+
+def _duration(raw: object) -> int:
+    if isinstance(raw, str) and re.fullmatch(r"\d{1,9}", raw, re.ASCII):
+        return int(raw)
+    # Half a second is an impact, so a fraction counts as a whole one.
+    if isinstance(raw, int | float) and not isinstance(raw, bool) and 0 <= raw < 1e9:
+        return int(-(-raw // 1))
+    return -1
+
+
+def _merged(one: Event, other: Event) -> Event:
+    """Two descriptions of one event, taken for the worse: begun rather than not, sooner, of unknown kind and length where they differ."""
+    both = (one, other)
+    started = any(event.status == "Started" for event in both)
+    same_times = one.not_before is not None and other.not_before is not None
+    return Event(
+        event_id=one.event_id,
+        raw_id=one.raw_id,
+        type=one.type if one.type == other.type else "",
+        status="Started" if started else one.status if one.status == other.status else "Unknown",
+        not_before=min(_times(*both)) if same_times else None,
+        source=one.source if one.source == other.source else "Platform",
+        duration=one.duration if one.duration == other.duration else -1,
+        resources=tuple(dict.fromkeys(one.resources + other.resources)),
+        description=one.description,
+    )
+
+
+def _times(*events: Event) -> Iterator[Millis]:
+    return (event.not_before for event in events if event.not_before is not None)

@@ -1,0 +1,1 @@
+"""What runs in the app: agents' reports, approvals, notifications and sweeps."""

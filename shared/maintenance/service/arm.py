@@ -1,0 +1,118 @@
+"""Approvals by way of Azure Resource Manager, for when the named VM itself hangs: the Maintenance resource provider's acknowledge call."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+import aiohttp
+
+from ...core.errors import TocsinError
+from ..approvals import Outcome
+
+log = logging.getLogger(__name__)
+
+ENDPOINT: Final = "https://management.azure.com"
+API_VERSION: Final = "2025-11-01"
+_SCOPE: Final = "https://management.azure.com/.default"
+TIMEOUT: Final = 15.0
+"""Seconds of one call."""
+_RESOURCE = re.compile(
+    r"/subscriptions/[A-Za-z0-9-]{1,64}/resourceGroups/[A-Za-z0-9_().-]{1,90}/providers/Microsoft\.Compute/"
+    r"(?:virtualMachines|virtualMachineScaleSets|availabilitySets)/[A-Za-z0-9_.-]{1,80}(?:/virtualMachines/[A-Za-z0-9_.-]{1,80})?",
+    re.IGNORECASE,
+)
+_EVENT = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+type Token = Callable[[], Awaitable[str]]
+
+
+class Acknowledged(NamedTuple):
+    """How it went."""
+
+    outcome: Outcome
+    http_status: int
+
+
+class Acknowledge(Protocol):
+    """Gives Azure an approval."""
+
+    async def __call__(self, resource_id: str, event_id: str) -> Acknowledged:
+        """Acknowledge an event that names the resource. Never raises for what a network or Azure may do."""
+
+
+class NoApproval(TocsinError):
+    """This cannot be acknowledged: the message says why."""
+
+
+def url_of(resource_id: str, event_id: str, endpoint: str = ENDPOINT) -> str:
+    """Where an event is acknowledged. Raises `NoApproval` for what is no VM's id, so that nothing else is ever called."""
+    if not _RESOURCE.fullmatch(resource_id):
+        raise NoApproval("resource_id is not the Azure resource id of a VM, scale set or availability set")
+    if not _EVENT.fullmatch(event_id):
+        raise NoApproval("the event's id is none of Azure's")
+    # An instance of a scale set is approved for by way of the set.
+    of = re.sub(r"(?i)(/virtualMachineScaleSets/[^/]+)/virtualMachines/[^/]+$", r"\1", resource_id)
+    return f"{endpoint}{of}/providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge?api-version={API_VERSION}"
+
+
+class Arm:
+    """One per process; its session and credential are made when first needed. Belongs to one event loop."""
+
+    def __init__(self, client_id: str | None, *, endpoint: str = ENDPOINT, token: Token | None = None) -> None:
+        self._client_id, self._endpoint, self._token = client_id, endpoint, token
+        self._session: aiohttp.ClientSession | None = None
+        self._credential: Any = None
+
+    async def __call__(self, resource_id: str, event_id: str) -> Acknowledged:
+        """See `Acknowledge`."""
+        try:
+            url = url_of(resource_id, event_id, self._endpoint)
+        except NoApproval as error:
+            log.warning("An approval cannot go to Azure Resource Manager: %s", error, extra={"action": "maintenance_arm_unfit"})
+            return Acknowledged("refused", 0)
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT))
+        try:
+            headers = {"authorization": f"Bearer {await self._authorize()}"}
+            async with self._session.post(url, headers=headers, allow_redirects=False) as answer:
+                await answer.read()
+                return _judged(answer.status)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            log.warning("Azure Resource Manager is not reached: %s", type(error).__name__, extra={"action": "maintenance_arm_away"})
+            return Acknowledged("unreachable", 0)
+
+    async def close(self) -> None:
+        """Release connections."""
+        if self._session is not None:
+            await self._session.close()
+        if self._credential is not None:
+            await self._credential.close()
+
+    async def _authorize(self) -> str:
+        if self._token is not None:
+            return await self._token()
+        from azure.core.exceptions import AzureError
+
+        if self._credential is None:
+            # Imported here: half a second of start-up that fleets without this transport need not spend.
+            from azure.identity.aio import DefaultAzureCredential
+
+            self._credential = DefaultAzureCredential(managed_identity_client_id=self._client_id)
+        try:
+            return str((await self._credential.get_token(_SCOPE)).token)
+        except AzureError as error:
+            # What it says may name what it tried; its kind says enough.
+            raise OSError(f"no token: {type(error).__name__}") from None
+
+
+def _judged(status: int) -> Acknowledged:
+    if 200 <= status < 300:
+        return Acknowledged("posted", status)
+    if status in (404, 410):
+        return Acknowledged("gone", status)
+    if status in (408, 425, 429) or status >= 500:
+        return Acknowledged("unreachable", status)
+    return Acknowledged("refused", status)

@@ -1,0 +1,28 @@
+"""What a fleet's definition says of maintenance, for the rules."""
+
+from __future__ import annotations
+
+import json
+
+from ...leases.rows import Fleet
+from ..settings import FleetMaintenance
+from ..terms import HAND_OFF, Rule, Terms
+
+
+def terms_of(fleet: Fleet) -> Terms:
+    """The terms of a fleet as it is stored."""
+    told = FleetMaintenance.model_validate(json.loads(fleet.rest).get("maintenance", {}))
+    # An order is read with the next beat but one at the latest, given with one before, and carried out within the drain.
+    hand_off = max(HAND_OFF, round((fleet.limits.drain + 3 * fleet.profile.beat) * 1000))
+    return Terms(
+        told.lead,
+        {str(kind): lead for kind, lead in told.leads.items()},
+        told.transport,
+        told.catch_up,
+        told.quorum.per,
+        told.quorum.domains_down,
+        told.early,
+        hand_off,
+        told.require_central,
+        tuple(Rule(rule.action, rule.type, rule.source, rule.max_seconds) for rule in told.rules),
+    )

@@ -1,0 +1,141 @@
+"""What a fleet's channel is told of maintenance: each event's way, and what is wrong. Ids follow from what is told, so twice is once."""
+
+from __future__ import annotations
+
+import logging
+import re
+from hashlib import sha256
+from typing import Any, Final
+
+import orjson
+
+from ...core.clock import Millis, to_text
+from ...core.errors import Problem
+from ...scheduler.ingest.internal_events import Publisher
+from ..rows import Alarms, Event
+from ..rules import untold
+from ..terms import Terms
+
+log = logging.getLogger(__name__)
+
+KIND: Final = "maintenance"
+"""Under which of the kinds in a fleet's `notify` all of this falls."""
+_PREPARE: Final = "prepare@"
+_LONGEST: Final = 200
+"""Characters of an id."""
+_EARLY: Final[Millis] = 60_000
+"""An event that is this much further away than its lead gets an event of its own for when nodes prepare."""
+
+SENTENCES: Final = {
+    "disagreement": "agents tell different things of it",
+    "silent": "agents of nodes that it names are silent",
+    "prolonged": "it has been started for more than half an hour",
+    "prepare-failed": "a node could not be prepared",
+    "restore-failed": "a node could not be put back into service",
+    "approval-failed": "Azure did not take its approval",
+    "single-monitor": "only one node watches for the whole fleet",
+    "monitors-together": "both monitors are in one fault domain",
+    "domains-down": "more fault domains are down at once than may be",
+}
+
+
+def channel_of(rest: str) -> str | None:
+    """Where a fleet wants to be told, by the rest of its definition; None for nowhere."""
+    notify = orjson.loads(rest).get("notify") or {}
+    return str(notify["channel"]) if notify.get("channel") and KIND in notify.get("kinds", ()) else None
+
+
+def of_event(key: str, event: Event, what: str, channel: str, now: Millis) -> dict[str, Any]:
+    """The notice of one thing about an event: a status, `+alarm` or `-alarm`."""
+    named = {
+        "event_id": event.event_id,
+        "event_type": event.type,
+        "status": event.status,
+        "scope": event.scope,
+        "not_before": to_text(event.not_before) if event.not_before is not None else None,
+        "resources": list(event.resources[:100]),
+        "rehearsal": event.rehearsal,
+    }
+    again = f":{event.returns}" if event.returns else ""
+    return _notice(key, f"{event.event_id}:{event.seen}{again}", what, channel, now, named)
+
+
+def of_fleet(key: str, what: str, channel: str, now: Millis) -> dict[str, Any]:
+    """The notice of something wrong with the watch itself."""
+    # Raised and over may come again and again: each is told with the minute it was seen in.
+    return _notice(key, f"fleet:{now // 60_000}", what, channel, now, {})
+
+
+def owed(key: str, kept: Event | Alarms, terms: Terms, channel: str | None, now: Millis) -> list[tuple[str, dict[str, Any] | None]]:
+    """What has not been told yet, each with its notice; without one where the fleet wants none."""
+    if channel is None:
+        return [(what, None) for what in untold(kept)]
+    if not isinstance(kept, Event):
+        return [(what, of_fleet(key, what, channel, now)) for what in untold(kept)]
+    found: list[tuple[str, dict[str, Any] | None]] = [(what, of_event(key, kept, what, channel, now)) for what in untold(kept)]
+    prepare = to_prepare(key, kept, terms, channel, now)
+    return [*found, prepare] if prepare is not None and prepare[0] not in kept.told else found
+
+
+def to_prepare(key: str, event: Event, terms: Terms, channel: str, now: Millis) -> tuple[str, dict[str, Any]] | None:
+    """An event for the moment at which nodes prepare, if that is far enough away, and its mark; one for each NotBefore."""
+    if event.status != "scheduled" or event.not_before is None:
+        return None
+    at = event.not_before - terms.lead_of(event.type)
+    if at <= now + _EARLY:
+        return None
+    what = f"{_PREPARE}{event.not_before}"
+    return what, of_event(key, event, what, channel, now) | {"due": to_text(at)}
+
+
+def _notice(key: str, about: str, what: str, channel: str, now: Millis, more: dict[str, Any]) -> dict[str, Any]:
+    tenant, _, fleet = key.partition(":")
+    alarm = what[1:].partition(" ")[0] if what[0] in "+-" else None
+    payload = {
+        "type": "maintenance",
+        "tenant": tenant,
+        "fleet": fleet,
+        "what": what.partition("@")[0] if alarm is None else "alarm",
+        "kind": KIND,
+        **more,
+    }
+    if alarm is not None:
+        payload |= {"alarm": what[1:], "state": "raised" if what[0] == "+" else "cleared", "text": f"{fleet}: {SENTENCES[alarm]}"}
+    name = fleet.replace(".", "~")
+    marks = {"+": "raised~", "-": "cleared~"}
+    told = marks.get(what[0], "") + what.lstrip("+-")
+    ident = re.sub(r"[^A-Za-z0-9:~_-]", "~", f"maintenance:{name}:{about}:{told}")
+    if len(ident) > _LONGEST:
+        ident = f"{ident[: _LONGEST - 33]}~{sha256(ident.encode()).hexdigest()[:32]}"
+    return {"id": ident, "due": to_text(now), "channel": channel, "payload": payload}
+
+
+async def publish(publisher: Publisher, key: str, notice: dict[str, Any]) -> bool:
+    """Tell the tenant's channel. False: try again later. Raises `StorageError`."""
+    try:
+        await publisher(key.partition(":")[0], notice)
+    except Problem as refused:
+        if refused.status in (429, 503):
+            return False
+        if refused.code == "id-conflict":
+            # It was told before, and what noted that was lost.
+            return True
+        extra = {"action": "maintenance_notify_refused", "fleet": key}
+        log.warning("The channel of %s does not take what is told of maintenance: %s", key, refused.detail, extra=extra)
+    return True
+
+
+def log_of(key: str, kept: Event | Alarms, what: str) -> None:
+    """The line for operators; there is none for the time to prepare."""
+    if what.startswith(_PREPARE):
+        return
+    about = f"event {kept.event_id}" if isinstance(kept, Event) else "the watch"
+    alarm = what[1:].partition(" ")[0] if what[0] in "+-" else None
+    named: dict[str, Any] = {"fleet": key} | ({"event_id": kept.event_id} if isinstance(kept, Event) else {})
+    if alarm is None:
+        log.info("%s: %s is %s", key, about, what, extra={"action": "maintenance_status", **named})
+    elif what[0] == "+":
+        log.warning("%s: %s: %s", key, about, SENTENCES[alarm], extra={"action": "maintenance_alarm", "alarm": what[1:], **named})
+    else:
+        extra = {"action": "maintenance_alarm_cleared", "alarm": what[1:], **named}
+        log.info("%s: %s: no longer so: %s", key, about, SENTENCES[alarm], extra=extra)

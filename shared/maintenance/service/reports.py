@@ -1,0 +1,316 @@
+"""Agents' reports and what people ask for: read a view, decide by `rules`, write what changed in one transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from ...checkpoints.turns import Pending
+from ...core.clock import Millis
+from ...core.errors import Problem, StorageError
+from ...leases.rows import Fleet, fleet_key
+from ...tenants.store import contended
+from ...web.problem import conflict, invalid, not_found
+from .. import rules
+from ..model import RehearseIn, ReportIn, ResultIn
+from ..rows import MAX_NODES, MAX_OPEN, MONITORS, Entry, Event, Kept, Node, TooLarge, View, event_key, node_key
+from ..terms import Terms
+from . import eventgrid
+from .store import MOST_ROWS, Read, Store
+from .views import answer_out, event_out, node_out
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 10
+"""Times a decision is made anew when another write came in between: all agents of a scope report the same event at once."""
+
+_REFUSED: Final[Mapping[rules.Refusal, str]] = {
+    "stale-seq": "a later report of this node has been stored",
+    "too-many-nodes": f"a fleet has at most {MAX_NODES:,} nodes with agents",
+    "too-many-events": f"a fleet has at most {MAX_OPEN:,} open events",
+}
+
+
+class Leases(Protocol):
+    """What maintenance asks of a fleet's leases."""
+
+    async def held(self, key: str, nodes: Iterable[str]) -> Mapping[str, int]:
+        """How many partitions nodes have; who has none may be left out. Raises `StorageError`."""
+
+    async def leave(self, key: str, nodes: Mapping[str, bool]) -> None:
+        """Have partitions leave the nodes that map to True, and let those return that map to False. Raises `StorageError`."""
+
+
+class Definitions(Protocol):
+    """Where fleets are defined."""
+
+    async def read(self, tenant: str, name: str) -> tuple[Fleet, str]:
+        """The fleet as stored, and its ETag. Raises 404, `StorageError`."""
+
+
+class Desk:
+    """One per process; keeps nothing."""
+
+    def __init__(self, store: Store, fleets: Definitions, terms: Callable[[Fleet], Terms], leases: Leases) -> None:
+        self._store, self._fleets, self._terms, self._leases = store, fleets, terms, leases
+
+    # -- agents
+
+    async def report(self, tenant: str, fleet: str, told: ReportIn) -> dict[str, Any]:
+        """The answer to a report.
+
+        Raises 404, 409 `stale-seq`, `too-many-nodes`, `too-many-events`, `changed-meanwhile`, 422, `StorageError`.
+        """
+        key, terms = await self._of(tenant, fleet)
+        node = _node(told)
+        for attempt in range(ATTEMPTS):
+            read = await self._store.read(key, node.node)
+            if rules.wants_all(read.view, node) or node.node not in read.view.nodes:
+                # An event that could not be written as a new one may be in the ledger, as one that was over long ago.
+                back = attempt > 0 and any(entry.listed and entry.event_id not in read.view.events for entry in node.entries)
+                read = await self._store.read(key, whole=True, old=back)
+            before = read.view.nodes.get(node.node)
+            asked = rules.asks_for_leases(read.view, node, terms)
+            held = await self._leases.held(key, asked) if asked else {}
+            heard = rules.receive(read.view, node, terms, held, read.whole, read.now)
+            if not isinstance(heard, rules.Heard):
+                raise conflict(heard, _REFUSED[heard])
+            if before is None:
+                # Before its first row: no fleet with rows is left out of the timers' sight, whatever fails in between.
+                await self._store.enlist(key)
+            try:
+                if not await self._store.write(key, read, _changed(read, heard)):
+                    continue
+            except TooLarge as error:
+                raise invalid("/events", f"too much to keep: {error}") from None
+            if before is None:
+                # And after: the fleet may have ended meanwhile, with its entry, and what was just written is to be found and removed.
+                await self._store.enlist(key)
+            await self._tell_leases(key, before, heard.node)
+            return answer_out(heard.answer, terms)
+        raise contended()
+
+    async def result(self, tenant: str, fleet: str, approval: str, told: ResultIn) -> None:
+        """How a leased approval went. Raises 404, 409 `lease-lost`, `changed-meanwhile`, `StorageError`."""
+        key, _ = await self._of(tenant, fleet)
+        for _ in range(ATTEMPTS):
+            read = await self._store.read(key)
+            made = rules.finish(read.view, approval, told.node, told.outcome, told.http_status or 0)
+            if made is None:
+                raise not_found("approval")
+            if made == "lease-lost":
+                raise conflict("lease-lost", "the approval is another agent's by now, or is over; do not POST it again")
+            extra = {"action": "maintenance_posted", "fleet": key, "event_id": made.event_id, "outcome": told.outcome, "node": told.node}
+            kept = _kept(read, made)
+            if not kept:
+                # Told once more: the answer to the first did not arrive.
+                return
+            if await self._store.write(key, read, kept):
+                log.info("%s: the approval of %s by way of %s: %s", key, made.event_id, told.node, told.outcome, extra=extra)
+                return
+        raise contended()
+
+    # -- people
+
+    async def approve(self, tenant: str, fleet: str, event_id: str, by: str, reason: str) -> dict[str, str]:
+        """Grant an event's approval. Raises 404, 409 `already-started`, `changed-meanwhile`, `StorageError`."""
+
+        def decide(event: Event, now: Millis) -> Event:
+            made = rules.approve(event, by, reason, now)
+            if made is None:
+                raise _started(event)
+            return made
+
+        made = await self._decide(tenant, fleet, event_id, decide)
+        assert made.grant is not None
+        return {"id": made.grant.id, "state": "granted"}
+
+    async def hold(self, tenant: str, fleet: str, event_id: str, by: str, reason: str) -> dict[str, str]:
+        """Hold an event. Raises 404, 409 `already-started`, `already-approved`, `changed-meanwhile`, `StorageError`."""
+
+        def decide(event: Event, now: Millis) -> Event:
+            made = rules.hold(event, by, reason, now)
+            if made == "already-approved":
+                raise conflict(made, "Azure has the approval, and it cannot be taken back")
+            if isinstance(made, str):
+                raise _started(event)
+            return made
+
+        made = await self._decide(tenant, fleet, event_id, decide)
+        assert made.hold is not None
+        return {"id": made.hold.id, "state": "held"}
+
+    async def rehearse(self, tenant: str, fleet: str, event_id: str, told: RehearseIn) -> str:
+        """Have nodes rehearse an event. Raises 404, 409 `too-many-events`, `changed-meanwhile`, 422 for nodes without an agent,
+        `StorageError`."""
+        key, _ = await self._of(tenant, fleet)
+        nodes = tuple(dict.fromkeys(told.nodes))
+        for _ in range(ATTEMPTS):
+            read = await self._store.read(key, whole=True)
+            for at, name in enumerate(told.nodes):
+                if name not in read.view.nodes:
+                    raise invalid(f"/nodes/{at}", "no agent has reported for this node")
+            if sum(each.open for each in read.view.events.values()) >= MAX_OPEN:
+                raise conflict("too-many-events", _REFUSED["too-many-events"])
+            made = rules.rehearsal(event_id, read.view, nodes, told.type, told.notice, told.duration_s, read.now)
+            if await self._store.write(key, read, _kept(read, made)):
+                extra = {"action": "maintenance_rehearsal", "fleet": key, "event_id": event_id, "nodes": list(nodes)}
+                log.info("%s: %d nodes rehearse a %s", key, len(nodes), told.type, extra=extra)
+                return made.event_id
+        raise contended()
+
+    # -- Event Grid
+
+    async def delivered(self, tenant: str, fleet: str, deliveries: list[Any]) -> int:
+        """What Event Grid delivers; how many told of this fleet. Raises 404, 409 `changed-meanwhile`, 422, `StorageError`."""
+        key, _ = await self._of(tenant, fleet)
+        told = [found for each in deliveries if (found := eventgrid.emitted(each)) is not None]
+        if len(told) < len(deliveries):
+            extra = {"action": "maintenance_eventgrid_ignored", "fleet": key, "count": len(deliveries) - len(told)}
+            log.info("%s: %d deliveries of Event Grid tell of no VM's event", key, len(deliveries) - len(told), extra=extra)
+        for _ in range(ATTEMPTS + len(told) // MOST_ROWS) if told else ():
+            read = await self._store.read(key, whole=True)
+            events = dict(read.view.events)
+            known = 0
+            room = MAX_OPEN - sum(event.open for event in events.values())
+            for each in told:
+                before = events.get(each.event_id) or await self._store.event(key, each.event_id)
+                made = eventgrid.noted(before, each, read.view, read.now)
+                if made is not None and (each.event_id in events or (made.open and room > 0)):
+                    known += 1
+                    room -= each.event_id not in events
+                    events[each.event_id] = made
+            changed = changed_events(read.view, events)
+            try:
+                if await self._store.write(key, read, changed) and len(changed) <= MOST_ROWS:
+                    return known
+            except TooLarge as error:
+                raise invalid("", f"too much to keep: {error}") from None
+        if told:
+            raise contended()
+        return 0
+
+    # -- views
+
+    async def events(self, tenant: str, fleet: str, limit: int, after: int = 0) -> tuple[list[dict[str, Any]], int | None]:
+        """Events, open ones first, then the latest; `after` so many. Raises 404, `StorageError`."""
+        key, _ = await self._of(tenant, fleet)
+        read = await self._store.read(key, whole=True)
+        found = sorted(await self._store.events(key), key=lambda each: (not each.open, -each.seen, each.event_id))
+        items = [event_out(each, read.view) for each in found[after : after + limit]]
+        return items, after + limit if len(found) > after + limit else None
+
+    async def event(self, tenant: str, fleet: str, event_id: str) -> dict[str, Any]:
+        """One event. Raises 404, `StorageError`."""
+        key, _ = await self._of(tenant, fleet)
+        event = await self._store.event(key, event_id)
+        if event is None:
+            raise not_found("event")
+        return event_out(event, (await self._store.read(key, whole=True)).view)
+
+    async def nodes(self, key: str) -> dict[str, dict[str, Any]]:
+        """What agents told last, by node. Raises `StorageError`."""
+        view = (await self._store.read(key, whole=True)).view
+        return {name: node_out(node, view) for name, node in view.nodes.items()}
+
+    async def pending(self, key: str) -> dict[str, Pending]:
+        """The next impact that each node of a fleet is to expect. Raises `StorageError`."""
+        read = await self._store.read(key)
+        if not any(event.open and not event.rehearsal for event in read.view.events.values()):
+            return {}
+        read = await self._store.read(key, whole=True)
+        return rules.pending(read.view, read.now)
+
+    async def end(self, key: str) -> None:
+        """The fleet has ended: remove what is kept of it. Raises `StorageError`; safe to repeat."""
+        await self._store.end(key)
+
+    # -- inside
+
+    async def _of(self, tenant: str, fleet: str) -> tuple[str, Terms]:
+        row, _ = await self._fleets.read(tenant, fleet)
+        return fleet_key(tenant, fleet), self._terms(row)
+
+    async def _decide(self, tenant: str, fleet: str, event_id: str, decide: Callable[[Event, Millis], Event]) -> Event:
+        key, _ = await self._of(tenant, fleet)
+        for _ in range(ATTEMPTS):
+            read = await self._store.read(key)
+            event = read.view.events.get(event_id)
+            if event is None:
+                old = await self._store.event(key, event_id)
+                raise not_found("event") if old is None else _started(old)
+            made = decide(event, read.now)
+            if await self._store.write(key, read, _kept(read, made)):
+                extra = {"action": "maintenance_decided", "fleet": key, "event_id": event_id}
+                log.info("%s: %s is %s", key, event_id, "held" if made.hold is not None else "approved", extra=extra)
+                return made
+        raise contended()
+
+    async def _tell_leases(self, key: str, before: Node | None, node: Node) -> None:
+        if node.leaving == (before is not None and before.leaving):
+            return
+        try:
+            await self._leases.leave(key, {node.node: node.leaving})
+        except (StorageError, Problem) as error:
+            # The sweep says it again.
+            extra = {"action": "maintenance_leases_wait", "fleet": key, "node": node.node}
+            log.warning("%s: leases of %s could not be told: %s", key, node.node, error, extra=extra)
+
+
+def _node(told: ReportIn) -> Node:
+    entries: dict[str, Entry] = {}
+    for each in told.events:
+        # Listed twice: what came first counts.
+        entries.setdefault(
+            each.event_id,
+            Entry(
+                each.event_id,
+                each.type,
+                "Started" if each.status == "Started" else "Scheduled",
+                each.phase,
+                each.not_before,
+                each.source,
+                each.duration_s,
+                tuple(dict.fromkeys(each.resources)),
+                each.reason or "",
+                each.observed_ms or 0,
+                each.outcome or "",
+            ),
+        )
+    return Node(
+        told.node,
+        told.vm,
+        told.scope,
+        told.seq,
+        0,
+        told.location,
+        told.fault_domain,
+        told.boot_id,
+        told.incarnation,
+        told.disabled,
+        told.resource_id or "",
+        tuple(entries.values()),
+        caught_up=bool(told.caught_up),
+    )
+
+
+def _changed(read: Read, heard: rules.Heard) -> dict[str, Kept]:
+    """The rows that a report changes, its node's first."""
+    kept: dict[str, Kept] = {node_key(heard.node.node): heard.node}
+    if heard.monitors != read.view.monitors:
+        kept[MONITORS] = heard.monitors
+    return kept | changed_events(read.view, heard.events)
+
+
+def changed_events(view: View, events: Mapping[str, Event]) -> dict[str, Kept]:
+    """The rows of events that are not as they were."""
+    return {event_key(event_id): event for event_id, event in events.items() if event != view.events.get(event_id)}
+
+
+def _kept(read: Read, event: Event) -> dict[str, Kept]:
+    return changed_events(read.view, {event.event_id: event})
+
+
+def _started(event: Event) -> Problem:
+    return conflict("already-started", f"the event is {event.status}" if not event.rehearsal else "a rehearsal needs no approval")

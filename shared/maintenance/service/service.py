@@ -1,0 +1,45 @@
+"""Maintenance in one process: its parts, made once and wired together."""
+
+from __future__ import annotations
+
+from ...checkpoints.turns import NO_PENDING, Pending
+from ...core.clock import Clock
+from ...scheduler.ingest.internal_events import Publisher
+from ...storage.ports import Tables
+from ...tenants.cache import Cached
+from . import figures
+from .arm import Acknowledge
+from .definition import terms_of
+from .reports import Definitions, Desk, Leases
+from .store import Store
+from .sweep import Watch
+
+PENDING_AGE = 5.0
+"""Seconds that what nodes are to expect is answered from memory: every report of a replica asks."""
+MOST_PENDING = 1000
+
+
+class Maintenance:
+    """One per process."""
+
+    def __init__(
+        self, tables: Tables, clock: Clock, fleets: Definitions, leases: Leases, publisher: Publisher, acknowledge: Acknowledge
+    ) -> None:
+        store = Store(tables)
+        self._tables, self._store = tables, store
+        self.desk = Desk(store, fleets, terms_of, leases)
+        """What agents and people ask for."""
+        self.watch = Watch(tables, clock, store, terms_of, leases, publisher, acknowledge)
+        """The timers' part."""
+        self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)
+
+    async def pending(self, key: str) -> dict[str, Pending]:
+        """The next impact that each node of a fleet is to expect, at most some seconds old. Raises `StorageError`."""
+        return await self._pending.get(key) or dict(NO_PENDING)
+
+    async def figures(self) -> list[figures.Figures]:
+        """Gauges. Raises `StorageError`."""
+        return await figures.look(self._tables)
+
+    async def _read_pending(self, key: str) -> dict[str, Pending] | None:
+        return await self.desk.pending(key) or None

@@ -1,0 +1,139 @@
+"""Reads and writes a fleet's maintenance rows: a view, and one transaction on the ETags of what it was decided from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...core.clock import Millis
+from ...engine.effects import load
+from ...storage.names import MAINTENANCE
+from ...storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Tables, Upsert, Where
+from ..rows import (
+    ALARMS,
+    EVENTS,
+    INDEX,
+    MONITORS,
+    NODES,
+    Event,
+    Kept,
+    View,
+    event_key,
+    node_key,
+    parse_alarms,
+    parse_event,
+    parse_monitors,
+    parse_node,
+    props_of,
+)
+
+_FRESH: Final = (Where("fresh", "eq", True),)
+MOST_ROWS: Final = MAX_EGT_ROWS - 4
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read: the view, the rows' ETags by key, and the storage service's time of the answer. whole: with all nodes."""
+
+    view: View
+    etags: Mapping[str, str]
+    now: Millis
+    whole: bool
+
+
+class Store:
+    """One per process; keeps nothing."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    async def read(self, key: str, node: str | None = None, *, whole: bool = False, old: bool = False) -> Read:
+        """The fleet's fresh events (`old`: the whole ledger) and what stands beside them, with one node's row or (`whole`) all of them.
+        Raises `StorageError`."""
+        rows, now = await self._rows(key, ALARMS, NODES[1] if whole else NODES[0], () if old else _FRESH)
+        if node is not None and not whole:
+            found = await self._tables.get(MAINTENANCE, key, node_key(node))
+            rows += [found] if found is not None else []
+            now = max(now, found.read_at) if found is not None else now
+        by_key = {row.rk: row for row in rows}
+        events = [parse_event(row) for row in rows if EVENTS[0] <= row.rk < EVENTS[1]]
+        nodes = [parse_node(row) for row in rows if NODES[0] <= row.rk < NODES[1]]
+        view = View(
+            {each.node: each for each in nodes},
+            {each.event_id: each for each in events},
+            parse_monitors(by_key.get(MONITORS)),
+            parse_alarms(by_key.get(ALARMS)),
+        )
+        return Read(view, {row.rk: row.etag for row in rows}, now, whole)
+
+    async def event(self, key: str, event_id: str) -> Event | None:
+        """One event, however old. Raises `StorageError`."""
+        row = await self._tables.get(MAINTENANCE, key, event_key(event_id))
+        return parse_event(row) if row is not None else None
+
+    async def events(self, key: str) -> list[Event]:
+        """All events of the ledger. Raises `StorageError`."""
+        return [parse_event(row) for row in await load(self._tables, MAINTENANCE, key, *EVENTS)]
+
+    async def write(self, key: str, read: Read, kept: Mapping[str, Kept | None]) -> bool:
+        """Write rows by key (None: remove), all at once or none; False when another write came in between. Raises `TooLarge`,
+        `StorageError`.
+
+        Of very many events the first are written: what is left over is found again by the next look.
+        """
+        ops: list[Op] = []
+        for rk, value in list(kept.items())[:MOST_ROWS]:
+            etag = read.etags.get(rk)
+            if value is None:
+                ops.append(Delete(rk, etag or ANY))
+                continue
+            ops.append(Insert(rk, props_of(value)) if etag is None else Replace(rk, props_of(value), etag))
+        return not ops or isinstance(await self._tables.write(MAINTENANCE, key, ops), Applied)
+
+    # -- the index
+
+    async def index(self) -> list[str]:
+        """Keys of the fleets that have agents. Raises `StorageError`."""
+        return [row.rk for row in await load(self._tables, MAINTENANCE, INDEX, "", "~")]
+
+    async def entries(self, keys: Sequence[str]) -> dict[str, Row]:
+        """What the index has of these, which come in order. Raises `StorageError`."""
+        # '!' sorts before all that names may hold, so this is the first key beyond the last.
+        return {row.rk: row for row in await load(self._tables, MAINTENANCE, INDEX, keys[0], keys[-1] + "!")}
+
+    async def note(self, key: str, props: Props) -> None:
+        """Keep this with a fleet's entry in the index, if it has one still. Raises `StorageError`."""
+        await self._tables.write(MAINTENANCE, INDEX, (Merge(key, props, ANY),))
+
+    async def enlist(self, key: str) -> None:
+        """Put a fleet in the index. Raises `StorageError`."""
+        await self._tables.write(MAINTENANCE, INDEX, (Upsert(key, {"fresh": True}),))
+
+    # -- the end
+
+    async def stale(self, key: str, events: Iterable[Event], *, remove: bool) -> int:
+        """Take events that are over out of what reports read, or out of the ledger; how many."""
+        keys = [event_key(each.event_id) for each in events]
+        for start in range(0, len(keys), MAX_EGT_ROWS):
+            some = keys[start : start + MAX_EGT_ROWS]
+            await self._tables.write(MAINTENANCE, key, [Delete(rk, ANY) if remove else Merge(rk, {"fresh": False}, ANY) for rk in some])
+        return len(keys)
+
+    async def end(self, key: str) -> None:
+        """Remove all of a fleet that has ended. Raises `StorageError`; safe to repeat."""
+        rows = await load(self._tables, MAINTENANCE, key, "", "~")
+        for start in range(0, len(rows), MAX_EGT_ROWS):
+            await self._tables.write(MAINTENANCE, key, [Delete(row.rk, ANY) for row in rows[start : start + MAX_EGT_ROWS]])
+        if await self._tables.get(MAINTENANCE, INDEX, key) is not None:
+            await self._tables.write(MAINTENANCE, INDEX, (Delete(key, ANY),))
+
+    async def _rows(self, key: str, first: str, end: str, where: Sequence[Where]) -> tuple[list[Row], Millis]:
+        rows: list[Row] = []
+        cursor: str | None = None
+        while True:
+            page = await self._tables.query(MAINTENANCE, key, first=first, end=end, where=where, cursor=cursor)
+            rows += page.rows
+            cursor = page.next
+            if cursor is None:
+                return rows, page.read_at

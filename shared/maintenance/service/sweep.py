@@ -1,0 +1,180 @@
+"""What the app does for maintenance without being asked: what ends, expires, is due or forgotten; leases told; notices; the ledger."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from ...core.clock import Clock, Millis
+from ...engine.fleet_cursor import FleetCursor, Visit
+from ...leases.rows import FLEET, Fleet, parse_fleet
+from ...scheduler.ingest.internal_events import Publisher
+from ...storage.names import FLEETS, MAINTENANCE
+from ...storage.ports import Row, Tables
+from .. import approvals, rules
+from ..rows import ALARMS, INDEX, MONITORS, Alarms, Event, Kept, View, event_key, node_key
+from ..terms import Terms
+from . import figures, notifications
+from .arm import Acknowledge
+from .reports import ATTEMPTS, Leases, changed_events
+from .store import Store
+
+log = logging.getLogger(__name__)
+
+SCANNED: Final = "maintenance-scan"
+INSPECTED: Final = "maintenance-inspection"
+FRESH: Final[Millis] = 26 * 3_600_000
+"""Agents speak of an event for a day after its end; for so long reports are compared with it."""
+
+
+class Watch:
+    """One per process; holds no state between ticks."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        clock: Clock,
+        store: Store,
+        terms: Callable[[Fleet], Terms],
+        leases: Leases,
+        publisher: Publisher,
+        acknowledge: Acknowledge,
+    ) -> None:
+        self._tables, self._store, self._terms, self._leases = tables, store, terms, leases
+        self._publisher, self._acknowledge = publisher, acknowledge
+        self._turns = FleetCursor(tables, clock, MAINTENANCE, INDEX)
+
+    async def run_once(self, now: Millis) -> Counter[str]:
+        """Every few seconds: fleets with open events. Counts `fleets`, `busy`, `changed`, `told`, `acknowledged`, `failed`."""
+        return await self._go(SCANNED, everything=False)
+
+    async def inspect(self, now: Millis) -> Counter[str]:
+        """Every minute: all fleets. Counts as `run_once`."""
+        return await self._go(INSPECTED, everything=True)
+
+    async def retain(self, now: Millis) -> Counter[str]:
+        """Every hour: what is over goes out of the way, and out of the ledger when it is old. Counts `aged`, `removed`."""
+        counts: Counter[str] = Counter()
+        for key in await self._store.index():
+            row = await self._tables.get(FLEETS, key, FLEET)
+            if row is None:
+                await self._store.end(key)
+                counts["ended"] += 1
+                continue
+            events = await self._store.events(key)
+            over = [each for each in events if not each.open]
+            counts["removed"] += await self._store.stale(key, [e for e in over if rules.forgettable(e, now)], remove=True)
+            aged = [e for e in over if not rules.forgettable(e, now) and now - e.ended > FRESH]
+            counts["aged"] += await self._store.stale(key, aged, remove=False)
+        return counts
+
+    async def _go(self, duty: str, *, everything: bool) -> Counter[str]:
+        async def prepare(keys: list[str]) -> Visit:
+            entries = await self._store.entries(keys) if everything else {}
+
+            async def visit(key: str) -> Counter[str]:
+                return await self._visit(key, entries.get(key), everything=everything)
+
+            return visit
+
+        return await self._turns.go(duty, prepare)
+
+    async def _visit(self, key: str, entry: Row | None, *, everything: bool) -> Counter[str]:
+        row = await self._tables.get(FLEETS, key, FLEET)
+        if row is None:
+            return Counter()
+        fleet = parse_fleet(row.props)
+        if not everything:
+            events = (await self._store.read(key)).view.events.values()
+            if not any(event.open for event in events):
+                return Counter()
+        counts = Counter(busy=1)
+        terms = self._terms(fleet)
+        after = None
+        for _ in range(ATTEMPTS):
+            read = await self._store.read(key, whole=True)
+            after = rules.sweep(read.view, terms, read.now)
+            changed = _changed(read.view, after)
+            if not changed or await self._store.write(key, read, changed):
+                counts["changed"] += len(changed)
+                break
+        else:
+            # Reports come in all the time, and each of them settles what it is about.
+            return counts
+        gone = dict.fromkeys(read.view.nodes, False)
+        await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()})
+        counts["acknowledged"] += await self._acknowledge_due(key, after, terms, read.now)
+        counts["told"] += await self._tell(key, fleet, terms, after, read.now)
+        if entry is not None and not figures.says(entry, alarms := figures.noted(after)):
+            await self._store.note(key, alarms)
+        return counts
+
+    async def _acknowledge_due(self, key: str, view: View, terms: Terms, now: Millis) -> int:
+        """Give Azure the approvals that are due by way of its resource manager."""
+        if terms.transport != "arm":
+            return 0
+        done = 0
+        for event in view.events.values():
+            given = event.due
+            if given is None or event.status != "scheduled" or event.rehearsal:
+                continue
+            resource = next((node.resource_id for node in view.named(event) if node.resource_id), "")
+            if approvals.not_yet(event, view, terms, now) is not None or not resource:
+                continue
+            held = await self._leases.held(key, [node.node for node in view.named(event)])
+            if approvals.staying(event, view, held, terms, now) is not None:
+                continue
+            answer = await self._acknowledge(resource, event.event_id)
+            extra = {"action": "maintenance_acknowledged", "fleet": key, "event_id": event.event_id, "outcome": answer.outcome}
+            log.info("%s: the approval of %s by way of Azure Resource Manager: %s", key, event.event_id, answer.outcome, extra=extra)
+            for _ in range(ATTEMPTS):
+                read = await self._store.read(key)
+                known = read.view.events.get(event.event_id)
+                if known is None or known.due is None or known.due.id != given.id:
+                    break
+                made = approvals.result(replace(known, grant=replace(known.due, node="")), "", answer.outcome, answer.http_status)
+                if made is None or await self._store.write(key, read, {event_key(event.event_id): made}):
+                    done += 1
+                    break
+        return done
+
+    async def _tell(self, key: str, fleet: Fleet, terms: Terms, view: View, now: Millis) -> int:
+        """Publish what has not been told; what fails is made up for next time. view: as it was just written."""
+        channel = notifications.channel_of(fleet.rest)
+        if not any(notifications.owed(key, kept, terms, channel, now) for kept in _told_of(view)):
+            return 0
+        read = await self._store.read(key)
+        changed: dict[str, Kept] = {}
+        for kept in _told_of(read.view):
+            done = [
+                what
+                for what, notice in notifications.owed(key, kept, terms, channel, read.now)
+                if notice is None or await notifications.publish(self._publisher, key, notice)
+            ]
+            for what in done:
+                notifications.log_of(key, kept, what)
+            if done:
+                rk = event_key(kept.event_id) if isinstance(kept, Event) else ALARMS
+                changed[rk] = replace(kept, told=rules.published(kept, done))
+        if changed:
+            # Somebody else's write in between: ids are the same next time, so nothing is told twice.
+            await self._store.write(key, read, changed)
+        return len(changed)
+
+
+def _told_of(view: View) -> list[Event | Alarms]:
+    return [*view.events.values(), view.alarms]
+
+
+def _changed(before: View, after: View) -> dict[str, Kept | None]:
+    """The rows that differ; None: to be removed. What decisions rest on comes first."""
+    kept: dict[str, Kept | None] = {}
+    if after.monitors != before.monitors:
+        kept[MONITORS] = after.monitors
+    if after.alarms != before.alarms:
+        kept[ALARMS] = after.alarms
+    kept |= changed_events(before, after.events)
+    return kept | {node_key(name): after.nodes.get(name) for name, node in before.nodes.items() if node != after.nodes.get(name)}

@@ -1,0 +1,138 @@
+"""What there is to see of maintenance: events with their nodes, and nodes with their events. Rows to wire data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.clock import Millis, to_text
+from ..approvals import Leased
+from ..rows import Event, Node, View
+from ..rules import Answer
+from ..terms import Terms
+
+
+def answer_out(answer: Answer, terms: Terms) -> dict[str, Any]:
+    """The answer to a report, with the settings that the fleet's agents go by."""
+    return {
+        "next_report_ms": answer.next_report,
+        "approvals": [_leased(each) for each in answer.approvals],
+        "hold": [{"event_id": event_id, "reason": reason} for event_id, reason in answer.holds.items()],
+        "commands": [{"id": each.id, "event_id": each.event_id, "do": each.do} for each in answer.orders],
+        "rehearsals": [_rehearsal(each) for each in answer.rehearsals],
+        "monitors": {
+            "primary": answer.monitors.primary or None,
+            "secondary": answer.monitors.secondary or None,
+            "epoch": answer.monitors.epoch,
+        },
+        "settings": {
+            "lead_ms": terms.lead,
+            "leads_ms": dict(terms.leads),
+            "require_central": terms.require_central,
+            "rules": [{name: value for name, value in rule._asdict().items() if value is not None} for rule in terms.rules],
+        },
+    }
+
+
+def event_out(event: Event, view: View) -> dict[str, Any]:
+    """An event as answered. view: of the fleet; the nodes of an open event are those in it."""
+    shown: dict[str, Any] = {
+        "event_id": event.event_id,
+        "type": event.type,
+        "status": event.status,
+        "scope": event.scope,
+        "source": event.source,
+        "not_before": _text(event.not_before),
+        "duration_s": event.duration,
+        "resources": list(event.resources),
+        "first_seen": to_text(event.seen),
+        "rehearsal": event.rehearsal,
+        "nodes": _nodes(event, view),
+        "approval": _approval(event),
+        "alarms": list(event.alarms),
+        "impact": impact(event),
+    }
+    if event.started:
+        shown["started"] = to_text(event.started)
+    if event.ended:
+        shown["ended"] = to_text(event.ended)
+    return shown
+
+
+def impact(event: Event) -> dict[str, Any]:
+    """What was told of an impact beside what came of it."""
+    return {
+        "notice_ms": max(0, event.not_before - event.seen) if event.not_before is not None else None,
+        "advertised_ms": event.duration * 1000 if event.duration >= 0 else None,
+        "observed_ms": dict(sorted(event.observed.items())),
+        "lasted_ms": event.ended - event.started if event.started and event.ended else None,
+    }
+
+
+def node_out(node: Node, view: View) -> dict[str, Any]:
+    """What a node's agent told last."""
+    monitors = view.monitors
+    role = {monitors.primary: "primary", monitors.secondary: "secondary"}.get(node.node)
+    return {
+        "vm": node.vm,
+        "scope": node.scope,
+        "location": node.location,
+        "fault_domain": node.domain,
+        "reported": to_text(node.at),
+        "disabled": node.disabled,
+        "leaving": node.leaving,
+        "monitor": role,
+        "events": {entry.event_id: _phase(entry.phase, node.at, entry.reason) for entry in node.entries},
+    }
+
+
+def _nodes(event: Event, view: View) -> dict[str, Any]:
+    if not event.open:
+        return {node: _phase(phase, at) for node, (phase, at) in sorted(event.phases.items())}
+    found: dict[str, Any] = {}
+    for node in sorted(view.nodes.values(), key=lambda node: node.node):
+        entry = node.entry(event.event_id)
+        if entry is not None and entry.phase != "FOREIGN":
+            found[node.node] = _phase(entry.phase, node.at, entry.reason)
+    return found
+
+
+def _phase(phase: str, at: Millis, reason: str = "") -> dict[str, Any]:
+    return {"phase": phase, "reported": to_text(at)} | ({"reason": reason} if reason else {})
+
+
+def _approval(event: Event) -> dict[str, Any] | None:
+    if event.hold is not None:
+        held = event.hold
+        return {"id": held.id, "state": "held", "by": held.by, "reason": held.reason, "at": to_text(held.at)}
+    given = event.grant
+    if given is None:
+        return None
+    shown = {
+        "id": given.id,
+        "state": given.state,
+        "by": given.by,
+        "reason": given.reason,
+        "at": to_text(given.at),
+        "expires": to_text(given.expires),
+    }
+    return shown | ({"node": given.node} if given.node else {})
+
+
+def _leased(each: Leased) -> dict[str, Any]:
+    return {"id": each.id, "event_id": each.event_id, "lease_ms": each.lease, "expires": to_text(each.expires)}
+
+
+def _rehearsal(event: Event) -> dict[str, Any]:
+    return {
+        "event_id": event.event_id,
+        "type": event.type,
+        "status": "Scheduled",
+        "not_before": _text(event.not_before),
+        "source": event.source,
+        "duration_s": event.duration,
+        "resources": list(event.resources),
+    }
+
+
+def _text(at: Millis | None) -> str | None:
+    return to_text(at) if at is not None else None

@@ -1,0 +1,1 @@
+"""What operators see of the whole service: health, metrics and telemetry export."""

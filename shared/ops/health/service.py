@@ -1,0 +1,53 @@
+"""Looks at storage and at the timers' ticks, at most once a second however many ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from ...core.clock import Clock
+from ...core.errors import StorageError
+from ...storage.names import SHARDS, SWEEPS
+from ...storage.ports import Page, Tables
+from ...tenants.cache import Cached
+from . import rules
+
+PK_TICKS = "tick"
+"""Partition of `TocsinSweeps` with one row per timer: `at`, the milliseconds of its last tick."""
+PATIENCE = 5.0
+"""Seconds storage has to answer a probe."""
+
+
+class Health:
+    """The probe. Anonymous callers use it, so it asks storage once a second at most."""
+
+    def __init__(self, tables: Tables, clock: Clock, periods: Mapping[str, float], places: Sequence[str] = ()) -> None:
+        """periods: seconds between the ticks of each timer that is deployed. places: of shards; of several, each account is probed."""
+        self._tables, self._clock, self._periods = tables, clock, periods
+        self._places = places if len(places) > 1 else ()
+        self._started = clock.monotonic()
+        self._cache: Cached[str, rules.Verdict] = Cached(self._look, clock, ttl=1.0, missing_ttl=1.0, size=1)
+
+    async def check(self) -> rules.Verdict:
+        """The findings, at most a second old. Does not raise."""
+        verdict = await self._cache.get("ready")
+        assert verdict is not None
+        return verdict
+
+    async def _look(self, _: str) -> rules.Verdict:
+        page = await self._asked(SWEEPS, PK_TICKS, 100)
+        # After it, not beside it: of an account that was away one call at a time finds out whether it is back.
+        found = await asyncio.gather(*(self._asked(SHARDS, f"{place}0", 1) for place in self._places))
+        at = page.read_at if page is not None else None
+        ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props} if page is not None else {}
+        accounts = {place: each is not None for place, each in zip(self._places, found, strict=True)}
+        up = int((self._clock.monotonic() - self._started) * 1000)
+        return rules.judge(rules.Observed(self._clock.now(), at, ticks, up, accounts), self._periods)
+
+    async def _asked(self, table: str, pk: str, limit: int) -> Page | None:
+        """The first rows of a partition; None when its account does not answer."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self._tables.query(table, pk, limit=limit)
+        except (StorageError, TimeoutError):
+            return None

@@ -1,0 +1,229 @@
+"""What was observed, as Prometheus text (exposition format 0.0.4). Pure; docs/observability.md tells what each name means."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from ...checkpoints.service.views import Figures as TurnFigures
+from ...core.clock import Millis
+from ...engine.fleet_cursor import REST as OTHERS
+from ...fleets.watch.figures import Figures
+from ...fleets.watch.rules import KINDS
+from ...maintenance.service.figures import Figures as MaintenanceFigures
+from ...maintenance.service.notifications import SENTENCES
+from ...scheduler.queries import ledger
+from ...scheduler.queries.totals import Total
+
+BOUNDS: tuple[Millis, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 1_000_000, 10_000_000)
+"""Upper bounds of the histogram's buckets in milliseconds: of the ledger's, those that tell something. 18 series per tenant and channel."""
+REST = "*"
+"""What tenants beyond the first `MOST_TENANTS` are called together."""
+MOST_TENANTS = 100
+"""Tenants told apart, the first by name: a bound on the series."""
+UNFINISHED = ("scheduled", "retrying", "delivered", "dead", "lapsed", "cancelled", "moved")
+FINISHED = ("delivered", "dead", "lapsed", "cancelled", "moved")
+
+
+@dataclass(slots=True)
+class Tenant:
+    """One tenant's figures."""
+
+    unfinished: Counter[str] = field(default_factory=Counter)
+    """Events of unfinished shards by state."""
+    overdue: int = 0
+    stuck: int = 0
+    total: Total = field(default_factory=Total)
+
+    def add(self, other: Tenant) -> None:
+        """Add another tenant's."""
+        self.unfinished.update(other.unfinished)
+        self.overdue += other.overdue
+        self.stuck += other.stuck
+        self.total.counts.update(other.total.counts)
+        for channel, found in other.total.channels.items():
+            ledger.gather(self.total.channels, channel, found)
+
+
+@dataclass(slots=True)
+class Observed:
+    """Everything one look has seen."""
+
+    now: Millis
+    tenants: dict[str, Tenant] = field(default_factory=dict)
+    blocked: list[tuple[str, str, str]] = field(default_factory=list)
+    """Channels that are not delivered to: tenant, channel, reason."""
+    shards: Counter[str] = field(default_factory=Counter)
+    """Unfinished shards by the state of their index row."""
+    read: int = 0
+    """Of those, how many were read for their counts."""
+    unread: int = 0
+    """Index partitions whose account did not answer."""
+    queues: dict[str, int] = field(default_factory=dict)
+    ticks: dict[str, Millis] = field(default_factory=dict)
+    """Last tick by timer; of one that never ticked, the start of this process."""
+    process: str = ""
+    fleets: list[Figures] = field(default_factory=list)
+    turns: list[TurnFigures] = field(default_factory=list)
+    maintenance: list[MaintenanceFigures] = field(default_factory=list)
+    counters: Mapping[str, int] = field(default_factory=dict)
+    """What this process has counted since it began."""
+
+
+def exposition(seen: Observed) -> bytes:
+    """The text."""
+    registry = CollectorRegistry()
+    registry.register(_Once(seen))
+    return generate_latest(registry)
+
+
+def collected(seen: Observed) -> list[Metric]:
+    """The families of the text, as data."""
+    return list(_Once(seen).collect())
+
+
+class _Once(Collector):
+    def __init__(self, seen: Observed) -> None:
+        self._seen = seen
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        tenants = bounded(self._seen.tenants)
+        yield from _of_tenants(tenants)
+        yield from _of_fleets(self._seen.fleets)
+        yield from _of_turns(self._seen.turns)
+        yield from _of_maintenance(self._seen.maintenance)
+        yield from _of_service(self._seen)
+
+
+def bounded(tenants: Mapping[str, Tenant]) -> dict[str, Tenant]:
+    """The first `MOST_TENANTS` by name, the others together."""
+    names = sorted(tenants)
+    shown = {name: tenants[name] for name in names[:MOST_TENANTS]}
+    if len(names) > MOST_TENANTS:
+        rest = shown[REST] = Tenant()
+        for name in names[MOST_TENANTS:]:
+            rest.add(tenants[name])
+    return shown
+
+
+def _of_tenants(tenants: Mapping[str, Tenant]) -> Iterator[Metric]:
+    events = GaugeMetricFamily("tocsin_events", "Events of unfinished shards, by state", labels=("tenant", "state"))
+    overdue = GaugeMetricFamily("tocsin_events_overdue", "Open events past their time that nobody serves", labels=("tenant",))
+    stuck = GaugeMetricFamily("tocsin_events_stuck", "Of those, what was asked for again and again in vain", labels=("tenant",))
+    accepted = CounterMetricFamily("tocsin_events_accepted", "Events of finished shards", labels=("tenant",))
+    finished = CounterMetricFamily("tocsin_events_finished", "Events of finished shards, by their end", labels=("tenant", "state"))
+    dead = CounterMetricFamily("tocsin_channel_dead", "Dead events of finished shards", labels=("tenant", "channel"))
+    gap = GaugeMetricFamily("tocsin_ledger_gap", "Events accepted by finished shards that came to no end: 0", labels=("tenant",))
+    late = HistogramMetricFamily("tocsin_lateness_seconds", "Lateness of delivered events of finished shards", labels=("tenant", "channel"))
+    for name, tenant in tenants.items():
+        for state in UNFINISHED:
+            events.add_metric((name, state), tenant.unfinished[state])
+        overdue.add_metric((name,), tenant.overdue)
+        stuck.add_metric((name,), tenant.stuck)
+        accepted.add_metric((name,), tenant.total.counts["accepted"])
+        for state in FINISHED:
+            finished.add_metric((name, state), tenant.total.counts[state])
+        gap.add_metric((name,), tenant.total.gap)
+        for channel, figures in sorted(tenant.total.channels.items()):
+            dead.add_metric((name, channel), figures.dead)
+            late.add_metric((name, channel), buckets(figures), figures.total / 1000)
+    yield from (events, overdue, stuck, accepted, finished, dead, gap, late)
+
+
+def buckets(figures: ledger.Figures) -> list[tuple[str, float]]:
+    """Deliveries at most so late, by `le` in seconds, in order."""
+    found: list[tuple[str, float]] = []
+    for bound in BOUNDS:
+        last = ledger.bucket_of(bound)
+        found.append((repr(bound / 1000), sum(count for number, count in figures.histogram.items() if number <= last)))
+    found.append(("+Inf", figures.delivered))
+    return found
+
+
+def _of_fleets(fleets: Iterable[Figures]) -> Iterator[Metric]:
+    names = ("tenant", "fleet")
+    servers = GaugeMetricFamily("tocsin_lease_servers", "Living servers that count: not drained, not prohibited", labels=names)
+    needed = GaugeMetricFamily("tocsin_lease_servers_needed", "Servers there should be: minimum and spare", labels=names)
+    unserved = GaugeMetricFamily("tocsin_lease_partitions_unserved", "Partitions without a server, offline ones not counted", labels=names)
+    stale = GaugeMetricFamily("tocsin_lease_partitions_stale", "Of those, the ones without for longer than a take-over needs", labels=names)
+    beat = GaugeMetricFamily("tocsin_lease_oldest_beat_seconds", "Age of the oldest last beat of living servers", labels=names)
+    alarms = GaugeMetricFamily("tocsin_lease_alarm", "Fleets with an alarm that lasts: 1 or 0 of one", labels=(*names, "alarm"))
+    for each in fleets:
+        place = (each.tenant, each.fleet)
+        if each.fleet != OTHERS:
+            servers.add_metric(place, each.live)
+            needed.add_metric(place, each.needed)
+            beat.add_metric(place, each.oldest_beat)
+        unserved.add_metric(place, each.unserved)
+        stale.add_metric(place, each.stale)
+        for kind in KINDS:
+            alarms.add_metric((*place, kind), each.alarms.count(kind))
+    yield from (servers, needed, unserved, stale, beat, alarms)
+
+
+def _of_turns(fleets: Iterable[TurnFigures]) -> Iterator[Metric]:
+    names = ("tenant", "fleet")
+    replicas = GaugeMetricFamily("tocsin_turn_replicas", "Replicas that report, or did so within a day", labels=names)
+    down = GaugeMetricFamily("tocsin_turn_replicas_down", "Of those, silent ones and ones with a clock out of bounds", labels=names)
+    taking = GaugeMetricFamily("tocsin_turn_taking", "1 while a replica may be taking its checkpoint", labels=names)
+    age = GaugeMetricFamily("tocsin_turn_age_seconds", "Time since the last turn was granted", labels=names)
+    timeout = GaugeMetricFamily("tocsin_turn_timeout_seconds", "How long the next turn may take", labels=names)
+    misses = GaugeMetricFamily("tocsin_turn_misses", "Turns in a row that timed out", labels=names)
+    granted = CounterMetricFamily("tocsin_turns_granted", "Turns granted", labels=names)
+    sequence = GaugeMetricFamily("tocsin_checkpoint_sequence", "Of the latest published checkpoint", labels=names)
+    published = GaugeMetricFamily("tocsin_checkpoint_age_seconds", "Time since the latest checkpoint was published", labels=names)
+    for each in fleets:
+        place = (each.tenant, each.fleet)
+        replicas.add_metric(place, each.replicas)
+        down.add_metric(place, each.down)
+        taking.add_metric(place, each.taking)
+        age.add_metric(place, each.age)
+        timeout.add_metric(place, each.timeout)
+        misses.add_metric(place, each.misses)
+        granted.add_metric(place, each.epoch)
+        if each.sequence:
+            sequence.add_metric(place, each.sequence)
+            published.add_metric(place, each.checkpoint_age)
+    yield from (replicas, down, taking, age, timeout, misses, granted, sequence, published)
+
+
+def _of_maintenance(fleets: Iterable[MaintenanceFigures]) -> Iterator[Metric]:
+    alarms = GaugeMetricFamily(
+        "tocsin_maintenance_alarm", "Events, or the fleet's watch itself, that an alarm lasts for", labels=("tenant", "fleet", "alarm")
+    )
+    for each in fleets:
+        for kind in SENTENCES:
+            alarms.add_metric((each.tenant, each.fleet, kind), each.alarms[kind])
+    yield alarms
+
+
+def _of_service(seen: Observed) -> Iterator[Metric]:
+    blocked = GaugeMetricFamily(
+        "tocsin_channel_blocked", "1 for a channel that is not delivered to", labels=("tenant", "channel", "reason")
+    )
+    for place in sorted(seen.blocked):
+        blocked.add_metric(place, 1)
+    shards = GaugeMetricFamily("tocsin_shards", "Unfinished shards, by state", labels=("state",))
+    for state in ("pending", "sent", "resting"):
+        shards.add_metric((state,), seen.shards[state])
+    read = GaugeMetricFamily("tocsin_shards_read", "Unfinished shards whose events are in tocsin_events", seen.read)
+    unread = GaugeMetricFamily("tocsin_partitions_unread", "Index partitions whose storage account did not answer", seen.unread)
+    queues = GaugeMetricFamily("tocsin_queue_messages", "About how many messages a queue holds, hidden ones included", labels=("queue",))
+    for queue, length in sorted(seen.queues.items()):
+        queues.add_metric((queue,), length)
+    ages = GaugeMetricFamily("tocsin_timer_age_seconds", "Time since a timer's last tick", labels=("timer",))
+    for timer, at in sorted(seen.ticks.items()):
+        ages.add_metric((timer,), max(0, seen.now - at) / 1000)
+    counted = CounterMetricFamily("tocsin_process", "What the answering process has counted", labels=("process", "what"))
+    for what, count in sorted(seen.counters.items()):
+        counted.add_metric((seen.process, what), count)
+    yield from (blocked, shards, read, unread, queues, ages, counted)

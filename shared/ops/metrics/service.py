@@ -1,0 +1,183 @@
+"""Looks at tables and queues for `/api/metrics`, at most once in ten seconds however many ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Literal, NamedTuple
+
+from prometheus_client import Metric
+
+from ...checkpoints.service.views import Figures as TurnFigures
+from ...core.clock import Clock
+from ...core.errors import Rejected, Unavailable
+from ...core.ids import Ids
+from ...delivery.flow import circuit_breaker
+from ...engine.effects import load
+from ...fleets.watch.figures import Figures
+from ...maintenance.service.figures import Figures as MaintenanceFigures
+from ...scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
+from ...scheduler.protocol.dispatch import rounds_of
+from ...scheduler.protocol.gate import Gate, parse_gate
+from ...scheduler.queries.totals import Totals
+from ...scheduler.rules import OWNER_SILENT, STUCK_ROUNDS, may_take
+from ...storage import Storage
+from ...storage.names import ALL_QUEUES, EVENTS, SHARDS, SWEEPS, TENANTS
+from ...storage.ports import Row
+from ...tenants.cache import Cached
+from ...tenants.rows import PK_TENANTS, PREFIX_CHANNEL, of_tenant
+from ..health.service import PK_TICKS
+from .families import MOST_TENANTS, Observed, Tenant, collected, exposition
+
+TTL = 10.0
+"""Seconds an answer is used again."""
+IN_FLIGHT = 32
+MOST_PAGES = 5
+"""Pages of 1000 index rows that are read of each of the 16 partitions, the nearest wake-ups first."""
+MOST_GATES = 1_000
+"""Unfinished shards whose counts are read, the nearest wake-ups first: about a million events."""
+
+
+class Look(NamedTuple):
+    """What one look has seen, and its text."""
+
+    seen: Observed
+    text: bytes
+
+
+class Metrics:
+    """The look. One per process."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        ids: Ids,
+        counters: Mapping[str, int],
+        fleets: Callable[[], Awaitable[list[Figures]]],
+        turns: Callable[[], Awaitable[list[TurnFigures]]],
+        maintenance: Callable[[], Awaitable[list[MaintenanceFigures]]],
+        timers: Collection[str],
+    ) -> None:
+        """timers: those there should be."""
+        self._timers, self._started = timers, clock.now()
+        self._storage, self._tables, self._clock, self._ids, self._counters = storage, storage.tables, clock, ids, counters
+        self._fleets, self._turns, self._maintenance = fleets, turns, maintenance
+        self.totals = Totals(storage.tables)
+        """The figures of finished shards."""
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        self._process = ""
+        self._cache: Cached[str, Look] = Cached(self._look, clock, ttl=TTL, missing_ttl=TTL, size=1)
+
+    async def text(self) -> bytes:
+        """Prometheus text, at most ten seconds old. Raises `StorageError`."""
+        return (await self._cached()).text
+
+    async def families(self) -> list[Metric]:
+        """The same figures, as data. Raises `StorageError`."""
+        return collected((await self._cached()).seen)
+
+    async def _cached(self) -> Look:
+        look = await self._cache.get("look")
+        assert look is not None
+        return look
+
+    async def _look(self, key: str) -> Look:
+        # Named when first asked: a process that nobody looks at needs no name.
+        self._process = self._process or self._ids.name()
+        seen = Observed(self._clock.now(), process=self._process, counters=dict(self._counters))
+        seen.tenants = {row.rk: Tenant() for row in await load(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
+        (ticks, seen.fleets, seen.turns, seen.maintenance), _, _, _, _ = await asyncio.gather(
+            asyncio.gather(load(self._tables, SWEEPS, PK_TICKS, "", "~"), self._fleets(), self._turns(), self._maintenance()),
+            self._finished(seen),
+            self._unfinished(seen),
+            self._blocked(seen),
+            self._queues(seen),
+        )
+        # A timer that never ticked is as old as this process; one that is no longer deployed is nobody's concern.
+        seen.ticks = dict.fromkeys(self._timers, self._started)
+        seen.ticks |= {row.rk: int(row.props["at"]) for row in ticks if row.rk in seen.ticks}
+        return Look(seen, exposition(seen))
+
+    async def _finished(self, seen: Observed) -> None:
+        await asyncio.gather(*map(self._fold, seen.tenants))
+        for name, total in (await self.totals.all()).items():
+            if name in seen.tenants:
+                seen.tenants[name].total = total
+
+    async def _fold(self, tenant: str) -> None:
+        async with self._in_flight:
+            await self.totals.fold(tenant)
+
+    async def _unfinished(self, seen: Observed) -> None:
+        found_rows = await asyncio.gather(*map(self._filed, index_partitions(self._storage.places)))
+        seen.unread = found_rows.count(None)
+        rows = [row for found in found_rows for row in found or ()]
+        seen.shards.update(str(row.props["state"]) for row in rows)
+        nearest = {index_shard(row.rk): row for row in sorted(rows, key=lambda row: int(row.props["wake"]))[:MOST_GATES]}
+        for (shard, row), found in zip(nearest.items(), await asyncio.gather(*map(self._gate, nearest)), strict=True):
+            seen.read += found != "away"
+            tenant = seen.tenants.get(shard_tenant(shard))
+            # Of a finished one the totals tell; of a deleted tenant's, nobody.
+            if found is None or found == "away" or found[0].state == "done" or tenant is None:
+                continue
+            gate, served = found
+            tenant.unfinished.update(gate.counts._asdict())
+            tenant.unfinished["scheduled"] += gate.counts.open - gate.counts.retrying
+            if not served and int(row.props["wake"]) + OWNER_SILENT <= seen.now:
+                tenant.overdue += gate.counts.open
+                tenant.stuck += gate.counts.open if rounds_of(row) >= STUCK_ROUNDS else 0
+
+    async def _filed(self, partition: str) -> list[Row] | None:
+        """The nearest index rows of a partition; None when its account does not answer: of the others there is still something to tell."""
+        rows: list[Row] = []
+        cursor: str | None = None
+        for _ in range(MOST_PAGES):
+            try:
+                page = await self._tables.query(SHARDS, partition, cursor=cursor)
+            except Unavailable:
+                return None
+            rows += page.rows
+            cursor = page.next
+            if cursor is None:
+                break
+        return rows
+
+    async def _gate(self, shard: str) -> tuple[Gate, bool] | Literal["away"] | None:
+        async with self._in_flight:
+            try:
+                row = await self._tables.get(EVENTS, shard, GATE)
+            except Unavailable:
+                return "away"
+        if row is None:
+            return None
+        gate = parse_gate(row.props)
+        return gate, gate.state == "owned" and not may_take(gate, row.read_at - row.timestamp)
+
+    async def _blocked(self, seen: Observed) -> None:
+        shown = sorted(seen.tenants)[:MOST_TENANTS]
+        for tenant, rows in zip(shown, await asyncio.gather(*map(self._channels, shown)), strict=True):
+            for row in rows:
+                state = circuit_breaker.parse(str(row.props.get("breaker", ""))).state
+                reason = "paused" if row.props.get("paused") else f"breaker-{state}" if state != "closed" else None
+                if reason is not None:
+                    seen.blocked.append((tenant, row.rk.removeprefix(PREFIX_CHANNEL), reason))
+
+    async def _channels(self, tenant: str) -> list[Row]:
+        async with self._in_flight:
+            return await load(self._tables, TENANTS, of_tenant(tenant), PREFIX_CHANNEL, PREFIX_CHANNEL[:-1] + ";", ("paused", "breaker"))
+
+    async def _queues(self, seen: Observed) -> None:
+        names = [name for queue in ALL_QUEUES for name in (queue, f"{queue}-poison")]
+        for name, length in zip(names, await asyncio.gather(*map(self._length, names)), strict=True):
+            if length is not None:
+                seen.queues[name] = length
+
+    async def _length(self, queue: str) -> int | None:
+        try:
+            return await self._storage.queues.length(queue)
+        except Rejected as error:
+            # The host makes a poison queue when it first needs one.
+            if "QueueNotFound" in str(error):
+                return None
+            raise

@@ -1,0 +1,1 @@
+"""Delivering the events of a shard: from the shard's message to settled events."""

@@ -1,0 +1,181 @@
+"""From a shard's message to its owner: what `fire_shard` and `fire_retry` do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
+
+from ...core import tracing
+from ...core.clock import Clock
+from ...core.errors import StorageError
+from ...core.ids import Ids
+from ...core.settings import Settings
+from ...delivery import tracing as delivery_tracing
+from ...delivery.channels.ports import Delivery, Sender, Target, Verdict
+from ...delivery.flow.service import Flow
+from ...engine.effects import Driver
+from ...storage.ports import Row
+from ...tenants.model import Retry
+from ...tenants.store import TenantDirectory
+from .. import rules
+from ..keys import MIRRORED, place_of, shard_tenant
+from ..mirror.pair import Guard, Mirror
+from ..protocol import owning
+from ..protocol.dispatch import ShardMessage, parse_message, postpone, send
+from ..protocol.gate import read_gate
+from ..queries.ledger import entry_for
+from ..rows import policy_of
+from .owner import Owner
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_RETRY = Retry()
+UNSURE = 10.0
+"""Seconds after which a mirrored shard is looked at again when the second account could not be asked who serves it."""
+
+
+class Budget:
+    """Bytes of loaded shards in flight. One shard always fits, however large."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._used = limit, 0
+        self._room = asyncio.Condition()
+
+    @asynccontextmanager
+    async def hold(self, size: int) -> AsyncIterator[None]:
+        """Wait for `size` bytes of room and hold them."""
+        async with self._room:
+            await self._room.wait_for(lambda: self._used == 0 or self._used + size <= self._limit)
+            self._used += size
+        try:
+            yield
+        finally:
+            async with self._room:
+                self._used -= size
+                self._room.notify_all()
+
+
+class Firing:
+    """Takes shards and serves them. One per process; belongs to one event loop."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        clock: Clock,
+        ids: Ids,
+        settings: Settings,
+        directory: TenantDirectory,
+        senders: Mapping[str, Sender],
+        counters: Counter[str],
+        flow: Flow,
+        mirror: Mirror | None = None,
+    ) -> None:
+        self._driver, self._clock, self._ids, self._directory = driver, clock, ids, directory
+        self._senders, self._counters, self._flow, self._mirror = senders, counters, flow, mirror
+        self._budget = Budget(settings.fire_bytes)
+        self._tracing = False
+        """Whether spans are made of deliveries."""
+        self.leaving = False
+        """Set when the process is about to end: owners start nothing new and let go."""
+
+    async def serve(self, text: str, *, retries: bool = False) -> None:
+        """Serve the shard a message speaks of, as far as it can be served now."""
+        message = parse_message(text)
+        row = await self._driver.drive(read_gate(message.shard))
+        async with self._budget.hold(int(row.props["bytes"]) if row else 0):
+            await self._serve(message, row, retries)
+
+    async def _serve(self, message: ShardMessage, seen: Row | None, retries: bool) -> None:
+        guard: Guard | None = None
+        if self._mirror is not None and place_of(message.shard) == MIRRORED:
+            try:
+                leave = await self._mirror.guard(message.shard)
+            except StorageError as error:
+                # Not a failure of the shard's: it must not be asked for ever more seldom.
+                log.debug("Who serves shard %s is not known: %s", message.shard, error, extra={"action": "side_unknown"})
+                self._counters["shards_unsure"] += 1
+                leave = UNSURE
+            if leave is None:
+                # The other side's own sweep has messages of its own.
+                self._counters["shards_elsewhere"] += 1
+                return
+            if not isinstance(leave, Guard):
+                await self._driver.drive(send(message, self._clock.now() + round(leave * 1000), retries_only=retries))
+                return
+            guard = leave
+        owner = f"o{self._ids.name()}"
+        taken_at = self._clock.monotonic()
+        stopped = guard.stopped if guard is not None else 0
+        taken = await self._driver.drive(owning.take(message.shard, message.index, owner, seen, stopped))
+        if taken == "gone":
+            return
+        if taken == "done":
+            before = guard.before_end if guard is not None else None
+            await self._driver.drive(owning.tidy(message.shard, message.index, lambda rows: entry_for(rows, self._clock.now()), before))
+            return
+        if isinstance(taken, owning.Busy):
+            # Served by another owner that was alive a moment ago. Looked at again when it would be overdue; not dropped.
+            self._counters["shards_busy"] += 1
+            await self._driver.drive(send(message, self._clock.now() + taken.wait + 1_000, retries_only=retries))
+            return
+        self._counters["shards_taken"] += 1
+        # Asked once per shard: it costs more than a delivery should pay.
+        self._tracing = tracing.on()
+        tenant = shard_tenant(message.shard)
+        policy = await self._policies(tenant)
+        owner_at_work = Owner(
+            taken,
+            driver=self._driver,
+            clock=self._clock,
+            ids=self._ids,
+            policy=policy,
+            target=lambda channel: self._directory.target(tenant, channel),
+            send=self._send,
+            flow=self._flow,
+            taken_at=taken_at,
+            leaving=lambda: self.leaving,
+            guard=guard,
+        )
+        with tracing.serving_shard(message.shard) if self._tracing else nullcontext():
+            await owner_at_work.run()
+        if owner_at_work.lost_shard:
+            self._counters["shards_lost"] += 1
+
+    async def _policies(self, tenant: str) -> Callable[[Mapping[str, Any]], rules.RetryPolicy]:
+        settings = await self._directory.tenant(tenant)
+        retry = settings.retry if settings is not None else _DEFAULT_RETRY
+        return lambda props: policy_of(retry, props.get("retry"))
+
+    async def _send(self, target: Target, delivery: Delivery) -> Verdict:
+        send = self._senders[target.spec.type].send
+        if self._tracing:
+            with delivery_tracing.delivering(target, delivery) as span:
+                verdict = await send(target, delivery)
+                delivery_tracing.delivered(span, verdict)
+        else:
+            # A traceparent that the event brought goes on as it is.
+            verdict = await send(target, delivery)
+        self._counters[f"deliveries_{verdict.outcome}"] += 1
+        return verdict
+
+    async def poisoned(self, text: str) -> None:
+        """A shard's message failed five times: say so, and leave the shard to the index, which asks for it again, later each time."""
+        try:
+            message = parse_message(text)
+        except ValueError:
+            log.error("A message that names no shard was dropped", extra={"action": "poison_dropped", "text": text[:200]})
+            return
+        rounds = await self._driver.drive(postpone(message, self._clock.now()))
+        if rounds is None:
+            # Served through another message since, or filed for another minute: that index row will ask for it.
+            log.info("Shard %s is no longer filed under a message that failed", message.shard, extra={"action": "poison_outlived"})
+            return
+        self._counters["poisoned"] += 1
+        again = rules.pause_after(rounds) // 1000
+        extra = {"action": "poison_redispatched", "shard": message.shard, "rounds": rounds}
+        log.error("Serving shard %s failed again and again (%d); tried again in %d s", message.shard, rounds, again, extra=extra)
+

@@ -1,0 +1,295 @@
+"""Admitting events: what the models cannot know (channels, limits, sizes), then the writer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pydantic import TypeAdapter
+
+from ...core import tracing
+from ...core.clock import Clock, Millis
+from ...core.durations import MAX_TIME
+from ...core.errors import Problem, StorageError
+from ...core.ids import Ids
+from ...core.settings import Settings
+from ...delivery.channels.ports import Target
+from ...delivery.flow.rate_limiter import RateLimiter
+from ...storage.ports import Props, Row
+from ...tenants.model import Durability, Tenant
+from ...tenants.store import TenantDirectory
+from ...web import problem
+from ...web.parsing import elements, load_json, member, parse_json
+from ...web.problem import invalid, not_found, too_many
+from ..model import MAX_BATCH_EVENTS, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, OUTLIVED, EventIn, EventPatch
+from ..queries.stats import Stats
+from ..rows import NewEvent, body_of, body_props, encoded_size, etag_of_row, new_event
+from ..rules import NEVER, durability_of, spread
+from .messages import ROOM, encode
+from .outbox import Outbox
+from .queued_ids import Queued, QueuedIds
+from .writer import Stored, Writer
+
+_EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
+BREATH = 200
+"""Events of a batch that are parsed before the loop may turn to other work."""
+OPEN_RETRY = 10.0
+"""Seconds after which to ask again when a tenant has too many open events."""
+
+
+class Admitted(NamedTuple):
+    """An event that is in the store, and whether it is new."""
+
+    id: str
+    row: Row
+    new: bool
+
+    @property
+    def etag(self) -> str:
+        """The ETag of its representation."""
+        return etag_of_row(self.row)
+
+
+class Ready(NamedTuple):
+    """An event that passed every check but its tenant's limits."""
+
+    event: NewEvent
+    parcel: bytes = b""
+    """For durability `fast`: the event as it travels."""
+    queued: Queued | None = None
+    """And what is answered once it does."""
+
+
+class Ingest:
+    """Takes events in. One per process."""
+
+    def __init__(
+        self,
+        directory: TenantDirectory,
+        writer: Writer,
+        stats: Stats,
+        limiter: RateLimiter,
+        clock: Clock,
+        ids: Ids,
+        queued_ids: QueuedIds,
+        outbox: Outbox,
+        settings: Settings,
+    ) -> None:
+        self._directory, self._writer, self._stats, self._limiter, self._clock = directory, writer, stats, limiter, clock
+        self._ids, self._queued_ids, self._outbox, self._settings = ids, queued_ids, outbox, settings
+
+    async def one(self, tenant: str, event: EventIn, raw: bytes) -> Admitted | Queued:
+        """Store one event, or queue it if `fast` is enough. Raises `Problem` (409, 413, 422, 429) and `StorageError`; then nothing was
+        acknowledged."""
+        settings = await self.tenant(tenant)
+        ready, parcel, queued = await self._ready(tenant, settings, event, raw)
+        granted, refusal = await self.admit(tenant, settings, 1)
+        if not granted:
+            raise refusal
+        if queued is not None:
+            [failure] = await self._outbox.put([parcel])
+            if failure is not None:
+                raise failure
+            return queued
+        return self.admitted(ready, (await self._writer.store(tenant, [ready]))[0])
+
+    async def batch(self, tenant: str, raw: bytes, *, lines: bool) -> list[Admitted | Queued | Problem]:
+        """Store or queue the events of a JSON array, or of JSON lines, each on its own terms, in the order sent.
+
+        Raises `Problem` when the batch itself is wrong: not JSON, empty, too many events; and 429 when the tenant's limits let none of
+        its good events in.
+        """
+        settings = await self.tenant(tenant)
+        results: list[Admitted | Queued | Problem | None] = []
+        ready: list[tuple[int, Ready]] = []
+        for number, element in enumerate(_elements(raw, lines=lines)):
+            if number >= MAX_BATCH_EVENTS:
+                raise Problem(413, "content-too-large", f"more than {MAX_BATCH_EVENTS:,} events; send several batches")
+            if number % BREATH == BREATH - 1:
+                await asyncio.sleep(0)
+            try:
+                ready.append((number, await self._ready(tenant, settings, parse_json(_EVENT, element), element)))
+                results.append(None)
+            except Problem as wrong:
+                results.append(wrong)
+        if not results:
+            raise invalid("", "the batch holds no event")
+        granted, refusal = await self.admit(tenant, settings, len(ready))
+        if ready and not granted:
+            raise refusal
+        for number, _ in ready[granted:]:
+            results[number] = refusal
+        storing = [(number, each.event) for number, each in ready[:granted] if each.queued is None]
+        queueing = [(number, each) for number, each in ready[:granted] if each.queued is not None]
+        stored, put = await asyncio.gather(
+            self._writer.store(tenant, [event for _, event in storing]), self._outbox.put([each.parcel for _, each in queueing])
+        )
+        for (number, event), outcome in zip(storing, stored, strict=True):
+            try:
+                results[number] = self.admitted(event, outcome)
+            except (Problem, StorageError) as failure:
+                results[number] = problem.of(failure, where="events_batch")
+        for (number, each), failed in zip(queueing, put, strict=True):
+            results[number] = each.queued if failed is None else problem.of(failed, where="events_batch")
+        return [result for result in results if result is not None]
+
+    async def checked(self, tenant: str, settings: Tenant, raw: bytes, source: str, at: Millis) -> NewEvent:
+        """An event of another source, by the same rules, ready to be stored. Raises `Problem` (413, 422).
+
+        `at`: when its producer handed it over; its delay counts from then. Without an id of its own it gets the one that follows from
+        `source` and `at`.
+        """
+        event = parse_json(_EVENT, raw)
+        ready = await self._checked(tenant, settings, event, raw, at, source)
+        if ready.id is None:
+            ready.id = self._queued_ids.derive(tenant, at, ready.due, source)
+            ready.props["id"] = ready.id
+        return ready
+
+    async def patch(self, tenant: str, patch: EventPatch, raw: bytes, now: Props) -> tuple[Millis | None, Props]:
+        """What a patch changes of the event as it is `now`: the new due time, if it moves the event, and properties.
+
+        Raises `Problem` (422, 413).
+        """
+        settings = await self.tenant(tenant)
+        given = patch.model_fields_set
+        change: Props = {}
+        if "payload" in given:
+            body = _body(raw)
+            # The channel it has may be gone by now; that is told when it is due.
+            channel = patch.channel if patch.channel is not None else str(now["channel"])
+            self._sized(settings, body, await self._directory.target(tenant, channel))
+            change.update({"chunks": 1, **body_props(body), "size": encoded_size(body)})
+        if patch.channel is not None:
+            target = await self._channel(tenant, patch.channel)
+            if "payload" not in given:
+                _sized_for(body_of(now), MAX_SMALL_PAYLOAD if target.spec.type == "queue" else MAX_PAYLOAD)
+            change["channel"] = patch.channel
+        if "expires" in given:
+            change["expires"] = NEVER if patch.expires is None else patch.expires
+            if patch.expires is not None and patch.expires < int(now.get("flex", 0)):
+                raise invalid("/expires", OUTLIVED)
+        due = patch.due if patch.due is not None else self._clock.now() + patch.delay if patch.delay is not None else None
+        if due is not None and now.get("flex"):
+            # The event keeps its place in the window, wherever the window goes; both are named, since it may be losing them right now.
+            change.update(flex=now["flex"], shift=now["shift"])
+            due += int(now["shift"])
+            if due > MAX_TIME:
+                raise invalid("/due", "the window ends after the year 9999")
+        return due, change
+
+    async def accepts(self, tenant: str, channel: str, body: bytes) -> None:
+        """Check that events with this payload can go out by the channel. Raises `Problem` (404, 413, 422)."""
+        self._sized(await self.tenant(tenant), body, await self._channel(tenant, channel))
+
+    async def tenant(self, tenant: str) -> Tenant:
+        """The tenant's settings. Raises 404."""
+        settings = await self._directory.tenant(tenant)
+        if settings is None:
+            raise not_found("tenant")
+        return settings
+
+    async def _channel(self, tenant: str, name: str) -> Target:
+        target = await self._directory.target(tenant, name)
+        if target is None:
+            raise invalid("/channel", "the tenant has no channel of that name")
+        return target
+
+    async def _ready(self, tenant: str, settings: Tenant, event: EventIn, raw: bytes) -> Ready:
+        ready = await self._checked(tenant, settings, event, raw)
+        if ready.durability != "fast":
+            return Ready(ready)
+        created = int(ready.props["created"])
+        ready.id = self._queued_ids.make(tenant, created, ready.due, self._ids.name())
+        parcel = encode(tenant, ready)
+        if len(parcel) > ROOM:
+            detail = f"with labels and retry the event is over what fits a queue message, {ROOM:,} bytes; use durability standard"
+            raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "", "detail": detail}])
+        return Ready(ready, parcel, Queued(ready.id, tenant, created, ready.due))
+
+    async def _checked(
+        self, tenant: str, settings: Tenant, event: EventIn, raw: bytes, since: Millis | None = None, seed: str | None = None
+    ) -> NewEvent:
+        durability = self._durability(settings, event)
+        body = _body(raw)
+        target = await self._channel(tenant, event.channel)
+        self._sized(settings, body, target, durability)
+        # A server's id is not known before the shard is, and that depends on the minute: a name of its own takes the id's place.
+        shift = spread(tenant, event.id or seed or self._ids.name(), event.flex) if event.flex else 0
+        new = new_event(event, body, self._clock.now(), durability, since, shift)
+        if new.due > MAX_TIME:
+            raise invalid("/delay", "it ends after the year 9999")
+        if (trace := tracing.current()) is not None:
+            new.props["trace"] = trace
+        return new
+
+    def _durability(self, settings: Tenant, event: EventIn) -> Durability:
+        durability = durability_of(settings.durability, event.durability)
+        if durability == "mirrored" and not self._settings.keeps_mirrored:
+            raise invalid("/durability", "mirrored needs a second storage account, and none is configured")
+        if durability == "fast" and event.id is not None:
+            if event.durability is None:
+                # The tenant's wish alone: an id of the client's own asks for more.
+                return "standard"
+            raise invalid("/id", "events of durability fast get their ids from the service; leave it out, or use durability standard")
+        return durability
+
+    @staticmethod
+    def _sized(settings: Tenant, body: bytes, target: Target | None, durability: Durability = "standard") -> None:
+        limit = min(MAX_PAYLOAD, settings.limits.payload_bytes or MAX_PAYLOAD)
+        if durability == "fast" or (target is not None and target.spec.type == "queue"):
+            limit = min(limit, MAX_SMALL_PAYLOAD)
+        _sized_for(body, limit)
+
+    async def admit(self, tenant: str, settings: Tenant, count: int) -> tuple[int, Problem]:
+        """How many of `count` events the tenant's limits let in now, and what to tell the rest."""
+        limit = settings.limits.open_events
+        fits = count
+        if limit is not None and count:
+            fits = min(count, max(0, limit - await self._stats.open_events(tenant)))
+        grant = await self._limiter.take(tenant, settings.limits.events_per_second, fits)
+        if limit is not None and grant.granted:
+            self._stats.admitted(tenant, grant.granted)
+        if grant.granted < fits:
+            return grant.granted, too_many(grant.retry_after, "over the tenant's events per second")
+        return grant.granted, too_many(OPEN_RETRY, f"the tenant may have {limit:,} open events" if limit is not None else "over a limit")
+
+    @staticmethod
+    def admitted(event: NewEvent, stored: Stored | StorageError) -> Admitted:
+        """What the writer's answer means. Raises 409 `id-conflict`, and the writer's own failure."""
+        if isinstance(stored, StorageError):
+            raise stored
+        if stored.existing is None:
+            row = Row(stored.address.shard, stored.address.row, event.props, stored.etag, 0, 0)
+            return Admitted(stored.id, row, True)
+        if not stored.same:
+            raise problem.conflict("id-conflict", "the id names an event with other content")
+        return Admitted(stored.id, stored.existing, False)
+
+
+def _sized_for(body: bytes, limit: int) -> None:
+    if len(body) > limit:
+        detail = f"the payload is over {limit:,} bytes"
+        raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "/payload", "detail": detail}])
+
+
+def _body(raw: bytes) -> bytes:
+    """The payload exactly as sent."""
+    body = member(raw, "payload")
+    assert body is not None  # the model has it
+    return body
+
+
+def _elements(raw: bytes, *, lines: bool) -> Iterator[bytes]:
+    """The events of a batch as they were sent."""
+    if lines:
+        yield from (line for line in raw.split(b"\n") if line.strip())
+        return
+    try:
+        yield from elements(raw.decode())
+    except (ValueError, IndexError, RecursionError):
+        # Something is wrong with the array as a whole: a real parser says what.
+        if not isinstance(load_json(raw), list):
+            raise invalid("", "the batch is not an array of events") from None
+        raise invalid("", "the batch is not a plain array of events") from None

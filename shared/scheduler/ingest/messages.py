@@ -1,0 +1,169 @@
+"""What is in the ingest queue.
+
+A *parcel* is ours: `tocsin1.{mac}.{JSON}` with events that were checked, each with its id; nobody without the master key can make one. Its
+events are rows already, all but the payload, which travels as it was sent: no later change of rules can refuse what was acknowledged.
+
+A *letter* is a producer's: `{"tenant", "key", "event": {...}}` or `"events": [...]`, perhaps a `traceparent`. It is checked like a request.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import orjson
+from pydantic import Field, TypeAdapter, model_validator
+
+from ...core.clock import Millis
+from ...core.errors import Problem
+from ...core.packing import packs
+from ...storage.ports import MAX_MESSAGE_BYTES
+from ...web.fields.types import Strict
+from ...web.parsing import elements, member, parse_json
+from ...web.problem import unreadable
+from ..rows import NewEvent, body_of, body_props
+from .queued_ids import LONGEST_WAIT
+
+MARK = "tocsin1."
+_MAC = 32
+"""Hexadecimal digits: 128 bits."""
+ROOM = MAX_MESSAGE_BYTES - 128
+"""Bytes of encoded entries in one parcel."""
+MAX_LETTER = 46 * 1024
+"""Bytes of a producer's message: its events must fit a parcel too, with what is added to them."""
+_FRAGMENTS = ("retry", "labels")
+"""Properties that are JSON: inside out, they would grow."""
+
+
+class Entry(NamedTuple):
+    """An event in a parcel, and whose it is."""
+
+    tenant: str
+    event: NewEvent
+
+
+@dataclass(slots=True, frozen=True)
+class Parcel:
+    """Events on their way. `admitted`: within their tenant's limits; else these are still to be asked. `tries`: how often put back."""
+
+    entries: list[Entry]
+    admitted: bool = True
+    tries: int = 0
+
+
+class Letter(Strict):
+    """A producer's message."""
+
+    tenant: str = Field(min_length=1, max_length=40)
+    key: str = Field(min_length=1, max_length=256, repr=False)
+    event: Any = None
+    events: list[Any] | None = Field(None, min_length=1)
+    traceparent: str | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if ("event" in self.model_fields_set) == ("events" in self.model_fields_set):
+            raise ValueError("give exactly one of event and events")
+        if "events" in self.model_fields_set and self.events is None:
+            raise ValueError("events cannot be null")
+        return self
+
+
+_LETTER: TypeAdapter[Letter] = TypeAdapter(Letter)
+
+
+def parcel_key(master: str) -> bytes:
+    """The key that parcels are signed with."""
+    return hmac.digest(master.encode(), b"tocsin parcels", "sha256")
+
+
+def encode(tenant: str, event: NewEvent) -> bytes:
+    """An event as it lies in a parcel. It must have an id."""
+    props: dict[str, Any] = {name: value for name, value in event.props.items() if name not in ("id", "chunks") and not _is_body(name)}
+    for name in _FRAGMENTS:
+        if name in props:
+            props[name] = orjson.Fragment(str(props[name]))
+    shown: dict[str, Any] = {"tenant": tenant, "id": event.id, "due": event.due, "size": event.size, "hash": event.hash}
+    if event.durability != "standard":
+        shown["durability"] = event.durability
+    return orjson.dumps({**shown, "props": props, "body": orjson.Fragment(body_of(event.props))})
+
+
+def _is_body(name: str) -> bool:
+    return name == "body" or (name.startswith("body") and name[4:].isdigit())
+
+
+def _decode(raw: bytes) -> Entry:
+    found = orjson.loads(raw)
+    body = member(raw, "body")
+    assert body is not None  # we wrote it
+    props: dict[str, Any] = {**found["props"], "id": found["id"], **body_props(body)}
+    for name in _FRAGMENTS:
+        if name in props:
+            props[name] = orjson.dumps(props[name]).decode()
+    event = NewEvent(props, found["due"], found["size"], found["id"], found["hash"], found.get("durability", "standard"))
+    return Entry(found["tenant"], event)
+
+
+def pack(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Encoded entries in as few parcels as their order allows. One that is over `ROOM` by itself is alone."""
+    return packs(entries, lambda entry: len(entry) + 1, ROOM)
+
+
+def seal(key: bytes, entries: Iterable[bytes], *, admitted: bool = True, tries: int = 0) -> str:
+    """The text of a parcel."""
+    head = f'{{"admitted":{"true" if admitted else "false"},"tries":{tries},"events":['
+    body = head.encode() + b",".join(entries) + b"]}"
+    return f"{MARK}{_mac(key, body)}.{body.decode()}"
+
+
+def open_parcel(key: bytes, text: str) -> Parcel | None:
+    """The parcel in a message, or None when it is none of ours. Raises 403 for one that only looks like it."""
+    if not text.startswith(MARK):
+        return None
+    mac, dot, content = text[len(MARK) :].partition(".")
+    body = content.encode(errors="surrogateescape")
+    if not dot or not hmac.compare_digest(mac.encode(errors="replace"), _mac(key, body).encode()):
+        raise Problem(403, "forged", "the message's signature is not this service's")
+    events = member(body, "events")
+    assert events is not None  # we wrote it
+    found = orjson.loads(body)
+    return Parcel([_decode(raw) for raw in elements(events.decode())], bool(found["admitted"]), int(found["tries"]))
+
+
+def _mac(key: bytes, body: bytes) -> str:
+    return hmac.digest(key, body, "sha256").hex()[:_MAC]
+
+
+def open_letter(text: str) -> tuple[Letter, list[bytes]]:
+    """A producer's message and its events as they were sent. Raises 413 and 422."""
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raise unreadable("malformed-json", "the message is not UTF-8") from None
+    if len(raw) > MAX_LETTER:
+        raise Problem(413, "content-too-large", f"the message is over {MAX_LETTER:,} bytes")
+    letter = parse_json(_LETTER, raw)
+    if "event" in letter.model_fields_set:
+        event = member(raw, "event")
+        assert event is not None  # the model has it
+        return letter, [event]
+    events = member(raw, "events")
+    assert events is not None  # the model has it
+    return letter, list(elements(events.decode()))
+
+
+def arriving(event: NewEvent, now: Millis) -> NewEvent:
+    """The event as it is stored now: lists find it by this time, its representation keeps the time it was taken in.
+
+    One that is older than `LONGEST_WAIT` is stored as dead: its cancel may have been acknowledged and forgotten. A redrive brings it back.
+    """
+    props = event.props
+    taken = int(props.get("asked", props["created"]))
+    if now >= taken + LONGEST_WAIT:
+        props.update({"state": "dead", "ended": now, "error": "it was in the ingest queue for almost seven days"})
+    if taken != now:
+        props.update({"asked": taken, "created": now})
+    return event

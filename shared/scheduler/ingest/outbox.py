@@ -1,0 +1,98 @@
+"""Puts events into the ingest queue. What arrives together travels together: the queue takes far fewer messages than events come in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...core.clock import Clock
+from ...core.errors import OutcomeUnknown, Rejected, StorageError
+from ...storage.names import QUEUE_INGEST
+from ...storage.ports import Queues
+from .messages import ROOM, Entry, encode, pack, seal
+from .open_shards import Sink
+from .writer import GROUP_WAIT
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT = 8
+"""Messages on their way to the queue at once."""
+
+
+class _Pending(NamedTuple):
+    entry: bytes
+    sink: Sink
+    number: int
+
+
+class Outbox:
+    """The sending end of the ingest queue. One per process; belongs to one event loop."""
+
+    def __init__(self, queues: Queues, clock: Clock, key: bytes) -> None:
+        self._queues, self._clock, self._key = queues, clock, key
+        self._pending: deque[_Pending] = deque()
+        self._bytes = 0
+        self._filling: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+
+    async def put(self, entries: Sequence[bytes]) -> list[StorageError | None]:
+        """Send admitted events, encoded; for each None once it is in the queue, or why nobody knows that it is."""
+        if not entries:
+            return []
+        sink = Sink(len(entries))
+        for number, entry in enumerate(entries):
+            self._pending.append(_Pending(entry, sink, number))
+            self._bytes += len(entry) + 1
+        if self._filling is None:
+            self._filling = asyncio.create_task(self._fill())
+        return [result if isinstance(result, StorageError) else None for result in await sink.wait()]
+
+    async def put_back(self, entries: Sequence[Entry], *, admitted: bool, tries: int, delay: float) -> None:
+        """Have events come again in `delay` seconds. Raises `StorageError`; then the message they came in must come again itself."""
+        for group in pack(encode(entry.tenant, entry.event) for entry in entries):
+            await self._queues.send(QUEUE_INGEST, seal(self._key, group, admitted=admitted, tries=tries), visible_in=delay)
+
+    async def _fill(self) -> None:
+        """Message after message until nothing is pending."""
+        try:
+            while self._pending:
+                if self._bytes < ROOM:
+                    await self._clock.sleep(GROUP_WAIT)
+                await self._slots.acquire()
+                task = asyncio.create_task(self._send(self._group()))
+                self._sending.add(task)
+                task.add_done_callback(self._sent)
+        finally:
+            self._filling = None
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        self._slots.release()
+
+    def _group(self) -> list[_Pending]:
+        group: list[_Pending] = []
+        size = 0
+        while self._pending and (not group or size + len(self._pending[0].entry) < ROOM):
+            group.append(self._pending.popleft())
+            size += len(group[-1].entry) + 1
+        self._bytes -= size
+        return group
+
+    async def _send(self, group: list[_Pending]) -> None:
+        told: StorageError | None = None
+        try:
+            await self._queues.send(QUEUE_INGEST, seal(self._key, [each.entry for each in group]))
+        except Rejected as error:
+            told = error
+        except StorageError as error:
+            # A send is repeated when its answer is lost, so even a refusal may follow a message that got in.
+            told = OutcomeUnknown(f"the ingest queue did not confirm: {error}")
+        except Exception as error:
+            told = OutcomeUnknown(f"the outbox failed: {type(error).__name__}")
+            log.exception("The outbox failed in a way it should not", extra={"action": "outbox_failed"})
+        for each in group:
+            each.sink.settle(each.number, told)

@@ -1,0 +1,244 @@
+"""Taking events in from elsewhere than HTTP: the ingest queue, and whoever calls `Intake.take`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping, MutableSequence, Sequence
+from typing import NamedTuple
+
+from ...core import tracing
+from ...core.clock import Clock, Millis
+from ...core.errors import Problem, Rejected, StorageError
+from ...core.ids import Ids
+from ...storage.names import QUEUE_INGEST
+from ...storage.ports import Message, Queues
+from ...tenants.model import Tenant
+from ...tenants.store import TenantDirectory
+from ...web import auth
+from ..rows import NewEvent
+from .admission import BREATH, OPEN_RETRY, Admitted, Ingest
+from .messages import Entry, Parcel, arriving, encode, open_letter, open_parcel
+from .outbox import Outbox
+from .rejects import Refused, Rejects, key_in, masked, without_keys
+from .writer import Stored, Writer
+
+log = logging.getLogger(__name__)
+
+LONGEST = 60.0
+"""Most seconds between two tries of an event."""
+POISON_DELAY = 60.0
+"""Seconds before a message that went to the poison queue is tried again."""
+_SCOPES = frozenset({"events"})
+
+
+class Item(NamedTuple):
+    """One event as its producer sent it.
+
+    raw: the event's JSON, as `POST /events` takes it.
+    source: names this very event for good (`kafka:orders/3/1201`, a queue message's id and position). An event without an id of its own
+        gets one that follows from `source` and `at`, so that taking it again makes no second event.
+    at: when its producer handed it over, by a clock that gives the same for each redelivery. `delay` counts from then.
+    trace: the `traceparent` it came with; a malformed one counts as none.
+    """
+
+    raw: bytes
+    source: str
+    at: Millis
+    trace: str | None = None
+
+
+class Reject(NamedTuple):
+    """It can never be taken in. The reject is stored: `id` names it."""
+
+    id: str
+    problem: Problem
+
+
+class Waiting(NamedTuple):
+    """It is good and not stored: the tenant is over a limit, or storage did not do it. Take it again, no sooner than in `after` seconds."""
+
+    event: NewEvent
+    after: float
+    reason: Problem | StorageError
+
+
+type Taken = Admitted | Reject | Waiting
+
+
+class Intake:
+    """Takes events in. One per process (`app.scheduler.intake`); belongs to one event loop."""
+
+    def __init__(
+        self,
+        directory: TenantDirectory,
+        ingest: Ingest,
+        writer: Writer,
+        outbox: Outbox,
+        queues: Queues,
+        rejects: Rejects,
+        clock: Clock,
+        ids: Ids,
+        key: bytes,
+        counters: Counter[str],
+    ) -> None:
+        self._directory, self._ingest, self._writer, self._outbox, self._queues = directory, ingest, writer, outbox, queues
+        self._rejects, self._clock, self._ids, self._key, self._counters = rejects, clock, ids, key, counters
+
+    async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> list[Taken]:
+        """Check events as HTTP does, store the good ones, keep the bad ones as rejects. In the order given.
+
+        The caller answers for the tenant: no key is asked for. `origin` (`queue`, `kafka`) is what rejects say about where they came from.
+        Safe to repeat with the same items: for a `Waiting` one that is what to do. Raises `StorageError` when nothing could be decided,
+        and 404 for an unknown tenant; nothing is stored then, and all can be taken again.
+        """
+        settings = await self._ingest.tenant(tenant)
+        results: list[Taken | None] = [None] * len(items)
+        ready: list[tuple[int, NewEvent]] = []
+        wrong: dict[int, Problem] = {}
+        for number, item in enumerate(items):
+            if number % BREATH == BREATH - 1:
+                await asyncio.sleep(0)
+            try:
+                with tracing.taking_in(item.trace):
+                    ready.append((number, await self._ingest.checked(tenant, settings, item.raw, item.source, item.at)))
+            except Problem as found:
+                wrong[number] = found
+        await self._reject(tenant, origin, items, wrong, results)
+        granted, refusal = await self._ingest.admit(tenant, settings, len(ready))
+        after = float(refusal.headers.get("retry-after", OPEN_RETRY))
+        for number, event in ready[granted:]:
+            results[number] = Waiting(event, after, refusal)
+        ready, wrong = ready[:granted], {}
+        for (number, event), stored in zip(ready, await self._writer.store(tenant, [event for _, event in ready]), strict=True):
+            try:
+                results[number] = self._ingest.admitted(event, stored)
+            except Problem as found:
+                wrong[number] = found
+            except StorageError as failure:
+                results[number] = Waiting(event, 1.0, failure)
+        await self._reject(tenant, origin, items, wrong, results)
+        return [result for result in results if result is not None]
+
+    async def _reject(
+        self, tenant: str, origin: str, items: Sequence[Item], wrong: Mapping[int, Problem], results: MutableSequence[Taken | None]
+    ) -> None:
+        """Keep the items that are wrong, by their numbers, and put what became of them into `results`."""
+        refused = [
+            Refused(found, masked(items[number].raw.decode(errors="replace")), items[number].source, items[number].at)
+            for number, found in wrong.items()
+        ]
+        self._counters["events_rejected"] += len(refused)
+        for (number, found), reject_id in zip(wrong.items(), await self._rejects.add(tenant, origin, refused), strict=True):
+            results[number] = Reject(reject_id, found)
+
+    async def serve(self, message: Message) -> None:
+        """One message of the ingest queue. Raises what keeps it from being done with, and nothing is lost: the queue brings it again."""
+        try:
+            parcel = open_parcel(self._key, message.text)
+            if parcel is not None:
+                await self._parcel(parcel)
+            else:
+                await self._letter(message)
+        except Problem as wrong:
+            text = without_keys(message.text)
+            self._counters["events_rejected"] += 1
+            sender = await self._sender(message.text)
+            await self._rejects.add(sender, "queue", [Refused(wrong, text, f"queue:{message.id}", _since(message))])
+
+    async def _sender(self, text: str) -> str:
+        """The tenant whose key a message carries that cannot be taken in; '' when there is none to be held to it. Raises `StorageError`."""
+        key = key_in(text)
+        if key is None:
+            return ""
+        try:
+            return (await auth.authenticate(self._directory, {"authorization": f"Bearer {key}"})).tenant
+        except Problem:
+            # Nobody's key: what is wrong with the message is told anyway, to admins.
+            return ""
+
+    async def poisoned(self, message: Message) -> None:
+        """A message that failed five times: it is put back, and will be tried again for as long as it takes. What is wrong is told."""
+        log.error("A message of the ingest queue failed again and again", extra={"action": "ingest_poisoned", "id": message.id})
+        self._counters["ingest_poisoned"] += 1
+        await self._queues.send(QUEUE_INGEST, message.text, visible_in=POISON_DELAY)
+
+    async def _letter(self, message: Message) -> None:
+        """A producer's message: its key opens the door, its events are judged one by one."""
+        # Without it no two messages could be told apart.
+        assert message.id, "the host gave no message id"
+        letter, events = open_letter(message.text)
+        key = await auth.authenticate(self._directory, {"authorization": f"Bearer {letter.key}"})
+        auth.authorize(key, _SCOPES)
+        tenant = await auth.acting_for(self._directory, key, letter.tenant)
+        at = _since(message)
+        items = [Item(raw, f"queue:{message.id}/{number}", at, letter.traceparent) for number, raw in enumerate(events)]
+        waiting = [taken for taken in await self.take(tenant, items, origin="queue") if isinstance(taken, Waiting)]
+        failed = [Entry(tenant, each.event) for each in waiting if isinstance(each.reason, StorageError)]
+        over = [Entry(tenant, each.event) for each in waiting if not isinstance(each.reason, StorageError)]
+        await self._put_back(failed, over, max((each.after for each in waiting), default=0.0), 0)
+
+    async def _parcel(self, parcel: Parcel) -> None:
+        """Our own message: its events were judged; all of them get stored, or come again."""
+        tenants: dict[str, list[NewEvent]] = {}
+        for entry in parcel.entries:
+            tenants.setdefault(entry.tenant, []).append(arriving(entry.event, self._clock.now()))
+        failed: list[Entry] = []
+        over: list[Entry] = []
+        waits = [0.0]
+
+        async def store(tenant: str, events: list[NewEvent]) -> None:
+            granted = len(events)
+            if not parcel.admitted:
+                # Whatever becomes of the tenant, what its key let in ends in a state that can be looked up.
+                settings = await self._directory.tenant(tenant) or Tenant()
+                granted, refusal = await self._ingest.admit(tenant, settings, len(events))
+                over.extend(Entry(tenant, event) for event in events[granted:])
+                waits.append(float(refusal.headers.get("retry-after", OPEN_RETRY)) if granted < len(events) else 0.0)
+            events = events[:granted]
+            for event, stored in zip(events, await self._writer.store(tenant, events), strict=True):
+                if isinstance(stored, StorageError):
+                    failed.append(Entry(tenant, event))
+                    self._complain(stored)
+                elif stored.existing is not None:
+                    await self._known(tenant, event, stored)
+
+        # All of them to the end: none goes on behind an invocation that has failed.
+        for ended in await asyncio.gather(*(store(tenant, events) for tenant, events in tenants.items()), return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
+        await self._put_back(failed, over, max(waits), parcel.tries + 1)
+
+    async def _known(self, tenant: str, event: NewEvent, stored: Stored) -> None:
+        """The id was there: a replay, an event cancelled before it got here, or another's content under an id that a client chose."""
+        try:
+            self._ingest.admitted(event, stored)
+        except Problem as wrong:
+            if stored.existing is None or stored.existing.props["channel"] == "":
+                return
+            self._counters["events_rejected"] += 1
+            text = masked(encode(tenant, event).decode())
+            await self._rejects.add(tenant, "queue", [Refused(wrong, text, f"id:{event.id}/{event.hash}", self._clock.now())])
+
+    def _complain(self, failure: StorageError) -> None:
+        if isinstance(failure, Rejected):
+            log.error("Storage refuses an event that is to be stored: %s", failure, extra={"action": "ingest_refused"})
+
+    async def _put_back(self, failed: list[Entry], over: list[Entry], after: float, tries: int) -> None:
+        """Have what is not stored come again, later each time."""
+        # With chance, so that what failed together does not all come back at one instant.
+        delay = min(LONGEST, max(after, 2.0 ** min(tries, 10)) * (1.0 + self._ids.chance()))
+        if failed:
+            log.warning("%d events could not be stored; they come again", len(failed), extra={"action": "ingest_put_back"})
+            self._counters["events_put_back"] += len(failed)
+            await self._outbox.put_back(failed, admitted=True, tries=tries, delay=delay)
+        if over:
+            log.debug("%d events wait for their tenant's limits", len(over), extra={"action": "ingest_over_limit"})
+            self._counters["events_over_limit"] += len(over)
+            await self._outbox.put_back(over, admitted=False, tries=tries, delay=delay)
+
+
+def _since(message: Message) -> Millis:
+    """When a message was sent, for sure: queues tell it in whole seconds, and nothing may be due early."""
+    return message.inserted - message.inserted % -1000

@@ -1,0 +1,90 @@
+"""Ids of events that wait in the ingest queue.
+
+    q~{created, 10}{due, 10}{chance, 16}~{check, 16}        digits of base 32; times in milliseconds, moved by `_ORIGIN`
+
+The check is a truncated HMAC-SHA256 over tenant and id. So a look-up knows, before anything is in a table, that this service gave the id to
+this tenant, and when. Clients cannot choose ids of this shape; in the store they are treated like ids that clients chose.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from typing import Any, NamedTuple
+
+from ...core.clock import Millis, to_text
+from ...core.ids import spell
+from ...web.etag import etag_of
+from ..keys import digest
+from ..queries.ledger import KEEP
+
+SHAPE = re.compile(r"q~([0-9a-v]{10})([0-9a-v]{10})([0-9a-v]{16})~([0-9a-v]{16})")
+_ORIGIN: Millis = 1 << 46
+"""Added to times: due times may lie before 1970."""
+LONGEST_WAIT: Millis = KEEP - 3_600_000
+"""How old an event in the ingest queue may be and still be scheduled when it comes out. What is older may have been stored before, or
+cancelled, and its row removed since: retention never removes anything as young as this."""
+
+
+def name_of(source: str) -> str:
+    """16 letters that follow from what a source calls its event."""
+    return spell(int.from_bytes(digest("source", source)[:10]), 16)
+
+
+class Queued(NamedTuple):
+    """What an id alone tells of its event."""
+
+    id: str
+    tenant: str
+    created: Millis
+    due: Millis
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The representation of an event that is not stored yet."""
+        return {
+            "id": self.id,
+            "tenant": self.tenant,
+            "state": "queued",
+            "due": to_text(self.due),
+            "created": to_text(self.created),
+            "durability": "fast",
+        }
+
+    @property
+    def etag(self) -> str:
+        """Its entity tag; any other once it is stored."""
+        return etag_of("queued", self.tenant, self.id)
+
+    def may_wait(self, now: Millis) -> bool:
+        """Whether it can be said to be queued when no table has it."""
+        return now < self.created + LONGEST_WAIT
+
+
+class QueuedIds:
+    """Makes and knows the ids. `master`: the service's master key."""
+
+    def __init__(self, master: str) -> None:
+        self._key = hmac.digest(master.encode(), b"tocsin queued ids", "sha256")
+
+    def make(self, tenant: str, created: Millis, due: Millis, chance: str) -> str:
+        """The id of an event taken in at `created`; `chance` is 16 letters that nobody else has (`Ids.name`)."""
+        body = spell(created + _ORIGIN, 10) + spell(due + _ORIGIN, 10) + chance
+        return f"q~{body}~{self._check(tenant, body)}"
+
+    def derive(self, tenant: str, created: Millis, due: Millis, source: str) -> str:
+        """The same id for the same event of a source, however often it is redelivered."""
+        return self.make(tenant, created, due, name_of(source))
+
+    def read(self, tenant: str, event_id: str) -> Queued | None:
+        """What the id tells, if it was given to this tenant."""
+        found = SHAPE.fullmatch(event_id)
+        if found is None:
+            return None
+        created, due, chance, check = found.groups()
+        if not hmac.compare_digest(check, self._check(tenant, created + due + chance)):
+            return None
+        return Queued(event_id, tenant, int(created, 32) - _ORIGIN, int(due, 32) - _ORIGIN)
+
+    def _check(self, tenant: str, body: str) -> str:
+        return spell(int.from_bytes(hmac.digest(self._key, f"{tenant}\0{body}".encode(), "sha256")[:10]), 16)

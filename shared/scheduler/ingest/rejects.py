@@ -1,0 +1,187 @@
+"""Rejects: what came through a queue and can never be taken in, kept for a week to be looked at.
+
+Table `TocsinLedger`, partition `{tenant}:rejects`, or `:rejects` for what nobody can be held to (not JSON, unknown tenant, wrong key): no
+tenant's name has a colon, so no look at the ledger meets them. The row key is the time the message came in and a hash of its source, so
+that a message that is redelivered makes no second reject.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import batched, product
+from typing import Any, NamedTuple
+
+import orjson
+
+from ...core.clock import Clock, Millis, to_text
+from ...core.errors import Problem
+from ...engine.effects import is_there
+from ...storage.names import LEDGER
+from ...storage.ports import ANY, Delete, Props, Row, Tables, Upsert, Where
+from ...web.etag import check_if_match, etag_of
+from ...web.problem import not_found
+from ..queries.ledger import KEEP
+from .queued_ids import name_of
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE = 8 * 1024
+"""Characters of the message that are kept."""
+GROUP = 50
+"""Rejects written at a time: with problems and messages of the greatest size they fit a transaction."""
+RETAIN_FOR = 60.0
+"""Seconds one run of retention may take."""
+DELETES = 100
+MASK = "***"
+_KEY_MEMBER = re.compile(r'("key"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|\\?$)')
+"""A member that holds a key, cut off or not."""
+_KEY_TEXT = re.compile(r'"key"\s*:\s*"([^"\\]+)"')
+_KEY = re.compile(r"tsn_[A-Za-z0-9]+")
+_UNSTORABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")
+
+
+def without_keys(text: str) -> str:
+    """A producer's message without its key, whether it is JSON or only meant to be, and without anything that looks like one of ours."""
+    try:
+        document = orjson.loads(text)
+    except ValueError:
+        document = None
+    if isinstance(document, dict) and "key" in document:
+        # Written anew: however the name was spelled, its value is gone.
+        text = orjson.dumps({**document, "key": MASK}).decode()
+    return masked(_KEY_MEMBER.sub(rf'\1"{MASK}"', text))
+
+
+def key_in(text: str) -> str | None:
+    """The key that a producer's message carries, whether it is JSON or only meant to be."""
+    try:
+        document = orjson.loads(text)
+    except ValueError:
+        found = _KEY_TEXT.search(text)
+        return found[1] if found is not None else None
+    key = document.get("key") if isinstance(document, dict) else None
+    return key if isinstance(key, str) else None
+
+
+def masked(text: str) -> str:
+    """`text` without anything that looks like a key of ours."""
+    return _KEY.sub(MASK, text)
+
+
+def _partition(tenant: str) -> str:
+    return f"{tenant}:rejects"
+
+
+def _time_key(at: Millis) -> str:
+    return f"{max(at, 0):015d}"
+
+
+class Refused(NamedTuple):
+    """A message, or one event of it, that came in at `at` and cannot be taken in. The key must be out of `text`."""
+
+    wrong: Problem
+    text: str
+    source: str
+    at: Millis
+
+
+def _props(origin: str, refused: Refused, keep: Millis) -> Props:
+    text = _UNSTORABLE.sub("\ufffd", refused.text.encode(errors="replace").decode())
+    return {
+        "at": refused.at,
+        "origin": origin,
+        "source": refused.source[:200],
+        "problem": orjson.dumps(refused.wrong.body()).decode(),
+        "message": text[:MAX_MESSAGE],
+        "cut": len(text) > MAX_MESSAGE,
+        "keep": keep,
+    }
+
+
+class Rejects:
+    """Rejects of all tenants; tenant '' stands for those nobody can be held to. One per process."""
+
+    def __init__(self, tables: Tables, clock: Clock) -> None:
+        self._tables, self._clock = tables, clock
+
+    async def add(self, tenant: str, origin: str, found: Sequence[Refused]) -> list[str]:
+        """Keep what was refused, many a transaction; the ids, in the order given. Raises `StorageError`; then some may be kept."""
+        ids = [f"{_time_key(each.at)}-{name_of(each.source)}" for each in found]
+        keep = self._clock.now() + KEEP
+        ops = {reject_id: Upsert(reject_id, _props(origin, each, keep)) for reject_id, each in zip(ids, found, strict=True)}
+        for some in batched(ops.values(), GROUP, strict=False):
+            await self._tables.write(LEDGER, _partition(tenant), some)
+        for code, count in Counter(each.wrong.code for each in found).items():
+            extra = {"action": "event_rejected", "tenant": tenant, "count": count}
+            log.info("%d events from %s were rejected: %s", count, origin, code, extra=extra)
+        return ids
+
+    async def list(
+        self, tenant: str, first: Millis | None, end: Millis | None, limit: int, after: str = ""
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Rejects by the time they came in, from `first` up to, not including, `end`, beyond the id `after`; and the id to go on after."""
+        begin = max(_time_key(first) if first is not None else "", f"{after}!" if after else "")
+        last = _time_key(end) if end is not None else None
+        rows: list[Row] = []
+        cursor: str | None = None
+        while True:
+            wanted = min(1000, limit + 1 - len(rows))
+            page = await self._tables.query(LEDGER, _partition(tenant), first=begin, end=last, limit=wanted, cursor=cursor)
+            rows += page.rows
+            cursor = page.next
+            if len(rows) > limit:
+                return [_shown(tenant, row) for row in rows[:limit]], rows[limit - 1].rk
+            if cursor is None:
+                return [_shown(tenant, row) for row in rows], None
+
+    async def any(self, tenant: str) -> bool:
+        """Whether any are kept. Raises `StorageError`."""
+        return await is_there(self._tables, LEDGER, _partition(tenant))
+
+    async def delete(self, tenant: str, reject_id: str, headers: Mapping[str, str]) -> None:
+        """Remove one that was dealt with. Raises 404 and 412."""
+        row = await self._tables.get(LEDGER, _partition(tenant), reject_id)
+        if row is None:
+            raise not_found("reject")
+        check_if_match(headers, etag_of(row.etag))
+        await self._tables.write(LEDGER, _partition(tenant), (Delete(reject_id, ANY),))
+
+    async def retain(self, tenants: Iterable[str], now: Millis) -> Counter[str]:
+        """Remove those whose time is over, for at most `RETAIN_FOR` seconds; the next run goes on. Counts by what was done."""
+        counts: Counter[str] = Counter()
+        until = self._clock.monotonic() + RETAIN_FOR
+        over = (Where("keep", "le", now),)
+        # Kept at least this long after it came in: what is younger need not be read. Some sources tell of times to come.
+        ranges = (("", _time_key(now - KEEP)), (_time_key(now), None))
+        for tenant, (first, end) in product(("", *tenants), ranges):
+            partition = _partition(tenant)
+            cursor: str | None = None
+            while self._clock.monotonic() < until:
+                page = await self._tables.query(
+                    LEDGER, partition, first=first, end=end, where=over, select=("keep",), limit=DELETES, cursor=cursor
+                )
+                if page.rows:
+                    await self._tables.write(LEDGER, partition, tuple(Delete(row.rk, ANY) for row in page.rows))
+                    counts["removed"] += len(page.rows)
+                cursor = page.next
+                if cursor is None:
+                    break
+        return counts
+
+
+def _shown(tenant: str, row: Row) -> dict[str, Any]:
+    props = row.props
+    shown = {
+        "id": row.rk,
+        "at": to_text(int(props["at"])),
+        "origin": props["origin"],
+        "source": props["source"],
+        "problem": orjson.Fragment(str(props["problem"])),
+        "message": props["message"],
+        "cut": props["cut"],
+        "kept_until": to_text(int(props["keep"])),
+    }
+    return {**shown, "tenant": tenant} if tenant else shown

@@ -1,0 +1,318 @@
+"""The writer: gathers events that arrive together into few transactions, in shards of its own.
+
+All single requests that arrive while a shard's transaction is under way go into the next one (group commit). One transaction is in
+flight per shard; different shards are written side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from ...core.clock import Clock
+from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
+from ...core.ids import Ids
+from ...core.settings import Settings
+from ...engine.effects import Driver, Steps
+from ...storage.ports import Row
+from ..keys import HOME, MIRRORED, Address, place_of, server_id
+from ..mirror.pair import Mirror
+from ..protocol.changing import find
+from ..protocol.dispatch import ShardMessage, announce
+from ..protocol.ingest import Entry, Fresh, Known, append, file_shard, known_id, register_id
+from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on
+from ..rows import NewEvent
+from ..rules import DISPATCH_AHEAD, WAKE_EARLY
+from .account_rotation import Rota
+from .open_shards import Filling, Fillings, Pending, Sink
+
+log = logging.getLogger(__name__)
+
+GROUP = 99
+"""Events in one transaction; the gate is the hundredth row."""
+GROUP_BYTES = 3 * 1024 * 1024
+GROUP_WAIT = 0.003
+"""Seconds the first of a group waits for others."""
+NEAR_FILL = 0.1
+"""Seconds after which the message of a shard that is due at once is sent in mid-filling: long enough for a batch, too short to matter."""
+IN_FLIGHT = 16
+TRIES = 20
+
+
+class Stored(NamedTuple):
+    """The event is in the store. `existing`: it was there before, under the same id; `same`: with the same content."""
+
+    address: Address
+    id: str
+    etag: str = ""
+    existing: Row | None = None
+    same: bool = True
+
+
+class Writer:
+    """Stores events. One per process; belongs to one event loop."""
+
+    def __init__(
+        self, driver: Driver, clock: Clock, ids: Ids, settings: Settings, fresh: Sequence[str] = (HOME,), mirror: Mirror | None = None
+    ) -> None:
+        """fresh: the places that take new shards. mirror: for mirrored events, if there is a second account."""
+        self._mirror = mirror
+        self._driver, self._clock = driver, clock
+        self._rota = Rota(fresh, clock)
+        self._fillings = Fillings(ids, settings, self._rota)
+        self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+
+    async def store(self, tenant: str, events: Sequence[NewEvent]) -> list[Stored | StorageError]:
+        """Store events, each on its own terms: a failure of one says nothing of the others. In the order given."""
+        results: list[Stored | StorageError | None] = [None] * len(events)
+        todo = sorted(range(len(events)), key=lambda number: events[number].due)
+        if any(event.id is not None for event in events):
+            todo = await self._firsts(tenant, events, todo, results)
+        await self._store(tenant, events, todo, results)
+        unstored = Unavailable("no shard stayed open for the event; try again")
+        return [result if result is not None else unstored for result in results]
+
+    async def _firsts(
+        self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]
+    ) -> list[int]:
+        """Store the first event of each client id while nobody else in this process stores one of that id; returns what is left to do.
+
+        Two at once would each find the other's place still empty, and shut the other's shard, for ever.
+        """
+        first: dict[str, int] = {}
+        for number in todo:
+            if (name := events[number].id) is not None:
+                first.setdefault(name, number)
+        waiting = dict(first)
+        while waiting:
+            free = {name: number for name, number in waiting.items() if (tenant, name) not in self._naming}
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._naming.update(((tenant, name), done) for name in free)
+            try:
+                await self._store(tenant, events, list(free.values()), results)
+            finally:
+                for name in free:
+                    del self._naming[tenant, name]
+                done.set_result(None)
+            waiting = {name: number for name, number in waiting.items() if name not in free}
+            if others := {self._naming[tenant, name] for name in waiting if (tenant, name) in self._naming}:
+                await asyncio.wait(others)
+        for number in todo:
+            name = events[number].id
+            if name is not None and number != first[name] and not isinstance(result := results[first[name]], Stored):
+                results[number] = result
+        ended = set(first.values())
+        return [number for number in todo if number not in ended and results[number] is None]
+
+    async def _store(self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]) -> None:
+        for _ in range(TRIES):
+            if not todo:
+                break
+            todo = await self._round(tenant, events, todo, results)
+
+    async def _round(
+        self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]
+    ) -> list[int]:
+        """Place and write what is to do; returns what must go into another shard."""
+        now = self._clock.now()
+        places = []
+        for number in todo:
+            mirrored = self._mirror is not None and (self._mirror.whole or events[number].durability == "mirrored")
+            places.append((number, *self._fillings.place(tenant, events[number], now, mirrored=mirrored)))
+        named = [place for place in places if events[place[0]].id is not None]
+        if named:
+            await asyncio.gather(*(self._name(tenant, events[number], filling, row, number, results) for number, filling, row in named))
+            places = [place for place in places if results[place[0]] is None]
+        if not places:
+            return []
+        sink = Sink(len(places))
+        for at, (number, filling, row) in enumerate(places):
+            event = events[number]
+            if event.id is None:
+                event.props["id"] = server_id(filling.opened.shard, row)
+            filling.pending.append(Pending(Entry(row, event.props, event.size), sink, at))
+            if filling.task is None:
+                filling.task = asyncio.create_task(self._fill(tenant, filling))
+        again = []
+        for (number, filling, row), result in zip(places, await sink.wait(), strict=True):
+            if isinstance(result, str):
+                results[number] = Stored(Address(filling.opened.shard, row), str(events[number].props["id"]), result)
+            elif result is not None:
+                results[number] = result
+            else:
+                again.append(number)
+        return again
+
+    async def _name(
+        self, tenant: str, event: NewEvent, filling: Filling, row: str, number: int, results: list[Stored | StorageError | None]
+    ) -> None:
+        """Tie a client's id to the place; when it is taken, the result is the event that has it."""
+        assert event.id is not None
+        try:
+            known: Fresh | Known | None = None
+            if filling.filed is None:
+                # Most likely nobody has the id; but a replay must not file a shard that nothing will go into.
+                known = await self._driver.drive(known_id(tenant, event.id))
+            if known is None and self._mirror is not None:
+                known = await self._mirror.known_before(tenant, event.id)
+            if known is None:
+                await self._filed(filling)
+                async with self._in_flight, self._serving(filling.opened.shard) as way:
+                    here = Address(filling.opened.shard, row)
+                    known = await self._driver.drive(register_id(tenant, event.id, event.hash, here))
+                    if way is not None and self._mirror is not None:
+                        # Before the event is anywhere: or a second one of the same id could be made after a failover.
+                        await self._mirror.copied(mirror_id(tenant, event.id, way))
+            if isinstance(known, Known):
+                await self._settled(tenant, event.id, known)
+                # It may have moved on since: it is answered as it stands now.
+                stands = await self._driver.drive(find(Address(known.row.pk, known.row.rk))) or known.row
+                results[number] = Stored(Address(stands.pk, stands.rk), event.id, existing=stands, same=known.hash == event.hash)
+        except StorageError as error:
+            results[number] = error
+
+    @asynccontextmanager
+    async def _serving(self, shard: str) -> AsyncIterator[Way | None]:
+        """Leave to write to the shard and to acknowledge it; of a mirrored one, the way to copy it."""
+        if self._mirror is None or place_of(shard) != MIRRORED:
+            yield None
+            return
+        async with self._mirror.serving() as way:
+            yield way
+
+    async def _settled(self, tenant: str, event_id: str, known: Known) -> None:
+        """An event that has the id already is in the copy too before anybody is told of it."""
+        async with self._serving(known.row.pk) as way:
+            if way is not None and self._mirror is not None:
+                await self._mirror.copied(mirror_id(tenant, event_id, way))
+                await self._mirror.copied(mirror_event(Address(known.row.pk, known.row.rk), way))
+
+    async def _filed(self, filling: Filling) -> None:
+        """The index row is in: from now on nothing stored in the shard can be overlooked."""
+        if filling.filed is None:
+            filling.filed = asyncio.create_task(self._driver.drive(self._file(filling)))
+        try:
+            await asyncio.shield(filling.filed)
+        except StorageError as error:
+            # Or whatever else is due in this minute would be told of this failure, long after storage has come back.
+            filling.closed = True
+            if isinstance(error, Unavailable):
+                self._rota.avoid(place_of(filling.opened.shard))
+            raise
+
+    def _file(self, filling: Filling) -> Steps[None]:
+        opened = filling.opened
+        near = opened.wake <= self._clock.now() + DISPATCH_AHEAD
+        yield from file_shard(opened.shard, opened.wake, sent=near)
+        if filling.mirrored and self._mirror is not None and not self._mirror.whole:
+            yield from on(SECOND, file_shard(opened.shard, opened.wake, sent=False))
+
+    async def _fill(self, tenant: str, filling: Filling) -> None:
+        """Write what is pending, group by group, until nothing is."""
+        started = self._clock.monotonic()
+        try:
+            await self._filed(filling)
+            while filling.pending:
+                if len(filling.pending) < GROUP and not filling.closed:
+                    await self._clock.sleep(GROUP_WAIT)
+                await self._write(filling)
+                if filling.visible is None and not (self._urgent(filling) and self._clock.monotonic() - started <= NEAR_FILL):
+                    await self._announce(filling)
+            if filling.visible is None:
+                await self._announce(filling)
+        except Exception as error:
+            filling.closed = True
+            told = self._told(filling, error)
+            if told is not None and told is not error:
+                log.exception("A writer failed in a way it should not", extra={"action": "writer_failed"})
+            while filling.pending:
+                pending = filling.pending.popleft()
+                pending.sink.settle(pending.number, told)
+        finally:
+            filling.task = None
+            if filling.pending:
+                filling.task = asyncio.create_task(self._fill(tenant, filling))
+
+    def _urgent(self, filling: Filling) -> bool:
+        """Whether an owner is to come as soon as it is told."""
+        return filling.opened.wake - WAKE_EARLY <= self._clock.now()
+
+    async def _write(self, filling: Filling) -> None:
+        group: list[Pending] = []
+        size = 0
+        while filling.pending and len(group) < GROUP and (not group or size + filling.pending[0].entry.size <= GROUP_BYTES):
+            group.append(filling.pending.popleft())
+            size += group[-1].entry.size
+        try:
+            if filling.opened.lost:
+                stored: dict[str, str] = {}
+            else:
+                async with self._in_flight:
+                    stored = await self._append(filling, [each.entry for each in group])
+        except Rejected as error:
+            # One event that storage will not have must not take its neighbours with it.
+            log.warning("Storage refused a group of %d: %s", len(group), error, extra={"action": "group_refused"})
+            for each in group:
+                each.sink.settle(each.number, await self._alone(filling, each) if len(group) > 1 else error)
+            return
+        except Exception as error:
+            told = self._told(filling, error)
+            for each in group:
+                each.sink.settle(each.number, told)
+            raise
+        for each in group:
+            each.sink.settle(each.number, stored.get(each.entry.row))
+
+    async def _append(self, filling: Filling, entries: Sequence[Entry]) -> dict[str, str]:
+        """Store a group, and its copy; the ETags of what is stored for good."""
+        opened = filling.opened
+        async with self._serving(opened.shard) as way:
+            stored = (await self._driver.drive(append(opened, entries))).stored
+            if way is not None and stored and self._mirror is not None:
+                await self._mirror.copied(self._copy(filling, way, entries, stored))
+        return stored
+
+    @staticmethod
+    def _copy(filling: Filling, way: Way, entries: Sequence[Entry], stored: Mapping[str, str]) -> Steps[bool]:
+        opened = filling.opened
+        if opened.held is not None and not filling.closed and len(stored) == len(entries):
+            filling.copy = yield from append_copy(opened.shard, way, opened.held, filling.copy, entries, stored)
+            if filling.copy is not None:
+                return True
+        # An owner, or somebody's copy of the whole, came between: this writer no longer knows the copy's gate.
+        filling.closed = True
+        return (yield from mirror(opened.shard, way, frozenset(stored)))
+
+    def _told(self, filling: Filling, error: Exception) -> StorageError | None:
+        """What those who wait are told of a failure; None sends them to another shard: nothing was written, and another account is left."""
+        if isinstance(error, Unavailable) and self._rota.avoid(place_of(filling.opened.shard)):
+            log.warning("An account takes no shards for a while: %s", error, extra={"action": "account_avoided"})
+            return None
+        return error if isinstance(error, StorageError) else OutcomeUnknown(f"the writer failed: {type(error).__name__}")
+
+    async def _alone(self, filling: Filling, pending: Pending) -> str | StorageError | None:
+        """The outcome of one entry in a transaction of its own."""
+        if filling.opened.lost:
+            return None
+        try:
+            async with self._in_flight:
+                return (await self._append(filling, [pending.entry])).get(pending.entry.row)
+        except StorageError as error:
+            return error
+
+    async def _announce(self, filling: Filling) -> None:
+        """Send the message of a shard that is due before the sweep can be relied on; the sweep sends the others'."""
+        opened = filling.opened
+        filling.visible = max(opened.wake - WAKE_EARLY, self._clock.now())
+        if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
+            message = ShardMessage(opened.shard, opened.index)
+            if not await self._driver.drive(announce(message, filling.visible)):
+                log.info("Shard %s waits for the sweep", message.shard, extra={"action": "announce_unsent"})
+
+    def open_shards(self) -> int:
+        """How many shards are kept open, for metrics and tests."""
+        return len(self._fillings)

@@ -1,0 +1,63 @@
+"""Copies of what is neither event nor id: tenants, keys, channels and schedules, so that the side that takes over knows its tenants.
+
+Right after each change `storage.accounts.PairTables` copies it; this makes up for what was missed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import batched
+
+from ...engine.effects import load
+from ...storage.names import SCHEDULES, TENANTS
+from ...storage.ports import Applied, Delete, Insert, Op, Replace, Row, Tables
+from ...storage.several.tables import follow_row
+from ...tenants import rows as tenant_rows
+from ..keys import INDEX_PARTITIONS
+
+LAST = "~"
+"""Sorts after every row key of these tables."""
+GROUP = 50
+
+
+async def follow(tables: Tables, source: str, copy: str) -> Counter[str]:
+    """Make the tenants and schedules of one side those of the other; counts of rows by what was done. Raises `StorageError`.
+
+    source, copy: prefixes of tables.
+    """
+    counts: Counter[str] = Counter()
+    before, after = await _partition(tables, source, copy, TENANTS, tenant_rows.PK_TENANTS, counts)
+    for tenant in sorted({*before, *after}):
+        had, has = await _partition(tables, source, copy, TENANTS, tenant_rows.of_tenant(tenant), counts)
+        for digest in sorted(_digests(had) | _digests(has)):
+            counts["followed"] += await follow_row((tables, source + TENANTS), (tables, copy + TENANTS), tenant_rows.of_key(digest), digest)
+    for partition in INDEX_PARTITIONS:
+        await _partition(tables, source, copy, SCHEDULES, partition, counts)
+    return counts
+
+
+def _digests(rows: Mapping[str, Row]) -> set[str]:
+    """The keys that listing rows tell of."""
+    return {str(row.props["digest"]) for key, row in rows.items() if key.startswith(tenant_rows.PREFIX_KEY) and "digest" in row.props}
+
+
+async def _partition(
+    tables: Tables, source: str, copy: str, table: str, pk: str, counts: Counter[str]
+) -> tuple[dict[str, Row], dict[str, Row]]:
+    """Copy what differs in a partition; its rows in the copy before, and in the source."""
+    # The copy first, and written as it was read: a change that comes in between is copied by whoever makes it.
+    had = {row.rk: row for row in await load(tables, copy + table, pk, "", LAST)}
+    has = {row.rk: row for row in await load(tables, source + table, pk, "", LAST)}
+    ops: list[Op] = [
+        Replace(rk, row.props, had[rk].etag) if rk in had else Insert(rk, row.props)
+        for rk, row in has.items()
+        if rk not in had or had[rk].props != row.props
+    ]
+    ops += [Delete(rk, row.etag) for rk, row in had.items() if rk not in has]
+    for some in batched(ops, GROUP, strict=False):
+        if not isinstance(await tables.write(copy + table, pk, some), Applied):
+            for op in some:
+                await follow_row((tables, source + table), (tables, copy + table), pk, op.rk)
+    counts["followed"] += len(ops)
+    return had, has

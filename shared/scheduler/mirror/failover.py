@@ -1,0 +1,352 @@
+"""Failover and failback of a mirrored pair.
+
+    first serves ──failover──► second, 45 s later ──failback──► copying (the second serves on) ──► syncing (nobody serves) ──► first serves
+
+The fence row in the second account decides (`scheduler/protocol/mirroring.py`). All arrows but the first of failback rewrite it, on its
+ETag. Failback is a job that any instance carries on: it starts from what is stored, and every step may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from ...core.clock import Clock, Millis, to_text
+from ...core.errors import Problem, StorageError
+from ...engine.effects import Driver, load
+from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace, Row, Tables, Upsert, Where
+from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW
+from ...tenants.rows import PK_TENANTS
+from ...web.problem import conflict
+from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, index_partitions, index_shard, minute_text, place_of
+from ..protocol.mirroring import AGAIN_PK, FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Way, finish_copy, mirror, mirror_id, restore
+from ..queries.ledger import entry_for
+from ..queries.stats import copy_lag
+from .copying import LAST, follow
+from .orphans import shut_orphans
+from .pair import Pair, Seen
+
+log = logging.getLogger(__name__)
+
+BACK_ROW = "back"
+"""Beside the fence row while the first is brought up to date and the second still serves."""
+PROGRESS_ROW = "progress"
+IN_FLIGHT = 8
+PATIENCE = 5.0
+"""Seconds an account has to answer a probe."""
+CARRY_ON = 1.0
+"""Seconds between steps of a failback that waits."""
+CARRY_FOR = 300.0
+"""Seconds for which a failback is carried on by the instance that began it; then the timer does."""
+OVERLAP: Millis = 3_600_000
+"""How much before the failover a shard may have ended, by the ledger, to be looked at: clocks differ."""
+AGAIN_AFTER: Millis = 300_000
+"""Age of a request for another copy from which the timer heeds it: whoever made it has ended."""
+LAG_SHARDS = 500
+"""Unfinished shards, the earliest first, whose lag is looked at."""
+
+
+class Failover:
+    """The verbs, and the job. One per process."""
+
+    def __init__(self, pair: Pair | None, tables: Tables, driver: Driver, clock: Clock, places: Iterable[str]) -> None:
+        self._known, self._tables, self._driver, self._clock = pair, tables, driver, clock
+        self._places = tuple(places)
+        self._marked = False
+        """Whether the first account knows that it is overtaken."""
+        self._carrying: asyncio.Task[None] | None = None
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+
+    @property
+    def _pair(self) -> Pair:
+        if self._known is None:
+            raise conflict("not-mirrored", "no second storage account is configured")
+        return self._known
+
+    async def fail_over(self, *, incomplete: bool = False) -> None:
+        """Let the second account take over, or go on: a way back that is still copying is called off. Else, repeated, it changes nothing.
+
+        incomplete: although it is a new account that does not have everything. Raises 409, `StorageError` when the second does not answer.
+        """
+        seen = await self._pair.look()
+        if seen.fence.active == "second":
+            await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Delete(BACK_ROW, ANY),))
+            return
+        if not incomplete and not await self._whole():
+            detail = "the second account does not have a copy of everything yet; if the first is gone for good, say so with `incomplete`"
+            raise conflict("not-in-step", detail)
+        await self._raise(seen, Fence("second", seen.fence.epoch + 1))
+        await self._mark_overtaken()
+        log.warning("The second storage account takes over", extra={"action": "failover", "epoch": seen.fence.epoch + 1})
+
+    async def fail_back(self) -> None:
+        """Begin the way back to the first account. Raises 409 while the second has not taken over, `StorageError` when one is away."""
+        seen = await self._pair.look()
+        if seen.fence.active == "first":
+            if seen.fence.syncing:
+                self.carry_on()
+            return
+        if (left := self._pair.wait(seen)) > 0:
+            raise conflict("taking-over", f"the second account serves in {left:.0f} s; the way back begins after that")
+        # It must be there to be copied to.
+        await self._tables.get(FIRST + SWEEPS, FENCE_PK, FENCE_ROW)
+        since = self._clock.now() - seen.age - OVERLAP
+        await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Upsert(BACK_ROW, {"epoch": seen.fence.epoch, "since": since}),))
+        self.carry_on()
+
+    async def _whole(self) -> bool:
+        """Whether the second has a copy of everything that is unfinished; a new one has not, at first."""
+        stamp = await self._tables.get(SECOND + SWEEPS, STAMP_PK, STAMP_ROW)
+        return stamp is None or bool(stamp.props["whole"])
+
+    async def _mark_overtaken(self) -> None:
+        """Tell the first account, if it can be told, that it is behind: it must not be served alone later as if it were not."""
+        if self._marked:
+            return
+        try:
+            await self._tables.write(FIRST + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"overtaken": True}, ANY),))
+            self._marked = True
+        except StorageError as error:
+            # Tried again by the timer.
+            log.debug("The first account does not know yet that it is overtaken: %s", error, extra={"action": "follow_failed"})
+
+    async def _raise(self, seen: Seen, fence: Fence) -> None:
+        """Rewrite the fence row as it was seen. Raises 409 when somebody else did."""
+        op = Replace(FENCE_ROW, fence.props(), seen.etag) if seen.etag else Insert(FENCE_ROW, fence.props())
+        answer = await self._tables.write(SECOND + SWEEPS, FENCE_PK, (op,))
+        await self._pair.look()
+        if not isinstance(answer, Applied):
+            raise conflict("changed-meanwhile", "somebody else changes sides at this moment; look again")
+
+    def carry_on(self) -> None:
+        """Carry a failback on in the background, here and now; the timer does it when this process ends."""
+        if self._carrying is None or self._carrying.done():
+            self._carrying = asyncio.create_task(self._carry())
+
+    async def _carry(self) -> None:
+        until = self._clock.monotonic() + CARRY_FOR
+        while self._clock.monotonic() < until:
+            try:
+                counts = await self.run_once(self._clock.now())
+            except (StorageError, Problem) as error:
+                log.warning("The way back to the first account waits: %s", error, extra={"action": "failback_waits"})
+                counts = Counter({"waits": 1})
+            if not counts["waits"]:
+                return
+            await self._clock.sleep(CARRY_ON)
+
+    async def close(self) -> None:
+        """Stop carrying on."""
+        if self._carrying is not None:
+            self._carrying.cancel()
+            await asyncio.gather(self._carrying, return_exceptions=True)
+
+    async def sweep(self, now: Millis) -> Counter[str]:
+        """`run_once` for the timer: an account that is away is told, and is no failure of the timer's."""
+        try:
+            return await self.run_once(now)
+        except (StorageError, Problem) as error:
+            log.warning("The accounts of the mirrored pair could not be compared: %s", error, extra={"action": "follow_failed"})
+            return Counter(failed=1)
+
+    async def run_once(self, now: Millis) -> Counter[str]:
+        """One step of whatever is to be done: the copies of tenants, or of the way back. `waits`: there is more to do later."""
+        if self._known is None:
+            return Counter()
+        seen = await self._pair.look()
+        fence = seen.fence
+        if fence.active == "first" and not fence.syncing:
+            counts = await follow(self._tables, FIRST, SECOND)
+            counts += await self._complete(Way(FIRST, SECOND, SECOND, "first", fence.epoch), now)
+            if fence.epoch and seen.age < OVERLAP and (back := await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)) is not None:
+                # Owners on the second may have ended shards of the first account alone until now.
+                await self._ends(int(back.props["since"]), home=True)
+            return counts + await self._again(Way(FIRST, SECOND, SECOND, "first", fence.epoch))
+        if fence.active == "second":
+            await self._mark_overtaken()
+            back = await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)
+            if back is None or int(back.props["epoch"]) != fence.epoch:
+                return Counter()
+            counts = await self._bring(Way(SECOND, FIRST, SECOND, "second", fence.epoch), seen, now, "copying")
+            if counts["failed"]:
+                return counts + Counter(waits=1)
+            await self._raise(seen, Fence("first", fence.epoch + 1, syncing=True))
+            log.warning("Nobody serves mirrored events until the first account is up to date", extra={"action": "failback_syncing"})
+            return counts + Counter(waits=1)
+        if self._pair.wait(seen) > 0:
+            return Counter(waits=1)
+        counts = await self._bring(Way(SECOND, FIRST, SECOND, "first", fence.epoch, prune=True), seen, now, "syncing")
+        if counts["failed"]:
+            return counts + Counter(waits=1)
+        # Calls go to the second as yet: what they changed of tenants and schedules meanwhile.
+        await follow(self._tables, SECOND, FIRST)
+        await self._tables.write(FIRST + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"overtaken": False}, ANY),))
+        self._marked = False
+        await self._raise(seen, Fence("first", fence.epoch + 1))
+        for row in await load(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST):
+            await self._tables.write(SECOND + SWEEPS, AGAIN_PK, (Delete(row.rk, row.etag),))
+        log.warning("The first storage account serves again", extra={"action": "failback", "epoch": fence.epoch + 1})
+        return counts
+
+    async def _bring(self, way: Way, seen: Seen, now: Millis, phase: str) -> Counter[str]:
+        """Bring the first account up to date: tenants, then every shard that either side knows as unfinished or that ended meanwhile."""
+        counts = await follow(self._tables, SECOND, FIRST)
+        shards: set[str] = set()
+        for side in (SECOND, FIRST):
+            for partition in index_partitions(MIRRORED):
+                shards |= {index_shard(row.rk) for row in await load(self._tables, side + SHARDS, partition, "", LAST)}
+        asked = await load(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST)
+        shards |= {row.rk for row in asked}
+        shards |= await self._ends(now - seen.age - OVERLAP - await self._served())
+        done = await asyncio.gather(*(self._shard(shard, way, now) for shard in sorted(shards)))
+        counts.update(done)
+        progress: Props = {"phase": phase, "shards": len(shards), "copied": counts["copied"], "failed": counts["failed"], "at": now}
+        await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Upsert(PROGRESS_ROW, progress),))
+        return counts
+
+    async def _complete(self, way: Way, now: Millis) -> Counter[str]:
+        """Give a new second account what it is to have: a copy of every unfinished mirrored shard."""
+        if await self._whole():
+            return Counter()
+        shards: set[str] = set()
+        for partition in index_partitions(MIRRORED):
+            shards |= {index_shard(row.rk) for row in await load(self._tables, way.source + SHARDS, partition, "", LAST)}
+        counts = Counter(await asyncio.gather(*(self._shard(shard, way, now) for shard in sorted(shards))))
+        if not counts["failed"]:
+            await self._tables.write(way.copy + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"whole": True}, ANY),))
+            log.warning("The second account has a copy of everything now", extra={"action": "mirror_whole", "count": counts["copied"]})
+        return counts
+
+    async def _again(self, way: Way) -> Counter[str]:
+        """Copy what was changed when it was finished already; younger changes are under way, and copied by whoever makes them."""
+        counts: Counter[str] = Counter()
+        for row in await load(self._tables, way.source + SWEEPS, AGAIN_PK, "", LAST):
+            if row.read_at - row.timestamp >= AGAIN_AFTER and await self._driver.drive(mirror(row.rk, way)):
+                await self._tables.write(way.source + SWEEPS, AGAIN_PK, (Delete(row.rk, row.etag),))
+                counts["again"] += 1
+        return counts
+
+    async def _ends(self, since: Millis, *, home: bool = False) -> set[str]:
+        """The mirrored shards that have ended since, by the second's ledger; those of the first account alone are told where it looks.
+
+        home: and removed from the second's ledger, since retention does not look there while the first serves.
+        """
+        shards: set[str] = set()
+        for tenant in [row.rk for row in await load(self._tables, SECOND + TENANTS, PK_TENANTS, "", LAST)]:
+            for row in await self._ended(tenant, since):
+                shard = str(row.props["shard"])
+                if place_of(shard) == MIRRORED:
+                    shards.add(shard)
+                    continue
+                added = (Insert(row.rk, row.props), *([Insert(NEWS + row.rk, row.props)] if int(row.props["accepted"]) else []))
+                await self._tables.write(FIRST + LEDGER, tenant, added)
+                for key in (NEWS + row.rk, row.rk) if home else ():
+                    await self._tables.write(SECOND + LEDGER, tenant, (Delete(key, ANY),))
+        return shards
+
+    async def _served(self) -> Millis:
+        """How long ago the second took over, at most, before the fence was rewritten last."""
+        back = await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)
+        return 0 if back is None else max(0, back.read_at - back.timestamp)
+
+    async def _ended(self, tenant: str, since: Millis) -> list[Row]:
+        rows: list[Row] = []
+        cursor: str | None = None
+        while True:
+            where = (Where("ended", "ge", since),)
+            page = await self._tables.query(SECOND + LEDGER, tenant, end=NEWS, where=where, cursor=cursor)
+            rows += page.rows
+            cursor = page.next
+            if cursor is None:
+                return rows
+
+    async def _shard(self, shard: str, way: Way, now: Millis) -> str:
+        async with self._in_flight:
+            try:
+                return await self._one(shard, way, now)
+            except StorageError as error:
+                log.warning("Shard %s could not be brought back yet: %s", shard, error, extra={"action": "restore_failed", "shard": shard})
+                return "failed"
+
+    async def _one(self, shard: str, way: Way, now: Millis) -> str:
+        rows = await load(self._tables, way.source + EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        tenant = shard.split("-", 2)[2]
+        for row in rows:
+            if "." not in (event_id := str(row.props["id"])) and not await self._driver.drive(mirror_id(tenant, event_id, way)):
+                return "failed"
+        if way.copy == FIRST:
+            await self._driver.drive(shut_orphans(shard))
+        if not await self._driver.drive(restore(shard, way)):
+            return "failed"
+        gate = await self._tables.get(way.source + EVENTS, shard, GATE)
+        if gate is not None and gate.props["state"] == "done":
+            await self._driver.drive(finish_copy(shard, way, entry_for(rows, now)))
+        return "copied"
+
+    async def lag(self) -> tuple[Millis, int]:
+        """How far the copy is behind, at most, in milliseconds, and how many unfinished shards it is behind in."""
+        rows = [
+            row
+            for partition in index_partitions(MIRRORED)
+            for row in (await self._tables.query(FIRST + SHARDS, partition, end=minute_text(self._clock.now() + 60_000), limit=100)).rows
+        ]
+        found = await asyncio.gather(*(self._lag(index_shard(row.rk)) for row in rows[:LAG_SHARDS]))
+        return max(found, default=0), sum(each > 0 for each in found)
+
+    async def _lag(self, shard: str) -> Millis:
+        async with self._in_flight:
+            return await copy_lag(self._tables, FIRST, SECOND, shard)
+
+    async def state(self) -> dict[str, Any] | None:
+        """What `GET /storage` says of the pair, None without one. Does not raise: what cannot be asked is null."""
+        if self._known is None:
+            return None
+        unknown = ("active", "epoch", "serves_in_s", "lag_ms", "behind", "failback")
+        told: dict[str, Any] = {"state": "unknown", **dict.fromkeys(unknown)}
+        try:
+            async with asyncio.timeout(PATIENCE):
+                seen = await self._pair.look()
+                progress = await self._tables.get(SECOND + SWEEPS, FENCE_PK, PROGRESS_ROW)
+                back = await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)
+                whole = await self._whole()
+        except (StorageError, TimeoutError):
+            return told
+        fence, wait = seen.fence, self._pair.wait(seen)
+        told |= {"active": fence.active, "epoch": fence.epoch, "serves_in_s": round(wait, 1) if not fence.syncing else None}
+        if fence.active == "first" and not fence.syncing and not whole:
+            told["state"] = "filling"
+            return told | {"serves_in_s": 0.0}
+        copying = back is not None and int(back.props["epoch"]) == fence.epoch
+        told["state"] = "syncing" if fence.syncing else "waiting" if wait > 0 else "copying" if copying else "serving"
+        if progress is not None:
+            props = progress.props
+            told["failback"] = {name: props[name] for name in ("phase", "shards", "copied", "failed")} | {"at": to_text(int(props["at"]))}
+        if fence.active == "first" and not fence.syncing:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    told["lag_ms"], told["behind"] = await self.lag()
+            except (StorageError, TimeoutError):
+                pass
+        return told
+
+    async def probe(self) -> list[dict[str, Any]]:
+        """Which accounts answer."""
+
+        async def answers(table: str, pk: str) -> bool:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await self._tables.query(table, pk, limit=1)
+            except (StorageError, TimeoutError):
+                return False
+            return True
+
+        asked = {place: (SHARDS, f"{place}0") for place in self._places if place != MIRRORED}
+        if self._known is not None:
+            asked[MIRRORED] = (SECOND + SWEEPS, FENCE_PK)
+        found = await asyncio.gather(*(answers(*each) for each in asked.values()))
+        roles = {HOME: "home", MIRRORED: "second"}
+        return [{"place": place, "role": roles.get(place, "further"), "reachable": each} for place, each in zip(asked, found, strict=True)]

@@ -1,0 +1,1 @@
+"""Looking events up: single events, lists, statistics and totals."""

@@ -1,0 +1,54 @@
+"""Events as callers see them: what their rows tell, and whether their channels hold them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from ...core.clock import Clock, Millis, to_text
+from ...delivery.flow.rules import Block, block
+from ...storage.ports import Props, Row
+from ...tenants.store import TenantDirectory
+from .. import rules
+from ..keys import shard_tenant
+from ..rows import representation
+
+
+class Showing:
+    """Representations of events. One per process."""
+
+    def __init__(self, directory: TenantDirectory, clock: Clock) -> None:
+        self._directory, self._clock = directory, clock
+
+    async def one(self, row: Row) -> dict[str, Any]:
+        """The event as it stands. Raises `StorageError`."""
+        if not is_waiting(row.props, self._clock.now()):
+            return representation(row)
+        [shown] = await self.all([row])
+        return shown
+
+    async def all(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
+        """The events as they stand. Each channel with events that should be going out is asked for once: at most 1 s old."""
+        rows, now = list(rows), self._clock.now()
+        asked = sorted({(shard_tenant(row.pk), str(row.props["channel"])) for row in rows if is_waiting(row.props, now)})
+        targets = await asyncio.gather(*(self._directory.target(*each) for each in asked))
+        found = {each: block(target.paused, target.breaker) for each, target in zip(asked, targets, strict=True) if target is not None}
+        return [_shown(row, found.get((shard_tenant(row.pk), str(row.props["channel"]))), now) for row in rows]
+
+
+def is_waiting(props: Props, now: Millis) -> bool:
+    """Whether the event's time has come and nobody has claimed it."""
+    return props["state"] in rules.WAITING and rules.due_at(props) <= now
+
+
+def _shown(row: Row, blocked: Block | None, now: Millis) -> dict[str, Any]:
+    shown = representation(row)
+    if blocked is None or not is_waiting(row.props, now):
+        return shown
+    # Its time is over, and the next one is not known.
+    shown.pop("next_attempt", None)
+    held: dict[str, str] = {"reason": blocked.reason}
+    if blocked.until is not None and blocked.until > now:
+        held["until"] = to_text(blocked.until)
+    return shown | {"held": held}

@@ -1,0 +1,131 @@
+"""The ledger: one row per finished shard, with final counts, and lateness and dead events per channel."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from ...core.clock import Millis
+from ...storage.ports import Props, Row
+
+BOUNDS: tuple[Millis, ...] = tuple(base * 10**power for power in range(8) for base in (1, 2, 5))
+"""Upper bounds of the lateness buckets, in milliseconds: 1, 2, 5, 10 ... 50,000,000; one more bucket holds what is later."""
+DAY: Millis = 86_400_000
+KEEP: Millis = 7 * DAY
+"""How long a finished event can be looked up, and its id stays taken."""
+KEEP_DEAD: Millis = 30 * DAY
+
+MOST_CHANNELS = 60
+"""Channels told apart in one row: 60 full histograms fit a string property."""
+REST = "*"
+"""What the others are called together."""
+
+type Histogram = dict[int, int]
+"""Bucket number -> deliveries."""
+
+
+def bucket_of(late: Millis) -> int:
+    """The number of the bucket that holds a lateness: the first whose bound is not below it."""
+    return bisect_left(BOUNDS, late)
+
+
+def quantile(histogram: Mapping[int, int], share: float) -> Millis | None:
+    """The upper bound of the bucket in which the quantile lies, or None for an empty histogram."""
+    total = sum(histogram.values())
+    if not total:
+        return None
+    seen = 0
+    for number in sorted(histogram):
+        seen += histogram[number]
+        if seen >= share * total:
+            return BOUNDS[min(number, len(BOUNDS) - 1)]
+    return BOUNDS[-1]
+
+
+def add(into: Histogram, other: Mapping[int, int]) -> None:
+    """Add one histogram to another."""
+    for number, count in other.items():
+        into[number] = into.get(number, 0) + count
+
+
+@dataclass(slots=True)
+class Figures:
+    """What became of one channel's events. Lateness in milliseconds, of those delivered."""
+
+    histogram: Histogram = field(default_factory=dict)
+    longest: Millis = 0
+    total: Millis = 0
+    """Lateness of all deliveries together."""
+    dead: int = 0
+
+    @property
+    def delivered(self) -> int:
+        """Events delivered."""
+        return sum(self.histogram.values())
+
+    def late(self, late: Millis) -> None:
+        """Count one delivery."""
+        number = bucket_of(late)
+        self.histogram[number] = self.histogram.get(number, 0) + 1
+        self.longest = max(self.longest, late)
+        self.total += late
+
+    def add(self, other: Figures) -> None:
+        """Add another channel's, or another shard's."""
+        add(self.histogram, other.histogram)
+        self.longest = max(self.longest, other.longest)
+        self.total += other.total
+        self.dead += other.dead
+
+
+def figures(rows: Iterable[Row]) -> dict[str, Figures]:
+    """What became of the delivered and dead rows, per channel."""
+    channels: dict[str, Figures] = {}
+    for row in rows:
+        state = row.props["state"]
+        if state == "delivered":
+            channels.setdefault(str(row.props["channel"]), Figures()).late(int(row.props.get("late", 0)))
+        elif state == "dead":
+            channels.setdefault(str(row.props["channel"]), Figures()).dead += 1
+    return channels
+
+
+def entry_for(rows: Iterable[Row], now: Millis) -> Props:
+    """The ledger row's content besides the counts. `keep`: retention may remove the shard from then on."""
+    channels = figures(rows)
+    dead = any(channel.dead for channel in channels.values())
+    return {"ended": now, "keep": now + (KEEP_DEAD if dead else KEEP), "late": pack(cut(channels))}
+
+
+def cut(channels: Mapping[str, Figures]) -> dict[str, Figures]:
+    """Beyond `MOST_CHANNELS` the least used are told together as `*`."""
+    kept: dict[str, Figures] = {}
+    for channel in sorted(channels, key=lambda channel: -channels[channel].delivered):
+        gather(kept, channel, channels[channel])
+    return kept
+
+
+def gather(into: dict[str, Figures], channel: str, found: Figures) -> None:
+    """Add a channel's figures; under its own name if it has one there, or if there is room for one more."""
+    named = channel in into or len(into) - (REST in into) < MOST_CHANNELS
+    into.setdefault(channel if named else REST, Figures()).add(found)
+
+
+def pack(channels: Mapping[str, Figures]) -> str:
+    """Figures of at most `MOST_CHANNELS` channels, and the rest, as one string property."""
+    return orjson.dumps({name: [each.longest, each.total, each.dead, *_flat(each.histogram)] for name, each in channels.items()}).decode()
+
+
+def _flat(histogram: Histogram) -> list[int]:
+    return [part for pair in sorted(histogram.items()) for part in pair]
+
+
+def unpack(text: str) -> dict[str, Figures]:
+    """The inverse of `pack`."""
+    return {
+        channel: Figures(dict(zip(flat[::2], flat[1::2], strict=True)), longest, total, dead)
+        for channel, (longest, total, dead, *flat) in orjson.loads(text).items()
+    }

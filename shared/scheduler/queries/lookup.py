@@ -1,0 +1,161 @@
+"""Looking events up: by id, and by walking the index (unfinished shards) and the ledger (finished ones). Nothing scans events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...core.clock import Clock, Millis
+from ...engine.effects import Driver, load
+from ...storage.names import EVENTS, IDS, LEDGER, SHARDS
+from ...storage.ports import Row, Tables, Where
+from ..ingest.queued_ids import Queued, QueuedIds
+from ..keys import (
+    END_EVENTS,
+    FIRST_EVENT,
+    HOME,
+    NEWS,
+    Address,
+    id_partition,
+    id_row_key,
+    index_number,
+    index_partitions,
+    index_shard,
+    minute_text,
+    parse_address,
+    parse_server_id,
+    place_of,
+)
+from ..protocol.changing import find
+
+SHARDS_PER_PAGE = 40
+"""Shards one list request reads at most: a page may be short, with a cursor to go on."""
+PAGE_BYTES = 4 * 1024 * 1024
+"""Bytes of events after which a page ends early."""
+INDEX_PAGE = 100
+
+
+class Place(NamedTuple):
+    """Where a list stands: the phase (index or ledger), the index partition's number, the key of the last shard, and of its last event."""
+
+    phase: str
+    number: int
+    key: str
+    row: str
+
+
+INDEX, LEDGER_PHASE = "i", "l"
+DONE = "~"
+"""In place of an event's row key: the shard is through."""
+START = Place(INDEX, 0, "", "")
+
+
+@dataclass(slots=True, frozen=True)
+class Filter:
+    """Which events a list shows: due from `first` up to, not including, `end`; in a state, of a channel."""
+
+    first: Millis | None = None
+    end: Millis | None = None
+    channel: str | None = None
+    wanted: Callable[[dict[str, Any]], bool] = lambda props: True
+
+    def shows(self, props: dict[str, Any]) -> bool:
+        """Whether the event of this row is to be shown. A moved one shows at its new place only."""
+        if props["state"] == "moved" or (self.channel is not None and props["channel"] != self.channel):
+            return False
+        # An event that was overdue when it came in is filed under the time it came in.
+        due = max(int(props["target_due"] if props["state"] == "moving" else props["due"]), int(props["created"]))
+        if (self.first is not None and due < self.first) or (self.end is not None and due >= self.end):
+            return False
+        return self.wanted(props)
+
+
+class Lookup:
+    """Reads of events. One per process."""
+
+    def __init__(
+        self, driver: Driver, tables: Tables, clock: Clock, queued_ids: QueuedIds, places: Iterable[str] = (HOME,), former: str = ""
+    ) -> None:
+        """former: prefix of the tables of the account that served before this one, which alone knows the ids of its standard events."""
+        self._former = former
+        self._driver, self._tables, self._clock, self._queued_ids = driver, tables, clock, queued_ids
+        self._places = frozenset(places)
+        self._partitions = index_partitions(self._places)
+
+    async def address(self, tenant: str, event_id: str) -> Address | None:
+        """Where the event was first stored, as far as its id tells."""
+        server_made = parse_server_id(tenant, event_id)
+        if server_made is not None:
+            # An id that somebody made up may name a place that does not exist.
+            return server_made if place_of(server_made.shard) in self._places else None
+        named = await self._tables.get(IDS, id_partition(tenant, event_id), id_row_key(event_id))
+        if named is None and self._former:
+            named = await self._tables.get(self._former + IDS, id_partition(tenant, event_id), id_row_key(event_id))
+        return parse_address(str(named.props["at"])) if named is not None else None
+
+    async def event(self, tenant: str, event_id: str) -> Row | None:
+        """The event where it lives now, or None."""
+        address = await self.address(tenant, event_id)
+        if address is None:
+            return None
+        row = await self._driver.drive(find(address))
+        return row if row is not None and row.props["id"] == event_id else None
+
+    def queued(self, tenant: str, event_id: str) -> Queued | None:
+        """What an id tells of an event that no table has: that it waits in the ingest queue, if it was given to this tenant."""
+        found = self._queued_ids.read(tenant, event_id)
+        return found if found is not None and found.may_wait(self._clock.now()) else None
+
+    async def events(self, tenant: str, chosen: Filter, limit: int, start: Place) -> tuple[list[Row], Place | None]:
+        """A page of events and where the next one starts; short pages are possible."""
+        found: list[Row] = []
+        here, read, size = start, 0, 0
+        async for place, shard in self._shards(tenant, chosen, start):
+            after = start.row if place == start._replace(row="") else ""
+            if after == DONE:
+                continue
+            if read >= SHARDS_PER_PAGE:
+                return found, here
+            read += 1
+            for row in await load(self._tables, EVENTS, shard, after + "!" if after else FIRST_EVENT, END_EVENTS):
+                if len(found) == limit:
+                    return found, here
+                here = place._replace(row=row.rk)
+                if chosen.shows(row.props):
+                    found.append(row)
+                    size += int(row.props["size"])
+                    if size > PAGE_BYTES:
+                        return found, here
+            here = place._replace(row=DONE)
+        return found, None
+
+    async def _shards(self, tenant: str, chosen: Filter, start: Place) -> AsyncIterator[tuple[Place, str]]:
+        """Shards that may hold chosen events, from the one that `start` stands in: first the unfinished ones, then the finished."""
+        first = minute_text(chosen.first) if chosen.first is not None else ""
+        last = minute_text(chosen.end) if chosen.end is not None else ""
+        if start.phase == INDEX:
+            where = [Where("tenant", "eq", tenant)]
+            if first:
+                where.append(Where("bucket", "ge", first))
+            if last:
+                where.append(Where("bucket", "le", last))
+            for partition in self._partitions:
+                if (number := index_number(partition)) < start.number:
+                    continue
+                begin = start.key if number == start.number else ""
+                async for row in self._range(SHARDS, partition, begin, None, where):
+                    yield Place(INDEX, number, row.rk, ""), index_shard(row.rk)
+        begin = max(first, start.key if start.phase == LEDGER_PHASE else "")
+        async for row in self._range(LEDGER, tenant, begin, last + ";" if last else NEWS, ()):
+            yield Place(LEDGER_PHASE, 0, row.rk, ""), str(row.props["shard"])
+
+    async def _range(self, table: str, partition: str, first: str, end: str | None, where: Sequence[Where]) -> AsyncIterator[Row]:
+        cursor: str | None = None
+        while True:
+            page = await self._tables.query(table, partition, first=first, end=end, where=where, limit=INDEX_PAGE, cursor=cursor)
+            for row in page.rows:
+                yield row
+            cursor = page.next
+            if cursor is None:
+                return

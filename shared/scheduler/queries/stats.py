@@ -1,0 +1,255 @@
+"""How a tenant's events stand: from the gates of unfinished shards and the ledger of the last day. Never from process memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...core.clock import Clock, Millis, to_text
+from ...core.durations import MAX_TIME
+from ...delivery.flow.rules import Block
+from ...engine.effects import is_there, load
+from ...storage.names import EVENTS, LEDGER, SHARDS
+from ...storage.ports import Row, Tables, Where
+from ..keys import (
+    END_EVENTS,
+    FIRST_EVENT,
+    GATE,
+    HOME,
+    MINUTE,
+    MIRRORED,
+    NEWS,
+    index_partitions,
+    index_shard,
+    minute_of,
+    minute_start,
+    minute_text,
+    place_of,
+)
+from ..model import MOST_HELD_SHARDS
+from ..protocol.changing import ORIGIN
+from ..protocol.dispatch import rounds_of
+from ..protocol.gate import COUNTS, Counts, parse_gate
+from ..rules import OWNER_SILENT, STUCK_ROUNDS, may_take
+from . import ledger
+from .held import is_waiting
+
+IN_FLIGHT = 32
+OPEN_TTL = 5.0
+"""Seconds a count of open events is used again when checking a tenant's limit."""
+
+
+type Blocks = Callable[[str], Awaitable[Mapping[str, Block | None]]]
+
+
+class Stats:
+    """Figures per tenant. One per process."""
+
+    def __init__(self, tables: Tables, clock: Clock, blocks: Blocks, places: Iterable[str] = (HOME,), copy: str = "") -> None:
+        """blocks: the channels of a tenant, and what keeps deliveries to each. copy: prefix of the tables that mirrored shards are copied
+        to."""
+        self._tables, self._clock, self._blocks, self._copy = tables, clock, blocks, copy
+        self._partitions = index_partitions(places)
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        self._open: dict[str, tuple[float, int]] = {}
+
+    async def _unfinished(self, tenant: str, first: str = "", end: str | None = None) -> list[Row]:
+        """Index rows of the tenant's unfinished shards; of those filed for the minutes `first` up to, not including, `end`."""
+        where = (Where("tenant", "eq", tenant),)
+
+        async def partition(name: str) -> list[Row]:
+            rows: list[Row] = []
+            cursor: str | None = None
+            while True:
+                page = await self._tables.query(SHARDS, name, first=first, end=end, where=where, cursor=cursor)
+                rows += page.rows
+                cursor = page.next
+                if cursor is None:
+                    return rows
+
+        return [row for rows in await asyncio.gather(*map(partition, self._partitions)) for row in rows]
+
+    async def _gate(self, shard: str) -> tuple[Counts, bool]:
+        """The shard's counts, and whether an owner serves it."""
+        async with self._in_flight:
+            row = await self._tables.get(EVENTS, shard, GATE)
+        if row is None:
+            return Counts(), False
+        gate = parse_gate(row.props)
+        return gate.counts, gate.state == "owned" and not may_take(gate, row.read_at - row.timestamp)
+
+    async def _lag(self, shards: Iterable[str]) -> Millis:
+        """By how much the copies of these shards are behind, at most."""
+
+        async def one(shard: str) -> Millis:
+            async with self._in_flight:
+                return await copy_lag(self._tables, "", self._copy, shard)
+
+        return max(await asyncio.gather(*map(one, shards)), default=0)
+
+    async def open_events(self, tenant: str) -> int:
+        """About how many events of the tenant are open: at most 5 s old."""
+        known = self._open.get(tenant)
+        if known is not None and self._clock.monotonic() - known[0] < OPEN_TTL:
+            return known[1]
+        gates = await asyncio.gather(*(self._gate(index_shard(row.rk)) for row in await self._unfinished(tenant)))
+        total = sum(counts.open for counts, _ in gates)
+        self._open[tenant] = (self._clock.monotonic(), total)
+        return total
+
+    async def remains(self, tenant: str) -> bool:
+        """Whether anything is kept of the tenant's events: a ledger row, or an unfinished shard. Raises `StorageError`."""
+        if await is_there(self._tables, LEDGER, tenant):
+            return True
+        where = (Where("tenant", "eq", tenant),)
+        return any(await asyncio.gather(*(is_there(self._tables, SHARDS, partition, where) for partition in self._partitions)))
+
+    def admitted(self, tenant: str, count: int) -> None:
+        """Count events just let in, until the next look."""
+        at, total = self._open.get(tenant, (0.0, 0))
+        self._open[tenant] = (at, total + count)
+
+    async def of(self, tenant: str, now: Millis) -> dict[str, Any]:
+        """The answer of `GET /stats`."""
+        unfinished = {index_shard(row.rk): row for row in await self._unfinished(tenant)}
+        gates = dict(zip(unfinished, await asyncio.gather(*map(self._gate, unfinished)), strict=True))
+        # Read last, so that nothing is missed; what finishes meanwhile is in the index and in the ledger, and counts once.
+        entries = await load(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), NEWS)
+        for row in entries:
+            gates.pop(str(row.props["shard"]), None)
+        # An owner that stays through its minute does not refile: what it serves is not overdue.
+        overdue = sum(
+            counts.open
+            for shard, (counts, served) in gates.items()
+            if not served and int(unfinished[shard].props["wake"]) + OWNER_SILENT <= now
+        )
+        stuck = sum(counts.open for shard, (counts, served) in gates.items() if not served and rounds_of(unfinished[shard]) >= STUCK_ROUNDS)
+        totals: Counter[str] = Counter()
+        channels: dict[str, ledger.Figures] = {}
+        for counts, _ in gates.values():
+            totals.update(counts._asdict())
+        every = ledger.Figures()
+        for row in entries:
+            totals.update({name: int(row.props[name]) for name in COUNTS})
+            for channel, found in ledger.unpack(str(row.props["late"])).items():
+                channels.setdefault(channel, ledger.Figures()).add(found)
+                every.add(found)
+        blocks = await self._blocks(tenant)
+        waiting = sorted(
+            (str(unfinished[shard].props["bucket"]), shard)
+            for shard, (counts, _) in gates.items()
+            if counts.open and str(unfinished[shard].props["bucket"]) <= minute_text(now)
+        )
+        held, partial = await self._held([shard for _, shard in waiting], blocks, now)
+        lag = await self._lag(shard for shard in gates if place_of(shard) == MIRRORED) if self._copy else None
+        return {
+            "mirror_lag_ms": lag,
+            "open": sum(counts.open for counts, _ in gates.values()),
+            "overdue": overdue,
+            "stuck": stuck,
+            **{name: totals[name] for name in ("delivered", "dead", "lapsed", "cancelled", "retrying")},
+            "held": held.total(),
+            "held_partial": partial,
+            "late_ms": _late(every),
+            "channels": {
+                name: {"state": _state(name, blocks), "held": held[name], **_share(channels.get(name, ledger.Figures()))}
+                for name in sorted({*channels, *(name for name, found in blocks.items() if found is not None)})
+            },
+        }
+
+    async def _held(self, shards: Sequence[str], blocks: Mapping[str, Block | None], now: Millis) -> tuple[Counter[str], bool]:
+        """Events that wait for a channel that lets nothing through, by channel, and whether there may be more. shards: the oldest first."""
+        blocked = {name for name, found in blocks.items() if found is not None}
+        if not blocked:
+            return Counter(), False
+
+        async def one(shard: str) -> Counter[str]:
+            async with self._in_flight:
+                rows = await load(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "due", "next", "channel"))
+            return Counter(str(row.props["channel"]) for row in rows if is_waiting(row.props, now) and row.props["channel"] in blocked)
+
+        found = await asyncio.gather(*map(one, shards[:MOST_HELD_SHARDS]))
+        return sum(found, Counter[str]()), len(shards) > MOST_HELD_SHARDS
+
+    async def load(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
+        """The answer of `GET /load`: for each minute from `first` up to, not including, `end`, both a minute's start, the open events of
+        the shards that are filed for it."""
+        minutes = dict.fromkeys(range(first, end, MINUTE), 0)
+        # The year 9999 has no minute after its last.
+        found = await self._unfinished(tenant, minute_text(first), minute_text(end) if end <= MAX_TIME else None)
+        filed = {index_shard(row.rk): row for row in found}
+        for row, (counts, _) in zip(filed.values(), await asyncio.gather(*map(self._gate, filed)), strict=True):
+            minutes[minute_start(int(row.props["wake"]))] += counts.open
+        return [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
+
+    async def history(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
+        """The answer of `GET /history`: what became of the events planned for the minutes from `first` up to, not including, `end`."""
+        start, stop = minute_text(first), minute_text(end) if end <= MAX_TIME else NEWS
+        unfinished = {index_shard(row.rk): str(row.props["bucket"]) for row in await self._unfinished(tenant)}
+        planned = {shard: bucket for shard, bucket in unfinished.items() if start <= bucket < stop}
+        gates = dict(zip(planned, await asyncio.gather(*map(self._gate, planned)), strict=True))
+        minutes: dict[str, _Minute] = {}
+        # As in `of`: read last, and what finishes meanwhile counts once.
+        for row in await load(self._tables, LEDGER, tenant, start, stop):
+            gates.pop(str(row.props["shard"]), None)
+            minute = minutes.setdefault(row.rk.partition(":")[0], _Minute())
+            counts = Counts(*(int(row.props[name]) for name in COUNTS))
+            minute.counts.update(counts._asdict())
+            minute.gap += counts.open
+            for found in ledger.unpack(str(row.props["late"])).values():
+                minute.late.add(found)
+        for shard, (counts, _) in gates.items():
+            minute = minutes.setdefault(planned[shard], _Minute())
+            minute.counts.update(counts._asdict())
+            minute.open += counts.open
+        return [_minute_out(name, minutes[name]) for name in sorted(minutes) if minutes[name].counts["accepted"]]
+
+
+@dataclass(slots=True)
+class _Minute:
+    """What became of a minute's events. open: of unfinished shards; gap: of finished ones, so there should be none."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    late: ledger.Figures = field(default_factory=ledger.Figures)
+    open: int = 0
+    gap: int = 0
+
+
+def _minute_out(name: str, minute: _Minute) -> dict[str, Any]:
+    ends = {each: minute.counts[each] for each in ("accepted", "delivered", "dead", "lapsed", "cancelled", "moved")}
+    return {"minute": to_text(minute_of(name)), **ends, "open": minute.open, "gap": minute.gap, "late_ms": _late(minute.late)}
+
+
+async def copy_lag(tables: Tables, source: str, copy: str, shard: str) -> Millis:
+    """By how many milliseconds the copy of a shard is behind, at most: 0 when it tells what the gate does."""
+    gate = await tables.get(source + EVENTS, shard, GATE)
+    have = await tables.get(copy + EVENTS, shard, GATE)
+    if gate is None or (have is not None and (have.props.get(ORIGIN) == gate.etag or gate.props.get(ORIGIN) == have.etag)):
+        # The other way round after the way back: the gate is a copy of the copy's.
+        return 0
+    # The copy was up to date when it was last written, or nobody had anything to tell since.
+    oldest = have if have is not None else gate
+    return max(1, oldest.read_at - oldest.timestamp)
+
+
+def _state(name: str, blocks: Mapping[str, Block | None]) -> str:
+    if name not in blocks:
+        return "removed"
+    found = blocks[name]
+    return "ok" if found is None else found.reason
+
+
+def _share(found: ledger.Figures) -> dict[str, Any]:
+    return {"delivered": found.delivered, "dead": found.dead, "late_ms": _late(found)}
+
+
+def _late(found: ledger.Figures) -> dict[str, Millis | None]:
+    # A bucket's bound may lie beyond the greatest lateness seen.
+    longest = found.longest if found.delivered else None
+    p50, p99 = (ledger.quantile(found.histogram, share) for share in (0.5, 0.99))
+    if longest is not None and p50 is not None and p99 is not None:
+        p50, p99 = min(p50, longest), min(p99, longest)
+    return {"p50": p50, "p99": p99, "max": longest}

@@ -1,0 +1,1 @@
+"""The Azure adapters of Table and Queue storage."""

@@ -1,0 +1,172 @@
+"""Requests to a storage account over one aiohttp session: authorization, time-outs, bounded retries, and what a failure means.
+
+Why not the SDK's pipeline: azure-core folds a connection reset after sending and a connection that was never made into one
+`ServiceRequestError`, and the difference decides whether a write may be sent again. It also costs more than the store itself
+(docs/storage.md has the figures).
+
+A call that may be repeated is tried again on 408, 429, 5xx, time-outs and resets. One that may not is tried again only when
+the service cannot have seen it (connection never made) or said so (429).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from io import BytesIO
+from typing import NamedTuple, NoReturn
+
+import aiohttp
+from yarl import URL
+
+from ...core.clock import Clock, SystemClock, to_millis
+from ...core.errors import OutcomeUnknown, Unavailable
+from .account import VERSION, Account
+
+# aiohttp warns above this for bytes, not for a file.
+_LARGE_BODY = 2**20
+# These aiohttp itself sends again on a kept connection that turns out closed: never for what must not be repeated.
+_RESENT_BY_AIOHTTP = frozenset({"PUT", "DELETE"})
+_SKIP = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How long and how often to try. Seconds; `connections` is how many are open at most."""
+
+    attempts: int = 5
+    total: float = 30.0
+    """Bounds the waits: no wait begins that would end after this much time since the call."""
+    request: float = 10.0
+    """Time-out of one request, answer included."""
+    connect: float = 3.0
+    base: float = 0.1
+    """The wait before the first retry is at most this, and doubles."""
+    cap: float = 5.0
+    connections: int = 128
+    idle: float = 4.0
+    """How long an unused connection is kept. Azurite closes them after 5; to write on a closed one is an unknown outcome."""
+
+
+class Answer(NamedTuple):
+    """What the service said. `doubtful` when an earlier try of the same call may have been carried out too."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    doubtful: bool
+
+
+class Transport:
+    """Calls to one account. The session is made on first use, inside the running loop."""
+
+    def __init__(
+        self,
+        account: Account,
+        clock: Clock | None = None,
+        policy: Policy | None = None,
+        *,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.account = account
+        self.transactions: Counter[str] = Counter()
+        self._clock = clock or SystemClock()
+        self._policy = policy or Policy()
+        self._chance = chance
+        self._session: aiohttp.ClientSession | None = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            policy = self._policy
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=policy.connections, keepalive_timeout=policy.idle),
+                # Waiting for a pooled connection ends before the whole request does: then it is certain that nothing was sent.
+                timeout=aiohttp.ClientTimeout(total=policy.request, connect=policy.request * 0.8, sock_connect=policy.connect),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=_SKIP,
+                auto_decompress=False,
+            )
+        return self._session
+
+    async def call(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        repeat: bool,
+    ) -> Answer:
+        """Send one request, counted under `name` in `transactions` each time it goes out, and return its answer.
+
+        `path` is percent-encoded and relative to the account; `query` is not encoded. With `repeat` False a request whose
+        fate is open raises `OutcomeUnknown`. Raises `Unavailable` when the retries are used up. Other answers, also 4xx, are
+        returned.
+        """
+        assert repeat or method not in _RESENT_BY_AIOHTTP, "such a write goes into a batch"
+        credential, policy, clock = self.account.credential, self._policy, self._clock
+        asked = query or {}
+        url = URL(self.account.url(path, asked), encoded=True)
+        signed = self.account.path + path
+        session, started = self._open(), clock.monotonic()
+        doubtful, renewed, attempt = False, False, 0
+        while True:
+            attempt += 1
+            send = {"x-ms-version": VERSION, **(headers or {})}
+            await credential.authorize(method, signed, asked, send, len(body))
+            self.transactions[name] += 1
+            wait: float | None = None
+            try:
+                data = BytesIO(body) if len(body) > _LARGE_BODY else body
+                async with session.request(method, url, data=data, headers=send, allow_redirects=False) as reply:
+                    content = await reply.read()
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                failed = type(error).__name__
+            except (TimeoutError, aiohttp.ClientError, OSError) as error:
+                failed = type(error).__name__
+                if not repeat:
+                    _unknown(failed)
+                doubtful = True
+            else:
+                status = reply.status
+                if status == 401 and not renewed and credential.refused():
+                    renewed = True
+                    continue
+                if status not in (408, 429) and status < 500:
+                    return Answer(status, reply.headers, content, doubtful)
+                failed = f"status {status}"
+                if status != 429:
+                    if not repeat:
+                        _unknown(failed)
+                    doubtful = True
+                wait = self._asked_wait(reply.headers)
+            if wait is None:
+                wait = self._chance() * min(policy.cap, policy.base * 2 ** (attempt - 1))
+            if attempt >= policy.attempts or clock.monotonic() - started + wait > policy.total:
+                # The cause stays out: its text may quote the address, and with it a signature.
+                raise Unavailable(f"the {name} request failed {attempt} times, last: {failed}") from None
+            await clock.sleep(wait)
+
+    def _asked_wait(self, headers: Mapping[str, str]) -> float | None:
+        """Seconds the service asks to wait in `Retry-After`, a number or a date; None when it does not."""
+        text = headers.get("Retry-After", "")
+        if text.isascii() and text.isdigit():
+            return float(text)
+        try:
+            return max(0.0, (to_millis(parsedate_to_datetime(text)) - self._clock.now()) / 1000)
+        except ValueError:
+            return None
+
+    async def close(self) -> None:
+        """Close the session and the credential."""
+        if self._session is not None:
+            await self._session.close()
+        await self.account.credential.close()
+
+
+def _unknown(failed: str) -> NoReturn:
+    raise OutcomeUnknown(f"the write's answer is lost: {failed}") from None

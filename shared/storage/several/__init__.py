@@ -1,0 +1,1 @@
+"""Several storage accounts behind one port."""

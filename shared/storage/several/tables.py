@@ -1,0 +1,287 @@
+"""Several storage accounts behind one `Tables`: a shard's name says which account holds it, so routing needs no look-up.
+
+    EVENTS      by the shard's place, the first letter of its name (`scheduler/keys.py`)
+    SHARDS      by the place too: an index partition begins with it
+    all others  in the home account
+
+With one account none of this is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from ...core.clock import Clock
+from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable, UnsafeSettings
+from ..names import EVENTS, SCHEDULES, SHARDS, SWEEPS, TENANTS
+from ..ports import MAX_PAGE, Applied, Delete, Insert, Op, Page, Refused, Replace, Row, Tables, Where
+
+log = logging.getLogger(__name__)
+
+AWAY = 3.0
+"""Seconds for which an account that did not answer is not asked again, so that it does not slow down calls that need others too."""
+PROVE_FOR = 5.0
+"""Seconds that a start waits for an account to say which it is."""
+PROBE = 60.0
+"""Longest time one call may take to find out whether it is back, while the others go on without it."""
+
+type Call[T] = Coroutine[Any, Any, T]
+
+
+def transactions_of(tables: Tables) -> Counter[str]:
+    """Requests that these tables have counted, if they count."""
+    found: Counter[str] | None = getattr(tables, "transactions", None)
+    return Counter() if found is None else found
+
+
+class AccountTables:
+    """One account of several: remembers for some seconds that it does not answer. Calls meanwhile raise `Unavailable` at once.
+
+    label: what callers are told of it, in the errors' `account`.
+    """
+
+    proof: Callable[[Tables], Awaitable[None]] | None = None
+    """What is to be done with the account before its first use; raises `UnsafeSettings` when it is not the one it is taken for."""
+
+    def __init__(self, tables: Tables, clock: Clock, label: str) -> None:
+        self._tables, self._clock, self._label = tables, clock, label
+        self._until = 0.0
+
+    async def prove(self, proof: Callable[[Tables], Awaitable[None]]) -> None:
+        """Carry `proof` out, or put it off to the first call that reaches the account. Raises `UnsafeSettings`."""
+        self.proof = proof
+        try:
+            async with asyncio.timeout(PROVE_FOR):
+                await proof(self._tables)
+        except (StorageError, TimeoutError) as error:
+            log.warning("%s could not be asked which it is: %s", self._label, error, extra={"action": "account_unproved"})
+        else:
+            self.proof = None
+
+    async def _prove(self, proof: Callable[[Tables], Awaitable[None]]) -> None:
+        try:
+            await proof(self._tables)
+        except UnsafeSettings as wrong:
+            raise Rejected(str(wrong)) from None
+        self.proof = None
+
+    @property
+    def transactions(self) -> Counter[str]:
+        """Requests to this account."""
+        return transactions_of(self._tables)
+
+    def _admit(self) -> None:
+        if self._until:
+            now = self._clock.monotonic()
+            if now < self._until:
+                raise self._told(Unavailable(f"{self._label} did not answer a moment ago"))
+            # One call finds out for all.
+            self._until = now + PROBE
+
+    async def _asked[T](self, call: Call[T]) -> T:
+        try:
+            if self.proof is not None:
+                await self._prove(self.proof)
+            answer = await call
+        except Unavailable as error:
+            self._until = self._clock.monotonic() + AWAY
+            self._told(error)
+            raise
+        except BaseException as error:
+            # Not an answer that says whether it is there: the next call finds out.
+            self._until = min(self._until, self._clock.monotonic())
+            if isinstance(error, OutcomeUnknown):
+                self._told(error)
+            raise
+        finally:
+            # One that was never begun.
+            call.close()
+        self._until = 0.0
+        return answer
+
+    def _told[E: StorageError](self, error: E) -> E:
+        error.account = self._label
+        return error
+
+    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+        """See `ports.Tables`. Raises `Unavailable` at once while the account is away."""
+        self._admit()
+        return await self._asked(self._tables.get(table, pk, rk))
+
+    async def query(
+        self,
+        table: str,
+        pk: str,
+        *,
+        first: str = "",
+        end: str | None = None,
+        where: Sequence[Where] = (),
+        select: Sequence[str] | None = None,
+        limit: int = MAX_PAGE,
+        cursor: str | None = None,
+    ) -> Page:
+        """See `ports.Tables`. Raises `Unavailable` at once while the account is away."""
+        self._admit()
+        asked = self._tables.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
+        return await self._asked(asked)
+
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+        """See `ports.Tables`. Raises `Unavailable` at once while the account is away."""
+        self._admit()
+        return await self._asked(self._tables.write(table, pk, ops))
+
+    async def ensure(self, tables: Sequence[str]) -> None:
+        """Create the tables that are missing."""
+        await self._tables.ensure(tables)
+
+    async def close(self) -> None:
+        """Release connections."""
+        await self._tables.close()
+
+
+class SpreadTables:
+    """Tables over several accounts; implements `ports.Tables`.
+
+    home: everything but shards. shards: place -> account. named: prefix -> account, to address a table of one account of a mirrored pair
+    whatever its place (`second:TocsinEvents`). Raises `Unavailable` for a place without an account: it is in use, or the list was cut.
+    """
+
+    def __init__(self, home: Tables, shards: Mapping[str, Tables], named: Mapping[str, Tables] | None = None) -> None:
+        self._home, self._shards, self._named = home, dict(shards), dict(named or {})
+
+    @property
+    def places(self) -> dict[str, Tables]:
+        """Place -> account."""
+        return dict(self._shards)
+
+    @property
+    def accounts(self) -> list[Tables]:
+        """Each account once, the home account first."""
+        return list(dict.fromkeys((self._home, *self._shards.values(), *self._named.values())))
+
+    @property
+    def transactions(self) -> Counter[str]:
+        """Requests to all accounts together."""
+        total: Counter[str] = Counter()
+        for each in self.by_account:
+            total.update(each)
+        return total
+
+    @property
+    def by_account(self) -> list[Counter[str]]:
+        """Requests to each account, the home account first."""
+        return [transactions_of(each) for each in self.accounts]
+
+    def _at(self, table: str, pk: str) -> tuple[Tables, str]:
+        if table == EVENTS:
+            place = pk[3:4]
+        elif table == SHARDS:
+            place = pk[:1]
+        else:
+            side, colon, plain = table.rpartition(":")
+            return (self._named[side + colon], plain) if colon else (self._home, table)
+        found = self._shards.get(place)
+        if found is None:
+            raise Unavailable(f"no storage account is configured for the place {place!r}")
+        return found, table
+
+    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+        """See `ports.Tables`."""
+        tables, plain = self._at(table, pk)
+        return await tables.get(plain, pk, rk)
+
+    async def query(
+        self,
+        table: str,
+        pk: str,
+        *,
+        first: str = "",
+        end: str | None = None,
+        where: Sequence[Where] = (),
+        select: Sequence[str] | None = None,
+        limit: int = MAX_PAGE,
+        cursor: str | None = None,
+    ) -> Page:
+        """See `ports.Tables`."""
+        tables, plain = self._at(table, pk)
+        return await tables.query(plain, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
+
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+        """See `ports.Tables`."""
+        tables, plain = self._at(table, pk)
+        return await tables.write(plain, pk, ops)
+
+    async def ensure(self, tables: Sequence[str]) -> None:
+        """Create what is missing: all in the home account, in the others those of shards. The second of a pair sees to itself."""
+        await self._home.ensure(tables)
+        # And that of its stamp.
+        of_shards = [name for name in tables if name in (EVENTS, SHARDS, SWEEPS)]
+        for account in self.accounts[1:]:
+            if account not in self._named.values():
+                await account.ensure(of_shards)
+
+    async def close(self) -> None:
+        """Release the connections of every account."""
+        for account in self.accounts:
+            await account.close()
+
+
+FOLLOWED = frozenset({TENANTS, SCHEDULES})
+"""Tables whose rows the second account needs, to serve the same tenants."""
+SILENT_FOR = 30.0
+"""Seconds for which an account that has let a change of these wait in vain is not told of others."""
+FOLLOW_FOR = 2.0
+"""Seconds a change of these waits for the second account."""
+
+
+class PairTables(SpreadTables):
+    """One account of a mirrored pair: what settings say is written to the other too, right after each change.
+
+    As well as it goes: what the second misses while it is away a sweep makes up for, and what the first misses, the way back.
+    """
+
+    def __init__(self, home: Tables, shards: Mapping[str, Tables], named: Mapping[str, Tables], other: Tables) -> None:
+        super().__init__(home, shards, named)
+        self._other = other
+        self._silent_until = 0.0
+        """The loop's time until which the other is not told: it has let a change wait in vain."""
+
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+        """See `ports.Tables`."""
+        answer = await super().write(table, pk, ops)
+        loop = asyncio.get_running_loop()
+        if table in FOLLOWED and isinstance(answer, Applied) and loop.time() >= self._silent_until:
+            try:
+                async with asyncio.timeout(FOLLOW_FOR):
+                    for op in ops:
+                        await follow_row((self._home, table), (self._other, table), pk, op.rk)
+            except (StorageError, TimeoutError) as error:
+                if isinstance(error, TimeoutError):
+                    # Or each of many changes would wait, and a sweep over schedules would never end.
+                    self._silent_until = loop.time() + SILENT_FOR
+                log.info("The other account will learn of a change in %s later: %s", table, error, extra={"action": "follow_failed"})
+        return answer
+
+
+async def follow_row(source: tuple[Tables, str], copy: tuple[Tables, str], pk: str, rk: str) -> bool:
+    """Make a row of one account, and table of it, that of another; False when it is so already. Raises `StorageError`.
+
+    The copy is read first, and written as it was read: of any number who do this at once, who has read an older original is refused.
+    """
+    (tables, original), (others, copied) = source, copy
+    while True:
+        had = await others.get(copied, pk, rk)
+        has = await tables.get(original, pk, rk)
+        if (had.props if had is not None else None) == (has.props if has is not None else None):
+            return False
+        op: Op
+        if has is None:
+            op = Delete(rk, had.etag if had is not None else "")
+        else:
+            op = Replace(rk, has.props, had.etag) if had is not None else Insert(rk, has.props)
+        if isinstance(await others.write(copied, pk, (op,)), Applied):
+            return True

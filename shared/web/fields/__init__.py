@@ -1,0 +1,1 @@
+"""Field types of requests and answers, and the words of their errors."""

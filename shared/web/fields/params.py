@@ -1,0 +1,70 @@
+"""Query parameters as pydantic models: text in, typed values out.
+
+A route's `query` is a subclass of `Query`; fields are parameters. Values are text, so only the exact spellings below are numbers
+or truth values: `10`, never ` 10`, `1_0`, `+10` or `10.0`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from ...core.durations import Time
+from .error_texts import Shaped
+
+_WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
+_PLUS_LOST = re.compile(r"(.*\d) (\d\d:\d\d)")
+
+
+class Query(BaseModel):
+    """Base of query models: unknown parameters are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NoQuery(Query):
+    """What a route without parameters takes."""
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str) and not _WHOLE.fullmatch(value):
+        raise ValueError("not a whole number")
+    return value
+
+
+def _flag(value: Any) -> Any:
+    if isinstance(value, str) and value not in ("true", "false"):
+        raise ValueError("neither true nor false")
+    return value
+
+
+def _plus(value: Any) -> Any:
+    # An offset's unescaped + arrives as a space; no valid time has one there.
+    found = _PLUS_LOST.fullmatch(value) if isinstance(value, str) else None
+    return f"{found[1]}+{found[2]}" if found else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""A whole number."""
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""`true` or `false`."""
+
+Moment = Annotated[Time, BeforeValidator(_plus)]
+"""An RFC 3339 time, milliseconds inside; forgives a + that was not escaped."""
+
+
+class Paging(Query):
+    """`?limit=` and `?cursor=` of every list."""
+
+    limit: Annotated[Whole, Field(ge=1, le=1000, description="Most items in the answer.")] = 100
+    cursor: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=2048, pattern="^[A-Za-z0-9_-]+$", description="`next` of the page before."),
+            Shaped("the `next` of a page of this list"),
+        ]
+        | None
+    ) = None

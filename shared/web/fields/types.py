@@ -1,0 +1,55 @@
+"""shared.web.fields.types."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, StringConstraints, WithJsonSchema
+
+from ...core.clock import to_text
+from .error_texts import TEXT, Shaped
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?$"), Shaped("1 to 40 of a-z, 0-9 and inner hyphens")]
+"""Tenant and channel names: 1 to 40 of a-z, 0-9 and inner hyphens, so that they fit keys, paths and header values."""
+
+
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+"""The same, for `fullmatch`."""
+
+
+NodeName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$"),
+    Shaped("1 to 64 of A-Z a-z 0-9 and inner . _ -"),
+]
+"""Names of nodes: what machines are called."""
+
+
+Note = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(200))]
+"""A line a person wrote."""
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+_T = TypeVar("_T")
+
+
+Maybe = Annotated[_T | None, Field(exclude_if=_is_none)]
+"""A field that is left out of the JSON when it has no value: `status: Maybe[int] = None`."""
+
+
+Stamp = Annotated[
+    int,
+    PlainSerializer(to_text, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T10:21:55.250Z"]}),
+]
+"""A time that only goes out: milliseconds inside, RFC 3339 outside."""
+
+
+class Strict(BaseModel):
+    """Base of everything that comes in or goes out."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=False, ser_json_inf_nan="null")

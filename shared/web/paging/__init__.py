@@ -1,0 +1,1 @@
+"""Lists in pages: cursors and page answers."""

@@ -1,0 +1,259 @@
+"""What comes in: query strings and bodies, read strictly and answered precisely when they are wrong.
+
+Rules, in the order they are applied to a body: 411 chunked without a length (the platform delivers such bodies empty), 413 too
+long, 422 `empty-body`, 415 not the media type or not UTF-8, 422 `malformed-json` (NaN, Infinity, numbers beyond a double, invalid UTF-8,
+lone surrogates and control characters included), 422 nested deeper than 64, 422 not what the model says. Of a member given
+twice the last counts. Nothing is coerced: "1" is not a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from json import JSONDecoder
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from ..core.errors import Problem
+from .fields.error_texts import said
+from .problem import invalid, invalid_all, unreadable
+
+MAX_DEPTH = 64
+"""Levels of arrays and objects a body may nest, its outermost included."""
+MAX_ERRORS = 20
+"""Most faults told at once."""
+MAX_POINTER = 256
+"""Longest pointer told, in characters: a member's name may be as long as the body."""
+MAX_PARAMETERS = 32
+
+type Loc = tuple[int | str, ...]
+
+# Only where values end matters, so numbers are not converted (and Python's limit on digits does not apply).
+_scan = JSONDecoder(parse_float=len, parse_int=len).scan_once  # type: ignore[attr-defined]
+
+
+def read_query(url: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The query parameters of `url`; `given` (what the host parsed) counts only when the URL comes without its query.
+
+    The host drops empty values and joins repeated ones; the URL still shows both, so that both can be refused.
+    """
+    _, mark, text = url.partition("?")
+    if not mark:
+        return dict(given)
+    try:
+        pairs = parse_qsl(text.partition("#")[0], keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS)
+    except ValueError:
+        raise invalid("?", f"not a query of at most {MAX_PARAMETERS} parameters in UTF-8") from None
+    query = dict(pairs)
+    if len(query) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise invalid_all((f"?{name[:MAX_POINTER]}", "given more than once") for name in query if names.count(name) > 1)
+    return query
+
+
+def parse_query[T](adapter: TypeAdapter[T], query: Mapping[str, str]) -> T:
+    """The query model of `query`. Raises 422 with `?name` pointers."""
+    try:
+        return adapter.validate_strings(query)
+    except ValidationError as failure:
+        raise invalid_all((_cut("?" + str(error["loc"][0] if error["loc"] else "")), said(error)) for error in _errors(failure)) from None
+
+
+def media_type(headers: Mapping[str, str], taken: Sequence[str]) -> str:
+    """The body's media type without parameters, lower-case, if it is one of `taken` and UTF-8; raises 415 otherwise.
+
+    `application/json` in `taken` stands for `application/*+json` too.
+    """
+    text = headers.get("content-type", "")
+    encoding = headers.get("content-encoding")
+    if text in taken and encoding is None:
+        return text
+    kind, *parameters = (part.strip() for part in text.lower().split(";"))
+    json_like = kind.startswith("application/") and kind.endswith("+json") and "application/json" in taken
+    if kind not in taken and not json_like:
+        got = f"it came as {_cut(kind)}" if kind else "it came without a Content-Type"
+        raise Problem(415, "unsupported-media-type", f"the body must be {' or '.join(taken)}; {got}")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
+            raise Problem(415, "unsupported-media-type", "the body must be in UTF-8")
+    if encoding is not None and encoding.strip().lower() not in ("", "identity"):
+        raise Problem(415, "unsupported-media-type", "the body must not be compressed")
+    return kind
+
+
+def check_length(headers: Mapping[str, str], raw: bytes, limit: int) -> None:
+    """Raise 411 for a body sent without a length, and 413 for one over `limit` bytes."""
+    if "transfer-encoding" in headers and "content-length" not in headers:
+        raise Problem(411, "length-required", "send the body with Content-Length; chunked bodies are not taken")
+    if len(raw) > limit:
+        raise Problem(413, "content-too-large", f"the body is over {limit} bytes")
+
+
+def parse_json[T](adapter: TypeAdapter[T], raw: bytes) -> T:
+    """`raw` as what `adapter` describes. Raises 422.
+
+    Two parsers on purpose: orjson refuses what pydantic's lets through (NaN, 1e999), pydantic keeps whole numbers of any size.
+    Both together take 1.5 us for 500 bytes.
+    """
+    document = load_json(raw)
+    try:
+        return adapter.validator.validate_json(raw, strict=True)  # type: ignore[no-any-return]
+    except ValidationError as failure:
+        raise content_problem(failure, document) from None
+
+
+def load_json(raw: bytes) -> Any:
+    """The document in `raw`; raises 422 unless it is JSON, or when it is too deep."""
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError as failure:
+        if "depth limit" in failure.msg:
+            raise _too_deep("") from None
+        # orjson's sentences name positions and kinds, never what was sent.
+        raise unreadable("malformed-json", f"the body is not JSON: {failure.msg} at character {failure.pos}") from None
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
+        _check_depth(document)
+    return document
+
+
+def content_problem(failure: ValidationError, document: Any) -> Problem:
+    """422 that tells where `document` is not what was asked for. Nothing of the document but member names is repeated."""
+    found = []
+    for error in _errors(failure):
+        parts = _parts(_loc(error), error["type"], document)
+        found.append((_pointer(parts), said(error, _at(parts, document))))
+    return invalid_all(found)
+
+
+def _parts(loc: Loc, kind: str, document: Any) -> Loc:
+    """The parts of pydantic's `loc` that lead to the place within `document`.
+
+    pydantic's path also names what is not in the document: the branch of a union, the wrapper of a validator. Such parts are passed
+    over; where a part could be either (a branch called like a member), the reading that reaches the end of the path counts.
+    """
+    return _walk(loc, 0, kind in ("missing", "union_tag_not_found"), document)[1]
+
+
+def _pointer(parts: Loc) -> str:
+    return _cut("".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts))
+
+
+def _at(parts: Loc, document: Any) -> Any:
+    """What the document has there, if anything."""
+    here = document
+    for part in parts:
+        try:
+            here = here[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return here
+
+
+_LAST = 1000
+
+
+def _walk(loc: Loc, at: int, missing: bool, here: Any) -> tuple[int, Loc]:
+    """The best reading of `loc` from position `at` on within `here`: what it is worth, and the parts that are in the document."""
+    if at == len(loc):
+        return 0, ()
+    part, last = loc[at], at == len(loc) - 1
+    inside = part in here if isinstance(here, dict) else isinstance(here, list) and isinstance(part, int) and 0 <= part < len(here)
+    best: tuple[int, Loc] = (-1, ())
+    if inside or (missing and last):
+        worth, parts = _walk(loc, at + 1, missing, here[part] if inside else None)
+        best = worth + (_LAST if last else 1), (part, *parts)
+    if best[0] < _LAST and not last:
+        best = max(best, _walk(loc, at + 1, missing, here), key=lambda reading: reading[0])
+    return best if best[0] >= 0 else (0, ())
+
+
+def member(raw: bytes, name: str) -> bytes | None:
+    """The bytes of top-level member `name` exactly as sent, or None. `raw` must hold a valid JSON object.
+
+    For what must come back as it was sent: parsing and writing again would change 1e2, 1.0 and whole numbers beyond 64 bits.
+    """
+    text = raw.decode()
+    found: bytes | None = None
+    at = _after_space(text, text.index("{") + 1)
+    while text[at] == '"':
+        key, at = _scan(text, at)
+        start = _after_space(text, text.index(":", at) + 1)
+        _, end = _scan(text, start)
+        if key == name:
+            found = text[start:end].encode()
+        at = _after_space(text, end)
+        if text[at] != ",":
+            break
+        at = _after_space(text, at + 1)
+    return found
+
+
+def elements(text: str) -> Iterator[bytes]:
+    """The elements of a JSON array exactly as sent, found one by one, so that neither a huge nor a hostile one is built in memory whole.
+
+    ValueError, IndexError or RecursionError where it is not a plain array: `load_json` says what is wrong.
+    """
+    at = _after_space(text, 0)
+    if text[at] != "[":
+        raise ValueError
+    at = _after_space(text, at + 1)
+    while text[at] != "]":
+        try:
+            _, end = _scan(text, at)
+        except StopIteration:
+            raise ValueError from None
+        yield text[at:end].encode()
+        at = _after_space(text, end)
+        if text[at] == ",":
+            at = _after_space(text, at + 1)
+            if text[at] == "]":
+                raise ValueError
+        elif text[at] != "]":
+            raise ValueError
+    if text[at + 1 :].strip(" \t\n\r"):
+        raise ValueError
+
+
+def _after_space(text: str, at: int) -> int:
+    while text[at] in " \t\n\r":
+        at += 1
+    return at
+
+
+def _check_depth(document: Any) -> None:
+    """Raise 422 at the first top-level member that goes deeper than MAX_DEPTH, counting the document as level 1."""
+    members = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    for name, value in members:
+        level, depth = [value] if isinstance(value, dict | list) else [], 1
+        while level:
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise _too_deep(_cut("/" + str(name).replace("~", "~0").replace("/", "~1")))
+            below: list[Any] = []
+            for container in level:
+                inside = container.values() if type(container) is dict else container
+                below += [value for value in inside if type(value) is dict or type(value) is list]
+            level = below
+
+
+def _too_deep(pointer: str) -> Problem:
+    return invalid(pointer, f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _cut(pointer: str) -> str:
+    return pointer if len(pointer) <= MAX_POINTER else pointer[: MAX_POINTER - 1] + "\u2026"
+
+
+def _errors(failure: ValidationError) -> list[Any]:
+    return failure.errors(include_url=False, include_input=False)[:MAX_ERRORS]
+
+
+def _loc(error: Any) -> Loc:
+    loc: Loc = error["loc"]
+    if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        # The fault is the member that chooses the branch; pydantic names the object around it.
+        return (*loc, error["ctx"]["discriminator"].strip("'"))
+    return loc
