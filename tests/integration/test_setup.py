@@ -21,8 +21,9 @@ from pathlib import Path
 import pytest
 
 from shared.core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings
+from tests.paths import ROOT
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = ROOT
 TOOLS = ["sh", "cat", "cksum", "cp", "dirname", "head", "ln", "mkdir", "rm", "tail", "touch"]
 SOURCES = ["requirements.txt", "requirements-dev.txt", "package.json", "package-lock.json", ".npmrc"]
 

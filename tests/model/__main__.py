@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
-from . import mutants, pair_mutants, pair_plays, plays, world
-from .checker import Report, explore
+from .checking.checker import Report, explore
 from .leases import mutants as lease_mutants
 from .leases import plays as lease_plays
 from .leases import remote as remote_leases
@@ -21,9 +20,12 @@ from .leases import world as lease_world
 from .maintenance import mutants as maintenance_mutants
 from .maintenance import plays as maintenance_plays
 from .maintenance import world as maintenance_world
+from .pairs import mutants as pair_mutants
+from .pairs import plays as pair_plays
 from .ringmaster import mutants as ringmaster_mutants
 from .ringmaster import plays as ringmaster_plays
 from .ringmaster import story
+from .shards import mutants, plays, world
 from .turns import endless
 from .turns import mutants as turn_mutants
 from .turns import plays as turn_plays

@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from .history import Report, simulate
-from .pair import simulate_pair
 from .planted import PLANTED, planted
 from .profile import STYLES
+from .world.pair import simulate_pair
 
 COLLECT_EVERY = 50
 """Histories between two collections of the garbage."""

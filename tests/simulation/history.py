@@ -21,7 +21,7 @@ from shared.core.ids import SeededIds
 from shared.core.settings import Settings
 from shared.delivery.channels import Sender
 from shared.delivery.channels.model import QueueChannel
-from shared.scheduler.ingest.admission import writer
+from shared.scheduler.ingest import writer
 from shared.scheduler.protocol import owning
 from shared.storage import Storage
 from shared.storage.memory import MemoryTables
@@ -29,19 +29,19 @@ from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_INGEST, QUEUE_RET
 from shared.storage.ports import Row
 from shared.tenants.model import Durability, Limits, Retry, Tenant
 
-from .channels import SICK, Ward
-from .door import ADMIN_KEY
-from .host import POISON, Host
-from .instance import Instance, make_task
-from .loop import Stuck, VirtualLoop
-from .oracle import Oracle
+from .checks.oracle import Oracle
+from .checks.trace import Entry, Trace
+from .checks.verdict import judge
 from .plan import Plan, upkeep
 from .profile import Effect, Profile, draw
-from .receiver import Receiver
-from .storage import SimQueues, SimTables
-from .trace import Entry, Trace
-from .twin import HostQueues
-from .verdict import judge
+from .world.channels import SICK, Ward
+from .world.door import ADMIN_KEY
+from .world.host import POISON, Host
+from .world.instance import Instance, make_task
+from .world.loop import Stuck, VirtualLoop
+from .world.receiver import Receiver
+from .world.storage import SimQueues, SimTables
+from .world.twin import HostQueues
 
 START: Millis = 1_800_000_000_000
 QUIET_WITHIN = 1_500.0

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from shared.engine.effects import Steps
 from shared.scheduler import changes
-from shared.scheduler.mirror.pair import pair
+from shared.scheduler.mirror import pair
 from shared.scheduler.protocol import mirroring
 
 

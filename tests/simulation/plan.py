@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shared.core.durations import format_duration
 
-from .oracle import Story
+from .checks.oracle import Story
 from .workload import UNKNOWN, Clients, script
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 
 from shared.scheduler import rules
 from shared.scheduler.firing import backlog, owner
-from tests.simulation.outage import SHARD_EVENTS, TAKES, Figures, Scenario, play
+from tests.simulation.world.outage import SHARD_EVENTS, TAKES, Figures, Scenario, play
 
 NEVER = 1 << 60
 SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 9))]

@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
-from tests.simulation.pair import simulate_pair
 from tests.simulation.pair_planted import PAIR_PLANTED, pair_planted
+from tests.simulation.world.pair import simulate_pair
 
 CHUNK = 15
 ENOUGH = 150

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.paths import ROOT
 from tests.simulation.history import simulate
 from tests.simulation.planted import PLANTED, STYLES, planted
 from tests.simulation.test_simulation import CHUNK, play
 
-ROOT = Path(__file__).parents[2]
 ENOUGH = 400
 """Seeds within which every planted bug must be found."""
 

@@ -13,9 +13,9 @@ from shared.core.clock import Millis, to_text
 from shared.core.durations import format_duration
 from shared.core.errors import Problem, StorageError
 
-from .door import JSON, LINES, Reply, call
-from .instance import Instance
-from .oracle import FINAL, FOREVER, STATES, Claim, Register, Step, Story
+from .checks.oracle import FINAL, FOREVER, STATES, Claim, Register, Step, Story
+from .world.door import JSON, LINES, Reply, call
+from .world.instance import Instance
 
 if TYPE_CHECKING:
     from .history import World

@@ -10,11 +10,10 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 from shared.fleets.watch.inspection import ACTIONS
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 
 

@@ -21,11 +21,11 @@ from shared.cli.exits import Exit
 from shared.cli.failures import CommandFailed
 from shared.cli.node import checkpoint_run
 from shared.cli.node.checkpoint_run import Plan, Status, _run
+from tests.paths import ROOT
 from tests.unit.checkpoints.participants import KEY
 
 from .fake import Served
 
-ROOT = Path(__file__).parents[3]
 STATUS = '{"role": "secondary", "term": 3, "applied": 100}'
 
 

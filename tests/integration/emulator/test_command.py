@@ -15,7 +15,8 @@ from typing import Any
 
 import httpx
 
-ROOT = Path(__file__).parents[3]
+from tests.paths import ROOT
+
 SCENARIO = '[[vms]]\nname = "n1"\n\n[[steps]]\nat = "PT1M"\nevent = { name = "update", vms = ["n1"], duration = 9 }\n'
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import httpx
 
-ROOT = Path(__file__).parents[3]
+from tests.paths import ROOT
+
 BUSY = 120.0
 """Seconds that anything may take on a machine that does much else."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.exporting.collector import Collector, attributes
+from tests.unit.ops.export.collector import Collector, attributes
 
 from .conftest import System, Tenant, eventually, now_ms, text_of
 from .receiver import status

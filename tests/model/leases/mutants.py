@@ -17,7 +17,7 @@ from shared.leases.protocol import membership, takeover
 from shared.leases.rows import Server, parse_partition, parse_server, partition_key, server_key
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Applied, Merge, Upsert
-from tests.model.checker import Report, explore
+from tests.model.checking.checker import Report, explore
 
 from .plays import PLAYS
 from .world import Play, World

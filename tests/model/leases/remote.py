@@ -20,7 +20,7 @@ from shared.leases.protocol.http_servers import Claimed, Heard, Told, Unheard
 from shared.leases.rows import FLEET, Fleet, Intent, Limits, Partition, server_key
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Applied, Insert, Merge, Refused, Row
-from tests.model.checker import Violation
+from tests.model.checking.checker import Violation
 
 from .world import KEY, PARTITION, ROW, Actor, Doing, Life, Play, State, World, freeze_props
 

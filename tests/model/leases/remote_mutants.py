@@ -11,7 +11,7 @@ from shared.leases import rules
 from shared.leases.protocol import http_servers
 from shared.leases.rows import Server, parse_partition
 from shared.storage.ports import ANY, Merge, Replace
-from tests.model.checker import Report, explore
+from tests.model.checking.checker import Report, explore
 
 from .mutants import Mutant, Patch
 from .remote import PLAYS, ClientRules, RemoteWorld

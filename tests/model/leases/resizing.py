@@ -19,8 +19,8 @@ from shared.leases.protocol.membership import Fenced, Publish, Registered
 from shared.leases.rows import FLEET, Fleet, Partition, parse_fleet, partition_key
 from shared.leases.rules import Session
 from shared.storage.names import FLEETS
-from tests.model.checker import Violation
-from tests.model.machine import Snapshot
+from tests.model.checking.checker import Violation
+from tests.model.checking.machine import Snapshot
 
 from .world import KEY, Actor, Life, Play, State, Turn, World, freeze_props
 

@@ -10,7 +10,7 @@ from shared.leases import generations, rules
 from shared.leases.protocol import resizing, takeover
 from shared.leases.rows import Partition
 from shared.storage.ports import ANY, Replace
-from tests.model.checker import Report, explore
+from tests.model.checking.checker import Report, explore
 
 from .mutants import Mutant, Patch
 from .resizing import RESIZES, ResizeWorld

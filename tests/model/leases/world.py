@@ -23,8 +23,8 @@ from shared.leases.protocol.membership import Fenced, InUse, Publish, Registered
 from shared.leases.rows import Partition, partition_key
 from shared.leases.rules import Session
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Row, Upsert
-from tests.model.checker import Violation
-from tests.model.machine import Machines, Snapshot, freeze
+from tests.model.checking.checker import Violation
+from tests.model.checking.machine import Machines, Snapshot, freeze
 
 KEY = "t:f"
 PARTITION = 0

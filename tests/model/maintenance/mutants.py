@@ -12,7 +12,7 @@ from shared.maintenance.agent.decisions import approvals, documents, event_rules
 from shared.maintenance.agent.decisions.work import Work
 from shared.maintenance.agent.imds import document
 from shared.maintenance.agent.model import Action, Document, Nonsense, Phase, Record
-from tests.model.checker import Report, explore
+from tests.model.checking.checker import Report, explore
 
 from .plays import PLAYS
 from .world import AgentWorld

@@ -34,7 +34,7 @@ from shared.maintenance.agent.model import (
     Unseen,
 )
 from shared.maintenance.agent.policy import Policy, Rule
-from tests.model.checker import Violation
+from tests.model.checking.checker import Violation
 
 VM: Final = "vm-1"
 SOON: Final = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.model.checker import Report, explore
+from tests.model.checking.checker import Report, explore
 
 from .plays import Play, world
 from .world import Rules

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from tests.model.checker import Report
+from tests.model.checking.checker import Report
 
 from .mutants import Mutant
 from .plays import Play, world

@@ -55,7 +55,7 @@ from itertools import permutations
 from operator import add
 from typing import NamedTuple
 
-from tests.model.checker import Violation
+from tests.model.checking.checker import Violation
 
 NOBODY = -1
 """In a log: the node missed that request. As leader: there is none."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.checkpoints import rules
 from shared.checkpoints.rows import LATEST, REPLICAS, TURN, Group, Latest, Replica, Turn, replica_key
-from tests.model.checker import Violation
+from tests.model.checking.checker import Violation
 
 from .state import DRIFT, START, Answer, Change, Forget, Play, Publish, Request, Revoke, Told
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from shared.checkpoints.node.rules import rules as manners
+from shared.checkpoints.node import rules as manners
 from shared.checkpoints.rows import Group, Replica
-from tests.model.checker import Report
-from tests.model.fair import Promise, leads_to
+from tests.model.checking.checker import Report
+from tests.model.checking.fair import Promise, leads_to
 
 from . import desk
 from .state import Faults, Forget, Node, Play, Revoke, State

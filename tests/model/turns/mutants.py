@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any
 
 from shared.checkpoints import rules, selection, timeouts, turns
-from shared.checkpoints.node.rules import rules as node
+from shared.checkpoints.node import rules as node
 from shared.checkpoints.rows import TURN
 from shared.storage.ports import ANY
-from tests.model.checker import Report, explore
+from tests.model.checking.checker import Report, explore
 from tests.model.leases.mutants import Mutant, Patch
 
 from . import desk, endless

@@ -16,10 +16,10 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from shared.checkpoints.node.rules import rules as manners
+from shared.checkpoints.node import rules as manners
 from shared.checkpoints.rows import replica_key
 from shared.storage.ports import ANY
-from tests.model.checker import Violation
+from tests.model.checking.checker import Violation
 
 from . import desk
 from .state import DRIFT, PARTS, START, Answer, Change, Forget, Node, Pending, Play, Publish, Request, Revoke, Scan, State, Told

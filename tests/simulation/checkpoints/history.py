@@ -19,7 +19,7 @@ from shared.leases.rows import FLEET, Fleet, fleet_key
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS, TURNS
 from shared.storage.ports import Insert
-from tests.simulation.truth import Violation
+from tests.simulation.checks.truth import Violation
 
 from .member import Member
 from .world import Weather, World

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from shared.checkpoints import protocol, rules
-from shared.checkpoints.node.rules import rules as node
+from shared.checkpoints.node import rules as node
 from shared.checkpoints.rules import Heard, Published
 from shared.checkpoints.turns import Terms
 

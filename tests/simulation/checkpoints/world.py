@@ -14,7 +14,7 @@ from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.engine.effects import LOST, Get, Load, Write
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
-from tests.simulation.truth import Time
+from tests.simulation.checks.truth import Time
 
 KEPT = 400
 """Lines of a trace."""

@@ -14,7 +14,7 @@ from shared.leases.rows import FLEET, Fleet, Intent, Limits, fleet_key
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Delete, Merge, Upsert
-from tests.simulation.truth import Violation
+from tests.simulation.checks.truth import Violation
 
 from .node import Application, Disk, Node
 from .report import Report, listening

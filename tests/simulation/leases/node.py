@@ -18,7 +18,7 @@ from shared.leases.profiles import Profile
 from shared.leases.protocol import fencing
 from shared.leases.protocol.membership import Publish
 from shared.storage.ports import Upsert
-from tests.simulation.truth import Violation
+from tests.simulation.checks.truth import Violation
 
 from .world import DATA, Host, Task, World
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.simulation.truth import Violation
+from tests.simulation.checks.truth import Violation
 
 from .world import World
 

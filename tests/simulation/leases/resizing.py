@@ -14,7 +14,7 @@ from shared.leases.protocol.resizing import Begun
 from shared.leases.rows import FLEET, parse_fleet
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import FLEETS
-from tests.simulation.truth import Violation
+from tests.simulation.checks.truth import Violation
 
 from .history import KEY, History, Report, listening
 from .node import Node

@@ -9,7 +9,7 @@ from shared.leases.protocol.fencing import HEAD
 from shared.leases.rows import PARTITIONS
 from shared.storage.names import FLEETS
 from shared.storage.ports import Insert, Merge, Op, Replace
-from tests.simulation.truth import Violation
+from tests.simulation.checks.truth import Violation
 
 from .node import Node
 from .world import DATA, World

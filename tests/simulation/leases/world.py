@@ -22,7 +22,7 @@ from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
 from shared.storage.ports import Applied, Delete, Op, Refused
-from tests.simulation.truth import Time, Violation
+from tests.simulation.checks.truth import Time, Violation
 
 DATA = "Data"
 SPINS = 200

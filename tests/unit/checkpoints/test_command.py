@@ -22,6 +22,7 @@ from shared.checkpoints.node.rules import Held
 from shared.checkpoints.node.turn import Turn, TurnLost
 from shared.core.clock import steady
 from shared.core.errors import TocsinError
+from tests.paths import ROOT
 
 LONG = 600.0
 CHILD = "sh -c 'echo $$ >> {pids}; {trap} exec sleep 600'"
@@ -174,7 +175,7 @@ async def test_killed_or_stopped_parent_does_not_let_its_program_go_on(tmp_path:
     for seconds in LADDER if how == signal.SIGSTOP else (LONG,):
         (tmp_path / "pids").unlink(missing_ok=True)
         command = (sys.executable, "-c", PARENT, str(seconds), *family(tmp_path, stubborn=True))
-        parent = subprocess.Popen(command, cwd=Path(__file__).parents[3], stderr=subprocess.DEVNULL)
+        parent = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
         try:
             await until(lambda: len(members(tmp_path)) == 3 or parent.poll() is not None, "the family")  # noqa: B023
             in_time = parent.poll() is None
@@ -190,7 +191,7 @@ async def test_killed_or_stopped_parent_does_not_let_its_program_go_on(tmp_path:
 
 async def test_program_ends_with_its_guard_even_while_the_parent_is_stopped(tmp_path: Path) -> None:
     command = (sys.executable, "-c", PARENT, str(LONG), "sh", "-c", f"echo $$ > {tmp_path}/pids; exec sleep 600")
-    parent = subprocess.Popen(command, cwd=Path(__file__).parents[3], stderr=subprocess.DEVNULL)
+    parent = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         await until(lambda: members(tmp_path), "the program")
         parent.send_signal(signal.SIGSTOP)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,8 @@ from shared.cli.exits import Exit
 from shared.cli.failures import CommandFailed, explained
 from shared.client.errors import Fault, Forbidden, Invalid, Unreachable
 from shared.core.errors import Problem, TocsinError
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[3]
 SECRET = "a-very-secret-key"
 
 

@@ -22,8 +22,8 @@ from shared.cli.importing.sending import Importer, send_all
 from shared.client.exchange import Patience
 from shared.client.model import BatchLine
 from shared.leases.node.state_file import lock
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[3]
 Answer = Callable[[list[dict[str, Any]]], httpx.Response]
 
 

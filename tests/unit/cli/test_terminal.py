@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.paths import ROOT
+
 DEADLINE = 120.0
 IMPORT = """
 import sys, httpx

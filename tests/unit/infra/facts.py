@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 from shared.app.timers import SCHEDULES
@@ -18,9 +17,8 @@ from shared.fleets.watch.rules import KINDS
 from shared.maintenance.service.notifications import SENTENCES
 from shared.storage import names
 from shared.storage.several.tables import SpreadTables
+from tests.paths import ROOT
 from tests.unit.test_log_actions import actions
-
-ROOT = Path(__file__).parents[3]
 
 VERSIONS = {
     "Microsoft.Authorization/roleAssignments": "2022-04-01",

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from .flowing import Instances
+from .flow.flowing import Instances
 from .harness import World
 
 

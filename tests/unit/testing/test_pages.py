@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import shared as tocsin
 from shared.testing import BlockingTocsin
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "examples" / "testing"
 DAY = timedelta(days=1)
 

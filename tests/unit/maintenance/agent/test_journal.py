@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 from shared.maintenance.agent import journal
 from shared.maintenance.agent.journal import MARK, REPORTS, STATE, Backlog, Folder, Journal, decode, encode
 from shared.maintenance.agent.model import Event, NodeState, Phase, Record
+from tests.paths import ROOT
 from tests.unit.maintenance.agent.disk import Cut, CuttableDisk
 from tests.unit.maintenance.agent.node import START, VM, Node, event
-
-ROOT = Path(__file__).parents[4]
 
 
 def states() -> list[NodeState]:

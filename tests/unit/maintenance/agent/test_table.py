@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.paths import ROOT
+
 HERE = Path(__file__).parent
-PAGE = HERE.parents[3] / "docs" / "maintenance.md"
+PAGE = ROOT / "docs" / "maintenance.md"
 
 
 def marked() -> Iterator[tuple[str, str]]:
@@ -30,7 +32,7 @@ def test_each_row_of_the_table_is_tested() -> None:
 
 
 def test_each_log_action_of_the_rules_is_explained() -> None:
-    rules = HERE.parents[3] / "shared" / "maintenance" / "agent"
+    rules = ROOT / "shared" / "maintenance" / "agent"
     logged = {
         found
         for path in (*(rules / "decisions").glob("*.py"), rules / "dry_run.py")

@@ -16,8 +16,8 @@ import pytest
 from shared.cli.main import main
 from shared.maintenance.agent.config.config import load
 from shared.maintenance.agent.logs import JsonLines, Words, set_up
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[4]
 GOOD = """
 [hooks.prepare]
 command = ["/no/such/program"]

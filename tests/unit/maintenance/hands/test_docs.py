@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
+
+from tests.paths import ROOT
 
 from .test_config import FULL
 
-ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "maintenance.md").read_text()
 AGENT = ROOT / "shared" / "maintenance" / "agent"
 

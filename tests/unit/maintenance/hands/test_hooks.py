@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from shared.maintenance.agent.hooks.runner import KEPT, LONGEST_VARIABLE, Hook, Processes, Ran, Run, environment_of
+from tests.paths import ROOT
 
 BUSY = 60.0
 EVENT: dict[str, Any] = {"event_id": "f1", "event_type": "Freeze", "resources": ["vm_1", "vm_2"], "not_before": None, "rehearsal": False}
@@ -212,7 +213,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_hook_that_outlived_a_killed_agent_is_ended_by_the_next(hooks: Hooks, tmp_path: Path) -> None:
-    agent = subprocess.run([sys.executable, "-c", LEAVING, str(hooks.folder)], cwd=Path(__file__).parents[4], check=False, timeout=BUSY)
+    agent = subprocess.run([sys.executable, "-c", LEAVING, str(hooks.folder)], cwd=ROOT, check=False, timeout=BUSY)
     assert agent.returncode == -signal.SIGKILL
     pid = int((tmp_path / "pid").read_text())
     assert alive(pid)

@@ -1,0 +1,56 @@
+"""docs/checkpoints.md: its walk-through goes as it says, and what it names is there."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from typing import Any
+
+from tests.paths import ROOT
+from tests.unit.scheduler.harness import World
+
+PAGE = (ROOT / "docs" / "checkpoints.md").read_text()
+FLEET = "/api/v1/fleets/store"
+
+
+def blocks() -> list[tuple[str, str]]:
+    """The walk-through's blocks: kind and text."""
+    text = PAGE.partition("## A walk-through")[2].partition("\n## ")[0]
+    found: list[tuple[str, str]] = re.findall(r"```(sh|json)\n(.*?)```", text, re.DOTALL)
+    return found
+
+
+async def called(world: World, line: str) -> Any:
+    """The answer to a line that calls the app."""
+    words = shlex.split(line.replace("$(mono)", str(world.clock.now())))
+    if words[0] == "post":
+        answer = await world.demo.call("POST", f"{FLEET}/{words[1]}", json.loads(words[2]))
+    else:
+        assert words[words.index("-X") :][:3] == ["-X", "PUT", "$APP"]
+        answer = await world.demo.call("PUT", FLEET, json.loads(words[words.index("-d") + 1]))
+    return answer.json()
+
+
+async def test_the_walk_through_goes_as_the_page_says(world: World) -> None:
+    answers: list[Any] = []
+    shown = 0
+    for kind, block in blocks():
+        if kind == "sh":
+            answers = [await called(world, line) for line in block.splitlines() if line.startswith(("curl ", "post "))]
+            await world.clock.advance(20)
+            continue
+        assert answers == [json.loads(line) for line in block.splitlines()]
+        shown += len(answers)
+    assert shown == 10
+
+
+def test_every_rule_of_the_seed_lives_where_the_page_says() -> None:
+    table = PAGE.partition("## The seed's rules, and where each lives")[2].partition("\n## ")[0]
+    named = re.findall(r"`([\w/]+\.py): (\w+)`", table)
+    assert len(named) > 25
+    for file, name in named:
+        tree = ast.parse((ROOT / "shared" / "checkpoints" / file).read_text())
+        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        assert name in defined, f"{file} has no {name}"

@@ -1,0 +1,235 @@
+"""The ingest queue as producers use it: checked like a request, never doubled, never noise; what is wrong becomes a reject."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from shared.core.clock import to_text
+from shared.core.errors import Unavailable
+from shared.extras.kafka_source.consumer import Record
+from shared.extras.kafka_source.ingest import item_of
+from shared.extras.kafka_source.sources import Source
+from shared.scheduler.ingest.queue_consumer import Item, Reject, Waiting
+from shared.scheduler.ingest.rejects import MAX_MESSAGE
+from shared.scheduler.queries.ledger import KEEP
+from shared.storage.names import IDS, QUEUE_INGEST
+from shared.storage.ports import Message, Op
+from tests.unit.scheduler.harness import DEMO, START, World
+
+from ..calls import EVENTS, GOOD, code, letter, rejects, send, waiting
+
+
+async def test_events_of_a_message_are_stored_and_fire(world: World) -> None:
+    await send(world, {"tenant": "demo", "key": DEMO, "event": GOOD | {"id": "mine"}})
+    await send(world, f'{{"key": "{DEMO}", "events": [{{"delay": "PT30S", "payload": [1.0, 1e2]}}], "tenant": "demo"}}')
+    await world.run(2)
+    assert waiting(world) == 0
+    shown = {json.dumps(event["payload"]): event for event in await world.demo.all(EVENTS)}
+    assert (await world.demo.event("mine"))["state"] == "scheduled" and len(shown) == 2
+    await world.run(70)
+    assert sorted(got.delivery.body for got in world.receiver.received) == [b"[1.0, 1e2]", b'{"n": 1}']
+    assert await rejects(world.demo) == []
+
+
+async def test_a_delay_counts_from_when_the_message_was_sent_and_nothing_is_early(world: World) -> None:
+    await world.clock.advance(0.4)
+    await send(world, letter(GOOD | {"id": "mine", "delay": "PT10S"}))
+    await world.clock.advance(5)
+    await world.run(1)
+    # The queue tells whole seconds only.
+    assert (await world.demo.event("mine"))["due"] == to_text(START + 10_000)
+    await world.clock.advance(0.001)
+    await world.queues.send(QUEUE_INGEST, json.dumps(letter(GOOD | {"id": "other", "delay": "PT10S"})))
+    [message] = await world.queues.receive(QUEUE_INGEST)
+    late = Message(message.id, message.receipt, message.text, 1, START + 7_001)
+    await world.do(world.app.scheduler.intake.serve(late))
+    assert (await world.demo.event("other"))["due"] == to_text(START + 18_000)
+
+
+async def test_a_message_that_comes_again_makes_no_second_event(world: World) -> None:
+    await send(world, letter(GOOD, GOOD, GOOD | {"id": "mine"}))
+    await send(world, letter(GOOD))
+    messages = await world.queues.receive(QUEUE_INGEST)
+    for message in (*messages, *messages):
+        await world.do(world.app.scheduler.intake.serve(message))
+    assert len(world.events()) == 4, "as many as were sent: two messages of the same content are two"
+    await world.run(70)
+    for message in messages:
+        await world.do(world.app.scheduler.intake.serve(message))
+    await world.run(70)
+    assert len(world.events()) == 4 and len(world.receiver.received) == 4
+    assert await rejects(world.demo) == []
+
+
+BAD_EVENTS = [
+    ({"delay": "PT1M"}, "invalid-content", "/payload"),
+    (GOOD | {"colour": 1}, "invalid-content", "/colour"),
+    (GOOD | {"channel": "nowhere"}, "invalid-content", "/channel"),
+    (GOOD | {"durability": "mirrored"}, "invalid-content", "/durability"),
+    (GOOD | {"durability": "fast", "id": "mine"}, "invalid-content", "/id"),
+    (GOOD | {"payload": "x" * 41_000, "durability": "fast"}, "payload-too-large", "/payload"),
+    (17, "invalid-content", ""),
+]
+
+
+@pytest.mark.parametrize(("event", "expected", "pointer"), BAD_EVENTS)
+async def test_a_bad_event_becomes_a_reject_and_its_neighbours_are_stored(world: World, event: Any, expected: str, pointer: str) -> None:
+    await send(world, letter(GOOD | {"id": "a"}, event, GOOD | {"id": "b"}))
+    await world.run(2)
+    assert [(await world.demo.event(name))["state"] for name in "ab"] == ["scheduled"] * 2
+    [reject] = await rejects(world.demo)
+    assert (code(reject), reject["problem"]["errors"][0]["pointer"]) == (expected, pointer)
+    assert (reject["origin"], reject["source"][-2:], reject["tenant"], reject["at"]) == ("queue", "/1", "demo", to_text(START))
+    assert json.dumps(event).startswith(reject["message"]) and reject["cut"] == (len(json.dumps(event)) > MAX_MESSAGE)
+    assert reject["kept_until"] == to_text(START + KEEP)
+
+
+async def test_an_id_with_other_content_is_a_reject(world: World) -> None:
+    await world.demo.create(id="mine", payload=1, delay="PT1M")
+    await send(world, letter(GOOD | {"id": "mine"}))
+    await world.run(1)
+    [reject] = await rejects(world.demo)
+    assert code(reject) == "id-conflict" and len(world.events()) == 1
+
+
+async def test_over_the_rate_messages_wait_and_are_never_dropped(world: World) -> None:
+    client = await world.tenant(limits={"events_per_second": 2})
+    await send(world, letter(*[GOOD | {"delay": "PT1H"}] * 10, GOOD | {"delay": "PT1H", "id": "mine"}, tenant="acme", key=str(client.key)))
+    await world.run(1)
+    assert 0 < len(world.events()) <= 3 and waiting(world) == 1
+    [message] = world.queues._queues[QUEUE_INGEST].messages.values()
+    assert str(client.key) not in message.text, "the key was asked for once"
+    await world.run(120, step=1.0)
+    assert len(world.events()) == 11 and waiting(world) == 0
+    assert (await client.event("mine"))["due"] == to_text(START + 3_600_000), (
+        "its delay counts from when it was sent, however long it waited"
+    )
+    assert await rejects(client) == []
+
+
+async def test_over_the_limit_of_open_events_messages_wait(world: World) -> None:
+    client = await world.tenant(limits={"open_events": 2})
+    await send(world, letter(*[GOOD | {"delay": "PT30S"}] * 4, tenant="acme", key=str(client.key)))
+    await world.run(20)
+    assert len(world.events()) == 2
+    await world.run(180, step=0.5)
+    assert len(world.receiver.received) == 4 and waiting(world) == 0
+
+
+async def test_a_failure_half_way_doubles_nothing_and_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, count = world.tables.write, 0
+
+    async def failing(table: str, *rest: Any) -> Any:
+        nonlocal count
+        if table == IDS and (count := count + 1) % 3 == 0:
+            raise Unavailable("throttled")
+        return await write(table, *rest)
+
+    monkeypatch.setattr(world.tables, "write", failing)
+    await send(world, letter(*[GOOD | {"payload": number} for number in range(20)]))
+    await world.run(120, step=1.0)
+    assert waiting(world) == 0
+    assert sorted(int(got.delivery.body) for got in world.receiver.received) == list(range(20))
+
+
+async def test_a_message_whose_events_cannot_be_put_back_fails_and_comes_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await send(world, letter(GOOD, GOOD))
+    [message] = await world.queues.receive(QUEUE_INGEST)
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise Unavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.tables, "write", away)
+        patch.setattr(world.queues, "send", away)
+        with pytest.raises(Unavailable):
+            await world.do(world.app.scheduler.intake.serve(message))
+    await world.do(world.app.scheduler.intake.serve(message))
+    assert len(world.events()) == 2
+
+
+async def test_without_tables_no_message_becomes_a_reject(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await send(world, letter(GOOD))
+    [message] = await world.queues.receive(QUEUE_INGEST)
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise Unavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.tables, "get", away)
+        patch.setattr(world.tables, "write", away)
+        await world.clock.advance(10)
+        for text in (message.text, "hello"):
+            with pytest.raises(Unavailable):
+                await world.do(world.app.scheduler.intake.serve(Message("m", "", text, 1, START)))
+    assert waiting(world) == 1
+
+
+async def test_a_poisoned_message_is_put_back_whatever_it_is(world: World) -> None:
+    assert (await world.demo.post(EVENTS, GOOD | {"durability": "fast"})).status == 202
+    await send(world, letter(GOOD | {"id": "mine"}))
+    await send(world, "hello")
+    for message in await world.queues.receive(QUEUE_INGEST):
+        # What the host does after five failures: a copy in the poison queue, under another id.
+        await world.queues.delete(QUEUE_INGEST, message)
+        await world.do(world.app.scheduler.intake.poisoned(Message("p" + message.id, "", message.text, 1, START)))
+    await world.run(10)
+    assert world.events() == []
+    await world.run(60)
+    assert len(world.events()) == 2 and len(await rejects(world.admin)) == 1 and waiting(world) == 0
+
+
+async def test_a_message_full_of_bad_events_costs_few_transactions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    write = world.tables.write
+
+    async def counted(table: str, pk: str, ops: Sequence[Op]) -> Any:
+        written.append(len(ops))
+        return await write(table, pk, ops)
+
+    monkeypatch.setattr(world.tables, "write", counted)
+    await world.do(world.app.scheduler.intake.serve(Message("m1", "", json.dumps(letter(*[1] * 1_000)), 1, START)))
+    assert sum(written) == 1_000 and len(written) == 20
+    assert len(await rejects(world.demo, "?limit=1000")) == 1_000
+
+
+@pytest.mark.parametrize("at", [10**15, 2**63 - 1])
+async def test_a_kafka_timestamp_that_no_calendar_holds_is_a_reject_that_can_be_read_and_goes(world: World, at: int) -> None:
+    source = Source(servers="b:9092", topic="orders", tenant="demo")
+    items = [
+        item_of(source, Record(0, number, at, json.dumps(event).encode())) for number, event in enumerate((GOOD, GOOD | {"flex": "PT1S"}))
+    ]
+    items.append(item_of(source, Record(0, 2, at, json.dumps({"due": to_text(START + 60_000), "payload": 1}).encode())))
+    late, later, fine = await world.do(world.app.scheduler.intake.take("demo", items, origin="kafka"))
+    assert isinstance(late, Reject) and isinstance(later, Reject) and not isinstance(fine, Reject | Waiting)
+    found = await rejects(world.demo)
+    assert [each["problem"]["errors"][0]["pointer"] for each in found] == ["/delay", "/delay"]
+    assert found[0]["at"].startswith("9999-12-31")
+    assert (await world.demo.event(fine.id))["due"] == to_text(START + 60_000)
+    await world.clock.advance(KEEP / 1000 + 1)
+    await world.do(world.app.timers.run_once("retention_scan"))
+    assert await rejects(world.demo) == []
+
+
+async def test_other_sources_are_taken_in_alike(world: World) -> None:
+    await world.admin.put("/api/v1/tenants/demo", {"limits": {"events_per_second": 2}})
+    await world.clock.advance(10)
+    intake = world.app.scheduler.intake
+    items = [
+        Item(json.dumps(event).encode(), f"kafka:orders/0/{number}", START + number)
+        for number, event in enumerate([GOOD | {"delay": "PT1H"}, {"delay": "PT1H"}, GOOD | {"delay": "PT2H"}, GOOD])
+    ]
+    first, bad, second, third = await world.do(intake.take("demo", items, origin="kafka"))
+    assert isinstance(bad, Reject) and isinstance(third, Waiting) and third.after >= 1
+    assert not isinstance(first, Reject | Waiting) and not isinstance(second, Reject | Waiting)
+    [reject] = await rejects(world.demo)
+    assert (reject["id"], reject["origin"], reject["source"]) == (bad.id, "kafka", "kafka:orders/0/1")
+    assert (await world.demo.event(first.id))["due"] == to_text(START + 3_600_000)
+    await world.clock.advance(5)
+    again = await world.do(intake.take("demo", items[:1] + items[3:], origin="kafka"))
+    assert [taken.new for taken in again if not isinstance(taken, Reject | Waiting)] == [False, True]
+    assert len(world.events()) == 3

@@ -1,0 +1,201 @@
+"""What becomes of events whose receivers refuse, stall, break off, ramble or lie."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from azure.storage.queue import QueueClient
+
+from devhost.azurite import free_ports
+
+from ..conftest import System, Tenant, eventually, millis_of
+from ..receiver import Reply, after, endless_body, hang_up, huge_headers, silent, slow_body, slow_head, status
+
+QUICK = {"first": "PT0.05S"}
+
+
+def outcomes(event: dict[str, Any]) -> list[tuple[str, int | None]]:
+    """What the event shows of its attempts."""
+    return [(attempt["outcome"], attempt.get("status")) for attempt in event["attempts"]]
+
+
+@pytest.mark.parametrize("code", [400, 401, 404, 410, 422])
+async def test_refusal_for_good_ends_in_the_dead_letters_after_one_attempt(tenant: Tenant, code: int) -> None:
+    tenant.receiver.script(tenant.path, status(code))
+    event_id = await tenant.api.create(delay="PT0S", retry=QUICK)
+    event = await tenant.api.ended(event_id, "dead")
+    assert outcomes(event) == [("final", code)] and str(code) in event["error"]
+    assert event["attempts"][0]["error"] == event["error"]
+    assert [dead["id"] for dead in await tenant.api.all("dead-letters")] == [event_id]
+    assert len(tenant.hits) == 1
+
+
+async def test_event_refused_with_410_is_delivered_after_a_redrive(tenant: Tenant) -> None:
+    tenant.receiver.script(tenant.path, status(410), status(204))
+    event_id = await tenant.api.create(delay="PT0S", payload={"keep": "me"})
+    await tenant.api.ended(event_id, "dead")
+    channel = f"tenants/{tenant.name}/channels/default"
+    assert "410 Gone" in (await tenant.admin.get(channel)).json()["reason"]
+    assert (await tenant.admin.post(f"{channel}/resume")).json()["paused"] is False
+    answer = await tenant.api.post(f"events/{event_id}/redrive")
+    assert answer.status == 202 and answer.json()["id"] == event_id
+    event = await tenant.api.in_state(event_id, "delivered")
+    assert outcomes(event) == [("final", 410), ("delivered", 204)]
+    first, second = tenant.hits
+    assert (first.id, first.body) == (second.id, second.body) and first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert await tenant.api.all("dead-letters") == []
+    assert (await tenant.api.post(f"events/{event_id}/redrive")).code == "not-dead"
+
+
+@pytest.mark.parametrize("code", [408, 425, 429, 500, 503])
+async def test_passing_failure_is_tried_again_with_the_same_id(tenant: Tenant, code: int) -> None:
+    tenant.receiver.script(tenant.path, status(code), status(200))
+    event_id = await tenant.api.create(delay="PT0S", retry=QUICK)
+    event = await tenant.api.ended(event_id, "delivered")
+    assert outcomes(event) == [("retry", code), ("delivered", 200)]
+    assert [hit.attempt for hit in tenant.hits] == [1, 2] and {hit.id for hit in tenant.hits} == {event_id}
+    assert event["late_ms"] == tenant.hits[1].late_ms
+
+
+async def test_attempts_that_are_used_up_end_in_the_dead_letters(tenant: Tenant) -> None:
+    tenant.receiver.script(tenant.path, status(500))
+    event_id = await tenant.api.create(delay="PT0S", retry={**QUICK, "attempts": 3})
+    event = await tenant.api.ended(event_id, "dead")
+    assert outcomes(event) == [("retry", 500)] * 3 and "500" in event["error"]
+    assert [hit.attempt for hit in tenant.hits] == [1, 2, 3]
+
+
+async def test_retry_after_is_honoured(tenant: Tenant) -> None:
+    tenant.receiver.script(tenant.path, status(429, retry_after="6"), status(204))
+    event_id = await tenant.api.create(delay="PT0S", retry=QUICK)
+    # Long enough to be seen waiting: a retry is claimed again some seconds ahead.
+    waiting = await tenant.api.in_state(event_id, "retrying")
+    assert outcomes(waiting) == [("retry", 429)]
+    event = await tenant.api.ended(event_id, "delivered")
+    first, second = tenant.hits
+    assert second.at >= first.at + 6_000
+    assert second.at >= millis_of(waiting["next_attempt"]) >= millis_of(event["attempts"][0]["at"]) + 6_000
+
+
+async def test_retry_after_beyond_the_time_allowed_is_the_end(tenant: Tenant) -> None:
+    tenant.receiver.script(tenant.path, status(503, retry_after="3600"))
+    event_id = await tenant.api.create(delay="PT0S", retry={"within": "PT1M"})
+    assert outcomes(await tenant.api.ended(event_id, "dead")) == [("retry", 503)]
+
+
+async def test_shard_that_only_waits_for_retries_rests_and_comes_back_through_the_queue_of_retries(system: System, tenant: Tenant) -> None:
+    tenant.receiver.script(tenant.path, status(429, retry_after="8"), status(204))
+    with QueueClient.from_connection_string(system.azurite.connection_string, "tocsin-retries") as queue:
+        event_id = await tenant.api.create(delay="PT0S")
+
+        # The count includes hidden messages, and the one that is being worked on.
+        await eventually(lambda: queue.get_queue_properties().approximate_message_count, "a message in tocsin-retries")
+        await tenant.api.ended(event_id, "delivered")
+        await eventually(lambda: not queue.get_queue_properties().approximate_message_count, "an empty tocsin-retries")
+    first, second = tenant.hits
+    assert second.at >= first.at + 8_000 and second.attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (silent, "no answer within 1 s"),
+        (slow_head, "no answer within 1 s"),
+        (after(30, status(204)), "no answer within 1 s"),
+        (hang_up, "connection"),
+        (huge_headers, "not valid HTTP"),
+    ],
+    ids=["silent", "headers that trickle", "late", "hang-up", "huge headers"],
+)
+async def test_receiver_that_gives_no_proper_answer_is_tried_again(tenant: Tenant, reply: Reply, error: str) -> None:
+    await tenant.channel("odd", f"{tenant.path}/odd", timeout="PT1S")
+    # A kept connection that breaks is tried twice in one attempt, so the second reply may belong to the first attempt.
+    tenant.receiver.script(f"{tenant.path}/odd", reply, reply, reply, status(204))
+    event_id = await tenant.api.create(delay="PT0S", channel="odd", retry={**QUICK, "attempts": 5})
+    event = await tenant.api.ended(event_id, "delivered")
+    *failed, last = event["attempts"]
+    assert last["outcome"] == "delivered" and failed
+    assert all(attempt["outcome"] == "retry" and "status" not in attempt and error in attempt["error"] for attempt in failed), event
+    if error.startswith("no answer"):
+        assert all(attempt["took_ms"] >= 1_000 for attempt in failed)
+
+
+@pytest.mark.parametrize("reply", [slow_body, endless_body])
+async def test_status_counts_and_a_body_without_end_is_left(tenant: Tenant, reply: Reply) -> None:
+    tenant.receiver.script(tenant.path, reply)
+    event_ids = await tenant.api.batch([{"delay": "PT0S", "payload": number} for number in range(20)])
+    for event_id in event_ids:
+        assert outcomes(await tenant.api.ended(event_id, "delivered")) == [("delivered", 200)]
+    assert len(tenant.hits) == 20
+
+
+async def test_redirect_is_refused_and_not_followed(tenant: Tenant) -> None:
+    tenant.receiver.script(tenant.path, status(307, location=tenant.receiver.url("/elsewhere")))
+    event = await tenant.api.ended(await tenant.api.create(delay="PT0S"), "dead")
+    assert outcomes(event) == [("final", 307)] and "redirect" in event["error"]
+    assert tenant.receiver.at("/elsewhere") == []
+
+
+async def test_nobody_listening_is_tried_again_until_somebody_does(tenant: Tenant) -> None:
+    port = free_ports("127.0.0.1", 1)[0]
+    await tenant.channel("closed", type="http", url=f"http://127.0.0.1:{port}/hook")
+    event_id = await tenant.api.create(delay="PT0S", channel="closed", retry={**QUICK, "attempts": 50})
+    event = await tenant.api.in_state(event_id, "retrying")
+    assert "could not connect" in event["attempts"][0]["error"]
+    spec = {"type": "http", "url": tenant.receiver.url(tenant.path)}
+    assert (await tenant.admin.call("PUT", f"tenants/{tenant.name}/channels/closed", spec)).status == 200
+    await tenant.api.ended(event_id, "delivered")
+
+
+async def test_event_of_a_channel_that_is_gone_is_dead_and_says_so(tenant: Tenant) -> None:
+    await tenant.channel("gone", f"{tenant.path}/gone")
+    event_id = await tenant.api.create(delay="PT3S", channel="gone")
+    assert (await tenant.admin.call("DELETE", f"tenants/{tenant.name}/channels/gone")).status == 204
+    event = await tenant.api.ended(event_id, "dead")
+    assert "no longer exists" in event["error"] and tenant.receiver.at(f"{tenant.path}/gone") == []
+
+
+@pytest.mark.parametrize("address", ["http://10.0.0.1/", "http://[::1]/", "http://169.254.169.254/metadata", "ftp://127.0.0.1/"])
+async def test_channel_to_an_address_that_is_not_allowed_is_refused(tenant: Tenant, address: str) -> None:
+    answer = await tenant.admin.call("PUT", f"tenants/{tenant.name}/channels/inside", {"type": "http", "url": address})
+    assert answer.status == 422 and answer.json()["errors"][0]["pointer"] == "/url"
+
+
+async def test_errors_and_logs_tell_no_secrets(system: System, tenant: Tenant) -> None:
+    hidden = ("tok-en-in-query", "pass-in-header")
+    port = free_ports("127.0.0.1", 1)[0]
+    whsec = []
+    for name, base in {
+        "open": tenant.receiver.url(f"{tenant.path}/open"),
+        "mute": tenant.receiver.url(f"{tenant.path}/mute"),
+        "shut": f"http://127.0.0.1:{port}/shut",
+    }.items():
+        spec = {"type": "http", "url": f"{base}?key={hidden[0]}", "headers": {"x-api-key": hidden[1]}, "timeout": "PT0.5S"}
+        whsec.append(await tenant.channel(name, **spec))
+    tenant.receiver.script(f"{tenant.path}/open", status(410, x_reason="whsec_aGVsbG8= in an answer"))
+    tenant.receiver.script(f"{tenant.path}/mute", silent)
+    ids = [await tenant.api.create(delay="PT0S", channel=name, retry={**QUICK, "attempts": 2}) for name in ("open", "mute", "shut")]
+    shown = [await tenant.api.ended(event_id, "dead") for event_id in ids]
+    [hit] = tenant.receiver.at(f"{tenant.path}/open")
+    assert hit.query == f"key={hidden[0]}" and hit.headers["x-api-key"] == hidden[1]
+    told = json.dumps([shown, await tenant.api.all("events"), await tenant.api.all("dead-letters")])
+    told += (await tenant.admin.get(f"tenants/{tenant.name}/channels/open")).json()["headers"]["x-api-key"] + system.host.text
+    assert all(event["error"] for event in shown)
+    assert [secret for secret in (*hidden[1:], *whsec, "whsec_") if secret in told] == []
+    assert hidden[0] not in told
+
+
+async def test_target_that_stalls_does_not_hold_up_another(tenant: Tenant) -> None:
+    await tenant.channel("stuck", f"{tenant.path}/stuck", timeout="PT2S")
+    tenant.receiver.script(f"{tenant.path}/stuck", silent)
+    stuck = await tenant.api.batch([{"delay": "PT0.5S", "payload": n, "channel": "stuck"} for n in range(200)])
+    await eventually(lambda: len(tenant.receiver.at(f"{tenant.path}/stuck")) >= 4, "the stalled target at its bound")
+    fresh = await tenant.api.batch([{"delay": "PT0S", "payload": n} for n in range(100)])
+    await asyncio.gather(*(tenant.api.ended(event_id, "delivered") for event_id in fresh))
+    assert tenant.receiver.most_at_once[f"{tenant.path}/stuck"] <= 4, "nobody has heard of it yet"
+    states = {(await tenant.api.event(event_id))["state"] for event_id in stuck[-20:]}
+    assert not states & {"delivered", "dead"}
+    tenant.receiver.script(f"{tenant.path}/stuck", status(204))

@@ -1,0 +1,178 @@
+"""The other channels: messages in a storage queue, and events in an Event Grid topic.
+
+Event Grid's endpoint must be https, so the fake one has a certificate that the devhost is told to trust. An endpoint that is not Azure's
+own gets a placeholder key in place of the identity's token.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from ssl import PROTOCOL_TLS_SERVER, SSLContext
+from typing import Any
+
+import pytest
+from azure.storage.queue import QueueClient
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from ..conftest import System, Tenant, eventually, now_ms, text_of
+from ..receiver import Receiver, status
+
+
+def certify(path: Path) -> Path:
+    """Write a certificate of 127.0.0.1, by nobody but itself, and its key into one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + private)
+    return path
+
+
+def server_side(certificate: Path) -> SSLContext:
+    tls = SSLContext(PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    return tls
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The one that the devhost trusts."""
+    return certify(tmp_path_factory.mktemp("tls") / "trusted.pem")
+
+
+@pytest.fixture(scope="module")
+def environment(certificate: Path) -> dict[str, str]:
+    return {"SSL_CERT_FILE": str(certificate)}
+
+
+@pytest.fixture(scope="module")
+def grid(certificate: Path) -> Iterator[Receiver]:
+    """Stands in for Event Grid, over TLS."""
+    running = Receiver(server_side(certificate)).start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def queue(system: System, tenant: Tenant) -> Iterator[QueueClient]:
+    """A queue of the test's own, not created yet."""
+    with QueueClient.from_connection_string(system.azurite.connection_string, f"alarms-{tenant.name}") as client:
+        yield client
+
+
+def events_in(queue: QueueClient) -> list[dict[str, Any]]:
+    """The messages that can be seen, as base64 of JSON."""
+    return [json.loads(base64.b64decode(message.content)) for message in queue.peek_messages(max_messages=32)]
+
+
+async def test_queue_channel_puts_a_cloudevent_as_json(tenant: Tenant, queue: QueueClient) -> None:
+    queue.create_queue()
+    await tenant.channel("alarms", type="queue", queue=queue.queue_name)
+    due = now_ms() + 1_000
+    event_id = await tenant.api.create(due=text_of(due), channel="alarms", payload={"text": "ü", "n": [1, None]})
+    event = await tenant.api.ended(event_id, "delivered")
+    [message] = events_in(queue)
+    assert message["tocsinfired"] == event["attempts"][0]["at"] >= text_of(due)
+    assert {name: value for name, value in message.items() if name not in ("tocsinfired", "tocsinlatems", "time")} == {
+        "specversion": "1.0",
+        "id": event_id,
+        "source": f"/tenants/{tenant.name}/channels/alarms",
+        "type": "tocsin.event.due",
+        "datacontenttype": "application/json",
+        "tocsindue": text_of(due),
+        "tocsinattempt": 1,
+        "data": {"text": "ü", "n": [1, None]},
+    }
+    assert message["tocsinlatems"] == event["late_ms"]
+
+
+async def test_queue_that_is_missing_gets_its_event_once_it_is_there(tenant: Tenant, queue: QueueClient) -> None:
+    await tenant.channel("alarms", type="queue", queue=queue.queue_name)
+    event_id = await tenant.api.create(delay="PT0S", channel="alarms", retry={"first": "PT0.05S", "attempts": 60})
+    event = await tenant.api.in_state(event_id, "retrying")
+    assert "does not exist" in event["attempts"][0]["error"]
+    queue.create_queue()
+    await tenant.api.ended(event_id, "delivered")
+    [message] = events_in(queue)
+    assert message["id"] == event_id and message["tocsinattempt"] > 1
+
+
+async def test_queue_channel_refuses_what_does_not_fit_and_the_services_own_queues(tenant: Tenant, queue: QueueClient) -> None:
+    await tenant.channel("alarms", type="queue", queue=queue.queue_name)
+    answer = await tenant.api.post("events", {"delay": "PT1H", "channel": "alarms", "payload": "x" * 41_000})
+    assert (answer.status, answer.code) == (413, "payload-too-large")
+    own = await tenant.admin.call("PUT", f"tenants/{tenant.name}/channels/own", {"type": "queue", "queue": "tocsin-shards"})
+    assert own.status == 422
+
+
+async def test_eventgrid_channel_publishes_batches_of_cloudevents(tenant: Tenant, grid: Receiver) -> None:
+    path = f"/{tenant.name}/api/events"
+    await tenant.channel("topic", type="eventgrid", endpoint=grid.url(path))
+    due = now_ms() + 2_500
+    ids = await tenant.api.batch([{"due": text_of(due), "channel": "topic", "payload": {"n": n}} for n in range(150)])
+    assert (await tenant.api.drained())["delivered"] == 150
+    hits = grid.at(path)
+    assert len(hits) < 75 and all(hit.headers["content-type"].startswith("application/cloudevents-batch+json") for hit in hits)
+    published = {event["id"]: event for hit in hits for event in hit.json()}
+    assert sum(len(hit.json()) for hit in hits) == 150 and set(published) == set(ids)
+    for number, event_id in enumerate(ids):
+        event = published[event_id]
+        assert event["data"] == {"n": number} and event["type"] == "tocsin.event.due"
+        assert event["source"] == f"/tenants/{tenant.name}/channels/topic"
+        assert event["tocsindue"] == text_of(due) and event["tocsinattempt"] == 1 and event["tocsinfired"] >= text_of(due)
+    assert all(hit.at >= due and "authorization" not in hit.headers for hit in hits)
+
+
+async def test_eventgrid_that_is_busy_is_tried_again_and_its_refusal_is_final(tenant: Tenant, grid: Receiver) -> None:
+    path = f"/{tenant.name}/api/events"
+    await tenant.channel("topic", type="eventgrid", endpoint=grid.url(path))
+    grid.script(path, status(503), status(200), status(400))
+    quick = {"first": "PT0.05S"}
+    first = await tenant.api.ended(await tenant.api.create(delay="PT0S", channel="topic", retry=quick), "delivered")
+    assert [attempt["outcome"] for attempt in first["attempts"]] == ["retry", "delivered"]
+    second = await tenant.api.ended(await tenant.api.create(delay="PT0S", channel="topic", retry=quick), "dead")
+    assert "400" in second["error"]
+
+
+async def test_eventgrid_endpoint_must_be_https_and_allowed(tenant: Tenant, grid: Receiver) -> None:
+    for endpoint in (grid.url("/").replace("https:", "http:"), "https://10.0.0.1/api/events"):
+        spec = {"type": "eventgrid", "endpoint": endpoint}
+        answer = await tenant.admin.call("PUT", f"tenants/{tenant.name}/channels/topic", spec)
+        assert answer.status == 422 and answer.json()["errors"][0]["pointer"] == "/endpoint"
+
+
+async def test_https_receiver_whose_certificate_nobody_vouches_for_is_refused(tenant: Tenant, tmp_path: Path) -> None:
+    other = Receiver(server_side(certify(tmp_path / "stranger.pem"))).start()
+    try:
+        await tenant.channel("strange", type="http", url=other.url("/hook"))
+        event_id = await tenant.api.create(delay="PT0S", channel="strange")
+        event = await tenant.api.in_state(event_id, "retrying")
+        assert "TLS failure" in event["attempts"][0]["error"] and other.hits == []
+    finally:
+        other.stop()
+
+
+async def test_https_receiver_with_a_good_certificate_is_reached(tenant: Tenant, grid: Receiver) -> None:
+    await tenant.channel("safe", type="http", url=grid.url(f"/{tenant.name}/hook"))
+    event_id = await tenant.api.create(delay="PT0S", channel="safe")
+    await tenant.api.ended(event_id, "delivered")
+    await eventually(lambda: [hit.id for hit in grid.at(f"/{tenant.name}/hook")] == [event_id], "the delivery")

@@ -1,0 +1,1 @@
+"""The checker itself: machines of generators, states, exploration, fairness."""

@@ -1,0 +1,38 @@
+"""The partition count changes under servers: exhaustively, with lost answers, slow servers, and several who carry it on at once.
+
+The quick plays run here; `make model` runs larger ones. Every mutant must be caught, or the checker proves nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.checking.checker import explore
+from tests.model.leases.mutants import Mutant
+from tests.model.leases.resizing import RESIZES, ResizeWorld
+from tests.model.leases.resizing_mutants import RESIZE_MUTANTS, hunt_resize
+
+STEPS = {
+    "opened before all that share keys are closed": 19,
+    "closed while it is owned": 18,
+    "claimed by a server of the former generation": 27,
+    "claimed while it is closed": 11,
+    "epochs that start anew": 21,
+    "closed without its ETag": 27,
+    "released as open": 11,
+}
+
+
+@pytest.mark.parametrize("name", list(RESIZES))
+def test_at_most_one_server_acts_on_a_key_and_its_epochs_grow(name: str) -> None:
+    report = explore(ResizeWorld(RESIZES[name](0)))
+    assert report.violation is None, str(report)
+    assert report.states > 1_000
+
+
+@pytest.mark.parametrize("mutant", RESIZE_MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_hole_is_found(mutant: Mutant) -> None:
+    report = hunt_resize(mutant)
+    assert report.violation is not None
+    assert report.violation.startswith(("two owners", "stale epoch"))
+    assert report.steps == STEPS[mutant.name], str(report)

@@ -1,0 +1,39 @@
+"""Servers that speak HTTP, exhaustively: the app's production generators under requests that come late, twice and to two instances at once.
+
+Every mutant must be caught, or the checker proves nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.checking.checker import explore
+from tests.model.leases.mutants import Mutant
+from tests.model.leases.remote import PLAYS, RemoteWorld
+from tests.model.leases.remote_mutants import MUTANTS, hunt
+
+STEPS = {
+    "a beat without its ETag": 18,
+    "a fenced row renewed": 18,
+    "validity from the last try": 17,
+    "registration without silence": 11,
+    "a release whatever the epoch": 13,
+    "what is being released taken back": 13,
+    "a claim without the partition's ETag": 11,
+    "evicted and taken at once": 11,
+}
+
+
+@pytest.mark.parametrize("name", list(PLAYS))
+def test_at_most_one_server_acts_on_a_partition_when_one_speaks_http(name: str) -> None:
+    report = explore(RemoteWorld(PLAYS[name](0)))
+    assert report.violation is None, str(report)
+    assert report.states > 1_000
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_hole_is_found(mutant: Mutant) -> None:
+    report = hunt(mutant)
+    assert report.violation is not None
+    assert report.violation.startswith(("two owners", "stale epoch"))
+    assert report.steps == STEPS[mutant.name], str(report)

@@ -1,0 +1,1 @@
+"""Mirrored pairs under the checker."""

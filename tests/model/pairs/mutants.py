@@ -1,0 +1,190 @@
+"""Broken mirroring. Each leaves out one sentence of docs/durability.md; the checker must find the hole it opens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from shared.engine.effects import Get, Load, Write
+from shared.scheduler.protocol import changing, mirroring, owning
+from shared.scheduler.protocol.gate import parse_gate
+from shared.scheduler.protocol.mirroring import SECOND, Way
+from shared.storage.names import EVENTS
+from shared.storage.ports import ANY, Merge
+
+from ..checking.checker import Report, explore
+from ..shards.mutants import Mutant, Patch
+from .plays import PAIR_PLAYS, world
+
+
+def fence_unread() -> list[Patch]:
+    def holds(way: Way) -> Any:
+        return True
+        yield
+
+    return [(mirroring, "holds", holds)]
+
+
+def original_read_first() -> list[Patch]:
+    plain = mirroring.copy_shard
+
+    def copy_shard(shard: str, way: Way, only: Any, ready: set[str]) -> Any:
+        """The original's rows are read before the copy, and used after it."""
+        early = yield Load(way.source + EVENTS, shard, "e", "f")
+        steps = plain(shard, way, only, ready)
+        answer: Any = None
+        while True:
+            try:
+                effect = steps.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            if isinstance(effect, Load) and effect.table == way.source + EVENTS:
+                answer = list(early)
+            elif isinstance(effect, Get) and effect.table == way.source + EVENTS and effect.rk.startswith("e"):
+                answer = next((row for row in early if row.rk == effect.rk), None)
+            else:
+                answer = yield effect
+
+    return [(mirroring, "copy_shard", copy_shard)]
+
+
+def acknowledged_early() -> list[Patch]:
+    def append_copy(*args: Any) -> Any:
+        return "0"
+        yield
+
+    return [(mirroring, "append_copy", append_copy)]
+
+
+def cancel_acknowledged_early() -> list[Patch]:
+    def mirror_event(*args: Any) -> Any:
+        return True
+        yield
+
+    return [(mirroring, "mirror_event", mirror_event)]
+
+
+def first_closed_before_second() -> list[Patch]:
+    plain = owning.finish
+
+    def finish(session: owning.Session, entry: Any, before: Any = None) -> Any:
+        done = yield from plain(session, entry)
+        return done and (before is None or (yield from before))
+
+    return [(owning, "finish", finish)]
+
+
+def second_closed_before_done() -> list[Patch]:
+    plain = owning.finish
+
+    def finish(session: owning.Session, entry: Any, before: Any = None) -> Any:
+        gate = session.held.gate
+        yield from mirroring.on(SECOND, owning.close(session.shard, gate, entry, session.named))
+        return (yield from plain(session, entry, before))
+
+    return [(owning, "finish", finish)]
+
+
+def gate_unconditional() -> list[Patch]:
+    plain = mirroring.write_copy
+
+    def write_copy(*args: Any, **options: Any) -> Any:
+        steps = plain(*args, **options)
+        answer: Any = None
+        while True:
+            try:
+                effect = steps.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            if isinstance(effect, Write) and isinstance(effect.ops[0], Merge):
+                effect = effect._replace(ops=(effect.ops[0]._replace(etag=ANY), *effect.ops[1:]))
+            answer = yield effect
+
+    return [(mirroring, "write_copy", write_copy)]
+
+
+def target_after_source() -> list[Patch]:
+    def pointed(row: Any, have: Any) -> list[str]:
+        return []
+
+    return [(mirroring, "pointed", pointed)]
+
+
+def alive_at_both() -> list[Patch]:
+    def set_going(parent: Any, way: Way) -> Any:
+        return True
+        yield
+
+    return [(mirroring, "set_going", set_going)]
+
+
+def shut_place_untold() -> list[Patch]:
+    plain = changing.redrive
+
+    def redrive(source: str, rows: Any, now: int, shut: Any = None) -> Any:
+        return (yield from plain(source, rows, now))
+
+    return [(changing, "redrive", redrive)]
+
+
+def id_uncopied() -> list[Patch]:
+    def mirror_id(*args: Any) -> Any:
+        return True
+        yield
+
+    return [(mirroring, "mirror_id", mirror_id)]
+
+
+def source_unsealed() -> list[Patch]:
+    def seal(shard: str) -> Any:
+        return None
+        yield
+
+    return [(mirroring, "seal", seal)]
+
+
+def index_unfiled() -> list[Patch]:
+    def file_copy(shard: str, way: Way) -> Any:
+        source = yield Get(way.source + EVENTS, shard, "gate")
+        return source is not None and bool(parse_gate(source.props).bucket)
+
+    return [(mirroring, "file_copy", file_copy)]
+
+
+def place_unfiled() -> list[Patch]:
+    def unfiled(shard: str, way: Way, gate: Any) -> Any:
+        return gate is None
+        yield
+
+    return [(mirroring, "unfiled", unfiled)]
+
+
+PAIR_MUTANTS = [
+    Mutant("the fence not read", "pair: cancel there", fence_unread),
+    Mutant("the original read before the copy", "pair: cancel and owner", original_read_first),
+    Mutant("an event acknowledged before the copy has it", "pair: ingest", acknowledged_early),
+    Mutant("a cancel acknowledged before the copy has it", "pair: cancel", cancel_acknowledged_early),
+    Mutant("the first closed before the second", "pair: owners", first_closed_before_second),
+    Mutant("the second closed before the first is done", "pair: owners", second_closed_before_done),
+    Mutant("the copy's gate written without its ETag", "pair: owners", gate_unconditional),
+    Mutant("a target copied after its source", "pair: move", target_after_source),
+    Mutant("a moved event alive at both places of the copy", "pair: move and owner", alive_at_both),
+    Mutant("a place found shut not told to the copy", "pair: redrive", shut_place_untold),
+    Mutant("an id row not copied before the event", "pair: ids", id_uncopied),
+    Mutant("a source not sealed on the way back", "pair: failback", source_unsealed),
+    Mutant("a copy begun before its index row", "pair: move and cancel", index_unfiled),
+    Mutant("a place that was cut off not filed on the way back", "pair: failback of a place", place_unfiled),
+]
+
+
+def hunt_pair(mutant: Mutant, levels: Iterable[int] = (0, 1)) -> Report:
+    """Look for the hole, in the quick play first; a broken safety property before a lost way to an end."""
+    with mutant.applied():
+        for level in levels:
+            for recover in (False, True):
+                found = world(PAIR_PLAYS[mutant.play](level))
+                found.recover = recover
+                report = explore(found)
+                if report.violation is not None:
+                    return report
+    return report

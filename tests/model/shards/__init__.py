@@ -1,0 +1,1 @@
+"""The shard protocol under the checker: its world, plays and mutants."""

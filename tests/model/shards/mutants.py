@@ -1,0 +1,332 @@
+"""Broken protocols. Each leaves out one sentence of docs/scheduler.md; the checker must find the hole it opens.
+
+A mutant patches production functions while a play is explored. `plays` names those in which it must be caught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from shared.engine.effects import LOST, Get, Write
+from shared.scheduler import rules
+from shared.scheduler.keys import GATE, Address, index_partition, shard_tenant
+from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
+from shared.scheduler.protocol.gate import Held, parse_gate
+from shared.storage.names import EVENTS, LEDGER, SHARDS
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Upsert
+
+from ..checking.checker import Report, explore
+from .plays import PLAYS
+from .world import World
+
+type Patch = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What is left out, the patches that leave it out, and where it shows."""
+
+    name: str
+    play: str
+    patches: Callable[[], list[Patch]]
+    strands: bool = False
+    """It breaks no safety property, but takes the way to an end away."""
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Production code with the hole, for as long as the context lasts."""
+        with ExitStack() as stack:
+            for module, name, value in self.patches():
+                stack.enter_context(patch.object(module, name, value))
+            yield
+
+
+def batch_not_tied() -> list[Patch]:
+    def add_ops(found: gate.Gate, held: Held | None, entries: Any) -> Any:
+        return (Upsert(GATE, found.props()), *(Insert(entry.row, entry.props) for entry in entries))
+
+    return [(ingest, "add_ops", add_ops)]
+
+
+def _deliver_unclaimed(states: frozenset[str]) -> list[Patch]:
+    """Rows in `states` are delivered without a claim."""
+    plain_plan, plain_claimed = owning.plan, owning.claimed
+
+    def plan(session: owning.Session, outcomes: Mapping[str, Any], claims: Any) -> Any:
+        claims = [rk for rk in claims if session.rows[rk].props["state"] not in states]
+        changes = plain_plan(session, outcomes, claims)
+        for rk, outcome in outcomes.items():
+            if session.rows[rk].props["state"] in states:
+                changes[rk] = {"state": outcome.state, **outcome.props}
+        return changes
+
+    def claimed(session: owning.Session, started: Any) -> list[str]:
+        ready = plain_claimed(session, started)
+        return ready + [rk for rk, row in session.rows.items() if row.props["state"] in states]
+
+    return [(owning, "plan", plan), (owning, "claimed", claimed)]
+
+
+def elsewhere_without_fence() -> list[Patch]:
+    def fence(shard: str, held: Held | None, initial: gate.Gate) -> Any:
+        return None
+        yield
+
+    return [(ingest, "fence", fence)]
+
+
+def read_back_without_fence() -> list[Patch]:
+    def fence(shard: str, held: Held | None, initial: gate.Gate) -> Any:
+        row = yield Get(EVENTS, shard, GATE)
+        if row is None or (held is not None and row.etag == held.etag):
+            return None  # it looks as if the write was not applied: go elsewhere
+        return Held(parse_gate(row.props), row.etag) if row.props["holder"] == initial.holder else None
+
+    return [(ingest, "fence", fence)]
+
+
+def settlement_resent() -> list[Patch]:
+    plain = owning.step
+
+    def step(session: owning.Session, outcomes: Mapping[str, Any], claims: Any) -> Any:
+        steps = plain(session, outcomes, claims)
+        effect = next(steps)
+        try:
+            while True:
+                answer = yield effect
+                if answer is LOST and outcomes and isinstance(effect, Write):
+                    ops = tuple(op if op.rk == GATE else Merge(op.rk, op.props, ANY) for op in effect.ops)
+                    again = yield Write(effect.table, effect.pk, tuple(op for op in ops if op.rk != GATE))
+                    answer = Applied([session.held.etag, *again.etags]) if isinstance(again, Applied) else again
+                effect = steps.send(answer)
+        except StopIteration as stop:
+            return stop.value
+
+    return [(owning, "step", step)]
+
+
+def done_while_retrying() -> list[Patch]:
+    plain = rules.agenda
+
+    def agenda(rows: Any, *args: Any) -> rules.Agenda:
+        found = plain(rows, *args)
+        waiting = all(props["state"] in rules.FINAL or props["state"] == "retrying" for props in rows.values())
+        return found._replace(finished=found.finished or waiting, claim=[] if waiting else found.claim)
+
+    return [(rules, "agenda", agenda)]
+
+
+def unconditional_fence() -> list[Patch]:
+    def fence(shard: str, held: Held | None, initial: gate.Gate) -> Any:
+        row = yield Get(EVENTS, shard, GATE)
+        if row is not None and row.props["holder"] != initial.holder:
+            return None
+        found = parse_gate(row.props) if row is not None else initial
+        answer = yield Write(EVENTS, shard, (Upsert(GATE, found.props()),))
+        return Held(found, answer.etags[0]) if isinstance(answer, Applied) else None
+
+    return [(owning, "fence", fence), (ingest, "fence", fence)]
+
+
+def unconditional_rows() -> list[Patch]:
+    plain = owning.step
+
+    def step(session: owning.Session, outcomes: Any, claims: Any) -> Any:
+        steps = plain(session, outcomes, claims)
+        effect = next(steps)
+        try:
+            while True:
+                if isinstance(effect, Write) and effect.table == EVENTS:
+                    ops = tuple(op if op.rk == GATE or not isinstance(op, Merge) else Merge(op.rk, op.props, ANY) for op in effect.ops)
+                    effect = Write(effect.table, effect.pk, ops)
+                effect = steps.send((yield effect))
+        except StopIteration as stop:
+            return stop.value
+
+    return [(owning, "step", step)]
+
+
+def lost_claim_taken_as_done() -> list[Patch]:
+    plain = owning.step
+
+    def step(session: owning.Session, outcomes: Any, claims: Any) -> Any:
+        steps = plain(session, outcomes, claims)
+        effect = next(steps)
+        try:
+            while True:
+                answer = yield effect
+                if answer is LOST and isinstance(effect, Write) and len(effect.ops) > 1 and claims:
+                    answer = Applied([session.held.etag, *(session.rows[op.rk].etag for op in effect.ops[1:])])
+                effect = steps.send(answer)
+        except StopIteration as stop:
+            return stop.value
+
+    return [(owning, "step", step)]
+
+
+def firing_rows_skipped() -> list[Patch]:
+    return [(rules, "needs_claim", lambda props, epoch: props["state"] in rules.WAITING)]
+
+
+def index_before_ledger() -> list[Patch]:
+    def close(shard: str, found: gate.Gate, entry: Any, named: str) -> Any:
+        for key in sorted({named, found.index} - {""}):
+            yield Write(SHARDS, index_partition(shard), (Delete(key, ANY),))
+        props = {**entry, "shard": shard, **dict(zip(found.counts._fields, found.counts, strict=True))}
+        row = Upsert(f"{found.bucket or owning.bucket_of(named)}:{shard}", props)
+        while not isinstance((yield Write(LEDGER, shard_tenant(shard), (row,))), Applied):
+            pass
+
+    return [(owning, "close", close)]
+
+
+def no_flag() -> list[Patch]:
+    def claim_props(props: Any, epoch: int) -> Any:
+        return {"state": "firing", "epoch": epoch, "tries": int(props.get("tries", 0)) + 1}
+
+    return [(rules, "claim_props", claim_props)]
+
+
+def no_sealing() -> list[Patch]:
+    def read_named(place: Address) -> Any:
+        return (yield Get(EVENTS, place.shard, place.row))
+
+    return [(ingest, "read_named", read_named)]
+
+
+def delete_then_insert() -> list[Patch]:
+    def move(address: Address, due: int, change: Any, nonce: str, match: Any = None) -> Any:
+        asked = False
+        while True:
+            row = yield Get(EVENTS, address.shard, address.row)
+            if row is None and not asked:
+                return "missing"
+            if row is None:
+                break
+            if changing.may_change(row.props) != "yes":
+                return "already-firing"
+            asked = True
+            if isinstance((yield Write(EVENTS, address.shard, (Delete(row.rk, row.etag),))), Applied):
+                break
+        copy = {"id": "x", "state": "scheduled", "due": due}
+        target = yield from changing.place(address.shard, f"move:{address.row}", {address.row: copy}, due)
+        yield from changing.file_shard(target[address.row].shard, due, sent=False)
+        return changing.Done((yield Get(EVENTS, *target[address.row])))
+
+    return [(changing, "move", move)]
+
+
+def moving_cancelled_in_place() -> list[Patch]:
+    plain = changing.cancel
+
+    def cancel(address: Address, now: int, nonce: str, match: Any = None) -> Any:
+        row = yield Get(EVENTS, address.shard, address.row)
+        if row is not None and row.props["state"] == "moving":
+            answer = yield Write(EVENTS, row.pk, (Merge(row.rk, {"state": "cancelled", "by": nonce}, row.etag),))
+            if isinstance(answer, Applied):
+                return changing.Done(row)
+        return (yield from plain(address, now, nonce, match))
+
+    return [(changing, "cancel", cancel)]
+
+
+def dead_row_first() -> list[Patch]:
+    def redrive(source: str, rows: Any, now: int) -> Any:
+        shard = changing.target_shard(source, "redrive", 0)
+        for rk, row in rows.items():
+            yield from changing.point(source, row, Address(shard, rk))
+        yield from changing.file_shard(shard, now, sent=False)
+        placed: dict[str, Address] = {}
+        yield from changing.place_at(shard, {rk: {**changing.copied(row.props, now), "tries": 0} for rk, row in rows.items()}, placed, now)
+        return placed
+
+    return [(changing, "redrive", redrive)]
+
+
+def mark_without_etag() -> list[Patch]:
+    plain = dispatch.dispatch
+
+    def marked(row: Any, now: int) -> Any:
+        steps = plain(row, now)
+        try:
+            effect = next(steps)
+            while True:
+                if isinstance(effect, Write):
+                    effect = Write(effect.table, effect.pk, tuple(Merge(op.rk, op.props, ANY) for op in effect.ops))
+                effect = steps.send((yield effect))
+        except StopIteration as stop:
+            return stop.value
+
+    return [(dispatch, "dispatch", marked)]
+
+
+def counts_added() -> list[Patch]:
+    def counted(session: owning.Session, changes: Mapping[str, Any]) -> gate.Counts:
+        counts = session.held.gate.counts._asdict()
+        for rk, change in changes.items():
+            before, after = session.rows[rk].props["state"], change["state"]
+            for state, by in ((before, -1), (after, 1)):
+                if state in counts:
+                    counts[state] += by
+        return gate.Counts(**counts)
+
+    return [(owning, "counted", counted)]
+
+
+def rest_counts_invented() -> list[Patch]:
+    plain = owning.rest
+
+    def rest(session: owning.Session, wake: int, **options: Any) -> Any:
+        steps = plain(session, wake, **options)
+        try:
+            effect = next(steps)
+            while True:
+                if isinstance(effect, Write) and effect.ops[0].rk == GATE:
+                    (op,) = effect.ops
+                    effect = Write(effect.table, effect.pk, (Merge(GATE, {**op.props, "accepted": 77}, op.etag),))
+                effect = steps.send((yield effect))
+        except StopIteration as stop:
+            return stop.value
+
+    return [(owning, "rest", rest)]
+
+
+MUTANTS = [
+    Mutant("a batch not tied to the gate", "ingest", batch_not_tied),
+    Mutant("claim skipped", "cancel", lambda: _deliver_unclaimed(frozenset({"scheduled"}))),
+    Mutant("a retry unclaimed", "retry", lambda: _deliver_unclaimed(frozenset({"retrying"}))),
+    Mutant("a lost answer retried without fencing", "ingest", elsewhere_without_fence),
+    Mutant("read back without a fence", "ingest", read_back_without_fence),
+    Mutant("a settlement re-sent without a fence", "owners", settlement_resent),
+    Mutant("done with an event retrying", "retry", done_while_retrying),
+    Mutant("an unconditional fence", "owners", unconditional_fence, strands=True),
+    Mutant("a gate adopted while rows are written unconditionally", "cancel", unconditional_rows),
+    Mutant("a timed-out claim taken as done", "cancel", lost_claim_taken_as_done),
+    Mutant("a new owner skipping firing rows", "owners", firing_rows_skipped, strands=True),
+    Mutant("index row deleted before the ledger", "owners", index_before_ledger, strands=True),
+    Mutant("cancel after a claim of a former epoch", "cancel", no_flag),
+    Mutant("id row without sealing", "creators", no_sealing),
+    Mutant("a withdrawal without sealing", "withdraw", no_sealing),
+    Mutant("delete-then-insert move", "move", delete_then_insert, strands=True),
+    Mutant("cancel of a moving row in place", "move and cancel", moving_cancelled_in_place),
+    Mutant("redrive that turns the dead row first", "redrive", dead_row_first, strands=True),
+    Mutant("a sent mark without ETag", "punctual", mark_without_etag, strands=True),
+    Mutant("wrong counts while resting", "retry", rest_counts_invented),
+    Mutant("counts added to a former owner's", "two events", counts_added),
+]
+
+
+def hunt(mutant: Mutant, level: int = 0) -> Report:
+    """Look for the hole: first for a broken safety property, whose trace is then the shortest; then for a lost way to an end."""
+    with mutant.applied():
+        for recover in (True,) if mutant.strands else (False, True):
+            world = World(PLAYS[mutant.play](level))
+            world.recover = recover
+            report = explore(world)
+            if report.violation is not None:
+                break
+    return report

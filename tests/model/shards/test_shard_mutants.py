@@ -1,0 +1,38 @@
+"""Every mutant of the shard protocol must be caught, or the checker proves nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.shards.mutants import MUTANTS, Mutant, hunt
+
+EXPECTED = {
+    "a batch not tied to the gate": ("P4", 11),
+    "claim skipped": ("P2", 10),
+    "a retry unclaimed": ("P2", 14),
+    "a lost answer retried without fencing": ("P4", 6),
+    "read back without a fence": ("P4", 7),
+    "a settlement re-sent without a fence": ("P5", 13),
+    "done with an event retrying": ("P1", 10),
+    "an unconditional fence": ("P1", 9),
+    "a gate adopted while rows are written unconditionally": ("a final state was left", 9),
+    "a timed-out claim taken as done": ("P2", 10),
+    "a new owner skipping firing rows": ("P1", 8),
+    "index row deleted before the ledger": ("P1", 9),
+    "cancel after a claim of a former epoch": ("P2", 17),
+    "id row without sealing": ("P4", 9),
+    "a withdrawal without sealing": ("P2", 2),
+    "delete-then-insert move": ("P1", 5),
+    "cancel of a moving row in place": ("P2", 16),
+    "redrive that turns the dead row first": ("P1", 3),
+    "a sent mark without ETag": ("P1", 11),
+    "wrong counts while resting": ("P3", 10),
+    "counts added to a former owner's": ("P3", 13),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_hole_is_found(mutant: Mutant) -> None:
+    report = hunt(mutant)
+    assert report.violation is not None
+    assert (report.violation.partition(":")[0], report.steps) == EXPECTED[mutant.name], str(report)

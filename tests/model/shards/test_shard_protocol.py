@@ -1,0 +1,19 @@
+"""The shard protocol, exhaustively: production generators under lost, delayed and doubled requests, crashes and suspicions.
+
+The quick plays run here; `make model` runs larger ones. What the checker finds when a sentence is left out: `test_shard_mutants`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.checking.checker import explore
+from tests.model.shards.plays import PLAYS
+from tests.model.shards.world import World
+
+
+@pytest.mark.parametrize("name", list(PLAYS))
+def test_the_protocol_holds(name: str) -> None:
+    report = explore(World(PLAYS[name](0)))
+    assert report.violation is None, str(report)
+    assert report.states > 1_000

@@ -1,0 +1,434 @@
+"""The world of the shard protocol: a store that judges, messages, a clock, faults within a budget, and machines that run production code.
+
+Faults: any write's answer may be lost, while the request stays under way and may be applied at any later time, or never; any machine may
+crash between two effects; messages may be doubled or lost; an owner that is alive may be suspected dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from shared.engine.effects import LOST, Get, Send, Write
+from shared.scheduler import rules
+from shared.scheduler.keys import GATE, index_shard, parse_address
+from shared.scheduler.protocol.dispatch import ShardMessage
+from shared.scheduler.protocol.gate import COUNTS
+from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Replace, Upsert
+
+from ..checking.checker import FROM_HERE, Violation
+from ..checking.machine import Machines
+from ..checking.state import (
+    ABSENT,
+    LIVE,
+    SPENT,
+    Actor,
+    Budget,
+    Cell,
+    Found,
+    Now,
+    Play,
+    Start,
+    State,
+    Store,
+    Sweep,
+    Until,
+    describe,
+    renamed,
+    row_of,
+    spent,
+    summary,
+)
+
+
+class World:
+    """The model that the checker explores."""
+
+    def __init__(self, play: Play) -> None:
+        self.play, self.machines = play, Machines()
+        self._good: set[Hashable] = set()
+        self._images: list[dict[Hashable, int]] = [{} for _ in range(1 + len(play.symmetry))]
+        self._numbers: dict[Hashable, int] = {}
+        self._late: dict[Hashable, Write] = {}
+        self._described: dict[int, str] = {}
+        self._read: tuple[Store, dict[Cell, Found]] = (frozenset(), {})
+        self.recover = True
+
+    # -- states
+
+    def initial(self) -> State:
+        state = State(self.play.times[0], self.play.stored, (), frozenset(), frozenset(), frozenset(), 0, self.play.budget)
+        return self._started(state)
+
+    def _started(self, state: State) -> State:
+        """Bring in the actors whose guard has come true."""
+        for name, (kind, make, guard) in self.play.starts.items():
+            if ("began", name) not in state.acked and guard(state.acked):
+                number = self.machines.spawn((kind, name), make)
+                state = state._replace(
+                    acked=state.acked | {("began", name)}, actors=tuple(sorted((*state.actors, Actor(name, kind, number))))
+                )
+        return state
+
+    def key(self, state: State) -> Hashable:
+        if not self.play.symmetry:
+            return state
+        return min(self._image(state, known, mapping) for known, mapping in zip(self._images, ({}, *self.play.symmetry), strict=True))
+
+    def _image(self, state: State, known: dict[Hashable, int], mapping: dict[str, str]) -> tuple[Any, ...]:
+        """The state under other names, its parts by number. known: the numbers of the parts that were met before."""
+
+        def number(part: Hashable) -> int:
+            found = known.get(part)
+            if found is None:
+                whole = (part.name, part.kind, self.machines[part.machine].frozen) if isinstance(part, Actor) else part
+                found = known[part] = self._numbers.setdefault(renamed(mapping, whole), len(self._numbers))
+            return found
+
+        parts = [number(part) for part in (state.store, state.messages, state.limbo, state.acked)]
+        return (state.now, state.owners, state.budget, *parts, *sorted([number(actor) for actor in state.actors]))
+
+    def _cells(self, state: State) -> dict[Cell, Found]:
+        """The store by cell: version and properties, None where a row was deleted."""
+        store, cells = self._read
+        if store is not state.store:
+            cells = {cell: (version, props) for cell, version, props in state.store}
+            # Steps from one state are made one after the other.
+            self._read = state.store, cells
+        return cells
+
+    def _describe(self, actor: Actor) -> str:
+        text = self._described.get(actor.machine)
+        if text is None:
+            text = self._described[actor.machine] = describe(self.machines[actor.machine].effect)
+        return text
+
+    # -- steps
+
+    def successors(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
+        yield from self._calm(state)
+        for actor in state.actors:
+            yield from self._faults(state, actor)
+        for late in state.limbo:
+            yield f"late request of {late[0]} arrives: {describe(self._late[late[1]])}", lambda w=late: self._arrive(state, w)
+        if state.budget.double and state.budget.owners:
+            for text in self._stale(state):
+                label = f"a doubled message starts o{state.owners + 1}"
+                yield label, lambda t=text: self._spend(self._receive(state, t, keep=True), "double")
+
+    def _faults(self, state: State, actor: Actor) -> Iterator[tuple[str, Callable[[], State]]]:
+        effect, budget = self.machines[actor.machine].effect, state.budget
+        if isinstance(effect, Write) and budget.lost:
+            yield f"{actor.name}: {self._describe(actor)} -> answer lost", lambda: self._lose(state, actor)
+        if isinstance(effect, Send) and budget.drop:
+            yield f"{actor.name}: message lost", lambda: self._spend(self._resume(state, actor, True), "drop")
+        if isinstance(effect, Start) and budget.fail and state.now >= effect.due:
+            yield f"{actor.name}: delivers {effect.event}: fails", lambda: self._spend(self._deliver(state, actor, False), "fail")
+        if isinstance(effect, Get) and effect.rk == GATE and budget.suspect and self._alive(state, effect):
+            label = f"{actor.name}: takes the living owner for dead"
+            yield label, lambda: self._spend(self._look(state, actor, old=True), "suspect")
+        if budget.crash and actor.kind != "user":
+            yield f"{actor.name}: crashes", lambda: self._crash(state, actor)
+
+    def _stale(self, state: State) -> list[str]:
+        """Messages that may arrive once more."""
+        if not self.play.direct:
+            return sorted(state.messages)
+        gone = (cell[2] for cell, _, props in state.store if cell[0] == SHARDS and props is None)
+        return sorted(ShardMessage(index_shard(key), key).text() for key in gone)
+
+    def _calm(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
+        """Steps without a fault."""
+        later = [at for at in self.play.times if at > state.now]
+        if later:
+            yield f"the clock shows {later[0]}", lambda: state._replace(now=later[0])
+        for actor in state.actors:
+            effect = self.machines[actor.machine].effect
+            if isinstance(effect, Write):
+                yield f"{actor.name}: {self._describe(actor)}", lambda a=actor: self._write(state, a)
+            elif isinstance(effect, Send):
+                yield f"{actor.name}: sends a message", lambda a=actor: self._send(state, a)
+            elif isinstance(effect, Start):
+                if state.now >= effect.due:
+                    yield f"{actor.name}: delivers {effect.event}", lambda a=actor: self._deliver(state, a, True)
+            elif isinstance(effect, Until):
+                if effect.at is not None and state.now >= effect.at:
+                    yield f"{actor.name}: wakes", lambda a=actor: self._resume(state, a, None)
+            else:
+                yield f"{actor.name}: reads {self._describe(actor)}", lambda a=actor: self._look(state, a)
+        if state.budget.owners:
+            for text in self._asking(state):
+                yield f"a message starts o{state.owners + 1}", lambda t=text: self._receive(state, t)
+        if not self.play.direct and state.budget.sweeps and sum(actor.kind == "sweep" for actor in state.actors) < self.play.sweeps_at_once:
+            yield "the sweep starts", lambda: self._sweep(state)
+
+    def _asking(self, state: State) -> list[str]:
+        """Messages that may arrive."""
+        if not self.play.direct:
+            return sorted(state.messages)
+        return sorted(
+            ShardMessage(index_shard(cell[2]), cell[2]).text() for cell, _, props in state.store if cell[0] == SHARDS and props is not None
+        )
+
+    def _spend(self, state: State, what: str) -> State:
+        return state._replace(budget=spent(state.budget, what))
+
+    def _sweep(self, state: State) -> State:
+        number = self.machines.spawn(("sweep", state.now), lambda: self.play.sweep(state.now))
+        name = next(name for name in ("sweep", "sweep'") if all(actor.name != name for actor in state.actors))
+        return self._spend(state._replace(actors=tuple(sorted((*state.actors, Actor(name, "sweep", number))))), "sweeps")
+
+    def _receive(self, state: State, text: str, *, keep: bool = False) -> State:
+        name = f"o{state.owners + 1}"
+        number = self.machines.spawn(("owner", name, text), lambda: self.play.owner(name, text))
+        messages = state.messages if keep else state.messages - {text}
+        actors = tuple(sorted((*state.actors, Actor(name, "owner", number))))
+        return self._spend(state._replace(actors=actors, messages=messages, owners=state.owners + 1), "owners")
+
+    def _crash(self, state: State, actor: Actor) -> State:
+        effect = self.machines[actor.machine].effect
+        state = self._spend(state._replace(actors=tuple(a for a in state.actors if a != actor)), "crash")
+        if isinstance(effect, Write):
+            state = self._under_way(state, actor)
+        return self._pruned(state)
+
+    def _under_way(self, state: State, actor: Actor) -> State:
+        snapshot = self.machines[actor.machine]
+        self._late[snapshot.asked] = snapshot.effect
+        return state._replace(limbo=state.limbo | {(actor.name, snapshot.asked)})
+
+    def _resume(self, state: State, actor: Actor, answer: Any, known: Hashable = None) -> State:
+        number = self.machines.resume(actor.machine, answer, known)
+        rest = [a for a in state.actors if a != actor]
+        snapshot = self.machines[number]
+        acked = state.acked
+        messages = state.messages
+        if snapshot.ended:
+            for fact in snapshot.result or ():
+                if fact[0] == "again":
+                    messages = messages if self.play.direct else messages | {fact[1]}
+                else:
+                    acked = acked | {fact}
+        else:
+            rest.append(Actor(actor.name, actor.kind, number))
+        state = state._replace(actors=tuple(sorted(rest)), acked=acked, messages=messages)
+        if not snapshot.ended and isinstance(snapshot.effect, Now):
+            return self._resume(state, Actor(actor.name, actor.kind, number), state.now)
+        return self._started(state) if snapshot.ended else state
+
+    def _look(self, state: State, actor: Actor, *, old: bool = False) -> State:
+        effect = self.machines[actor.machine].effect
+        if isinstance(effect, Now):
+            return self._resume(state, actor, state.now)
+        cells = self._cells(state)
+        if isinstance(effect, Get):
+            cell = (effect.table, effect.pk, effect.rk)
+            found = cells.get(cell, ABSENT)
+            if found[1] is None:
+                return self._resume(state, actor, None)
+            old = old or (effect.rk == GATE and not self._alive(state, effect))
+            return self._resume(state, actor, row_of(cell, found, old), (found, old))
+        table, pk, first, end = (SHARDS, None, "", "~") if isinstance(effect, Sweep) else effect
+        seen = tuple(
+            sorted(
+                (cell, found)
+                for cell, found in cells.items()
+                if cell[0] == table and pk in (None, cell[1]) and first <= cell[2] < end and found[1] is not None
+            )
+        )
+        return self._resume(state, actor, [row_of(cell, found, False) for cell, found in seen], seen)
+
+    def _alive(self, state: State, effect: Get) -> bool:
+        """Whether the holder of the gate that is read still runs."""
+        for cell, _, props in state.store:
+            if cell == (effect.table, effect.pk, GATE) and props is not None:
+                holder = dict(props)["holder"]
+                return any(actor.name == holder for actor in state.actors)
+        return False
+
+    def _send(self, state: State, actor: Actor) -> State:
+        effect: Send = self.machines[actor.machine].effect
+        return self._resume(state._replace(messages=state.messages | {effect.text}), actor, True)
+
+    def _deliver(self, state: State, actor: Actor, success: bool) -> State:
+        effect: Start = self.machines[actor.machine].effect
+        event = effect.event
+        if ("cancelled", event) in state.acked:
+            raise Violation(f"P2: {actor.name} starts {event} after its cancel was acknowledged")
+        moved = {fact[1][1] for fact in state.acked if fact[0] == "moved" and fact[1][0] == event}
+        if state.now < min(moved or self.play.due[event]):
+            raise Violation(f"{actor.name} starts {event} early")
+        state = state._replace(acked=state.acked | {("started", event)})
+        return self._resume(state, actor, success)
+
+    def _lose(self, state: State, actor: Actor) -> State:
+        return self._pruned(self._spend(self._resume(self._under_way(state, actor), actor, LOST), "lost"))
+
+    def _arrive(self, state: State, late: tuple[str, Hashable]) -> State:
+        state, _ = self._apply(state._replace(limbo=state.limbo - {late}), late[0], self._late[late[1]])
+        return state
+
+    def _write(self, state: State, actor: Actor) -> State:
+        state, answer = self._apply(state, actor.name, self.machines[actor.machine].effect)
+        return self._resume(state, actor, answer, ("applied", *answer.etags) if isinstance(answer, Applied) else answer)
+
+    def _apply(self, state: State, who: str, write: Write) -> tuple[State, Applied | Refused]:
+        """What a table does with a transaction."""
+        cells = dict(self._cells(state))
+        etags = []
+        before, after = [], []
+        for at, op in enumerate(write.ops):
+            cell = (write.table, write.pk, op.rk)
+            version, props = cells.get(cell, ABSENT)
+            if isinstance(op, Insert):
+                if props is not None:
+                    return state, Refused(at, "exists")
+            elif not isinstance(op, Upsert):
+                if props is None:
+                    return state, Refused(at, "missing")
+                if op.etag not in (ANY, str(version)):
+                    return state, Refused(at, "changed")
+            if version:
+                before.append((cell, version, props))
+            if isinstance(op, Delete):
+                cells[cell] = (version + 1, None)
+                etags.append("")
+            else:
+                merged = {**dict(props or ()), **op.props} if isinstance(op, Merge) else dict(op.props)
+                self._judge(cells, who, cell, dict(props or ()), merged)
+                cells[cell] = (version + 1, tuple(sorted(merged.items())))
+                etags.append(str(version + 1))
+            after.append((cell, *cells[cell]))
+        # Set by set, not row by row: a set knows the hashes of what it holds.
+        state = state._replace(store=state.store.difference(before).union(after))
+        self._live(state)
+        return self._pruned(state), Applied(etags)
+
+    def _judge(self, cells: dict[Cell, Any], who: str, cell: Cell, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """P5 and P3, at the moment of the write."""
+        table, shard, rk = cell
+        if table != EVENTS:
+            return
+        if rk != GATE and before.get("state") == "firing" and after["state"] != "firing":
+            gate = dict(cells[(EVENTS, shard, GATE)][1])
+            if gate["holder"] != who:
+                raise Violation(f"P5: {who} settles {rk}, but {gate['holder']} owns the shard")
+        if rk == GATE and after["state"] == "resting":
+            states = [dict(c[1])["state"] for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
+            found = rules.tally(states)
+            # Rows cancelled or moved since the owner last looked are counted when it, or the next one, meets them.
+            if (after["accepted"], after["delivered"], after["dead"]) != (found.accepted, found.delivered, found.dead):
+                raise Violation(f"P3: the gate rests with {[after[name] for name in COUNTS]}, the rows are {states}")
+        if rk == GATE and after["state"] == "done":
+            states = [dict(c[1])["state"] for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
+            counts = tuple(after[name] for name in COUNTS)
+            if counts != tuple(rules.tally(states)):
+                raise Violation(f"P3: the gate says {counts}, the rows are {states}")
+            if any(state not in rules.FINAL for state in states):
+                raise Violation(f"P1: done with open events: {states}")
+        if rk != GATE and before.get("state") in rules.FINAL and after["state"] != before["state"]:
+            raise Violation(f"a final state was left: {before['state']} -> {after['state']}")
+
+    def _live(self, state: State) -> None:
+        """P4."""
+        count: dict[Any, int] = {}
+        for (table, _, rk), _, props in state.store:
+            if table == EVENTS and rk != GATE and props is not None:
+                values = dict(props)
+                if values["state"] in LIVE:
+                    count[values["id"]] = count.get(values["id"], 0) + 1
+        for event, copies in count.items():
+            if copies > self.play.live_limit:
+                raise Violation(f"P4: {copies} live copies of {event}")
+
+    def _pruned(self, state: State) -> State:
+        """Drop late requests that can never be applied: versions only grow, and rows of these tables never go away."""
+        if not state.limbo:
+            return state
+        cells = self._cells(state)
+
+        def hopeless(write: Write) -> bool:
+            for op in write.ops:
+                version, props = cells.get((write.table, write.pk, op.rk), ABSENT)
+                if isinstance(op, Insert) and props is not None and write.table in (EVENTS, IDS):
+                    return True
+                if isinstance(op, Merge | Replace | Delete) and op.etag != ANY and int(op.etag) < version:
+                    return True
+            return False
+
+        return state._replace(limbo=frozenset(late for late in state.limbo if not hopeless(self._late[late[1]])))
+
+    # -- P1
+
+    def check(self, state: State) -> None:
+        if self.recover:
+            self._recover(state)
+
+    def _recover(self, state: State) -> None:
+        """From here, without further faults, every acknowledged event comes to a named end: make those steps and look."""
+        path: list[Hashable] = []
+        state = state._replace(limbo=frozenset(), budget=SPENT)
+        labels: list[str] = []
+        idle_rounds = 0
+        while True:
+            key = state
+            if key in self._good:
+                break
+            path.append(key)
+            step = None
+            for step in self._calm(state):
+                if not step[0].startswith("the clock"):
+                    break
+            if step is None:
+                if self._settled(state):
+                    break
+                idle_rounds += 1
+                if idle_rounds > 12:
+                    raise Violation(f"P1: no way to an end: {summary(state)}", [f"{FROM_HERE}, in vain)", *labels[:16], "..."])
+                if asking := self._asking(state):
+                    later = state._replace(now=state.now + 100_000, budget=Budget(owners=1, sweeps=0))
+                    state = self._receive(later, asking[idle_rounds % len(asking)])._replace(budget=SPENT)
+                    continue
+                # Time passes: whatever was waited for is due, whoever was silent is old.
+                state = self._sweep(state._replace(now=state.now + 100_000, budget=Budget(owners=0, sweeps=1)))
+                continue
+            labels.append(step[0])
+            try:
+                state = step[1]()
+            except Violation as found:
+                raise Violation(str(found), [f"{FROM_HERE})", *labels]) from found
+        self._good.update(path)
+
+    def _settled(self, state: State) -> bool:
+        if any(actor.kind != "user" for actor in state.actors):
+            return False
+        cells = {cell: dict(props) for cell, _, props in state.store if props is not None}
+        if any(cell[0] == SHARDS for cell in cells):
+            return False
+        for fact, event in state.acked:
+            if fact in ("stored", "moved"):
+                name = event if fact == "stored" else event[0]
+                states = [props["state"] for cell, props in cells.items() if cell[0] == EVENTS and props.get("id") == name]
+                ends = [s for s in states if s in rules.FINAL and s != "moved"]
+                if not ends or any(s not in rules.FINAL for s in states):
+                    return False
+                if "delivered" in ends and ("started", name) not in state.acked:
+                    raise Violation(f"P1: {name} is called delivered, but nobody delivered it")
+        return self._in_order(cells)
+
+    def _in_order(self, cells: dict[Cell, dict[str, Any]]) -> bool:
+        """Every gate is done and has its ledger row with the same counts; every pointer leads to a row."""
+        ledger = {props.get("shard", cell[2].partition(":")[2]): props for cell, props in cells.items() if cell[0] == LEDGER}
+        for cell, props in cells.items():
+            if cell[0] == EVENTS and cell[2] == GATE:
+                if props["state"] != "done":
+                    return False
+                entry = ledger.get(cell[1])
+                if entry is None or any(entry[name] != props[name] for name in COUNTS if name in entry):
+                    return False
+            elif cell[0] == EVENTS and "target" in props:
+                place = parse_address(props["target"])
+                if (EVENTS, place.shard, place.row) not in cells:
+                    return False
+        return True

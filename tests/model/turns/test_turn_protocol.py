@@ -1,0 +1,67 @@
+"""Checkpoint turns, exhaustively: the production rules of the coordinator and of the node, under requests that take any time, lost answers,
+crashes that leave checkpoints running, promotions, revocations, slow clocks and the coarse steps of the store's time.
+
+The quick plays run here; `make model` runs larger ones. Every mutant must be caught, or the checker proves nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.checking.checker import explore
+from tests.model.leases.mutants import Mutant
+from tests.model.turns.endless import PLAYS as ENDLESS
+from tests.model.turns.endless import Endless, follow
+from tests.model.turns.mutants import ENDLESS_MUTANTS, MUTANTS, hunt, hunt_endless
+from tests.model.turns.plays import PLAYS
+from tests.model.turns.world import World
+
+STEPS = {
+    "the full limit on a late fetch": 13,
+    "no margin for the steps of Date": 13,
+    "no room for a slow clock": 13,
+    "a clock that stands still while its machine sleeps": 11,
+    "the next grant right after a revoke": 8,
+    "pre-emption of a holder that became primary": 9,
+    "a turn freed by a new process of its holder": 7,
+    "a turn freed by the report that it was handed out to": 8,
+    "a turn handed out to a new process of its holder": 7,
+    "too short, though it was handed out": 11,
+    "a report of a former process taken for one of the new": 14,
+    "an earlier turn's checkpoint ends this one": 7,
+    "the turn's row written without its ETag": 10,
+    "a turn freed with the forgotten claim": 8,
+    "latest replaced by an older one": 10,
+    "a lost turn published": 7,
+    "the limit counted from the receipt": 13,
+    "an answer to an older report acted upon": 12,
+    "a turn begun twice": 12,
+    "the role not looked at when the answer comes": 4,
+}
+
+
+@pytest.mark.parametrize("name", list(PLAYS))
+def test_one_secondary_takes_at_a_time_and_latest_only_rises(name: str) -> None:
+    report = explore(World(PLAYS[name](0)))
+    assert report.violation is None, str(report)
+    assert report.states > 1_000
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_hole_is_found(mutant: Mutant) -> None:
+    report = hunt(mutant)
+    assert report.violation is not None
+    assert report.steps == STEPS[mutant.name], str(report)
+
+
+@pytest.mark.parametrize("name", list(ENDLESS))
+def test_a_turn_always_ends_and_every_healthy_secondary_gets_its_turn(name: str) -> None:
+    report = follow(Endless(ENDLESS[name](0)))
+    assert report.violation is None, str(report)
+    assert report.states > 500
+
+
+@pytest.mark.parametrize("mutant", ENDLESS_MUTANTS, ids=lambda mutant: mutant.name)
+def test_waiting_for_ever_is_found(mutant: Mutant) -> None:
+    report = hunt_endless(mutant)
+    assert report.violation is not None and report.violation.endswith("never, in a fair run")

@@ -1,0 +1,1 @@
+"""What a history is judged by."""

@@ -1,0 +1,1 @@
+"""The simulated world: loop, host, storage, receivers, instances."""

@@ -1,0 +1,274 @@
+"""An outage and what follows: for three quarters of an hour nothing runs; then every instance comes back, with the host's real triggers.
+
+Each instance polls each queue as the platform does: up to sixteen messages at a time, the next fetch when eight or fewer are in work, a
+pause after an empty one that doubles from a tenth of a second to two seconds. Time is virtual, code and storage are the app's own and its
+twin. What is measured: when each event is delivered, and by whom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import batched
+from math import ceil
+from typing import Any, NamedTuple
+
+import orjson
+
+from shared.core.clock import Millis, to_text
+from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
+from shared.storage.ports import Message
+
+from ..history import World, quietly
+from .door import call
+from .host import Host
+from .instance import Instance
+from .storage import at_once
+
+BATCH, NEW_BATCH = 16, 8
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+LEASE = 600.0
+MOST_IN_BATCH = 5_000
+SCAN, STALE = 15.0, 60.0
+OUTAGE = 45 * 60.0
+SHARD_EVENTS = 20
+SLOTS = 4
+"""Deliveries at once, per instance and channel."""
+TAKES = 0.1
+"""Seconds that the receiver takes: with four slots an instance delivers some forty events a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is to be done: shards of `SHARD_EVENTS` due during the outage, and events a second due after it."""
+
+    seed: int = 1
+    late_shards: int = 300
+    rate: int = 50
+    """Events a second at which the backlog is to drain."""
+    fresh_per_second: int = 5
+    fresh_for: float = 180.0
+    instances: int = 4
+    tenants: int = 1
+    one_by_one: bool = False
+    """The platform runs one invocation at a time per queue and instance."""
+
+
+class Arrival(NamedTuple):
+    """A delivery, as the receiver saw it begin. Times in virtual milliseconds since 1970."""
+
+    id: str
+    due: Millis
+    at: Millis
+    instance: str
+    tenant: str
+
+    @property
+    def late(self) -> Millis:
+        return self.at - self.due
+
+
+@dataclass(slots=True)
+class Figures:
+    """What came of it."""
+
+    ended: Millis
+    """When the outage was over."""
+    arrivals: list[Arrival]
+    shards: Counter[str]
+    """Shards by the instance that delivered their first event; of the backlog and fresh ones together."""
+    parked: float
+    """The longest time a message of the backlog was sent ahead, in seconds."""
+    unfinished: int
+    most_queued: int
+    """The most messages that were in the queue of the retries at once, hidden ones included."""
+    expected: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def backlog(self) -> list[Arrival]:
+        return [each for each in self.arrivals if each.due < self.ended]
+
+    @property
+    def fresh(self) -> list[Arrival]:
+        return [each for each in self.arrivals if each.due >= self.ended]
+
+    def fresh_late(self, share: float, until: Millis | None = None) -> Millis:
+        """The lateness that this share of the fresh events did not exceed."""
+        late = sorted(each.late for each in self.fresh if until is None or each.due <= until)
+        return late[ceil(share * len(late)) - 1]
+
+    @property
+    def drain_rate(self) -> float:
+        """Events a second, over the middle four fifths of the backlog."""
+        times = sorted(each.at for each in self.backlog)
+        tenth = len(times) // 10
+        return (len(times) - 2 * tenth) * 1000 / (times[-tenth - 1] - times[tenth])
+
+    @property
+    def drained(self) -> Millis:
+        """When the last event of the backlog was delivered."""
+        return max((each.at for each in self.backlog), default=self.ended)
+
+    @property
+    def spread(self) -> float:
+        """Shards served by the busiest instance, relative to the mean."""
+        return max(self.shards.values()) * len(self.shards) / self.shards.total()
+
+
+class Line:
+    """Where deliveries go: takes a tenth of a second, and remembers."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.arrivals: list[Arrival] = []
+
+    def at(self, instance: Instance) -> Carrier:
+        return Carrier(self, instance)
+
+
+class Carrier:
+    """A `Sender`: one instance's way to the receiver."""
+
+    def __init__(self, line: Line, instance: Instance) -> None:
+        self._line, self._instance = line, instance
+
+    async def send(self, target: Target, delivery: Delivery) -> Verdict:
+        world = self._line.world
+        at = world.start + round(world.loop.now * 1000)
+        self._line.arrivals.append(Arrival(delivery.id, delivery.due, at, self._instance.name, target.tenant))
+        await asyncio.sleep(TAKES * world.random.uniform(0.5, 1.5))
+        return Verdict("delivered", 200)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+class Platform(Host):
+    """Queue triggers and timers of all instances, as the platform has them: each instance polls for itself."""
+
+    def __init__(self, world: World, *, one_by_one: bool) -> None:
+        super().__init__(world)
+        self._batch, self._new_batch = (1, 0) if one_by_one else (BATCH, NEW_BATCH)
+        self.failures: list[BaseException] = []
+        self.parked = 0.0
+        self.most_queued = 0
+
+    def put(self, queue: str, text: str, visible_in: float) -> None:
+        at_once(self._world.queues.send(queue, text, visible_in=visible_in))
+
+    def run(self, instance: Instance) -> None:
+        for queue in (QUEUE_SHARDS, QUEUE_RETRIES):
+            instance.spawn(self._poll(instance, queue))
+
+    async def _poll(self, instance: Instance, queue: str) -> None:
+        world = self._world
+        # Instances do not start in step.
+        await asyncio.sleep(world.random.uniform(0.0, LONGEST_PAUSE))
+        working: set[asyncio.Task[None]] = set()
+        pause = FIRST_PAUSE
+        while True:
+            if len(working) > self._new_batch:
+                _, working = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+                continue
+            found = at_once(world.queues.receive(queue, limit=self._batch, lease=LEASE))
+            await asyncio.sleep(world.random.uniform(0.005, 0.02))
+            if found:
+                pause = FIRST_PAUSE
+                working |= {instance.spawn(self._serve(instance, queue, message)) for message in found}
+            else:
+                await asyncio.sleep(pause * world.random.uniform(0.8, 1.2))
+                pause = min(pause * 2, LONGEST_PAUSE)
+            working = {task for task in working if not task.done()}
+
+    async def _serve(self, instance: Instance, queue: str, message: Message) -> None:
+        try:
+            await instance.app.scheduler.firing.serve(message.text, retries=queue == QUEUE_RETRIES)
+        except Exception as error:
+            self.failures.append(error)
+        else:
+            at_once(self._world.queues.delete(queue, message))
+
+    async def sweep(self, instances: list[Instance], period: float, offset: float) -> None:
+        """A timer: one instance at a time runs the sweep."""
+        world = self._world
+        while True:
+            await asyncio.sleep(period - (world.loop.now - offset) % period)
+            instance = world.random.choice(instances)
+            try:
+                await instance.spawn(instance.app.scheduler.sweeps.dispatch(instance.clock.now()))
+            except Exception as error:
+                self.failures.append(error)
+            self.look()
+
+    def look(self) -> None:
+        """What waits in the queue of the retries."""
+        now = self._world.start + int(self._world.loop.now * 1000)
+        messages = [each for each in self._world.queues._queues[QUEUE_RETRIES].messages.values() if not each.dequeue_count]
+        self.most_queued = max(self.most_queued, len(messages))
+        self.parked = max([self.parked, *((each.visible - now) / 1000 for each in messages)])
+
+
+def play(scenario: Scenario) -> Figures:
+    """The outage and what follows, until nothing is left to do."""
+    world = World(scenario.seed, "none")
+    profile = world.profile
+    profile.latency, profile.instances, profile.tenants, profile.skew, profile.drift = 0.01, 0, scenario.tenants, 0, 0.0
+    profile.events_per_second = profile.open_events = None
+    change = {
+        "shard_events": SHARD_EVENTS,
+        "deliver_concurrency": 256,
+        "target_concurrency": SLOTS,
+        "backlog_per_second": scenario.rate,
+    }
+    world.settings = world.settings.model_copy(update=change)
+    world.note = lambda *_: None  # type: ignore[method-assign]
+    line = Line(world)
+    world.receiver = line  # type: ignore[assignment]
+    with quietly(99):
+        return world.script(_story(world, scenario, line))
+
+
+async def _story(world: World, scenario: Scenario, line: Line) -> Figures:
+    ended = world.start + int(OUTAGE * 1000)
+    world.host = platform = Platform(world, one_by_one=scenario.one_by_one)
+    keeper = await world.open()
+    expected: Counter[str] = Counter()
+    late = [world.random.randrange(world.start + 1, ended) for _ in range(scenario.late_shards * SHARD_EVENTS)]
+    first, last = ended + 30_000, ended + 30_000 + int(scenario.fresh_for * 1000)
+    fresh = [world.random.randrange(first, last) for _ in range(int(scenario.fresh_per_second * scenario.fresh_for))]
+    for tenant in range(scenario.tenants):
+        for dues in (late, fresh):
+            expected += await _store(keeper, f"t{tenant}", dues[tenant :: scenario.tenants])
+    await asyncio.sleep(OUTAGE - world.loop.now)
+    instances = [platform.start() for _ in range(scenario.instances)]
+    for instance in instances:
+        platform.run(instance)
+    timers = [
+        world.loop.create_task(platform.sweep(instances, SCAN, 0.0)),
+        world.loop.create_task(platform.sweep(instances, STALE, 20.0)),
+    ]
+    while world.rows(SHARDS) and world.loop.now < OUTAGE + 3_600:  # noqa: ASYNC110  nobody tells when all is done
+        await asyncio.sleep(5.0)
+    for timer in timers:
+        timer.cancel()
+    if platform.failures:
+        raise platform.failures[0]
+    first_from: dict[str, str] = {}
+    for arrival in line.arrivals:
+        first_from.setdefault(arrival.id.partition(".")[0], arrival.instance)
+    shards = Counter({instance.name: 0 for instance in instances})
+    shards.update(first_from.values())
+    return Figures(ended, line.arrivals, shards, platform.parked, len(world.rows(SHARDS)), platform.most_queued, expected)
+
+
+async def _store(keeper: Instance, tenant: str, dues: list[Millis]) -> Counter[str]:
+    """Events due at these times; their ids."""
+    found: Counter[str] = Counter()
+    for some in batched(sorted(dues), MOST_IN_BATCH, strict=False):
+        body: list[dict[str, Any]] = [{"due": to_text(due), "payload": 1} for due in some]
+        answer = await call(keeper, "events_batch", tenant, body=orjson.dumps(body))
+        assert answer.body["accepted"] == len(some), answer.body
+        found.update(line["id"] for line in answer.body["results"])
+    return found

@@ -1,0 +1,155 @@
+"""Scenario files: what they may say, and how their faults are told."""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.core.errors import Problem
+from shared.extras.emulator import rules
+from shared.extras.emulator.command import over
+from shared.extras.emulator.scenario import BadScenario, StepSpec, load, scenario_of, steps_of
+from tests.paths import ROOT
+from tests.unit.extras.emulator.worlds import START, kinds
+
+EXAMPLES = sorted((ROOT / "docs" / "examples" / "emulator").glob("*.toml"))
+VMS = [{"name": "n1", "host": "h"}, {"name": "n2", "fault_domain": 1, "scope": "s"}]
+
+
+def told(steps: Any = (), **more: Any) -> list[tuple[str, str]]:
+    """The faults of a document."""
+    with pytest.raises(Problem) as refused:
+        scenario_of({"vms": VMS, "steps": list(steps), **more})
+    return [(each["pointer"], each["detail"]) for each in refused.value.errors]
+
+
+@pytest.mark.parametrize(
+    ("step", "pointer", "why"),
+    [
+        (
+            {},
+            "/steps/0",
+            "needs exactly one of approve, cancel, change, clear, complete, event, fault, hide, impact, reset, show, skip, start, vanish",
+        ),
+        ({"cancel": "a", "start": "a"}, "/steps/0", "needs exactly one of "),
+        ({"cancle": "a"}, "/steps/0/cancle", "unknown"),
+        ({"at": "5 s", "clear": {}}, "/steps/0/at", "not an ISO 8601 duration"),
+        ({"at": 5, "clear": {}}, "/steps/0/at", "a duration is a string like PT30S"),
+        ({"event": {}}, "/steps/0/event", "needs exactly one of vms, host, fault_domain"),
+        ({"event": {"vms": ["n1"], "host": "h"}}, "/steps/0/event", "needs exactly one of vms, host, fault_domain"),
+        ({"event": {"host": "h", "scope": "s"}}, "/steps/0/event", "scope goes with fault_domain"),
+        ({"event": {"vms": []}}, "/steps/0/event/vms", "must not be empty"),
+        ({"event": {"vms": ["n3"]}}, "/steps/0/event", "there is no machine n3"),
+        ({"event": {"host": "x"}}, "/steps/0/event", "no machine is on host x"),
+        ({"event": {"fault_domain": 1, "scope": "x"}}, "/steps/0/event", "no machine is in that fault domain and scope"),
+        ({"event": {"vms": ["n1"], "duration": -2}}, "/steps/0/event/duration", "must be at least -1"),
+        ({"event": {"vms": ["n1"], "id": "1"}}, "/steps/0/event/id", "must be a GUID"),
+        ({"event": {"vms": ["n1"], "others": "PT5"}}, "/steps/0/event/others", "must be a duration like PT2M, or never"),
+        ({"event": {"vms": ["n1"], "others": 5}}, "/steps/0/event/others", "must be a duration like PT2M, or never"),
+        ({"cancel": "update"}, "/steps/0/cancel", "no event update is scheduled before this"),
+        ({"fault": {}}, "/steps/0/fault", "needs one of status, body, text, delay, drop"),
+        ({"fault": {"body": "blank"}}, "/steps/0/fault/body", "must be 'document', 'empty'"),
+        ({"change": {"event": "a"}}, "/steps/0/change", "says nothing that changes"),
+        ({"event": {"vms": ["n1"], "raw": {"NotBefore": datetime(2026, 1, 1)}}}, "/steps/0/event/raw/NotBefore", "not what is taken here"),
+        ({"skip": {"by": 0}}, "/steps/0/skip/by", "must be at least 1"),
+    ],
+)
+def test_a_wrong_step_is_told_with_its_place_and_the_reason(step: dict[str, Any], pointer: str, why: str) -> None:
+    ((where, what),) = told([step])
+    assert where == pointer and what.startswith(why)
+
+
+def test_machines_need_names_of_their_own_and_there_must_be_some() -> None:
+    assert told(vms=[{"name": "n1"}, {"name": "n1"}]) == [("/vms/1/name", "a machine of this name is there already")]
+    assert told(vms=[]) == [("/vms", "must not be empty")]
+    assert told(vms=[{}]) == [("/vms/0/name", "required")]
+
+
+def test_a_name_counts_from_the_time_of_its_event_not_from_its_place_in_the_file() -> None:
+    event = {"at": "PT10S", "event": {"name": "update", "vms": ["n1"]}}
+    assert told([{"at": "PT5S", "cancel": "update"}, event]) == [("/steps/0/cancel", "no event update is scheduled before this")]
+    scenario_of({"vms": VMS, "steps": [{"at": "PT15S", "cancel": "update"}, event]})
+
+
+def test_two_events_of_one_name_are_refused() -> None:
+    event = {"event": {"name": "update", "vms": ["n1"]}}
+    assert told([event, event]) == [("/steps/1/event", "an event of this name is there already")]
+
+
+def test_all_faults_of_a_file_are_told_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('[[vms]]\nname = "n1"\nwidth = 3\n\n[[steps]]\nclear = {}\n\n[[steps]]\nat = "soon"\nclear = {}\n')
+    with pytest.raises(BadScenario) as refused:
+        load(path)
+    assert str(refused.value).splitlines() == [
+        f"{path}:1: vms[1].width: unknown",
+        f"{path}:8: steps[2].at: not an ISO 8601 duration of weeks, days, hours, minutes and seconds, like PT30S, PT1H30M or P7D",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("s.toml", "vms = [", "not TOML"),
+        ("s.yaml", "vms: [", "not YAML"),
+        ("s.yaml", "vms:\n- name: n1\n  name: n2\n", "n"),
+        ("s.toml", "", "vms: required"),
+        ("s.toml", None, "cannot be read"),
+    ],
+)
+def test_what_is_no_scenario_is_refused_with_its_path(tmp_path: Path, name: str, text: str | None, why: str) -> None:
+    path = tmp_path / name
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(BadScenario, match=why) as refused:
+        load(path)
+    assert str(path) in str(refused.value)
+
+
+def test_yaml_says_the_same_as_toml(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text('[[vms]]\nname = "n1"\n[[steps]]\nat = "PT5S"\nevent = {vms = ["n1"], type = "Reboot"}\n')
+    (tmp_path / "s.yaml").write_text("vms:\n- name: n1\nsteps:\n- at: PT5S\n  event: {vms: [n1], type: Reboot}\n")
+    assert load(tmp_path / "s.toml") == load(tmp_path / "s.yaml")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_ready_made_scenarios_play_to_their_end_without_a_step_that_does_not_fit(path: Path) -> None:
+    scenario = load(path)
+    assert scenario.about
+    world = rules.tick(rules.begin(scenario, START), START + 8 * 86_400_000)
+    assert over(world) and world.ended and "step-refused" not in kinds(world)
+
+
+def test_the_ready_made_scenarios_are_those_of_the_page() -> None:
+    page = (ROOT / "docs" / "emulator.md").read_text()
+    assert [path.name for path in EXAMPLES if f"[{path.name}](examples/emulator/{path.name})" not in page] == []
+
+
+def test_the_page_names_every_key_a_scenario_can_have() -> None:
+    page = (ROOT / "docs" / "emulator.md").read_text()
+    from shared.extras.emulator import scenario as told
+
+    specs = (told.VmSpec, told.ImdsSpec, told.EventSpec, told.ChangeSpec, told.ImpactSpec, told.HideSpec, told.ApproveSpec)
+    specs = (*specs, told.ResetSpec, told.SkipSpec, told.FaultSpec, StepSpec)
+    assert sorted({name for spec in specs for name in spec.model_fields if f"`{name}`" not in page}) == []
+
+
+def test_the_page_s_example_plays() -> None:
+    page = (ROOT / "docs" / "emulator.md").read_text()
+    examples = page.split("```toml\n")[1:]
+    assert examples
+    for text in examples:
+        world = rules.begin(scenario_of(tomllib.loads(text.partition("```")[0])), START)
+        assert over(rules.tick(world, START + 8 * 86_400_000))
+
+
+def test_steps_come_alone_or_in_an_array_and_not_as_nothing() -> None:
+    assert steps_of({"clear": {}}) == steps_of([{"clear": {}}])
+    with pytest.raises(Problem, match="must not be empty"):
+        steps_of([])
+    with pytest.raises(Problem, match="must be an object"):
+        steps_of("clear")

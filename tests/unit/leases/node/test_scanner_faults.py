@@ -1,0 +1,161 @@
+"""The loop that looks, where single requests fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from shared.core.errors import StorageError, Unavailable
+from shared.engine.effects import Wait, Work
+from shared.engine.thread_runner import Driver
+from shared.leases.node.keeper_state import Desk
+from shared.leases.node.scan_loop import Scanner
+from shared.leases.profiles import Profile
+from shared.leases.rows import Fleet, Partition, Server, partition_key, server_key
+from shared.leases.rules import Session
+from shared.storage.blocking import run_through
+from shared.storage.memory import MemoryTables
+from shared.storage.names import FLEETS
+from shared.storage.ports import Insert, Merge, Op, Replace
+
+from ..conftest import KEY, Bench, FaultyTables
+
+NAMES, H = "abcd", 1.0
+
+
+class Unread(FaultyTables):
+    """`unread`: row keys that cannot be read one by one, nor written."""
+
+    def __init__(self, tables: MemoryTables) -> None:
+        super().__init__(tables)
+        self.unread: set[str] = set()
+
+    def get(self, table: str, pk: str, rk: str, **options: Any) -> Any:
+        if rk in self.unread:
+            raise Unavailable("not reached")
+        return super().get(table, pk, rk, **options)
+
+    def write(self, table: str, pk: str, ops: Sequence[Op], **options: Any) -> Any:
+        if self.unread & {op.rk for op in ops}:
+            raise Unavailable("not reached")
+        return super().write(table, pk, ops, **options)
+
+
+class Looking:
+    """The scanner of server `a`, and what it may read."""
+
+    def __init__(self) -> None:
+        self.bench = Bench(8)
+        for name in NAMES:
+            run_through(self.bench.memory.write(FLEETS, KEY, [Insert(server_key(name), Server(name, "live", name, 1).props())]))
+        self.tables = Unread(self.bench.memory)
+        self.desk = Desk(lambda: self.bench.moment)
+        self.desk.fleet, self.desk.session = Fleet(8, Profile(H, 3, 4.1)), Session(KEY, "a", "a")
+        self.steps = Scanner(KEY, "a", self.desk, lambda: self.bench.moment, lambda: 0, lambda: 0.5).run()
+        self.driver = Driver(self.tables, lambda: self.bench.moment, 1)
+
+    def _rounds(self) -> Work[None]:
+        """What it does up to its next wait."""
+        effect = next(self.steps)
+        while not isinstance(effect, Wait):
+            try:
+                answer = yield effect
+            except StorageError as error:
+                effect = self.steps.throw(error)
+            else:
+                effect = self.steps.send(answer)
+        self.bench.moment = max(self.bench.moment, effect.until)
+
+    def plan(self) -> None:
+        """Go on until it has planned once more."""
+        plans = self.desk.counts["plans"]
+        for _ in range(100):
+            self.driver.drive(self._rounds())
+            if self.desk.counts["plans"] > plans:
+                return
+        raise AssertionError("no plan")
+
+    def told(self) -> list[int]:
+        return [len(self.bench.server(name).take) for name in NAMES]
+
+
+def test_an_order_that_is_lost_keeps_no_other_waiting_and_is_given_soon() -> None:
+    looking = Looking()
+    looking.tables.unread.add(server_key("b"))
+    looking.plan()
+    assert looking.told() == [0, 0, 2, 2] and looking.desk.counts["failed"] == 1
+    own = looking.desk.orders()
+    assert own is not None and len(own.take) == 2
+    looking.tables.unread.clear()
+    then = looking.bench.moment
+    looking.plan()
+    assert looking.told() == [0, 2, 2, 2] and looking.bench.moment - then <= H
+
+
+def test_a_plan_is_given_up_when_most_orders_are_lost() -> None:
+    looking = Looking()
+    looking.tables.unread |= {server_key(name) for name in "bcd"}
+    looking.plan()
+    assert looking.told() == [0, 0, 0, 0] and looking.desk.counts["orders_refused"] == 0
+    looking.tables.unread.clear()
+    looking.plan()
+    assert looking.told() == [0, 2, 2, 2]
+
+
+def test_all_orders_of_a_plan_are_given_at_once_and_none_that_stands_is_given_again() -> None:
+    looking = Looking()
+    looking.plan()
+    assert looking.told() == [0, 2, 2, 2] and looking.tables.writes == 1
+    looking.desk.hurry()
+    looking.plan()
+    assert looking.tables.writes == 1
+
+
+def test_orders_that_are_refused_together_are_given_one_by_one() -> None:
+    looking = Looking()
+    # `c` beats while the plan is made.
+    beaten = looking.tables.query
+
+    def query(table: str, pk: str, **options: Any) -> Any:
+        page = beaten(table, pk, **options)
+        run_through(looking.bench.memory.write(FLEETS, KEY, [Merge(server_key("c"), {"beat": 9}, "*")]))
+        return page
+
+    looking.tables.query = query  # type: ignore[method-assign]
+    looking.plan()
+    assert looking.told() == [0, 2, 2, 2] and looking.desk.counts["orders_refused"] == 0
+    assert looking.bench.server("c").beat == 9
+
+
+def test_rows_that_cannot_be_read_stop_no_look_and_what_they_are_about_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    looking = Looking()
+    owned = Partition(3, "b", "b", 1).props()
+    odd = [Merge(server_key("b"), {"beat": "many"}, "*"), Merge(partition_key(5), {"epoch": "high"}, "*")]
+    run_through(looking.bench.memory.write(FLEETS, KEY, [Replace(partition_key(3), owned, "*"), *odd]))
+    looking.plan()
+    own = looking.desk.orders()
+    assert own is not None
+    told = {*own.take, *looking.bench.server("c").take, *looking.bench.server("d").take}
+    assert told == {0, 1, 2, 4, 6, 7}
+    errors = [record for record in caplog.records if getattr(record, "action", "") == "lease_rows_unreadable"]
+    assert len(errors) == 1 and "p:00005, s:b" in errors[0].getMessage()
+    looking.desk.hurry()
+    looking.plan()
+    assert not looking.desk.counts["failed"] and len(caplog.records) == len(errors)
+
+
+def test_a_free_partition_is_looked_for_again_soon_after_a_look_that_failed() -> None:
+    looking = Looking()
+    looking.plan()
+    looking.desk.want([5], 1e9)
+    looking.tables.unread |= {partition_key(5)}
+    failed, then = looking.desk.counts["failed"], looking.bench.moment
+    while looking.desk.counts["failed"] < failed + 3:
+        looking.driver.drive(looking._rounds())
+    assert looking.bench.moment - then <= H
+    looking.tables.unread.clear()
+    while not looking.desk.offers(1):
+        looking.driver.drive(looking._rounds())
+    assert looking.bench.moment - then <= 1.25 * H

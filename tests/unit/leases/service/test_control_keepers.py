@@ -1,0 +1,108 @@
+"""Operators' verbs and the watch beside real keepers, on their own threads, with durations of fractions of a second."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from shared.core.clock import SystemClock, steady
+from shared.engine.async_runner import Carrier
+from shared.leases.node.keeper import LeaseKeeper
+from shared.leases.profiles import Profile
+from shared.leases.rows import NO_PARTITION
+from shared.leases.service.control.service import Control
+from shared.leases.service.control.verbs import Word
+from shared.leases.service.planning import Planning
+from shared.storage.ports import Applied, Op, Page, Refused, Row, Tables
+
+from ..conftest import FaultyTables, quick_fleet, until
+
+PARTITIONS = 6
+ALL = set(range(PARTITIONS))
+
+
+class Awaited:
+    """The keepers' tables for the app: calls that are over at once, under the same lock."""
+
+    def __init__(self, tables: FaultyTables) -> None:
+        self._tables = tables
+
+    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+        return self._tables.get(table, pk, rk, timeout=1)
+
+    async def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None = None, **_: Any) -> Page:
+        return self._tables.query(table, pk, first=first, end=end, cursor=cursor, timeout=1)
+
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+        return self._tables.write(table, pk, ops, timeout=1)
+
+
+class Operator:
+    """Says words, from a thread without a loop."""
+
+    def __init__(self, tables: FaultyTables) -> None:
+        carrier = Carrier(cast(Tables, Awaited(tables)), steady)
+        self._control = Control(carrier, Planning(carrier), SystemClock())
+
+    def say(self, verb: Any, partition: int = NO_PARTITION, server: str = "", **more: Any) -> None:
+        word = Word(verb, partition, server, "why", "abc", SystemClock().now(), **more)
+        asyncio.run(self._control.say("default", "fleet", word))
+
+
+@pytest.fixture
+def tables() -> FaultyTables:
+    # Long validity: on a busy machine nobody may be fenced, which would raise epochs too.
+    return quick_fleet(PARTITIONS, Profile(0.2, 20.0, 22.0))
+
+
+@pytest.fixture
+def start(tables: FaultyTables) -> Iterator[Callable[..., LeaseKeeper]]:
+    keepers: list[LeaseKeeper] = []
+
+    def one(name: str, **options: Any) -> LeaseKeeper:
+        keepers.append(LeaseKeeper("fleet", name, tables, **options).start())
+        assert keepers[-1].wait(60)
+        return keepers[-1]
+
+    yield one
+    for keeper in keepers:
+        assert keeper.stop(60)
+
+
+def test_keepers_obey_every_verb(tables: FaultyTables, start: Callable[..., LeaseKeeper]) -> None:
+    operator = Operator(tables)
+    a, b = start("a"), start("b")
+    until(lambda: len(a.owned()) == len(b.owned()) == PARTITIONS // 2, "shares")
+    number = min(a.owned())
+    epoch = a.epoch(number) or 0
+    operator.say("bump", number)
+    until(lambda: (a.epoch(number) or 0) > epoch, "bumped")
+    operator.say("offline", number)
+    until(lambda: number not in set(a.owned()) | set(b.owned()), "offline")
+    operator.say("prohibit", number, "a")
+    operator.say("online", number)
+    until(lambda: (b.epoch(number) or 0) > epoch + 1, "claimed by the only one that may")
+    other = min(set(b.owned()) - {number})
+    operator.say("pin", other, "a")
+    until(lambda: a.owns(other), "pinned")
+    operator.say("drain", server="b")
+    until(lambda: set(b.owned()) == {number} and set(a.owned()) == ALL - {number}, "drained, but for what nobody else may have")
+    operator.say("permit", number, "a")
+    until(lambda: set(a.owned()) == ALL, "permitted")
+    operator.say("undrain", server="b")
+    until(lambda: len(b.owned()) == PARTITIONS // 2, "balanced again")
+
+
+def test_a_drained_server_that_is_told_to_exit_hands_everything_over_and_ends(
+    tables: FaultyTables, start: Callable[..., LeaseKeeper]
+) -> None:
+    left = threading.Event()
+    a, b = start("a", on_exit=left.set), start("b")
+    until(lambda: len(a.owned()) == len(b.owned()) == PARTITIONS // 2, "shares")
+    Operator(tables).say("drain", server="a", exit=True)
+    until(lambda: set(b.owned()) == ALL, "handed over")
+    until(left.is_set, "told to end")

@@ -1,0 +1,165 @@
+"""Ids of queued events, and parcels: made here, known here, and nowhere else to be had."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from shared.core.errors import Problem
+from shared.core.ids import SeededIds
+from shared.scheduler import rows
+from shared.scheduler.ingest.messages import MAX_LETTER, ROOM, Entry, arriving, encode, open_letter, open_parcel, pack, parcel_key, seal
+from shared.scheduler.ingest.queued_ids import LONGEST_WAIT, SHAPE, QueuedIds
+from shared.scheduler.model import EventId, EventIn
+from shared.scheduler.queries.ledger import KEEP
+from shared.storage.ports import MAX_MESSAGE_BYTES
+from shared.web.parsing import member
+
+from ..harness import START
+
+IDS = QueuedIds("master")
+KEY = parcel_key("master")
+CHANCE = "0123456789abcdef"
+EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
+MOMENTS = st.integers(min_value=-62_135_596_800_000, max_value=253_402_300_799_999)
+
+
+@given(MOMENTS, MOMENTS, st.integers(), st.sampled_from(["a", "demo", "x" * 40]))
+def test_an_id_tells_its_tenant_when_its_event_was_made_and_is_due(created: int, due: int, seed: int, tenant: str) -> None:
+    event_id = IDS.make(tenant, created, due, SeededIds(seed).name())
+    found = IDS.read(tenant, event_id)
+    assert found is not None and (found.id, found.tenant, found.created, found.due) == (event_id, tenant, created, due)
+    TypeAdapter(EventId).validate_python(event_id)
+
+
+@given(st.integers(min_value=0, max_value=54), st.sampled_from("0123456789abcdefghijklmnopqrstuv~q"))
+def test_an_id_with_any_letter_changed_is_nobodys(at: int, letter: str) -> None:
+    event_id = IDS.make("demo", START, START, CHANCE)
+    changed = event_id[:at] + letter + event_id[at + 1 :]
+    assert (IDS.read("demo", changed) is not None) == (changed == event_id)
+
+
+def test_an_id_of_another_tenant_or_another_service_is_nobodys() -> None:
+    event_id = IDS.make("demo", START, START, CHANCE)
+    assert IDS.read("acme", event_id) is None
+    assert QueuedIds("other").read("demo", event_id) is None
+    assert IDS.read("demo", event_id + "\n") is None
+
+
+def test_no_client_can_choose_such_an_id_whether_its_check_is_right_or_not() -> None:
+    event_id = IDS.make("demo", START, START, CHANCE)
+    for wanted in (event_id, event_id[:-1] + "0"):
+        with pytest.raises(ValidationError, match="given by the service"):
+            EVENT.validate_python({"id": wanted, "delay": "PT1S", "payload": 1})
+    assert EVENT.validate_python({"id": event_id[1:], "delay": "PT1S", "payload": 1}).id == event_id[1:]
+
+
+def test_an_id_follows_from_its_source_and_sources_do_not_meet() -> None:
+    one = IDS.derive("demo", START, START, "kafka:a/1/2")
+    assert one == IDS.derive("demo", START, START, "kafka:a/1/2")
+    others = {IDS.derive("demo", START, START, source) for source in ("kafka:a/1/3", "kafka:a/12", "queue:a/1/2")}
+    assert len(others | {one}) == 4 and SHAPE.fullmatch(one)
+
+
+def test_nothing_is_called_queued_that_retention_may_have_removed() -> None:
+    found = IDS.read("demo", IDS.make("demo", START, START, CHANCE))
+    assert found is not None
+    assert found.may_wait(START + LONGEST_WAIT - 1) and not found.may_wait(START + LONGEST_WAIT)
+    assert LONGEST_WAIT < KEEP
+
+
+def ready(**event: Any) -> rows.NewEvent:
+    raw = json.dumps({"delay": "PT1S", "payload": 1} | event).encode()
+    body = member(raw, "payload")
+    assert body is not None
+    made = rows.new_event(EVENT.validate_json(raw, strict=True), body, START, "fast")
+    made.id = IDS.make("demo", START, made.due, CHANCE)
+    return made
+
+
+PAYLOADS = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('abkey"\\é ', max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(PAYLOADS, st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.text('ab"\\é', max_size=5), max_size=3))
+def test_an_event_comes_out_of_its_parcel_as_it_went_in(payload: Any, labels: dict[str, str]) -> None:
+    made = ready(payload=payload, labels=labels, retry={"attempts": 3, "first": "PT2S"}, expires="PT1M")
+    opened = open_parcel(KEY, seal(KEY, [encode("demo", made), encode("acme", made)]))
+    assert opened is not None and (opened.admitted, opened.tries) == (True, 0)
+    made.props["id"] = str(made.id)
+    assert opened.entries == [Entry("demo", made), Entry("acme", made)]
+
+
+def test_a_payload_of_many_chunks_comes_out_whole() -> None:
+    made = ready(payload="é" * 18_000)
+    [entry] = open_parcel(KEY, seal(KEY, [encode("demo", made)])).entries  # type: ignore[union-attr]
+    assert rows.body_of(entry.event.props) == rows.body_of(made.props) and entry.event.props["chunks"] == made.props["chunks"]
+
+
+def test_parcels_are_as_few_as_fit_and_all_fit_the_queue() -> None:
+    entries = [encode("demo", ready(payload="x" * length)) for length in (10, 40_000, 8_000, 9_000, 30_000, 10, 10)]
+    groups = list(pack(entries))
+    assert [entry for group in groups for entry in group] == entries
+    assert len(groups) == 2
+    assert all(len(seal(KEY, group, admitted=False, tries=999).encode()) <= MAX_MESSAGE_BYTES for group in groups)
+
+
+def test_the_largest_event_a_producer_may_send_fits_a_parcel() -> None:
+    shell = {"tenant": "t" * 40, "key": "k", "event": {"id": "i" * 200, "delay": "PT1S", "payload": "", "labels": {"a": '"' * 256}}}
+    left = MAX_LETTER - len(json.dumps(shell, separators=(",", ":")))
+    shell["event"] |= {"payload": "x" * left}  # type: ignore[operator]
+    text = json.dumps(shell, separators=(",", ":"))
+    assert len(text) == MAX_LETTER
+    letter, [raw] = open_letter(text)
+    made = rows.new_event(EVENT.validate_json(raw, strict=True), member(raw, "payload") or b"", START)
+    assert len(encode(letter.tenant, made)) <= ROOM
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("demo", "acme"),
+        lambda text: text[:-1],
+        lambda text: text + " ",
+        lambda text: text.replace("tocsin1.", "tocsin1.0", 1),
+        lambda text: "tocsin1." + text.partition(".")[2].partition(".")[2],
+        lambda text: "tocsin1.",
+        lambda text: text[:20] + "é" + text[21:],
+        lambda text: text + "\udcff",
+    ],
+)
+def test_a_parcel_that_was_touched_is_refused(change: Any) -> None:
+    text = seal(KEY, [encode("demo", ready())])
+    with pytest.raises(Problem) as refused:
+        open_parcel(KEY, change(text))
+    assert (refused.value.status, refused.value.code) == (403, "forged")
+
+
+def test_a_parcel_of_another_service_is_refused() -> None:
+    with pytest.raises(Problem):
+        open_parcel(KEY, seal(parcel_key("other"), [encode("demo", ready())]))
+
+
+def test_what_does_not_claim_to_be_a_parcel_is_none() -> None:
+    assert open_parcel(KEY, "") is None and open_parcel(KEY, "{}") is None
+
+
+def test_an_event_stored_late_keeps_the_time_it_was_taken_in() -> None:
+    event = arriving(ready(), START + 5_000)
+    assert (event.props["created"], event.props["asked"], event.props["state"]) == (START + 5_000, START, "scheduled")
+    again = arriving(event, START + 9_000)
+    assert (again.props["created"], again.props["asked"]) == (START + 9_000, START)
+    assert "asked" not in arriving(ready(), START).props
+
+
+def test_an_event_that_may_have_been_cancelled_and_forgotten_is_stored_as_dead() -> None:
+    assert arriving(ready(), START + LONGEST_WAIT - 1).props["state"] == "scheduled"
+    assert arriving(ready(), START + LONGEST_WAIT).props["state"] == "dead"
