@@ -12,7 +12,7 @@ from shared.delivery.flow.rules import Hold
 from shared.delivery.flow.service import Flow
 from shared.engine.effects import LOST, Get, Steps, Write
 from shared.scheduler import changes, keys, rules
-from shared.scheduler.firing.dispatch import owner
+from shared.scheduler.firing import owner
 from shared.scheduler.ingest import queue_consumer, writer
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
 from shared.scheduler.rows import NewEvent, withdrawn
