@@ -49,6 +49,12 @@ MAX_FLEETS: Final = 100
 """Fleets of one tenant."""
 
 
+type FleetHook = Callable[[str], Awaitable[None]]
+"""Receives the partition key of a fleet that ends."""
+type TenantHook = Callable[[str], Awaitable[None]]
+"""Receives the name of a tenant that ends."""
+
+
 class Entry(NamedTuple):
     """A fleet in the index."""
 
@@ -69,14 +75,26 @@ class Entry(NamedTuple):
 
 
 class Fleets:
-    """One per process. `tenant`: raises 404 unless the tenant is stored as it is now, and not ending."""
+    """Creates, changes, lists and ends fleets. One per process."""
 
-    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, tenant: Callable[[str], Awaitable[object]]) -> None:
-        self._tables, self._carrier, self._clock, self._tenant = tables, carrier, clock, tenant
-        self.ends: list[Callable[[str], Awaitable[None]]] = []
-        """What else ends with the fleet of a key. Raise `StorageError`; safe to repeat."""
-        self.forgets: list[Callable[[str], Awaitable[None]]] = []
-        """What else is kept of a tenant's fleets that ended."""
+    def __init__(
+        self,
+        tables: Tables,
+        carrier: Carrier,
+        clock: Clock,
+        require_tenant: Callable[[str], Awaitable[object]],
+        *,
+        on_fleet_end: Sequence[FleetHook] = (),
+        on_tenant_end: Sequence[TenantHook] = (),
+    ) -> None:
+        """Keep what is needed; nothing is read yet.
+
+        require_tenant: reads a tenant from storage; raises 404 if it is missing or ending. on_fleet_end: remove what other rooms keep of
+        the fleet with a key. on_tenant_end: remove what other rooms keep of a tenant's ended fleets. Hooks raise `StorageError` and can be
+        repeated.
+        """
+        self._tables, self._carrier, self._clock, self._require_tenant = tables, carrier, clock, require_tenant
+        self._on_fleet_end, self._on_tenant_end = tuple(on_fleet_end), tuple(on_tenant_end)
 
     async def read(self, tenant: str, name: str) -> tuple[Fleet, str]:
         """The fleet's row as it is stored now, and that row's ETag. Raises 404, `StorageError`."""
@@ -188,8 +206,8 @@ class Fleets:
                     raise
         for row in await load(self._tables, FLEETS, GONE, f"{tenant}:", f"{tenant};"):
             await self._tables.write(FLEETS, GONE, [Delete(row.rk, row.etag)])
-        for forget in self.forgets:
-            await forget(tenant)
+        for hook in self._on_tenant_end:
+            await hook(tenant)
 
     # -- creating
 
@@ -211,7 +229,7 @@ class Fleets:
         if not await self._carrier.drive(takeover.create(key, fleet, int(before.props["epoch"]) if before is not None else 0)):
             return None
         try:
-            await self._tenant(tenant)
+            await self._require_tenant(tenant)
         except Problem:
             # It ended while this was under way, and may not have seen the fleet.
             await self.delete(tenant, name)
@@ -296,8 +314,8 @@ class Fleets:
                 highest = max(epochs + ([int(before.props["epoch"])] if before is not None else []))
                 await self._tables.write(FLEETS, GONE, [Upsert(key, {"epoch": highest, "at": self._clock.now()})])
             if not rows:
-                for end in self.ends:
-                    await end(key)
+                for hook in self._on_fleet_end:
+                    await hook(key)
                 await self._tables.write(FLEETS, INDEX, [Delete(key, entry.etag)])
                 return
             for start in range(0, len(rows), 100):

@@ -43,29 +43,43 @@ ACTIONS: Final[dict[Kind, str]] = {
 }
 
 
+type StuckTurns = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
+"""Receives fleets' keys in order; returns what is wrong, for each fleet with stuck checkpoint turns. Raises `StorageError`."""
+
+
+async def no_stuck_turns(keys: Sequence[str]) -> Mapping[str, str]:
+    """Report that no fleet has stuck turns."""
+    return {}
+
+
 class Inspect:
     """One per process."""
 
     def __init__(
-        self, memory: Memory, turns: FleetCursor, carrier: Carrier, planning: Planning, takeover: Takeover, publisher: Publisher
+        self,
+        memory: Memory,
+        cursor: FleetCursor,
+        carrier: Carrier,
+        planning: Planning,
+        takeover: Takeover,
+        publisher: Publisher,
+        stuck_turns: StuckTurns,
     ) -> None:
-        self._memory, self._turns, self._carrier, self._planning = memory, turns, carrier, planning
-        self._takeover, self._publisher = takeover, publisher
-        self.stuck: Callable[[Sequence[str]], Awaitable[Mapping[str, str]]] = _none_stuck
-        """Told of fleets' keys, in order: what is wrong with the turns of those where something is. Raises `StorageError`."""
+        self._memory, self._cursor, self._carrier, self._planning = memory, cursor, carrier, planning
+        self._takeover, self._publisher, self._stuck_turns = takeover, publisher, stuck_turns
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Inspect every fleet. Counts `fleets`, `whole`, `raised`, `cleared`, `told`, `removed`, `expired`, `plans`, `orders`, `failed`."""
 
         async def prepare(keys: list[str]) -> Visit:
-            known, stuck = await asyncio.gather(self._memory.load(WATCHED, keys), self.stuck(keys))
+            known, stuck = await asyncio.gather(self._memory.load(WATCHED, keys), self._stuck_turns(keys))
 
             async def visit(key: str) -> Counter[str]:
                 return await self._visit(key, known.get(key), now, (stuck[key],) if key in stuck else ())
 
             return visit
 
-        return await self._turns.go(WATCHED, prepare)
+        return await self._cursor.go(WATCHED, prepare)
 
     async def _visit(self, key: str, known: Row | None, now: Millis, turns: tuple[str, ...]) -> Counter[str]:
         counts: Counter[str] = Counter()
@@ -121,10 +135,6 @@ class Inspect:
             alarms = dict(after.alarms) | {alarm.kind: replace(alarm, told=True) for alarm in done}
             await self._memory.save(WATCHED, key, watched_props(replace(after, alarms=alarms)), etag)
         return Counter(told=len(done))
-
-
-async def _none_stuck(keys: Sequence[str]) -> Mapping[str, str]:
-    return {}
 
 
 def _made(fleet: Fleet) -> Millis:

@@ -19,7 +19,7 @@ from ...storage.ports import Tables
 from ...web.problem import not_found
 from . import figures, rules
 from .figures import Figures
-from .inspection import Inspect
+from .inspection import Inspect, StuckTurns, no_stuck_turns
 from .rules import Findings, Watched
 from .state import WATCHED, watched_of
 
@@ -34,13 +34,22 @@ class Wrong(NamedTuple):
 class Watch:
     """Both timers' parts. One per process."""
 
-    def __init__(self, tables: Tables, carrier: Carrier, planning: Planning, clock: Clock, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        carrier: Carrier,
+        planning: Planning,
+        clock: Clock,
+        publisher: Publisher,
+        stuck_turns: StuckTurns = no_stuck_turns,
+    ) -> None:
+        """stuck_turns: finds the fleets whose checkpoint turns are stuck."""
         self._tables, self._carrier, self._planning, self._clock = tables, carrier, planning, clock
         self._memory = Memory(tables)
         turns = FleetCursor(tables, clock, FLEETS, INDEX)
         self.takeover = Takeover(self._memory, turns, carrier, planning, clock)
         """Every 15 s, and when beats over HTTP ask for it."""
-        self.inspect = Inspect(self._memory, turns, carrier, planning, self.takeover, publisher)
+        self.inspect = Inspect(self._memory, turns, carrier, planning, self.takeover, publisher, stuck_turns)
         """Every minute."""
 
     async def retain(self, now: Millis) -> Counter[str]:
