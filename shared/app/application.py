@@ -101,21 +101,20 @@ class Application:
         """What operators say to fleets."""
         self.resizes = Resizes(self.carrier, planning, clock)
         """Changes of fleets' partition counts."""
-        self.checkpoints = Checkpoints(home, self.carrier, clock, ids)
+        self.arm = Arm(settings.client_id)
+        maintenance = Maintenance(home, clock, Leaving(self.carrier, planning, clock), Events(self.scheduler.ingest), self.arm)
+        self.maintenance = maintenance.service
+        self.checkpoints = Checkpoints(home, self.carrier, clock, ids, maintenance.pending)
         self.watch = Watch(home, self.carrier, planning, clock, Events(self.scheduler.ingest), self.checkpoints.stuck)
         self.fleets = Fleets(
             home,
             self.carrier,
             clock,
             self.directory.home,
-            # Maintenance reads the fleets' definitions, and is therefore made after them.
-            on_fleet_end=(self.checkpoints.end, lambda key: self.maintenance.end(key)),
+            on_fleet_end=(self.checkpoints.end, self.maintenance.end),
             on_tenant_end=(self.checkpoints.forget,),
         )
         self.directory.refuse, self.directory.ends = self.fleets.refuse_living, self.fleets.end_all
-        self.arm = Arm(settings.client_id)
-        maintenance = Maintenance(home, clock, self.fleets, Leaving(self.carrier, planning, clock), Events(self.scheduler.ingest), self.arm)
-        self.maintenance, self.checkpoints.pending = maintenance.desk, maintenance.pending
         self.beats = Beats(self.carrier, clock, self.watch.takeover.nudge)
         """What servers that speak HTTP ask for."""
         self.views = Views(home, self.carrier, clock, self.checkpoints.turn_taker)

@@ -95,9 +95,7 @@ def must_leave(node: Node, count: int) -> str:
     return f"{count} partition{'s' if count > 1 else ''} must leave {node.node} first"
 
 
-def lease(
-    event: Event, node: Node, view: View, held: Mapping[str, int], terms: Terms, now: Millis
-) -> tuple[Event, Leased | None]:
+def lease(event: Event, node: Node, view: View, held: Mapping[str, int], terms: Terms, now: Millis) -> tuple[Event, Leased | None]:
     """Give the approval to the agent that just reported, if it is its turn. held: partitions by node."""
     given = event.due
     entry = node.entry(event.event_id)

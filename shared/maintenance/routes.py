@@ -28,7 +28,7 @@ from .model import (
 )
 from .rows import REHEARSAL
 from .service import eventgrid
-from .service.reports import Desk
+from .service.reports import MaintenanceService
 
 _FLEET = {"fleet": Name}
 _EVENT = {"fleet": Name, "event_id": Id}
@@ -63,7 +63,7 @@ class App(Protocol):
     """What these doors need of the application."""
 
     @property
-    def maintenance(self) -> Desk:
+    def maintenance(self) -> MaintenanceService:
         """Maintenance of fleets."""
 
 

@@ -45,7 +45,5 @@ class FleetMaintenance(Strict):
         600_000, description="How long a node that was put back counts as down, unless it says before that it is in step."
     )
     quorum: Quorum = Field(default_factory=Quorum)
-    early: bool = Field(
-        False, exclude_if=_is_false, description="Events are approved before their time, one fault domain after the other."
-    )
+    early: bool = Field(False, exclude_if=_is_false, description="Events are approved before their time, one fault domain after the other.")
     rules: list[MaintenanceRule] = Field(default_factory=list, max_length=50)

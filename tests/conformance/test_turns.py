@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.checkpoints.model import PublishIn, ReportIn
 from shared.checkpoints.rows import INDEX, MAX_REPLICAS, TURN, Group, Replica, Share, Turn, parse_group, replica_key
-from shared.checkpoints.service.service import Checkpoints
+from shared.checkpoints.service.service import Checkpoints, nothing_pending
 from shared.core.clock import SystemClock
 from shared.core.errors import Problem
 from shared.core.ids import SystemIds
@@ -29,7 +29,7 @@ async def coordinators(store: Store, fleet: str) -> list[Checkpoints]:
     await store.tables.ensure([FLEETS, TURNS, SWEEPS])
     await store.tables.write(FLEETS, fleet_key(TENANT, fleet), [Insert(FLEET, fleet_of(FleetIn(partitions=1), 0).props())])
     clock = store.clock or SystemClock()
-    return [Checkpoints(store.tables, Carrier(store.tables, clock.monotonic), clock, SystemIds()) for _ in range(3)]
+    return [Checkpoints(store.tables, Carrier(store.tables, clock.monotonic), clock, SystemIds(), nothing_pending) for _ in range(3)]
 
 
 def told(seq: int, **more: Any) -> ReportIn:

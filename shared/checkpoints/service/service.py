@@ -56,11 +56,11 @@ async def nothing_pending(key: str) -> Mapping[str, Pending]:
 
 
 class Checkpoints:
-    """One per process; keeps nothing but fleets' terms. `pending`: told of a fleet's key, the maintenance that is to come to its nodes."""
+    """Serves replicas, operators and timers. One per process; caches the fleets' terms alone."""
 
-    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, ids: Ids) -> None:
-        self._tables, self._carrier, self._ids = tables, carrier, ids
-        self.pending: Pendings = nothing_pending
+    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, ids: Ids, pending: Pendings) -> None:
+        """pending: reads the maintenance that is due on a fleet's nodes."""
+        self._tables, self._carrier, self._ids, self._pending = tables, carrier, ids, pending
         self._terms = Cached(self._read_terms, clock, ttl=TERMS_AGE, missing_ttl=0.0, size=MOST_TERMS)
         self._fleets = FleetCursor(tables, clock, TURNS, INDEX)
 
@@ -85,7 +85,7 @@ class Checkpoints:
         """The answer to a report. Raises 404, 409 `unknown-replica`, `stale-seq`, `stale-term`, `term-conflict`, `too-many-replicas`,
         `StorageError`."""
         key, terms = fleet_key(tenant, fleet), await self.terms(tenant, fleet)
-        pending = await self.pending(key)
+        pending = await self._pending(key)
         heard = await self._carrier.drive(protocol.report(key, node, told.report(), terms, self._ids.chance(), pending))
         if isinstance(heard, str):
             if heard == "missing":
@@ -197,7 +197,7 @@ class Checkpoints:
         return await self._fleets.go(SCANNED, prepare)
 
     async def _visit(self, key: str) -> Counter[str]:
-        done = await self._carrier.drive(protocol.scan(key, self._ids.chance(), await self.pending(key)))
+        done = await self._carrier.drive(protocol.scan(key, self._ids.chance(), await self._pending(key)))
         if done == "missing":
             # Its rows came in while it was ending.
             await self.end(key)

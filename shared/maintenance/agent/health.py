@@ -1,9 +1,9 @@
 """What the agent tells of itself over HTTP, on loopback unless told otherwise.
 
-    GET /live          200 while the agent's loop turns; 503 means: restart it
-    GET /ready         200 while it can do its work; 503 with reasons: look at it
-    GET /maintenance   200 while the node may serve, 503 while the agent keeps it out of service (for a load balancer's probe); its events
-    GET /metrics       Prometheus text
+GET /live          200 while the agent's loop turns; 503 means: restart it
+GET /ready         200 while it can do its work; 503 with reasons: look at it
+GET /maintenance   200 while the node may serve, 503 while the agent keeps it out of service (for a load balancer's probe); its events
+GET /metrics       Prometheus text
 """
 
 from __future__ import annotations

@@ -42,18 +42,11 @@ class Leases(Protocol):
         """Have partitions leave the nodes that map to True, and let those return that map to False. Raises `StorageError`."""
 
 
-class Definitions(Protocol):
-    """Where fleets are defined."""
+class MaintenanceService:
+    """Serves agents, operators and Event Grid. One per process; keeps no state."""
 
-    async def read(self, tenant: str, name: str) -> tuple[Fleet, str]:
-        """The fleet as stored, and its ETag. Raises 404, `StorageError`."""
-
-
-class Desk:
-    """One per process; keeps nothing."""
-
-    def __init__(self, store: Store, fleets: Definitions, terms: Callable[[Fleet], Terms], leases: Leases) -> None:
-        self._store, self._fleets, self._terms, self._leases = store, fleets, terms, leases
+    def __init__(self, store: Store, terms: Callable[[Fleet], Terms], leases: Leases) -> None:
+        self._store, self._terms, self._leases = store, terms, leases
 
     # -- agents
 
@@ -229,8 +222,11 @@ class Desk:
     # -- inside
 
     async def _of(self, tenant: str, fleet: str) -> tuple[str, Terms]:
-        row, _ = await self._fleets.read(tenant, fleet)
-        return fleet_key(tenant, fleet), self._terms(row)
+        key = fleet_key(tenant, fleet)
+        definition = await self._store.definition(key)
+        if definition is None:
+            raise not_found("fleet")
+        return key, self._terms(definition)
 
     async def _decide(self, tenant: str, fleet: str, event_id: str, decide: Callable[[Event, Millis], Event]) -> Event:
         key, _ = await self._of(tenant, fleet)

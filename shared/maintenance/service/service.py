@@ -10,7 +10,7 @@ from ...tenants.cache import Cached
 from . import figures
 from .arm import Acknowledge
 from .definition import terms_of
-from .reports import Definitions, Desk, Leases
+from .reports import Leases, MaintenanceService
 from .store import Store
 from .sweep import Watch
 
@@ -22,15 +22,13 @@ MOST_PENDING = 1000
 class Maintenance:
     """One per process."""
 
-    def __init__(
-        self, tables: Tables, clock: Clock, fleets: Definitions, leases: Leases, publisher: Publisher, acknowledge: Acknowledge
-    ) -> None:
+    def __init__(self, tables: Tables, clock: Clock, leases: Leases, publisher: Publisher, acknowledge: Acknowledge) -> None:
         store = Store(tables)
         self._tables, self._store = tables, store
-        self.desk = Desk(store, fleets, terms_of, leases)
-        """What agents and people ask for."""
+        self.service = MaintenanceService(store, terms_of, leases)
+        """Serves agents, operators and Event Grid."""
         self.watch = Watch(tables, clock, store, terms_of, leases, publisher, acknowledge)
-        """The timers' part."""
+        """Serves the timers."""
         self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)
 
     async def pending(self, key: str) -> dict[str, Pending]:
@@ -42,4 +40,4 @@ class Maintenance:
         return await figures.look(self._tables)
 
     async def _read_pending(self, key: str) -> dict[str, Pending] | None:
-        return await self.desk.pending(key) or None
+        return await self.service.pending(key) or None

@@ -8,7 +8,8 @@ from typing import Final
 
 from ...core.clock import Millis
 from ...engine.effects import load
-from ...storage.names import MAINTENANCE
+from ...leases.rows import FLEET, Fleet, parse_fleet
+from ...storage.names import FLEETS, MAINTENANCE
 from ...storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Tables, Upsert, Where
 from ..rows import (
     ALARMS,
@@ -47,6 +48,11 @@ class Store:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+
+    async def definition(self, key: str) -> Fleet | None:
+        """Return the fleet as it is defined now; None when there is no such fleet. Raises `StorageError`."""
+        row = await self._tables.get(FLEETS, key, FLEET)
+        return parse_fleet(row.props) if row is not None else None
 
     async def read(self, key: str, node: str | None = None, *, whole: bool = False, old: bool = False) -> Read:
         """The fleet's fresh events (`old`: the whole ledger) and what stands beside them, with one node's row or (`whole`) all of them.

@@ -12,7 +12,7 @@ import pytest
 
 from shared.checkpoints.model import PublishIn, ReportIn
 from shared.checkpoints.rows import LATEST
-from shared.checkpoints.service.service import Checkpoints
+from shared.checkpoints.service.service import Checkpoints, nothing_pending
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
 from shared.core.ids import SeededIds
@@ -91,7 +91,7 @@ class Scene:
         self.clock = SettableClock()
         self.tables = Unreliable(self.clock, self.dice, odds)
         self.apps = [
-            Checkpoints(self.tables, Carrier(self.tables, self.clock.monotonic), self.clock, SeededIds(f"{seed} {number}"))
+            Checkpoints(self.tables, Carrier(self.tables, self.clock.monotonic), self.clock, SeededIds(f"{seed} {number}"), nothing_pending)
             for number in range(3)
         ]
         self.members = [Member("a", "primary"), *(Member(name) for name in "bcde")]

@@ -70,9 +70,7 @@ def read_answer(body: bytes, sent: float, told: frozenset[str]) -> Told | str:
         raw = json.loads(body, parse_constant=_refuse)
         grants = tuple(_grant(each, sent) for each in _list(raw, "approvals"))
         holds = {str(each["event_id"]).casefold(): str(each["reason"]) for each in _list(raw, "hold")}
-        commands = tuple(
-            Command(str(each["id"]), str(each["event_id"]).casefold(), _do(each["do"])) for each in _list(raw, "commands")
-        )
+        commands = tuple(Command(str(each["id"]), str(each["event_id"]).casefold(), _do(each["do"])) for each in _list(raw, "commands"))
         rehearsals = tuple(_rehearsal(each) for each in _list(raw, "rehearsals"))
         answer = Answer(told, grants, holds, commands, rehearsals, _monitors(raw.get("monitors")), _policy(raw.get("settings")))
         wait = raw.get("next_report_ms", 1000 * USUAL) / 1000

@@ -52,9 +52,7 @@ class Door:
     def post(self, path: str, body: Mapping[str, Any]) -> Answer | Silence:
         """POST to a path under `maintenance`."""
         data = json.dumps(body).encode()
-        return self._ask(
-            "POST", f"{self._root}/{path}{self._query}", headers=self._headers, body=data, timeout=PATIENCE, tls=self._tls
-        )
+        return self._ask("POST", f"{self._root}/{path}{self._query}", headers=self._headers, body=data, timeout=PATIENCE, tls=self._tls)
 
 
 class Reporter:

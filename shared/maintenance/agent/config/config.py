@@ -303,9 +303,9 @@ def _hooks(top: Section, folder: Path) -> dict[HookKind, Hook]:
 def _hook(section: Section, folder: Path) -> Hook:
     command, call = section.texts("command"), section.text("call")
     if section.has("command") == section.has("call"):
-        section.complain("command", "write either command = [\"program\", \"argument\"] or call = \"module:function\"")
+        section.complain("command", 'write either command = ["program", "argument"] or call = "module:function"')
     if call and not _MODULE.fullmatch(call):
-        section.complain("call", "not like \"module:function\"")
+        section.complain("call", 'not like "module:function"')
     where = section.text("path")
     deadline = section.number("deadline_seconds", 60, 0.1, DAY)
     environment = section.pairs("environment")

@@ -37,7 +37,7 @@ class Section:
             return default
         choices = list(among)
         if not isinstance(value, str) or not value or (choices and value not in choices):
-            self.complain(key, f"{show(value)} is not {f'one of {', '.join(choices)}' if choices else 'a text'}{_near(value, choices)}")
+            self.complain(key, f"{show(value)} is not {f'one of {", ".join(choices)}' if choices else 'a text'}{_near(value, choices)}")
             return default
         return value
 
@@ -77,7 +77,7 @@ class Section:
         if value is _MISSING:
             return ()
         if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):
-            self.complain(key, f"{show(value)} is not a list of texts, like [\"a\", \"b\"]")
+            self.complain(key, f'{show(value)} is not a list of texts, like ["a", "b"]')
             return ()
         return tuple(value)
 

@@ -131,9 +131,7 @@ class Processes:
 
 
 class _Process:
-    def __init__(
-        self, folder: Path, grace: float, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[Ran], None]
-    ) -> None:
+    def __init__(self, folder: Path, grace: float, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[Ran], None]) -> None:
         self._folder, self._grace, self._name, self._hook, self._event, self._done = folder, grace, name, hook, event, done
         self._lock, self._over = threading.Lock(), False
         self._bell = os.eventfd(0)

@@ -52,7 +52,6 @@ def read(body: bytes) -> Document | Nonsense:
     return Document(_incarnation(raw.get("DocumentIncarnation")), tuple(events.values()), tuple(problems[:MAX_PROBLEMS]))
 
 
-
 def _refuse(text: str) -> Any:
     raise ValueError(text)
 

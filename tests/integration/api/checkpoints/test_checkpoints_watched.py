@@ -98,7 +98,7 @@ async def test_a_time_out_a_revocation_and_a_late_checkpoint_are_logged(db: Worl
     assert [action for action in actions if str(action).startswith("turn_")] == ["turn_timed_out", "turn_late", "turn_revoked"]
 
 
-async def test_ten_minutes_of_five_replicas_cost_so_many_requests(db: World) -> None:
+async def test_ten_minutes_of_five_replicas_cost_so_many_requests(db: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/checkpoints.md and docs/scale.md tell the figures of an hour."""
     replicas = [Replica(db.demo, "a", "primary"), *(Replica(db.demo, node) for node in "bcde")]
     for each in replicas:
@@ -106,7 +106,7 @@ async def test_ten_minutes_of_five_replicas_cost_so_many_requests(db: World) -> 
         await each.reports(ready=False)
     await db.clock.advance(5)
     # What maintenance costs is told elsewhere.
-    db.app.checkpoints.pending = nothing_pending
+    monkeypatch.setattr(db.app.checkpoints, "_pending", nothing_pending)
     db.tables.transactions.clear()
     made, until = 0, 0
     for second in range(0, 600, 5):

@@ -36,7 +36,7 @@ def _cassandra(section: Section) -> dict[HookKind, Hook]:
 def _systemd(section: Section) -> dict[HookKind, Hook]:
     units = section.texts("units")
     if not section.has("units"):
-        section.complain("units", "left out; write the units to stop, like [\"cassandra.service\"]")
+        section.complain("units", 'left out; write the units to stop, like ["cassandra.service"]')
     return _of("systemd", section, {"units": units, "systemctl": section.text("systemctl", "systemctl")}, ("prepare", "restore", "verify"))
 
 

@@ -109,5 +109,3 @@ def verify(event: dict[str, Any]) -> bool:
     except StepFailed as error:
         return told("verify", error)
     return True
-
-
