@@ -9,7 +9,7 @@ import azure.functions as func
 
 from shared.app import timers
 from shared.app.application import Lazy, build_routes
-from shared.core.settings import MIRROR
+from shared.core.setting_names import MIRROR
 from shared.extras.kafka_source.sources import SETTING
 from shared.ops.export.start import begin
 from shared.scheduler import routes as scheduler

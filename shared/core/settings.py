@@ -14,17 +14,13 @@ import json
 import re
 from functools import cached_property
 from ipaddress import ip_network
-from typing import Any, Final, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .errors import UnsafeSettings
-
-CONNECTION: Final = "TocsinStorage"
-"""The setting with the home account: the name triggers use as their `connection`, and the prefix of the identity settings."""
-MIRROR: Final = "TocsinMirror"
-"""The same of the second account."""
+from .setting_names import CONNECTION, MIRROR
 
 MAX_ACCOUNTS = 15
 """Further accounts: with the home account one hexadecimal digit names them all."""

@@ -11,7 +11,7 @@ import azure.functions as func
 
 from ..core.clock import Millis, to_millis
 from ..core.errors import Problem
-from ..core.settings import CONNECTION
+from ..core.setting_names import CONNECTION
 from ..storage.names import QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
 from ..storage.ports import Message, Row
 from ..web.paging.cursor import decode_cursor, encode_cursor

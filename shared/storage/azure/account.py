@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import urlsplit
 
 from ...core.errors import Unavailable, UnsafeSettings
-from ...core.settings import CONNECTION, MIRROR
+from ...core.setting_names import CONNECTION, MIRROR
 from .wire import percent
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import azure.functions as func
 import pytest
 
 from shared.app import timers
-from shared.core.settings import CONNECTION, MIRROR
+from shared.core.setting_names import CONNECTION, MIRROR
 from shared.scheduler import routes as scheduler
 
 from . import facts
