@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shared.core.errors import OutcomeUnknown
 from shared.delivery.flow.rate_limiter import BURST, TOLERANCE, Grant, RateLimiter, reserve
 
-from ...tenants.conftest import World
+from .conftest import World
 
 NOW = 1_800_000_000_000_000
 _RATES = st.floats(min_value=0.01, max_value=1e6)
