@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from ..checkpoints import routes as checkpoint_functions
-from ..checkpoints.service.service import Checkpoints
+from ..checkpoints.service.service import CheckpointService
 from ..core.clock import Clock, Millis, SystemClock
 from ..core.errors import StorageError, UnsafeSettings
 from ..core.ids import Ids, SystemIds
@@ -38,7 +38,7 @@ from ..leases.service.resize import routes as resize_functions
 from ..leases.service.resize.service import Resizes
 from ..leases.service.views import Views
 from ..maintenance import routes as maintenance_functions
-from ..maintenance.service.arm import Arm
+from ..maintenance.service.arm import ArmClient
 from ..maintenance.service.service import Maintenance
 from ..ops.export.service import Outlet, Publishing
 from ..ops.health import routes as health_functions
@@ -101,10 +101,10 @@ class Application:
         """What operators say to fleets."""
         self.resizes = Resizes(self.carrier, planning, clock)
         """Changes of fleets' partition counts."""
-        self.arm = Arm(settings.client_id)
+        self.arm = ArmClient(settings.client_id)
         maintenance = Maintenance(home, clock, Leaving(self.carrier, planning, clock), Events(self.scheduler.ingest), self.arm)
         self.maintenance = maintenance.service
-        self.checkpoints = Checkpoints(home, self.carrier, clock, ids, maintenance.pending)
+        self.checkpoints = CheckpointService(home, self.carrier, clock, ids, maintenance.pending)
         self.watch = Watch(home, self.carrier, planning, clock, Events(self.scheduler.ingest), self.checkpoints.stuck)
         self.fleets = Fleets(
             home,

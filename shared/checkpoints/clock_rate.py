@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..core.clock import Millis
-from .rows import Fault, Replica
+from .rows import ClockFault, ReplicaRow
 
 SHORTEST: Final[Millis] = 30_000
 """Between marks closer than this nothing can be judged."""
@@ -22,7 +22,7 @@ type Mark = tuple[Millis, Millis]
 """The process's clock, and the store's time."""
 
 
-def rated(before: Replica, mono: Millis, now: Millis, drift: float) -> tuple[Mark, Mark, Fault]:
+def rated(before: ReplicaRow, mono: Millis, now: Millis, drift: float) -> tuple[Mark, Mark, ClockFault]:
     """The marks to keep with this report, and whether the clock runs too fast or too slow; as before while nothing can be judged."""
     mark = (mono, now)
     run, passed = mono - before.first[0], now - before.first[1]
@@ -37,7 +37,7 @@ def rated(before: Replica, mono: Millis, now: Millis, drift: float) -> tuple[Mar
     return before.first, mark if halfway else before.second, fault
 
 
-def _fault(run: Millis, passed: Millis, drift: float) -> Fault:
+def _fault(run: Millis, passed: Millis, drift: float) -> ClockFault:
     if run > (passed + UNSURE) / (1 - drift):
         return "fast"
     return "slow" if run < (1 - drift) * (passed - UNSURE) else ""

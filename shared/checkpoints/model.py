@@ -10,7 +10,7 @@ from ..leases.service.control.model import Why
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.types import Maybe, NodeName, Stamp, Strict
 from .rows import MAX_EPOCH
-from .rules import Publication, Report
+from .rules import Publication, ReplicaReport
 
 MOST = 2**53 - 1
 Count = Annotated[int, Field(ge=0, le=MOST)]
@@ -33,7 +33,7 @@ class TakingIn(Strict):
     epoch: Epoch
 
 
-class ReportIn(Strict):
+class TurnReportIn(Strict):
     """What a replica says of itself."""
 
     seq: int = Field(ge=1, le=MOST, description="Counts the reports of a process; 1 registers it.")
@@ -49,9 +49,9 @@ class ReportIn(Strict):
     ready: bool = Field(True, description="false: it wants no turn now.")
     incarnation: Incarnation | None = Field(None, description="Of this run of the process: late reports of one before it are refused then.")
 
-    def report(self) -> Report:
+    def report(self) -> ReplicaReport:
         """The same for the rules."""
-        return Report(
+        return ReplicaReport(
             self.seq,
             self.role,
             self.term,
@@ -74,7 +74,7 @@ class GrantOut(Strict):
     limit_ms: int = Field(description="For so long it may take its checkpoint, counted from the SEND of this report.")
 
 
-class ReportAnswer(Strict):
+class TurnReportAnswer(Strict):
     """What a replica is told. It counts only as the answer to the replica's latest report."""
 
     turn: GrantOut | None

@@ -25,9 +25,9 @@ from .rows import (
     STANDING,
     TURN,
     Group,
-    Latest,
-    Replica,
-    Turn,
+    LatestCheckpoint,
+    ReplicaRow,
+    TurnRow,
     ended_key,
     parse_group,
     parse_latest,
@@ -35,9 +35,9 @@ from .rows import (
     parse_turn,
     replica_key,
 )
-from .rules import Heard, Late, Publication, Published, Refusal, Report, Revoked, View
+from .rules import AcceptedReport, FleetTurns, LatePublication, Publication, Published, ReplicaReport, ReportRefusal, Revoked
 from .terms import terms_of
-from .turns import NO_PENDING, Pending, Stepped, Terms, free
+from .turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, free
 
 GONE: Final = ":gone"
 """A partition of its own: of a fleet that ended, its last turn; one made anew goes on from there."""
@@ -49,16 +49,16 @@ KEEP_SILENT: Final[Millis] = 86_400_000
 _BATCH: Final = 100
 
 
-class Seen(NamedTuple):
+class StoredTurns(NamedTuple):
     """A fleet's turns as they were read. etags: by row key. now: the storage service's time at that. closed: the fleet is ending."""
 
-    view: View
+    view: FleetTurns
     etags: Mapping[str, str]
     now: Millis
     closed: bool
 
 
-def look(key: str) -> Steps[Seen | None]:
+def look(key: str) -> Steps[StoredTurns | None]:
     """One read. None when no replica ever reported."""
     rows: list[Row] = yield Load(TURNS, key, *STANDING)
     turn = next((row for row in rows if row.rk == TURN), None)
@@ -66,13 +66,13 @@ def look(key: str) -> Steps[Seen | None]:
         return None
     latest = next((parse_latest(row.props) for row in rows if row.rk == LATEST), None)
     replicas = [parse_replica(row) for row in rows if REPLICAS[0] <= row.rk < REPLICAS[1]]
-    view = View(parse_group(turn.props), {each.node: each for each in replicas}, latest)
-    return Seen(view, {row.rk: row.etag for row in rows}, turn.read_at, bool(turn.props.get("closed", False)))
+    view = FleetTurns(parse_group(turn.props), {each.node: each for each in replicas}, latest)
+    return StoredTurns(view, {row.rk: row.etag for row in rows}, turn.read_at, bool(turn.props.get("closed", False)))
 
 
 def report(
-    key: str, node: str, told: Report, terms: Terms, draw: float, pending: Mapping[str, Pending] = NO_PENDING
-) -> Steps[Heard | Refusal | Literal["missing"]]:
+    key: str, node: str, told: ReplicaReport, terms: TurnTerms, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING
+) -> Steps[AcceptedReport | ReportRefusal | Literal["missing"]]:
     """A replica's report. terms: the fleet's, as they were lately; for a replica that begins they are read. 'missing': there is no such
     fleet. Raises `OutcomeUnknown`, `Unavailable`."""
     answer: object = None
@@ -107,7 +107,7 @@ def report(
     raise _given_up(answer)
 
 
-def scan(key: str, draw: float, pending: Mapping[str, Pending] = NO_PENDING) -> Steps[Stepped | Literal["missing"] | None]:
+def scan(key: str, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING) -> Steps[TurnStep | Literal["missing"] | None]:
     """Do what is due without a report; what changed, None for nothing. 'missing': there is no such fleet."""
     seen = yield from look(key)
     fleet, _ = yield from read_fleet(key)
@@ -124,7 +124,9 @@ def scan(key: str, draw: float, pending: Mapping[str, Pending] = NO_PENDING) -> 
     return stepped if isinstance(answer, Applied) else None
 
 
-def publish(key: str, epoch: int, told: Publication, terms: Terms) -> Steps[Published | Late | Literal["missing", "not-holder"]]:
+def publish(
+    key: str, epoch: int, told: Publication, terms: TurnTerms
+) -> Steps[Published | LatePublication | Literal["missing", "not-holder"]]:
     """A finished checkpoint. Raises `OutcomeUnknown`, `Unavailable`."""
     answer: object = None
     for _ in range(TRIES):
@@ -141,7 +143,7 @@ def publish(key: str, epoch: int, told: Publication, terms: Terms) -> Steps[Publ
         ops = _stepped(seen, done.group, None)
         if isinstance(done, Published) and done.latest is not None:
             ops.append(_put(seen, LATEST, done.latest))
-        if isinstance(done, Late) and done.past is not None:
+        if isinstance(done, LatePublication) and done.past is not None:
             ops.append(Replace(ended_key(epoch), done.past.props(), past_etag))
         if not ops:
             return done
@@ -251,24 +253,24 @@ def read_fleet(key: str) -> Steps[tuple[Fleet | None, Millis]]:
     return (parse_fleet(row.props), row.read_at) if row is not None else (None, 0)
 
 
-def _fresh(key: str, now: Millis) -> Steps[Seen]:
+def _fresh(key: str, now: Millis) -> Steps[StoredTurns]:
     """No replica has reported yet: of this fleet."""
     row: Row | None = yield Get(TURNS, GONE, key)
     if row is None:
-        return Seen(View(Group(), {}), {}, now, False)
+        return StoredTurns(FleetTurns(Group(), {}), {}, now, False)
     before = parse_group(row.props)
     # Who took the last turn of the fleet before may still be at it. Nor may its replicas' lives be counted anew.
-    return Seen(View(Group(before.turn, lives=before.lives), {}), {}, max(now, row.read_at), False)
+    return StoredTurns(FleetTurns(Group(before.turn, lives=before.lives), {}), {}, max(now, row.read_at), False)
 
 
-def _stepped(seen: Seen, group: Group, over: Turn | None) -> list[Op]:
+def _stepped(seen: StoredTurns, group: Group, over: TurnRow | None) -> list[Op]:
     ops: list[Op] = [] if group is seen.view.group else [_put(seen, TURN, group)]
     if over is not None:
         ops.append(Insert(ended_key(over.epoch), over.props()))
     return ops
 
 
-def _put(seen: Seen, key: str, value: Group | Replica | Latest) -> Op:
+def _put(seen: StoredTurns, key: str, value: Group | ReplicaRow | LatestCheckpoint) -> Op:
     etag = seen.etags.get(key)
     return Insert(key, value.props()) if etag is None else Replace(key, value.props(), etag)
 

@@ -10,9 +10,9 @@ from ..web.fields.types import Name, NodeName
 from ..web.paging.pages import after, page
 from ..web.problem import not_found
 from ..web.routes import Answer, Call, Routes
-from .model import ForgetIn, LatestOut, PublishAnswer, PublishIn, ReportAnswer, ReportIn, RevokeAnswer, RevokeIn, TurnList
+from .model import ForgetIn, LatestOut, PublishAnswer, PublishIn, RevokeAnswer, RevokeIn, TurnList, TurnReportAnswer, TurnReportIn
 from .rows import MAX_EPOCH
-from .service.service import Checkpoints
+from .service.service import CheckpointService
 
 _FLEET = {"fleet": Name}
 _FIRST = {
@@ -43,7 +43,7 @@ class App(Protocol):
     """What these doors need of the application."""
 
     @property
-    def checkpoints(self) -> Checkpoints:
+    def checkpoints(self) -> CheckpointService:
         """Turns."""
 
 
@@ -68,15 +68,15 @@ def _replicas(routes: Routes) -> None:
         name="turns_report",
         scope=("fleets", "agent"),
         params={"fleet": Name, "node": NodeName},
-        body=ReportIn,
-        answers={200: ReportAnswer, 409: ("unknown-replica", "stale-seq", "stale-term", "term-conflict", "too-many-replicas")},
+        body=TurnReportIn,
+        answers={200: TurnReportAnswer, 409: ("unknown-replica", "stale-seq", "stale-term", "term-conflict", "too-many-replicas")},
         summary="A replica's report; its answer may bring a turn",
         description="seq 1 registers the replica's process. A turn may be begun only on the answer to the latest report, and is over when "
         "limit_ms have passed since the SEND of that report. The same seq again is answered from what is stored.",
         tag="checkpoints",
         examples={"first": _FIRST, "taking": _LATER},
     )
-    async def report(call: Call[App, ReportIn]) -> Answer:
+    async def report(call: Call[App, TurnReportIn]) -> Answer:
         fleet, node = call.params["fleet"], call.params["node"]
         bound_to(call.key, fleet, node)
         return Answer(200, await call.app.checkpoints.report(call.tenant, fleet, node, call.body))

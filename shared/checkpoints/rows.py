@@ -35,9 +35,9 @@ MAX_EPOCH: Final = 10**15
 
 type Role = Literal["primary", "secondary"]
 type State = Literal["granted", "taking", "done", "timed-out", "revoked"]
-type Reason = Literal["", "limit", "silent", "restarted", "promoted", "failed", "short"]
+type EndReason = Literal["", "limit", "silent", "restarted", "promoted", "failed", "short"]
 """Why a turn timed out: its holder took for too long, was not heard of, began anew, became primary, gave up, or came for it too late."""
-type Fault = Literal["", "fast", "slow"]
+type ClockFault = Literal["", "fast", "slow"]
 OPEN: Final = frozenset({"granted", "taking"})
 
 
@@ -52,7 +52,7 @@ def ended_key(epoch: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnRow:
     """One turn; epoch 0 stands for none yet.
 
     granted: a moment before the granting write. timeout: milliseconds from then. attempt: how often it was handed out; the last time in
@@ -64,7 +64,7 @@ class Turn:
     epoch: int = 0
     holder: str = ""
     state: State = "done"
-    reason: Reason = ""
+    reason: EndReason = ""
     granted: Millis = 0
     timeout: Millis = 0
     attempt: int = 0
@@ -90,12 +90,12 @@ class Turn:
         return {name: getattr(self, name) for name in _TURN}
 
 
-_TURN: Final = tuple(Turn.__dataclass_fields__)
+_TURN: Final = tuple(TurnRow.__dataclass_fields__)
 
 
-def parse_turn(props: Mapping[str, Any]) -> Turn:
+def parse_turn(props: Mapping[str, Any]) -> TurnRow:
     """The inverse of `Turn.props`; other properties are left alone."""
-    return Turn(**{name: props[name] for name in _TURN if name in props})
+    return TurnRow(**{name: props[name] for name in _TURN if name in props})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Group:
     the fleet's initial one. durations: of late turns that were done, oldest first, milliseconds. misses: turns in a row that timed out.
     since: when the first replica came."""
 
-    turn: Turn = field(default_factory=Turn)
+    turn: TurnRow = field(default_factory=TurnRow)
     primary: str = ""
     term: int = 0
     lives: int = 0
@@ -146,7 +146,7 @@ def parse_group(props: Mapping[str, Any]) -> Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaRow:
     """What a replica reported last.
 
     life: of its process, unique in the fleet. incarnation: what the process calls itself, '' when it does not. at: when the report came.
@@ -172,7 +172,7 @@ class Replica:
     ready: bool = True
     first: tuple[Millis, Millis] = (0, 0)
     second: tuple[Millis, Millis] = (0, 0)
-    fault: Fault = ""
+    fault: ClockFault = ""
 
     def props(self) -> Props:
         """As stored."""
@@ -181,18 +181,18 @@ class Replica:
         return props | {"load": float(self.load), "marks": ",".join(map(str, marks))}
 
 
-_REPLICA: Final = tuple(name for name in Replica.__dataclass_fields__ if name not in ("node", "first", "second"))
+_REPLICA: Final = tuple(name for name in ReplicaRow.__dataclass_fields__ if name not in ("node", "first", "second"))
 
 
-def parse_replica(row: Row) -> Replica:
+def parse_replica(row: Row) -> ReplicaRow:
     """The inverse of `Replica.props`."""
     marks = tuple(map(int, str(row.props["marks"]).split(",")))
     known: dict[str, Any] = {name: row.props[name] for name in _REPLICA if name in row.props}
-    return Replica(node=row.rk[len(REPLICAS[0]) :], first=(marks[0], marks[1]), second=(marks[2], marks[3]), **known)
+    return ReplicaRow(node=row.rk[len(REPLICAS[0]) :], first=(marks[0], marks[1]), second=(marks[2], marks[3]), **known)
 
 
 @dataclass(frozen=True, slots=True)
-class Latest:
+class LatestCheckpoint:
     """The checkpoint with the highest sequence. size: bytes. at: when it was published."""
 
     epoch: int
@@ -207,9 +207,9 @@ class Latest:
         return {name: getattr(self, name) for name in _LATEST}
 
 
-_LATEST: Final = tuple(Latest.__dataclass_fields__)
+_LATEST: Final = tuple(LatestCheckpoint.__dataclass_fields__)
 
 
-def parse_latest(props: Mapping[str, Any]) -> Latest:
+def parse_latest(props: Mapping[str, Any]) -> LatestCheckpoint:
     """The inverse of `Latest.props`."""
-    return Latest(**{name: cast(Any, props[name]) for name in _LATEST})
+    return LatestCheckpoint(**{name: cast(Any, props[name]) for name in _LATEST})

@@ -21,23 +21,23 @@ from typing import Literal, NamedTuple
 from ..core.clock import Millis
 from . import timeouts
 from .clock_rate import rated
-from .rows import MAX_REPLICAS, Fault, Group, Latest, Replica, Role, Turn
-from .turns import NO_PENDING, Pending, Stepped, Terms, finished, free, hand_out, settle, step
+from .rows import MAX_REPLICAS, ClockFault, Group, LatestCheckpoint, ReplicaRow, Role, TurnRow
+from .turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, finished, free, hand_out, settle, step
 
-type Refusal = Literal["unknown-replica", "stale-seq", "stale-term", "term-conflict", "too-many-replicas"]
+type ReportRefusal = Literal["unknown-replica", "stale-seq", "stale-term", "term-conflict", "too-many-replicas"]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class FleetTurns:
     """What is known of a fleet's turns, as it was read."""
 
     group: Group
-    replicas: Mapping[str, Replica]
-    latest: Latest | None = None
+    replicas: Mapping[str, ReplicaRow]
+    latest: LatestCheckpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReplicaReport:
     """What a replica says of itself. taking: an epoch, 0 for none. ready: it would take a turn. mono: its own clock, milliseconds."""
 
     seq: int
@@ -54,20 +54,20 @@ class Report:
     incarnation: str = ""
 
 
-class Answer(NamedTuple):
+class TurnAnswer(NamedTuple):
     """What a replica is told. turn: epoch and limit in milliseconds. revoked: epochs that it must not take (any more)."""
 
     turn: tuple[int, Millis] | None
     revoked: tuple[int, ...]
 
 
-class Heard(NamedTuple):
+class AcceptedReport(NamedTuple):
     """A report's outcome: the rows as they are then (the same object where one does not change), a turn that makes room, the answer."""
 
     group: Group
-    replica: Replica
-    over: Turn | None
-    answer: Answer
+    replica: ReplicaRow
+    over: TurnRow | None
+    answer: TurnAnswer
 
 
 class Publication(NamedTuple):
@@ -83,21 +83,21 @@ class Published(NamedTuple):
     """It counts. group: as it is then. latest: to be stored, None when it stays. is_latest: the answer."""
 
     group: Group
-    latest: Latest | None
+    latest: LatestCheckpoint | None
     is_latest: bool
 
 
-class Late(NamedTuple):
+class LatePublication(NamedTuple):
     """The turn was lost: nothing counts, it gets its mark. group: as it is then. past: the marked turn, when it is not the group's."""
 
     group: Group
-    past: Turn | None
+    past: TurnRow | None
 
 
 class Revoked(NamedTuple):
     """turn: as it is then, None when it was revoked before. free_after: milliseconds until the next one can be granted, at most."""
 
-    turn: Turn | None
+    turn: TurnRow | None
     free_after: Millis
 
 
@@ -105,8 +105,14 @@ class Revoked(NamedTuple):
 
 
 def receive(
-    view: View, node: str, told: Report, now: Millis, terms: Terms, draw: float, pending: Mapping[str, Pending] = NO_PENDING
-) -> Heard | Refusal:
+    view: FleetTurns,
+    node: str,
+    told: ReplicaReport,
+    now: Millis,
+    terms: TurnTerms,
+    draw: float,
+    pending: Mapping[str, PendingImpact] = NO_PENDING,
+) -> AcceptedReport | ReportRefusal:
     """A report of `node`. draw: chance in [0, 1) for the next grant."""
     before, group = view.replicas.get(node), view.group
     heard = _heard(before, told)
@@ -114,7 +120,7 @@ def receive(
         assert before is not None
         # Nothing of a repeat is stored, but a turn is not for one that could not begin it.
         turn = _again(group.turn, before, now, terms) if told.role == "secondary" and not told.taking else None
-        return Heard(group, before, None, Answer(turn, _revoked(group.turn, before)))
+        return AcceptedReport(group, before, None, TurnAnswer(turn, _revoked(group.turn, before)))
     if heard == "new" and before is None and len(view.replicas) >= MAX_REPLICAS:
         return "too-many-replicas"
     if heard != "new" and heard != "next":
@@ -130,10 +136,10 @@ def receive(
     stepped = step(group, {**view.replicas, node: replica}, now, terms, draw, pending)
     group, limit = hand_out(stepped.group, replica, now, terms)
     turn = None if limit is None else (group.turn.epoch, limit)
-    return Heard(group, replica, stepped.over, Answer(turn, _revoked(group.turn, replica)))
+    return AcceptedReport(group, replica, stepped.over, TurnAnswer(turn, _revoked(group.turn, replica)))
 
 
-def _heard(before: Replica | None, told: Report) -> Literal["new", "next", "again"] | Refusal:
+def _heard(before: ReplicaRow | None, told: ReplicaReport) -> Literal["new", "next", "again"] | ReportRefusal:
     """What a report is to what its node said before."""
     if told.seq == 1:
         if before is None or (before.incarnation, before.born) != (told.incarnation, told.mono):
@@ -153,7 +159,7 @@ def _heard(before: Replica | None, told: Report) -> Literal["new", "next", "agai
     return "unknown-replica" if told.mono < before.mono else "next"
 
 
-def _claimed(group: Group, node: str, term: int) -> Group | Refusal:
+def _claimed(group: Group, node: str, term: int) -> Group | ReportRefusal:
     if term < group.term:
         return "stale-term"
     if term == group.term and group.primary not in ("", node):
@@ -162,13 +168,13 @@ def _claimed(group: Group, node: str, term: int) -> Group | Refusal:
     return group if (group.primary, group.term) == (node, term) else replace(group, primary=node, term=term)
 
 
-def _stored(before: Replica | None, node: str, told: Report, now: Millis, terms: Terms, lives: int) -> Replica:
+def _stored(before: ReplicaRow | None, node: str, told: ReplicaReport, now: Millis, terms: TurnTerms, lives: int) -> ReplicaRow:
     mark = (told.mono, now)
-    fault: Fault = ""
+    fault: ClockFault = ""
     first, second = mark, mark
     if before is not None:
         first, second, fault = rated(before, told.mono, now, terms.drift)
-    return Replica(
+    return ReplicaRow(
         node,
         lives if before is None else before.life,
         told.seq,
@@ -191,7 +197,7 @@ def _stored(before: Replica | None, node: str, told: Report, now: Millis, terms:
     )
 
 
-def _again(turn: Turn, replica: Replica, now: Millis, terms: Terms) -> tuple[int, Millis] | None:
+def _again(turn: TurnRow, replica: ReplicaRow, now: Millis, terms: TurnTerms) -> tuple[int, Millis] | None:
     """What the answer to a report that is repeated hands out: what it did the first time, for as long as is left now."""
     if turn.state != "granted" or turn.holder != replica.node or replica.role == "primary" or not turn.attempt:
         return None
@@ -201,7 +207,7 @@ def _again(turn: Turn, replica: Replica, now: Millis, terms: Terms) -> tuple[int
     return (turn.epoch, left) if left else None
 
 
-def _revoked(turn: Turn, replica: Replica) -> tuple[int, ...]:
+def _revoked(turn: TurnRow, replica: ReplicaRow) -> tuple[int, ...]:
     """What the replica says it takes and must not: not its turn, or over, or not for a primary."""
     if not replica.taking:
         return ()
@@ -214,7 +220,7 @@ def _revoked(turn: Turn, replica: Replica) -> tuple[int, ...]:
 # -- steps
 
 
-def scan(view: View, now: Millis, terms: Terms, draw: float, pending: Mapping[str, Pending] = NO_PENDING) -> Stepped:
+def scan(view: FleetTurns, now: Millis, terms: TurnTerms, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING) -> TurnStep:
     """What is due, without a report."""
     return step(view.group, view.replicas, now, terms, draw, pending)
 
@@ -223,8 +229,8 @@ def scan(view: View, now: Millis, terms: Terms, draw: float, pending: Mapping[st
 
 
 def publish(
-    view: View, epoch: int, past: Turn | None, told: Publication, now: Millis, terms: Terms
-) -> Published | Late | Literal["missing", "not-holder"]:
+    view: FleetTurns, epoch: int, past: TurnRow | None, told: Publication, now: Millis, terms: TurnTerms
+) -> Published | LatePublication | Literal["missing", "not-holder"]:
     """A finished checkpoint of turn `epoch`. past: that turn, when it is not the group's.
 
     'missing': there is no such turn. 'not-holder': it is another node's now, or was not handed out yet.
@@ -238,24 +244,24 @@ def publish(
         return "missing"
     if turn is None:
         # So old that it is forgotten.
-        return Late(group, None)
+        return LatePublication(group, None)
     if turn.holder != told.node or not turn.attempt:
-        return "not-holder" if current else Late(group, None)
+        return "not-holder" if current else LatePublication(group, None)
     if turn.state == "done" and turn.sequence == told.sequence:
         return Published(view.group, None, view.latest is not None and view.latest.epoch == epoch)
     if not current:
-        return Late(group, None if turn.late else replace(turn, late=True))
+        return LatePublication(group, None if turn.late else replace(turn, late=True))
     if turn.open:
         group = finished(group, told.sequence, now, terms)
     elif turn.state == "done" and not turn.sequence:
         group = replace(group, turn=replace(turn, sequence=told.sequence))
     else:
-        return Late(group if turn.late else replace(group, turn=replace(turn, late=True)), None)
+        return LatePublication(group if turn.late else replace(group, turn=replace(turn, late=True)), None)
     newest = view.latest is None or told.sequence > view.latest.sequence
-    return Published(group, Latest(epoch, told.node, told.sequence, told.location, told.size, now) if newest else None, newest)
+    return Published(group, LatestCheckpoint(epoch, told.node, told.sequence, told.location, told.size, now) if newest else None, newest)
 
 
-def revoke(view: View, epoch: int, note: str, author: str, now: Millis) -> Revoked | Literal["missing", "already-ended"]:
+def revoke(view: FleetTurns, epoch: int, note: str, author: str, now: Millis) -> Revoked | Literal["missing", "already-ended"]:
     """Take turn `epoch` back. It is the group's turn, or over."""
     turn = view.group.turn
     if epoch > turn.epoch or not epoch:

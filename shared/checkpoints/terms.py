@@ -6,15 +6,15 @@ import json
 
 from ..leases.rows import Fleet
 from .settings import FleetCheckpoints
-from .turns import Terms
+from .turns import TurnTerms
 
 
-def terms_of(fleet: Fleet) -> Terms:
+def terms_of(fleet: Fleet) -> TurnTerms:
     """The terms of a fleet as it is stored."""
     return terms(FleetCheckpoints.model_validate(json.loads(fleet.rest).get("checkpoints", {})))
 
 
-def terms(told: FleetCheckpoints) -> Terms:
+def terms(told: FleetCheckpoints) -> TurnTerms:
     """The same for the rules."""
     span = told.timeout
-    return Terms(span.initial, span.min, span.max, told.drift, told.silence, told.max_lag, told.interval or 0)
+    return TurnTerms(span.initial, span.min, span.max, told.drift, told.silence, told.max_lag, told.interval or 0)

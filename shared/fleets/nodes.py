@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Set
 from typing import Any
 
 from ..checkpoints.protocol import look as look_at_turns
-from ..checkpoints.service.service import Pendings
+from ..checkpoints.service.service import PendingReader
 from ..checkpoints.service.views import replicas_out
 from ..checkpoints.terms import terms_of
 from ..core.clock import Clock
@@ -23,7 +23,7 @@ type Agents = Callable[[str], Awaitable[Mapping[str, dict[str, Any]]]]
 class NodeViews:
     """One per process."""
 
-    def __init__(self, leases: Views, carrier: Carrier, clock: Clock, agents: Agents, pending: Pendings) -> None:
+    def __init__(self, leases: Views, carrier: Carrier, clock: Clock, agents: Agents, pending: PendingReader) -> None:
         self._leases, self._carrier, self._clock, self._agents, self._pending = leases, carrier, clock, agents, pending
 
     async def node(self, tenant: str, fleet: str, name: str) -> dict[str, Any]:

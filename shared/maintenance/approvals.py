@@ -13,8 +13,8 @@ from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
 from .domain_guard import blocked, live, order, too_wide
-from .rows import Event, Grant, Hold, Node, View
-from .terms import GRANT_LEASE, GRANT_TRIES, Terms
+from .rows import ApprovalRow, EventHold, EventRow, FleetEvents, NodeRow
+from .terms import GRANT_LEASE, GRANT_TRIES, MaintenanceTerms
 
 BY_FLEET: Final = "fleet"
 _READY: Final = frozenset({"PREPARED", "APPROVED", "STARTED"})
@@ -23,7 +23,7 @@ _UNDATED: Final[Millis] = 900_000
 _STEP: Final[Millis] = 1_000
 """Moments are read in whole seconds: an agent may have been given its lease so much later than it says."""
 
-type Outcome = Literal["posted", "gone", "refused", "unreachable"]
+type ApprovalOutcome = Literal["posted", "gone", "refused", "unreachable"]
 
 
 class Leased(NamedTuple):
@@ -35,7 +35,7 @@ class Leased(NamedTuple):
     expires: Millis
 
 
-def grant(event: Event, by: str, reason: str, now: Millis) -> Event:
+def grant(event: EventRow, by: str, reason: str, now: Millis) -> EventRow:
     """The event with an approval, once: what was granted before stands, but that a person's word takes the place of the fleet's. A hold is
     lifted."""
     if event.due is not None and event.due.by == BY_FLEET != by:
@@ -44,18 +44,18 @@ def grant(event: Event, by: str, reason: str, now: Millis) -> Event:
         return event if event.hold is None else replace(event, hold=None)
     number = 1 if event.grant is None else int(event.grant.id.rpartition(".")[2]) + 1
     expires = max(now, event.not_before if event.not_before is not None else now + _UNDATED)
-    return replace(event, hold=None, grant=Grant(f"{event.event_id}.{number}", by, reason, now, expires))
+    return replace(event, hold=None, grant=ApprovalRow(f"{event.event_id}.{number}", by, reason, now, expires))
 
 
-def hold(event: Event, by: str, reason: str, now: Millis) -> Event:
+def hold(event: EventRow, by: str, reason: str, now: Millis) -> EventRow:
     """The event held: no approval is given out any more. One that an agent is just about to POST may still go out."""
     if event.hold is not None:
         return replace(event, hold=replace(event.hold, by=by, reason=reason))
     kept = event.grant if event.due is None else replace(event.due, state="closed", node="")
-    return replace(event, hold=Hold(f"{event.event_id}.hold", by, reason, now), grant=kept)
+    return replace(event, hold=EventHold(f"{event.event_id}.hold", by, reason, now), grant=kept)
 
 
-def waits_for(event: Event, view: View, now: Millis, *, hung: bool = False) -> str | None:
+def waits_for(event: EventRow, view: FleetEvents, now: Millis, *, hung: bool = False) -> str | None:
     """Which named node has not prepared; None when all have. Nodes without an agent of this fleet are not waited for; hung: nor are those
     whose agent is silent."""
     for node in view.named(event):
@@ -66,7 +66,7 @@ def waits_for(event: Event, view: View, now: Millis, *, hung: bool = False) -> s
     return None
 
 
-def not_yet(event: Event, view: View, terms: Terms, now: Millis) -> str | None:
+def not_yet(event: EventRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> str | None:
     """Why an approval is not given out now; None when it is. What a person granted does not ask the guard: it was their decision."""
     if event.hold is not None:
         return f"held by {event.hold.by}: {event.hold.reason}" if event.hold.reason else f"held by {event.hold.by}"
@@ -77,7 +77,7 @@ def not_yet(event: Event, view: View, terms: Terms, now: Millis) -> str | None:
     return None if by_hand else blocked(event, view, terms, now)
 
 
-def staying(event: Event, view: View, held: Mapping[str, int], terms: Terms, now: Millis) -> str | None:
+def staying(event: EventRow, view: FleetEvents, held: Mapping[str, int], terms: MaintenanceTerms, now: Millis) -> str | None:
     """Which prepared node still has partitions, for Azure is not to go on before they have left. What a person granted waits for that as
     long as a hand-off takes. held: partitions by node."""
     given = event.due
@@ -90,12 +90,14 @@ def staying(event: Event, view: View, held: Mapping[str, int], terms: Terms, now
     return None
 
 
-def must_leave(node: Node, count: int) -> str:
+def must_leave(node: NodeRow, count: int) -> str:
     """Why an approval waits for a node with so many partitions."""
     return f"{count} partition{'s' if count > 1 else ''} must leave {node.node} first"
 
 
-def lease(event: Event, node: Node, view: View, held: Mapping[str, int], terms: Terms, now: Millis) -> tuple[Event, Leased | None]:
+def lease(
+    event: EventRow, node: NodeRow, view: FleetEvents, held: Mapping[str, int], terms: MaintenanceTerms, now: Millis
+) -> tuple[EventRow, Leased | None]:
     """Give the approval to the agent that just reported, if it is its turn. held: partitions by node."""
     given = event.due
     entry = node.entry(event.event_id)
@@ -118,7 +120,7 @@ def lease(event: Event, node: Node, view: View, held: Mapping[str, int], terms: 
     return replace(event, grant=made), Leased(given.id, event.event_id, GRANT_LEASE, given.expires)
 
 
-def result(event: Event, node: str, outcome: Outcome, http_status: int) -> Event | None:
+def result(event: EventRow, node: str, outcome: ApprovalOutcome, http_status: int) -> EventRow | None:
     """The event after an agent's word of how its POST went; None when the approval was not its own any more."""
     given = event.grant
     if given is None:
@@ -137,7 +139,7 @@ def result(event: Event, node: str, outcome: Outcome, http_status: int) -> Event
     return replace(event, grant=made)
 
 
-def early(view: View, terms: Terms, now: Millis) -> Event | None:
+def early(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> EventRow | None:
     """The next event that the fleet itself approves before its time; None when there is none, or the guard says to wait."""
     for event in sorted(candidates(view.events.values()), key=order):
         waiting = [node for node in view.named(event) if (entry := node.entry(event.event_id)) and entry.phase in ("WAITING", "PREPARED")]
@@ -147,6 +149,6 @@ def early(view: View, terms: Terms, now: Millis) -> Event | None:
     return None
 
 
-def candidates(events: Iterable[Event]) -> list[Event]:
+def candidates(events: Iterable[EventRow]) -> list[EventRow]:
     """Events that may be approved early."""
     return [each for each in events if each.status == "scheduled" and each.grant is None and each.hold is None and not each.rehearsal]

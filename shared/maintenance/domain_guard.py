@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Final
 
 from ..core.clock import Millis
-from .rows import Event, Node, View
-from .terms import IDLE_SILENCE, NEAR_SILENCE, Terms
+from .rows import EventRow, FleetEvents, NodeRow
+from .terms import IDLE_SILENCE, NEAR_SILENCE, MaintenanceTerms
 
 _BEGUN: Final = frozenset({"PREPARING", "PREPARED"})
 _STRUCK: Final = frozenset({"STARTED", "RESTORING", "RESTORE_FAILED"})
 
 
-def live(node: Node, view: View, now: Millis) -> bool:
+def live(node: NodeRow, view: FleetEvents, now: Millis) -> bool:
     """Whether the node's agent is heard of as often as it should be: every few seconds while an event is open in its scope."""
     silence = now - node.at
     if silence <= NEAR_SILENCE:
@@ -26,12 +26,12 @@ def live(node: Node, view: View, now: Millis) -> bool:
     return not near and silence <= IDLE_SILENCE and not any(each.listed for each in node.entries)
 
 
-def unit(node: Node, terms: Terms) -> str:
+def unit(node: NodeRow, terms: MaintenanceTerms) -> str:
     """What fault domains are counted within."""
     return {"location": node.location, "scope": node.scope, "fleet": ""}[terms.per]
 
 
-def order(event: Event) -> tuple[int, Millis, str]:
+def order(event: EventRow) -> tuple[int, Millis, str]:
     """Events that were approved, or may be being approved now, come first, by when; the others by their NotBefore. Ids break ties."""
     if event.approval is not None:
         return (0, event.approval.at, event.event_id)
@@ -40,7 +40,7 @@ def order(event: Event) -> tuple[int, Millis, str]:
     return (1, event.not_before if event.not_before is not None else event.seen, event.event_id)
 
 
-def domains(event: Event, view: View, terms: Terms) -> list[tuple[str, set[str]]]:
+def domains(event: EventRow, view: FleetEvents, terms: MaintenanceTerms) -> list[tuple[str, set[str]]]:
     """The fault domains of each quorum unit that an event names."""
     found: dict[str, set[str]] = {}
     for node in view.named(event):
@@ -48,7 +48,7 @@ def domains(event: Event, view: View, terms: Terms) -> list[tuple[str, set[str]]
     return sorted(found.items())
 
 
-def too_wide(event: Event, view: View, terms: Terms) -> str | None:
+def too_wide(event: EventRow, view: FleetEvents, terms: MaintenanceTerms) -> str | None:
     """Why the guard never agrees to an event, whatever else goes on; None when it may."""
     for _, mine in domains(event, view, terms):
         if len(mine) > terms.domains_down:
@@ -56,7 +56,7 @@ def too_wide(event: Event, view: View, terms: Terms) -> str | None:
     return None
 
 
-def blocked(event: Event, view: View, terms: Terms, now: Millis, *, begin: bool = False) -> str | None:
+def blocked(event: EventRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis, *, begin: bool = False) -> str | None:
     """Why the nodes of an event should not go down now; None when they may. begin: none of them has begun, so that whoever has, also for a
     later event, goes first."""
     if wide := too_wide(event, view, terms):
@@ -76,7 +76,7 @@ def blocked(event: Event, view: View, terms: Terms, now: Millis, *, begin: bool 
     return None
 
 
-def down(node: Node, view: View, terms: Terms, now: Millis, ahead_of: Event | None = None) -> str | None:
+def down(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis, ahead_of: EventRow | None = None) -> str | None:
     """Why a node counts as down; None when it serves. ahead_of: what only this event's successors have begun does not count."""
     for entry in node.entries:
         event = view.events.get(entry.event_id)
@@ -93,7 +93,7 @@ def down(node: Node, view: View, terms: Terms, now: Millis, ahead_of: Event | No
     return None
 
 
-def over(view: View, terms: Terms, now: Millis) -> list[str]:
+def over(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> list[str]:
     """Units in which more fault domains are down than may be, whoever decided it."""
     found: dict[str, set[str]] = {}
     for node in view.nodes.values():

@@ -10,17 +10,17 @@ from dataclasses import replace
 
 from ..core.clock import Millis
 from .domain_guard import live
-from .rows import REHEARSAL, REMOVES, Entry, Event, Node, Status, View
+from .rows import REHEARSAL, REMOVES, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
 from .terms import AWAY, FORGOTTEN, LEARNING, NEAR_SILENCE, PROLONGED, REHEARSED
 
 
-def merge(event: Event | None, entry: Entry, node: Node, now: Millis) -> Event | None:
+def merge(event: EventRow | None, entry: NodeEntry, node: NodeRow, now: Millis) -> EventRow | None:
     """An event after one agent's word of it. None: it was not known, and there is nothing to know any more."""
     if event is None:
         if not entry.listed or entry.event_id.startswith(REHEARSAL):
             return None
-        status: Status = "started" if entry.status == "Started" else "scheduled"
-        event = Event(entry.event_id, node.scope, entry.type, status, now)
+        status: LedgerStatus = "started" if entry.status == "Started" else "scheduled"
+        event = EventRow(entry.event_id, node.scope, entry.type, status, now)
     if event.scope != node.scope and not event.rehearsal and event.open:
         # The same id elsewhere: ids are one event's alone, so one of the two scopes is wrong. The sweep says so.
         return event
@@ -55,19 +55,19 @@ def merge(event: Event | None, entry: Entry, node: Node, now: Millis) -> Event |
     return made
 
 
-def _back(event: Event, scope: str) -> Event:
+def _back(event: EventRow, scope: str) -> EventRow:
     """An event that was over and is listed again: what was first seen of it stands, how it ended does not, and it is told of anew."""
     return replace(
         event, scope=scope, status="scheduled", started=0, azure="", cleared=0, phases={}, told=(), alarms=(), returns=event.returns + 1
     )
 
 
-def _closed(event: Event) -> Event:
+def _closed(event: EventRow) -> EventRow:
     """The event without an approval that stands: there is nothing left to approve."""
     return event if event.approval is None else replace(event, grant=replace(event.approval, state="closed", node=""))
 
 
-def settled(event: Event, view: View, now: Millis) -> Event:
+def settled(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
     """The event, ended if it is over; with what is wrong with it, and where its nodes stand once it has ended."""
     made = _ended(event, view, now) if event.open else event
     if not made.open:
@@ -88,7 +88,7 @@ def settled(event: Event, view: View, now: Millis) -> Event:
     return made if alarms == made.alarms else replace(made, alarms=alarms)
 
 
-def _ended(event: Event, view: View, now: Millis) -> Event:
+def _ended(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
     if event.rehearsal:
         named = view.named(event)
         over = bool(named) and all((entry := node.entry(event.event_id)) is not None and entry.phase == "DONE" for node in named)
@@ -103,7 +103,7 @@ def _ended(event: Event, view: View, now: Millis) -> Event:
         # Only Event Grid has told of it yet.
         return event
     if event.azure == "cancelled" or (not event.started and any(entry.outcome == "cancelled" for entry in said)):
-        status: Status = "cancelled"
+        status: LedgerStatus = "cancelled"
     elif event.started or event.azure == "completed":
         status = "completed"
     else:
@@ -111,12 +111,12 @@ def _ended(event: Event, view: View, now: Millis) -> Event:
     return replace(event, status=status, ended=now)
 
 
-def _lists(node: Node, event: Event) -> bool:
+def _lists(node: NodeRow, event: EventRow) -> bool:
     entry = node.entry(event.event_id)
     return entry is not None and entry.listed
 
 
-def _removed(node: Node, event: Event, view: View, now: Millis) -> bool:
+def _removed(node: NodeRow, event: EventRow, view: FleetEvents, now: Millis) -> bool:
     """Whether the event has taken the machine away, so that its agent will never say that it is over: it is silent, and another of the
     scope, whose document is the same, has said later that it does not list the event any more."""
     due = event.started or (event.not_before is not None and now >= event.not_before)
@@ -126,11 +126,11 @@ def _removed(node: Node, event: Event, view: View, now: Millis) -> bool:
     return any(other.at > since and not _lists(other, event) for other in view.of_scope(event.scope))
 
 
-def _took(event: Event) -> bool:
+def _took(event: EventRow) -> bool:
     return event.type in REMOVES and not event.open and not event.rehearsal and event.status != "cancelled"
 
 
-def departed(node: Node, view: View, catch_up: Millis, now: Millis) -> bool:
+def departed(node: NodeRow, view: FleetEvents, catch_up: Millis, now: Millis) -> bool:
     """Whether a node is to be forgotten: its machine was taken away, and what replaces it has had its time to catch up; or its agent has
     been silent for long, with nothing open on it."""
     if now - node.at <= NEAR_SILENCE:
@@ -141,12 +141,12 @@ def departed(node: Node, view: View, catch_up: Millis, now: Millis) -> bool:
     return now - node.at > AWAY and not any(event and event.open for _, event in known)
 
 
-def _asked_since(event: Event, view: View, now: Millis) -> bool:
+def _asked_since(event: EventRow, view: FleetEvents, now: Millis) -> bool:
     """Whether an agent of the scope has reported long enough after the event was first told of to have seen it."""
     return any(node.at > event.seen + NEAR_SILENCE for node in view.of_scope(event.scope)) or now - event.seen > FORGOTTEN
 
 
-def wrong(event: Event, view: View, now: Millis) -> set[str]:
+def wrong(event: EventRow, view: FleetEvents, now: Millis) -> set[str]:
     """Alarms of one event."""
     found: set[str] = set()
     named = view.named(event)
@@ -173,7 +173,7 @@ def wrong(event: Event, view: View, now: Millis) -> set[str]:
     return found
 
 
-def _disputed(event: Event, view: View, now: Millis) -> bool:
+def _disputed(event: EventRow, view: FleetEvents, now: Millis) -> bool:
     """Whether agents that are heard of tell different things of an open event."""
     if not event.open or event.rehearsal:
         return False
@@ -181,12 +181,12 @@ def _disputed(event: Event, view: View, now: Millis) -> bool:
     return _differ([entry for entry in heard if entry.listed])
 
 
-def _differ(entries: list[Entry]) -> bool:
+def _differ(entries: list[NodeEntry]) -> bool:
     """Whether agents tell different things of an event. A poller may be a look behind with Started, and that has no NotBefore."""
     told = {(entry.type, entry.source, entry.duration, frozenset(entry.resources)) for entry in entries}
     return len(told) > 1 or len({entry.not_before for entry in entries if entry.status == "Scheduled"}) > 1
 
 
-def quiet(event: Event, view: View, now: Millis) -> list[str]:
+def quiet(event: EventRow, view: FleetEvents, now: Millis) -> list[str]:
     """Named nodes whose agents are silent."""
     return sorted(node.node for node in view.named(event) if now - node.at > NEAR_SILENCE)

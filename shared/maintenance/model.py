@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from ..core.durations import Duration, Time
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.types import Maybe, NodeName, Note, Stamp, Strict
-from .approvals import Outcome
-from .rows import GrantState, Phase, Source, Status
+from .approvals import ApprovalOutcome
+from .rows import GrantState, LedgerSource, LedgerStatus, NodePhaseName
 
 MAX_SEQ = 2**53 - 1
 MAX_REPORTED = 500
@@ -42,7 +42,7 @@ def _capital(value: Any) -> Any:
     return value.capitalize() if isinstance(value, str) else value
 
 
-PhaseIn = Annotated[Phase, BeforeValidator(_upper)]
+PhaseIn = Annotated[NodePhaseName, BeforeValidator(_upper)]
 
 
 class EntryIn(Strict):
@@ -52,7 +52,7 @@ class EntryIn(Strict):
     type: Text64
     status: Annotated[Literal["Scheduled", "Started", "Unknown"], BeforeValidator(_capital)]
     not_before: Time | None = None
-    source: Annotated[Source, BeforeValidator(_capital)] = "Platform"
+    source: Annotated[LedgerSource, BeforeValidator(_capital)] = "Platform"
     duration_s: int = Field(-1, ge=-1, le=31_536_000, description="Seconds of impact; 0: none, -1: not known.")
     resources: list[Vm] = Field(default_factory=list, max_length=MAX_NAMED)
     phase: PhaseIn = Field(description="Where the node stands with it.")
@@ -61,7 +61,7 @@ class EntryIn(Strict):
     outcome: Literal["completed", "cancelled", "completed or cancelled"] | None = Field(None, description="How it ended, once it is DONE.")
 
 
-class ReportIn(Strict):
+class AgentReportIn(Strict):
     """What an agent says of its node, all of it each time."""
 
     node: NodeName
@@ -87,7 +87,7 @@ class LeasedOut(Strict):
     expires: Stamp
 
 
-class HeldOut(Strict):
+class HeldEventOut(Strict):
     """An event that the agent should not approve by itself yet."""
 
     event_id: str
@@ -109,7 +109,7 @@ class RehearsalOut(Strict):
     type: str
     status: Literal["Scheduled", "Started"]
     not_before: Stamp | None
-    source: Source
+    source: LedgerSource
     duration_s: int
     resources: list[str]
 
@@ -127,11 +127,11 @@ class RuleOut(Strict):
 
     action: Literal["approve", "prepare", "hold", "ignore"]
     type: Maybe[str] = None
-    source: Maybe[Source] = None
+    source: Maybe[LedgerSource] = None
     max_seconds: Maybe[int] = Field(default=None, description="Only for impacts known to last at most this long.")
 
 
-class SettingsOut(Strict):
+class AgentSettingsOut(Strict):
     """What the fleet's definition asks of its agents: they keep it over restarts, and go by it when the app is away."""
 
     lead_ms: int = Field(description="How long before NotBefore a node prepares, where its agent's own file does not say.")
@@ -140,30 +140,30 @@ class SettingsOut(Strict):
     rules: list[RuleOut] = Field(description="The first that fits decides; of it and of the file's the stricter counts.")
 
 
-class ReportAnswer(Strict):
+class AgentReportAnswer(Strict):
     """What the agent is to know. An event that it has PREPARED and that is not in `hold` may be approved."""
 
     next_report_ms: int
     approvals: list[LeasedOut]
-    hold: list[HeldOut]
+    hold: list[HeldEventOut]
     commands: list[OrderOut]
     rehearsals: list[RehearsalOut]
     monitors: MonitorsOut
-    settings: SettingsOut
+    settings: AgentSettingsOut
 
 
 class ResultIn(Strict):
     """How an agent's POST of a leased approval went."""
 
     node: NodeName
-    outcome: Outcome
+    outcome: ApprovalOutcome
     http_status: int | None = Field(None, ge=0, le=999)
 
 
 class NodePhase(Strict):
     """Where a node stands with an event."""
 
-    phase: Phase
+    phase: NodePhaseName
     reported: Stamp
     reason: Maybe[str] = None
 
@@ -189,14 +189,14 @@ class ImpactOut(Strict):
     lasted_ms: int | None = Field(description="From Started to its end; null while it is open, or never seen started.")
 
 
-class EventOut(Strict):
+class MaintenanceEventOut(Strict):
     """A scheduled event, as the agents' reports come to it."""
 
     event_id: str
     type: str
-    status: Status
+    status: LedgerStatus
     scope: str
-    source: Source
+    source: LedgerSource
     not_before: Stamp | None
     duration_s: int
     resources: list[str]
@@ -210,10 +210,10 @@ class EventOut(Strict):
     impact: ImpactOut
 
 
-class EventList(Strict):
+class MaintenanceEventList(Strict):
     """A page of events, open ones first, then the latest."""
 
-    items: list[EventOut]
+    items: list[MaintenanceEventOut]
     next: str | None
 
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from ..core.clock import Millis
 from .domain_guard import live
-from .rows import Monitors, Node, View
+from .rows import FleetEvents, MonitorsRow, NodeRow
 
 
-def threatened(node: Node, view: View) -> bool:
+def threatened(node: NodeRow, view: FleetEvents) -> bool:
     """Whether an event that hits is open on the node."""
     return any(
         entry.phase not in ("FOREIGN", "DONE", "APPROVED")
@@ -24,7 +24,7 @@ def threatened(node: Node, view: View) -> bool:
     )
 
 
-def elected(view: View, now: Millis) -> Monitors:
+def elected(view: FleetEvents, now: Millis) -> MonitorsRow:
     """The monitors from here on. Both stay as they are while they can."""
     before = view.monitors
     good = {name: node for name, node in view.nodes.items() if live(node, view, now)}
@@ -45,7 +45,7 @@ def elected(view: View, now: Millis) -> Monitors:
     return replace(before, primary=primary, secondary=secondary, epoch=before.epoch + 1, since=now)
 
 
-def lacking(view: View) -> str | None:
+def lacking(view: FleetEvents) -> str | None:
     """What is wrong with the monitors: an alarm's name."""
     first, second = (view.nodes.get(name) for name in (view.monitors.primary, view.monitors.secondary))
     if not view.nodes:

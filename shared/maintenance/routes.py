@@ -13,17 +13,17 @@ from ..web.fields.types import Name
 from ..web.paging.pages import after, page
 from ..web.routes import Answer, Call, Routes
 from .model import (
+    AgentReportAnswer,
+    AgentReportIn,
     ApprovalId,
     DecidedOut,
     DeliveredOut,
-    EventList,
-    EventOut,
     Id,
+    MaintenanceEventList,
+    MaintenanceEventOut,
     ReasonIn,
     RehearsedOut,
     RehearseIn,
-    ReportAnswer,
-    ReportIn,
     ResultIn,
 )
 from .rows import REHEARSAL
@@ -81,16 +81,16 @@ def _agents(routes: Routes) -> None:
         name="maintenance_report",
         scope=("fleets", "agent"),
         params=_FLEET,
-        body=ReportIn,
+        body=AgentReportIn,
         max_body=MAX_REPORT,
-        answers={200: ReportAnswer, 409: ("stale-seq", "too-many-nodes", "too-many-events", "changed-meanwhile")},
+        answers={200: AgentReportAnswer, 409: ("stale-seq", "too-many-nodes", "too-many-events", "changed-meanwhile")},
         summary="What a node's agent sees and does, all of it each time",
         description="seq grows with each report; the same again is answered anew. lease_ms counts from the SEND of the report. An event "
         "that the node has PREPARED and that is not in hold may be approved.",
         tag="maintenance",
         examples={"waiting": _REPORT, "idle": {**_REPORT, "events": []}},
     )
-    async def report(call: Call[App, ReportIn]) -> Answer:
+    async def report(call: Call[App, AgentReportIn]) -> Answer:
         fleet = call.params["fleet"]
         bound_to(call.key, fleet, call.body.node)
         return Answer(200, await call.app.maintenance.report(call.tenant, fleet, call.body))
@@ -127,7 +127,7 @@ def _people(routes: Routes) -> None:
         scope="fleets",
         params=_FLEET,
         query=Paging,
-        answers={200: EventList},
+        answers={200: MaintenanceEventList},
         summary="Scheduled events: open ones first, then the latest of the ledger",
         tag="maintenance",
     )
@@ -142,7 +142,7 @@ def _people(routes: Routes) -> None:
         name="maintenance_event",
         scope="fleets",
         params=_EVENT,
-        answers={200: EventOut},
+        answers={200: MaintenanceEventOut},
         summary="One scheduled event, with where its nodes stand",
         tag="maintenance",
     )

@@ -36,11 +36,11 @@ MAX_OPEN: Final = 500
 _PIECE: Final = MAX_STRING_UNITS - 1
 _PIECES: Final = 8
 
-type Status = Literal["scheduled", "started", "completed", "cancelled", "vanished"]
-type Phase = Literal[
+type LedgerStatus = Literal["scheduled", "started", "completed", "cancelled", "vanished"]
+type NodePhaseName = Literal[
     "FOREIGN", "WAITING", "PREPARING", "PREPARED", "PREPARE_FAILED", "APPROVED", "STARTED", "RESTORING", "RESTORE_FAILED", "DONE"
 ]
-type Source = Literal["Platform", "User"]
+type LedgerSource = Literal["Platform", "User"]
 type GrantState = Literal["granted", "posted", "closed", "expired"]
 
 OPEN: Final = frozenset({"scheduled", "started"})
@@ -63,16 +63,16 @@ def node_key(node: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class NodeEntry:
     """What one agent says of one event. status: as its document lists it; DONE entries are listed no more. observed: milliseconds
     of impact that it measured."""
 
     event_id: str
     type: str
     status: Literal["Scheduled", "Started"]
-    phase: Phase
+    phase: NodePhaseName
     not_before: Millis | None = None
-    source: Source = "Platform"
+    source: LedgerSource = "Platform"
     duration: int = -1
     resources: tuple[str, ...] = ()
     reason: str = ""
@@ -86,7 +86,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeRow:
     """A node as its agent reported it last.
 
     vm: its name in documents; scope: what its documents are shared with. at: when the report came. entries: its events. restored: when
@@ -105,18 +105,18 @@ class Node:
     incarnation: int | None = None
     disabled: bool = False
     resource_id: str = ""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[NodeEntry, ...] = ()
     restored: Millis = 0
     caught_up: bool = True
     leaving: bool = False
 
-    def entry(self, event_id: str) -> Entry | None:
+    def entry(self, event_id: str) -> NodeEntry | None:
         """What it says of an event."""
         return next((each for each in self.entries if each.event_id == event_id), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class ApprovalRow:
     """An approval that is to be given, or was: once per event.
 
     by: who granted it: a person's key, or `fleet`. at: when. expires: NotBefore, when Azure goes on by itself. node: whose agent has it,
@@ -137,7 +137,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class EventHold:
     """An operator wants the event to wait."""
 
     id: str
@@ -147,7 +147,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EventRow:
     """A scheduled event as the agents' reports come to it.
 
     seen: when it was first reported; started, ended: when that was first known. nodes: of a rehearsal, who takes part. phases: how each
@@ -160,10 +160,10 @@ class Event:
     event_id: str
     scope: str
     type: str
-    status: Status
+    status: LedgerStatus
     seen: Millis
     not_before: Millis | None = None
-    source: Source = "Platform"
+    source: LedgerSource = "Platform"
     duration: int = -1
     resources: tuple[str, ...] = ()
     started: Millis = 0
@@ -177,8 +177,8 @@ class Event:
     cleared: Millis = 0
     returns: int = 0
     differs: Millis = 0
-    grant: Grant | None = None
-    hold: Hold | None = None
+    grant: ApprovalRow | None = None
+    hold: EventHold | None = None
     alarms: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
 
@@ -188,18 +188,18 @@ class Event:
         return self.status in OPEN
 
     @property
-    def approval(self) -> Grant | None:
+    def approval(self) -> ApprovalRow | None:
         """Its grant, while that stands: Azure has it, or is to get it."""
         return self.grant if self.grant is not None and self.grant.state in ("granted", "posted") else None
 
     @property
-    def due(self) -> Grant | None:
+    def due(self) -> ApprovalRow | None:
         """Its grant, while Azure is still to get it."""
         return self.grant if self.grant is not None and self.grant.state == "granted" else None
 
 
 @dataclass(frozen=True, slots=True)
-class Monitors:
+class MonitorsRow:
     """Who acts for the whole fleet; the epoch counts changes of the primary.
 
     decisions: counts what was decided on where all nodes stand. Two such decisions of one moment both write this row, so one of them is
@@ -214,21 +214,21 @@ class Monitors:
 
 
 @dataclass(frozen=True, slots=True)
-class Alarms:
+class AlarmsRow:
     """What is wrong with the fleet's watch as a whole, and what was told of it."""
 
     alarms: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
 
 
-type Kept = Node | Event | Monitors | Alarms
+type MaintenanceRow = NodeRow | EventRow | MonitorsRow | AlarmsRow
 
 
 class TooLarge(ValueError):
     """More than a row holds."""
 
 
-def props_of(kept: Kept) -> Props:
+def props_of(kept: MaintenanceRow) -> Props:
     """As stored: the whole as JSON, in pieces that fit properties. Raises `TooLarge`."""
     text = orjson.dumps(asdict(kept)).decode()
     # Two units for what is beyond the basic plane, so that no piece is too long.
@@ -256,49 +256,49 @@ def _known[T](kind: type[T], raw: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if name in names}
 
 
-def parse_node(row: Row) -> Node:
+def parse_node(row: Row) -> NodeRow:
     """The inverse of `props_of`."""
-    raw = _known(Node, _raw(row.props))
-    raw["entries"] = tuple(Entry(**{**_known(Entry, each), "resources": tuple(each["resources"])}) for each in raw["entries"])
-    return Node(**raw)
+    raw = _known(NodeRow, _raw(row.props))
+    raw["entries"] = tuple(NodeEntry(**{**_known(NodeEntry, each), "resources": tuple(each["resources"])}) for each in raw["entries"])
+    return NodeRow(**raw)
 
 
-def parse_event(row: Row) -> Event:
+def parse_event(row: Row) -> EventRow:
     """The inverse of `props_of`."""
-    raw = _known(Event, _raw(row.props))
+    raw = _known(EventRow, _raw(row.props))
     for name in ("resources", "nodes", "alarms", "told"):
         raw[name] = tuple(raw[name])
     raw["phases"] = {node: (phase, at) for node, (phase, at) in raw["phases"].items()}
-    raw["grant"] = Grant(**_known(Grant, raw["grant"])) if raw["grant"] else None
-    raw["hold"] = Hold(**_known(Hold, raw["hold"])) if raw["hold"] else None
-    return Event(**raw)
+    raw["grant"] = ApprovalRow(**_known(ApprovalRow, raw["grant"])) if raw["grant"] else None
+    raw["hold"] = EventHold(**_known(EventHold, raw["hold"])) if raw["hold"] else None
+    return EventRow(**raw)
 
 
-def parse_monitors(row: Row | None) -> Monitors:
+def parse_monitors(row: Row | None) -> MonitorsRow:
     """The inverse of `props_of`."""
-    return Monitors(**_known(Monitors, _raw(row.props))) if row is not None else Monitors()
+    return MonitorsRow(**_known(MonitorsRow, _raw(row.props))) if row is not None else MonitorsRow()
 
 
-def parse_alarms(row: Row | None) -> Alarms:
+def parse_alarms(row: Row | None) -> AlarmsRow:
     """The inverse of `props_of`."""
     raw = _raw(row.props) if row is not None else {}
-    return Alarms(tuple(raw.get("alarms", ())), tuple(raw.get("told", ())))
+    return AlarmsRow(tuple(raw.get("alarms", ())), tuple(raw.get("told", ())))
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class FleetEvents:
     """What is known of a fleet's maintenance, as it was read: nodes by name, events by id."""
 
-    nodes: Mapping[str, Node]
-    events: Mapping[str, Event]
-    monitors: Monitors = field(default_factory=Monitors)
-    alarms: Alarms = field(default_factory=Alarms)
+    nodes: Mapping[str, NodeRow]
+    events: Mapping[str, EventRow]
+    monitors: MonitorsRow = field(default_factory=MonitorsRow)
+    alarms: AlarmsRow = field(default_factory=AlarmsRow)
 
-    def of_scope(self, scope: str) -> Iterable[Node]:
+    def of_scope(self, scope: str) -> Iterable[NodeRow]:
         """The nodes whose documents are shared."""
         return (node for node in self.nodes.values() if node.scope == scope)
 
-    def named(self, event: Event) -> list[Node]:
+    def named(self, event: EventRow) -> list[NodeRow]:
         """The nodes that an event names: by VM name within its scope; of a rehearsal by their own."""
         if event.rehearsal:
             return [self.nodes[name] for name in event.nodes if name in self.nodes]

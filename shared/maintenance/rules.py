@@ -16,24 +16,24 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 from zlib import crc32
 
-from ..checkpoints.turns import Pending
+from ..checkpoints.turns import PendingImpact
 from ..core.clock import Millis
 from . import approvals as granting
 from . import domain_guard
-from .approvals import Leased, Outcome
+from .approvals import ApprovalOutcome, Leased
 from .merging import departed, merge, settled
 from .monitors import elected, lacking
-from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, Alarms, Event, Monitors, Node, View
-from .terms import IDLE, NEAR, Terms
+from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, MonitorsRow, NodeRow
+from .terms import IDLE, NEAR, MaintenanceTerms
 
-type Refusal = Literal["stale-seq", "too-many-nodes", "too-many-events"]
+type AgentReportRefusal = Literal["stale-seq", "too-many-nodes", "too-many-events"]
 
 KEEP: Final[Millis] = 90 * 86_400_000
 """How long the ledger keeps an event that is over."""
 _GOING: Final = frozenset({"PREPARING", "PREPARED", "PREPARE_FAILED", "STARTED", "RESTORING", "RESTORE_FAILED"})
 
 
-class Order(NamedTuple):
+class NodeCommand(NamedTuple):
     """What an agent is asked to do."""
 
     id: str
@@ -42,28 +42,28 @@ class Order(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AgentAnswer:
     """What an agent is told. holds: event id to reason."""
 
     next_report: Millis
     approvals: tuple[Leased, ...] = ()
     holds: Mapping[str, str] = field(default_factory=dict)
-    orders: tuple[Order, ...] = ()
-    rehearsals: tuple[Event, ...] = ()
-    monitors: Monitors = field(default_factory=Monitors)
+    orders: tuple[NodeCommand, ...] = ()
+    rehearsals: tuple[EventRow, ...] = ()
+    monitors: MonitorsRow = field(default_factory=MonitorsRow)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class AcceptedAgentReport:
     """A report's outcome: rows as they are then (the same objects where they do not change), and the answer."""
 
-    node: Node
-    events: Mapping[str, Event]
-    monitors: Monitors
-    answer: Answer
+    node: NodeRow
+    events: Mapping[str, EventRow]
+    monitors: MonitorsRow
+    answer: AgentAnswer
 
 
-def wants_all(view: View, told: Node) -> bool:
+def wants_all(view: FleetEvents, told: NodeRow) -> bool:
     """Whether a decision on this report needs what the other nodes reported: not while nothing goes on, and that is most of the time."""
     if any(event.open for event in view.events.values()) or any(entry.listed for entry in told.entries):
         return True
@@ -74,7 +74,7 @@ def wants_all(view: View, told: Node) -> bool:
     )
 
 
-def asks_for_leases(view: View, told: Node, terms: Terms) -> set[str]:
+def asks_for_leases(view: FleetEvents, told: NodeRow, terms: MaintenanceTerms) -> set[str]:
     """The nodes on whose partitions an answer to this report depends: its own, and those of an event whose approval it may get."""
     granted = {event.event_id for event in view.events.values() if event.grant is not None}
     found = {
@@ -89,7 +89,9 @@ def asks_for_leases(view: View, told: Node, terms: Terms) -> set[str]:
     return found
 
 
-def receive(view: View, told: Node, terms: Terms, held: Mapping[str, int], whole: bool, now: Millis) -> Heard | Refusal:
+def receive(
+    view: FleetEvents, told: NodeRow, terms: MaintenanceTerms, held: Mapping[str, int], whole: bool, now: Millis
+) -> AcceptedAgentReport | AgentReportRefusal:
     """An agent's report. told: as it says; held: partitions that nodes still have. whole: the view has all nodes.
 
     A repeat (the same seq) is answered anew and stored once.
@@ -116,7 +118,7 @@ def receive(view: View, told: Node, terms: Terms, held: Mapping[str, int], whole
             is_open -= 1
             continue
         events[entry.event_id] = merged
-    after = View(nodes, events, view.monitors, view.alarms)
+    after = FleetEvents(nodes, events, view.monitors, view.alarms)
     if whole:
         after = _settle(after, terms, now)
     node = replace(node, leaving=leaving(node, after, terms, now))
@@ -134,7 +136,7 @@ def receive(view: View, told: Node, terms: Terms, held: Mapping[str, int], whole
         if entry.phase == "PREPARED" and ready is not None and _clears(ready, holds):
             changed[ready.event_id] = replace(ready, cleared=now)
             monitors = replace(monitors, decisions=monitors.decisions + 1)
-    answer = Answer(
+    answer = AgentAnswer(
         next_report(node, after, now),
         tuple(approvals),
         holds,
@@ -142,15 +144,15 @@ def receive(view: View, told: Node, terms: Terms, held: Mapping[str, int], whole
         tuple(_heard_of(each, node, now) for each in changed.values() if each.rehearsal and each.open and node.node in each.nodes),
         monitors,
     )
-    return Heard(node, changed, monitors, answer)
+    return AcceptedAgentReport(node, changed, monitors, answer)
 
 
-def _clears(event: Event, holds: Mapping[str, str]) -> bool:
+def _clears(event: EventRow, holds: Mapping[str, str]) -> bool:
     """Whether an answer with these holds is the first to let an agent approve the event by itself."""
     return event.status == "scheduled" and not event.rehearsal and not event.cleared and event.event_id not in holds
 
 
-def _heard_of(event: Event, node: Node, now: Millis) -> Event:
+def _heard_of(event: EventRow, node: NodeRow, now: Millis) -> EventRow:
     """A rehearsal as a node is told of it: with its whole notice from when it first hears of it, which may be minutes late."""
     entry, planned = node.entry(event.event_id), event.not_before
     if planned is None:
@@ -158,7 +160,7 @@ def _heard_of(event: Event, node: Node, now: Millis) -> Event:
     return replace(event, not_before=max(planned, now + planned - event.seen) if entry is None else entry.not_before or planned)
 
 
-def sweep(view: View, terms: Terms, now: Millis) -> View:
+def sweep(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> FleetEvents:
     """The fleet without a report: what ended, expired, is due, or is wrong."""
     after = _settle(view, terms, now)
     after = replace(after, nodes={name: node for name, node in after.nodes.items() if not departed(node, after, terms.catch_up, now)})
@@ -167,7 +169,7 @@ def sweep(view: View, terms: Terms, now: Millis) -> View:
     return replace(after, nodes=nodes, alarms=replace(view.alarms, alarms=tuple(sorted(found))))
 
 
-def _settle(view: View, terms: Terms, now: Millis) -> View:
+def _settle(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> FleetEvents:
     events = {event_id: settled(event, view, now) for event_id, event in view.events.items()}
     view = replace(view, events=events)
     if terms.early and (event := granting.early(view, terms, now)) is not None:
@@ -177,7 +179,7 @@ def _settle(view: View, terms: Terms, now: Millis) -> View:
     return replace(view, monitors=elected(view, now))
 
 
-def _noted(before: Node | None, told: Node, now: Millis) -> Node:
+def _noted(before: NodeRow | None, told: NodeRow, now: Millis) -> NodeRow:
     """The node's row after a report: with what outlives a report."""
     if before is None:
         return replace(told, at=now, caught_up=True)
@@ -190,7 +192,7 @@ def _noted(before: Node | None, told: Node, now: Millis) -> Node:
     return replace(told, at=now, restored=restored, caught_up=caught_up, leaving=before.leaving)
 
 
-def next_report(node: Node, view: View, now: Millis) -> Millis:
+def next_report(node: NodeRow, view: FleetEvents, now: Millis) -> Millis:
     """When the agent should report again at the latest. Idle ones are spread by their names."""
     busy = any(entry.phase != "DONE" for entry in node.entries)
     invited = any(event.rehearsal and event.open and node.node in event.nodes for event in view.events.values())
@@ -199,7 +201,7 @@ def next_report(node: Node, view: View, now: Millis) -> Millis:
     return IDLE - IDLE // 10 + crc32(node.node.encode()) % (IDLE // 5)
 
 
-def _holds(node: Node, view: View, terms: Terms, leases: int, now: Millis) -> dict[str, str]:
+def _holds(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases: int, now: Millis) -> dict[str, str]:
     """Why the node's agent should not approve by itself, event by event; what is not held it may."""
     found: dict[str, str] = {}
     for entry in node.entries:
@@ -220,16 +222,16 @@ def _holds(node: Node, view: View, terms: Terms, leases: int, now: Millis) -> di
     return found
 
 
-def _orders(node: Node, view: View, terms: Terms, leases: int, now: Millis) -> tuple[Order, ...]:
+def _orders(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases: int, now: Millis) -> tuple[NodeCommand, ...]:
     """Prepare, where the event is approved before its time; restore once more, where Azure says that it is over and a restore failed."""
-    found: list[Order] = []
+    found: list[NodeCommand] = []
     for entry in node.entries:
         event = view.events.get(entry.event_id)
         if event is None or event.rehearsal:
             continue
         if entry.phase == "RESTORE_FAILED" and event.azure:
             # It need not wait for its back-off: nothing more is to come.
-            found.append(Order(f"{event.event_id}.restore", event.event_id, "restore"))
+            found.append(NodeCommand(f"{event.event_id}.restore", event.event_id, "restore"))
         given = event.due if event.status == "scheduled" else None
         if given is None or event.hold is not None or entry.phase != "WAITING":
             continue
@@ -238,11 +240,11 @@ def _orders(node: Node, view: View, terms: Terms, leases: int, now: Millis) -> t
             continue
         # Another domain may have come to its own time since.
         if given.by != granting.BY_FLEET or domain_guard.blocked(event, view, terms, now, begin=True) is None:
-            found.append(Order(f"{given.id}.prepare", event.event_id, "prepare"))
+            found.append(NodeCommand(f"{given.id}.prepare", event.event_id, "prepare"))
     return tuple(found)
 
 
-def leaving(node: Node, view: View, terms: Terms, now: Millis) -> bool:
+def leaving(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> bool:
     """Whether leases should be elsewhere: from shortly before the node prepares until it is back in service."""
     if node.disabled:
         return True
@@ -257,14 +259,14 @@ def leaving(node: Node, view: View, terms: Terms, now: Millis) -> bool:
     return False
 
 
-def _time(event: Event, now: Millis) -> Millis:
+def _time(event: EventRow, now: Millis) -> Millis:
     """When Azure may go on by itself; what cannot be read is taken as now."""
     return event.not_before if event.not_before is not None else now
 
 
-def pending(view: View, now: Millis) -> dict[str, Pending]:
+def pending(view: FleetEvents, now: Millis) -> dict[str, PendingImpact]:
     """The next impact that each node is to expect; nodes that expect none are not in it."""
-    found: dict[str, Pending] = {}
+    found: dict[str, PendingImpact] = {}
     for event in view.events.values():
         if not event.open or event.rehearsal:
             continue
@@ -276,19 +278,19 @@ def pending(view: View, now: Millis) -> dict[str, Pending]:
                 continue
             known = found.get(node.node)
             loses = event.type in LOSES_DISK or (known is not None and known.loses_disk)
-            found[node.node] = Pending(min(at, known.at) if known is not None else at, loses)
+            found[node.node] = PendingImpact(min(at, known.at) if known is not None else at, loses)
     return found
 
 
 # -- people
 
 
-def approve(event: Event, by: str, reason: str, now: Millis) -> Event | None:
+def approve(event: EventRow, by: str, reason: str, now: Millis) -> EventRow | None:
     """The event with its approval granted; None when it has started, or is over."""
     return granting.grant(event, by, reason, now) if event.status == "scheduled" and not event.rehearsal else None
 
 
-def hold(event: Event, by: str, reason: str, now: Millis) -> Event | Literal["already-started", "already-approved"]:
+def hold(event: EventRow, by: str, reason: str, now: Millis) -> EventRow | Literal["already-started", "already-approved"]:
     """The event held."""
     if event.status != "scheduled" or event.rehearsal:
         return "already-started"
@@ -297,7 +299,9 @@ def hold(event: Event, by: str, reason: str, now: Millis) -> Event | Literal["al
     return granting.hold(event, by, reason, now)
 
 
-def finish(view: View, approval: str, node: str, outcome: Outcome, http_status: int) -> Event | Literal["lease-lost"] | None:
+def finish(
+    view: FleetEvents, approval: str, node: str, outcome: ApprovalOutcome, http_status: int
+) -> EventRow | Literal["lease-lost"] | None:
     """The event after an agent's word of how its POST went; None when there is no such approval."""
     event = view.events.get(approval.rpartition(".")[0])
     if event is None or event.grant is None:
@@ -307,28 +311,28 @@ def finish(view: View, approval: str, node: str, outcome: Outcome, http_status: 
     return granting.result(event, node, outcome, http_status) or "lease-lost"
 
 
-def rehearsal(event_id: str, view: View, nodes: tuple[str, ...], kind: str, notice: Millis, duration: int, now: Millis) -> Event:
+def rehearsal(event_id: str, view: FleetEvents, nodes: tuple[str, ...], kind: str, notice: Millis, duration: int, now: Millis) -> EventRow:
     """A synthetic event for some nodes, marked as one: no agent POSTs it."""
     vms = tuple(view.nodes[name].vm for name in nodes)
     scope = view.nodes[nodes[0]].scope
-    return Event(event_id, scope, kind, "scheduled", now, now + notice, "User", duration, vms, rehearsal=True, nodes=nodes)
+    return EventRow(event_id, scope, kind, "scheduled", now, now + notice, "User", duration, vms, rehearsal=True, nodes=nodes)
 
 
-def forgettable(event: Event, now: Millis) -> bool:
+def forgettable(event: EventRow, now: Millis) -> bool:
     """Whether the ledger need not keep an event any longer."""
     return not event.open and now - event.ended > KEEP
 
 
-def untold(kept: Event | Alarms) -> list[str]:
+def untold(kept: EventRow | AlarmsRow) -> list[str]:
     """What has not been published of it yet: `scheduled` and the other states, `+alarm`, and `-alarm` once it is over."""
     now = [f"+{alarm}" for alarm in kept.alarms]
-    if isinstance(kept, Event):
+    if isinstance(kept, EventRow):
         now.append(kept.status)
     over = [f"-{each[1:]}" for each in kept.told if each.startswith("+") and each not in now]
     return [each for each in now if each not in kept.told] + over
 
 
-def published(kept: Event | Alarms, done: list[str]) -> tuple[str, ...]:
+def published(kept: EventRow | AlarmsRow, done: list[str]) -> tuple[str, ...]:
     """What has been told after `done` was."""
     over = {f"+{each[1:]}" for each in done if each.startswith("-")}
     return tuple(sorted((set(kept.told) | {each for each in done if not each.startswith("-")}) - over))

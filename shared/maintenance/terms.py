@@ -33,7 +33,7 @@ HAND_OFF: Final[Millis] = 30_000
 """Leases leave a node so long before it prepares, unless a hand-off takes longer."""
 
 
-class Rule(NamedTuple):
+class FleetRule(NamedTuple):
     """What agents do about events that fit; what is None fits any. max_seconds: impacts known to last at most so long."""
 
     action: Literal["approve", "prepare", "hold", "ignore"]
@@ -43,7 +43,7 @@ class Rule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MaintenanceTerms:
     """lead: how long before NotBefore a node prepares, leads: by type. catch_up: how long a node that was put back counts as down, unless
     it says before that it is in step. per: what fault domains are counted within; domains_down: how many may be down at once. early:
     events are approved before their time, one fault domain after the other. hand_off: what leases need to leave a node. require_central,
@@ -58,7 +58,7 @@ class Terms:
     early: bool = False
     hand_off: Millis = HAND_OFF
     require_central: bool = False
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[FleetRule, ...] = ()
 
     def lead_of(self, kind: str) -> Millis:
         """How long before NotBefore nodes prepare for events of a type."""

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from shared.checkpoints.model import PublishIn, ReportIn
-from shared.checkpoints.rows import INDEX, MAX_REPLICAS, TURN, Group, Replica, Share, Turn, parse_group, replica_key
-from shared.checkpoints.service.service import Checkpoints, nothing_pending
+from shared.checkpoints.model import PublishIn, TurnReportIn
+from shared.checkpoints.rows import INDEX, MAX_REPLICAS, TURN, Group, ReplicaRow, Share, TurnRow, parse_group, replica_key
+from shared.checkpoints.service.service import CheckpointService, nothing_pending
 from shared.core.clock import SystemClock
 from shared.core.errors import Problem
 from shared.core.ids import SystemIds
@@ -24,17 +24,17 @@ from .conftest import Store
 TENANT = "demo"
 
 
-async def coordinators(store: Store, fleet: str) -> list[Checkpoints]:
+async def coordinators(store: Store, fleet: str) -> list[CheckpointService]:
     """Three instances of the app, and a fleet."""
     await store.tables.ensure([FLEETS, TURNS, SWEEPS])
     await store.tables.write(FLEETS, fleet_key(TENANT, fleet), [Insert(FLEET, fleet_of(FleetIn(partitions=1), 0).props())])
     clock = store.clock or SystemClock()
-    return [Checkpoints(store.tables, Carrier(store.tables, clock.monotonic), clock, SystemIds(), nothing_pending) for _ in range(3)]
+    return [CheckpointService(store.tables, Carrier(store.tables, clock.monotonic), clock, SystemIds(), nothing_pending) for _ in range(3)]
 
 
-def told(seq: int, **more: Any) -> ReportIn:
+def told(seq: int, **more: Any) -> TurnReportIn:
     body = {"seq": seq, "role": "secondary", "term": 7, "applied": 5, "last_checkpoint": 0, "taking": None, "mono_ms": 1000 + seq}
-    return ReportIn.model_validate(body | more)
+    return TurnReportIn.model_validate(body | more)
 
 
 async def test_coordinators_at_once_hand_out_one_turn_and_take_one_publish(store: Store) -> None:
@@ -79,7 +79,7 @@ async def test_a_fleet_that_ends_leaves_its_last_turn_alone(store: Store) -> Non
     apps = await coordinators(store, fleet)
     await apps[0].report(TENANT, fleet, "n0", told(1))
     # More than one transaction removes.
-    many = [Replica(f"n{number}", number + 1, 1, "secondary", 7, 0, 5, 5) for number in range(1, 101)]
+    many = [ReplicaRow(f"n{number}", number + 1, 1, "secondary", 7, 0, 5, 5) for number in range(1, 101)]
     await store.tables.write(TURNS, key, [Insert(replica_key(each.node), each.props()) for each in many])
     await asyncio.gather(*(app.end(key) for app in apps))
     assert (await store.tables.query(TURNS, key)).rows == []
@@ -93,7 +93,7 @@ async def test_a_fleet_that_ends_leaves_its_last_turn_alone(store: Store) -> Non
 
 async def test_the_turns_row_of_the_largest_fleet_fits(store: Store) -> None:
     shares = tuple(Share(f"{number:03d}" + "n" * 61, -0.123456, 399) for number in range(MAX_REPLICAS))
-    turn = Turn(10**14, "n" * 64, "revoked", note="x" * 200, author="y" * 12, granted=1_800_000_000_000)
+    turn = TurnRow(10**14, "n" * 64, "revoked", note="x" * 200, author="y" * 12, granted=1_800_000_000_000)
     group = Group(turn, "p" * 64, 2**53 - 1, 10**6, 604_800_000, (604_800_000,) * 32, shares, 3, 1_800_000_000_000)
     await store.tables.write(store.table, "p", [Insert(TURN, group.props())])
     row = await store.tables.get(store.table, "p", TURN)

@@ -38,7 +38,7 @@ class BadResult(TocsinError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandOutcome:
     """How the program ended: its status, or the number of the signal that killed it."""
 
     status: int | None
@@ -50,7 +50,7 @@ class Ended:
         return self.status if self.status is not None else 128 + (self.signal or 0)
 
 
-async def run_in(turn: Turn, command: Sequence[str], *, grace: float, environment: Mapping[str, str]) -> Ended:
+async def run_in(turn: Turn, command: Sequence[str], *, grace: float, environment: Mapping[str, str]) -> CommandOutcome:
     """Run the program to its end. grace: seconds between SIGTERM and SIGKILL; the latter comes at the turn's limit at the latest, and at
     once when this replica has become the primary. Cancelled, it returns when nothing of the program runs any more.
 
@@ -96,7 +96,7 @@ async def run_in(turn: Turn, command: Sequence[str], *, grace: float, environmen
         raise TurnLost(turn.epoch, "limit")
     if "status" not in said and "signal" not in said:
         raise TocsinError("the guard of the command was killed; the command has been ended")
-    return Ended(said.get("status"), said.get("signal"))
+    return CommandOutcome(said.get("status"), said.get("signal"))
 
 
 async def _listen(pipe: int, said: dict[str, Any]) -> None:

@@ -26,11 +26,11 @@ from ...core.errors import TocsinError
 from ...leases.node.state_file import NameInUse
 from . import rules
 from .health import Health
-from .publisher import PASSING, Publisher
-from .reporting import Telling, unwelcome
-from .rules import Answer, Begin, Reason, Replica, Stop
-from .state_file import MemoryFile
-from .turn import InTurn, Turn, TurnLost
+from .publisher import PASSING, CheckpointPublisher
+from .reporting import ParticipantLog, unwelcome
+from .rules import BeginTurn, ReplicaState, ReportReply, StopReason, StopTurn
+from .state_file import ReplicaFile
+from .turn import Turn, TurnContext, TurnLost
 
 __all__ = ["CheckpointParticipant", "Health", "NameInUse", "Turn", "TurnLost"]
 
@@ -87,7 +87,7 @@ class CheckpointParticipant:
         if not 0 <= grace < math.inf or not 0 < timeout < math.inf:
             raise ValueError("grace and timeout are seconds: grace from 0, timeout above it")
         self.fleet, self.node = fleet, node
-        self._tell = Telling(fleet, node)
+        self._tell = ParticipantLog(fleet, node)
         self._health, self._grace, self._timeout = health, grace, timeout
         self._clock, self._steady = clock or SystemClock(), steady
         # No report is repeated: the next one says more, and an answer counts for its own request only.
@@ -95,7 +95,7 @@ class CheckpointParticipant:
         self._folder = Path(folder) if folder is not None else None
         # Late reports of an earlier process of this name must not speak for this one.
         self._incarnation = str(uuid.uuid4())
-        self._me, self._lives = Replica(), 0
+        self._me, self._lives = ReplicaState(), 0
         self._known = Health()
         self._in = self._registered = self._ended = False
         self._pause, self._failures = PAUSE, 0
@@ -109,7 +109,7 @@ class CheckpointParticipant:
         self._quiet.set()
         self.counts: Counter[str] = Counter()
         """What was done so far: reports, unanswered, refused, begun, short, published, late, failed, and lost turns by their reason."""
-        self._publisher = Publisher(
+        self._publisher = CheckpointPublisher(
             *(self._client, node, lambda epoch: self._path("turns", str(epoch), "publish")),
             timeout=timeout,
             clock=self._clock,
@@ -119,13 +119,13 @@ class CheckpointParticipant:
 
     # -- for the application
 
-    def turn(self) -> InTurn:
+    def turn(self) -> TurnContext:
         """`async with participant.turn() as turn`: waits until this replica may take its checkpoint, cancels the body when it may no longer
         (`TurnLost`), publishes `turn.result` when the body ends by itself. One at a time.
 
         Raises what keeps this replica from taking part: `NameInUse`, or the app's refusal of its first report.
         """
-        return InTurn(self)
+        return TurnContext(self)
 
     @property
     def last_checkpoint(self) -> int:
@@ -144,7 +144,7 @@ class CheckpointParticipant:
         if self._reporting is not None:
             raise RuntimeError("a participant starts once")
         if self._folder is not None:
-            self._publisher.open(MemoryFile(self._folder, self.fleet, self.node))
+            self._publisher.open(ReplicaFile(self._folder, self.fleet, self.node))
         self._reporting = asyncio.create_task(self._run(), name=f"checkpoint-{self.node}-reports")
         return self
 
@@ -229,7 +229,7 @@ class CheckpointParticipant:
 
     # -- the watch
 
-    def _lose(self, reason: Reason) -> None:
+    def _lose(self, reason: StopReason) -> None:
         if self._body is not None:
             turn, task = self._body
             if turn.lost is None:
@@ -351,29 +351,29 @@ class CheckpointParticipant:
         self._act(seq, answer)
         return True
 
-    def _act(self, seq: int, answer: Answer) -> None:
+    def _act(self, seq: int, answer: ReportReply) -> None:
         waiter = self._waiter
         may = waiter is not None and not waiter.done() and self._may_begin()
         self._me, decision = rules.answered(self._me, seq, answer, self._steady(), may=may, spare=self._grace)
         match decision:
-            case Begin(held):
+            case BeginTurn(held):
                 assert waiter is not None
                 self._quiet.clear()
                 waiter.set_result(Turn(held, self._steady))
                 # The app learns at once that it is taken.
                 self._bell.set()
-            case Stop(reason):
+            case StopTurn(reason):
                 self._lose(reason)
             case None if may and answer.turn is not None and answer.turn[0] > self._me.begun:
                 self.counts["short"] += 1
                 self._tell.too_short(*answer.turn, self._grace)
 
-    def _read(self, said: Any) -> Answer:
+    def _read(self, said: Any) -> ReportReply:
         try:
             turn = said["turn"]
             self._pause = min(max(float(said["report_ms"]) / 1000, 0.1), 3600)
             given = None if turn is None else (int(turn["epoch"]), float(turn["limit_ms"]) / 1000)
-            return Answer(given, frozenset(int(epoch) for epoch in said["revoked"]))
+            return ReportReply(given, frozenset(int(epoch) for epoch in said["revoked"]))
         except (KeyError, TypeError, ValueError):
             raise Unreadable("the answer to a report is not what this API gives") from None
 

@@ -13,7 +13,7 @@ from ...client.concurrent import AsyncClient
 from ...client.errors import Conflict, Refused, ServerFailed, TooMany, Unreachable, Unreadable
 from ...core.clock import Clock
 from ...core.errors import TocsinError
-from .state_file import Made, Memory, MemoryFile
+from .state_file import MadeCheckpoint, ReplicaFile, ReplicaMemory
 from .turn import TurnLost
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ PASSING: Final = (Unreachable, Unreadable, ServerFailed, TooMany, TimeoutError)
 """Trouble that ends by itself: nobody knows whether anything was done."""
 
 
-class Publisher:
+class CheckpointPublisher:
     """One replica's. path: that of a turn's publish. file: None to remember nothing over restarts. counts: gets `published` and `late`."""
 
     def __init__(
@@ -42,12 +42,12 @@ class Publisher:
     ) -> None:
         self._client, self._node, self._path, self._timeout = client, node, path, timeout
         self._clock, self._steady, self._counts = clock, steady, counts
-        self._file: MemoryFile | None = None
-        self.memory = Memory()
+        self._file: ReplicaFile | None = None
+        self.memory = ReplicaMemory()
         self.ended = False
         """Nothing is tried a second time any more."""
 
-    def open(self, file: MemoryFile) -> None:
+    def open(self, file: ReplicaFile) -> None:
         """Go on from what the file says."""
         self._file, self.memory = file, file.read()
 
@@ -56,11 +56,11 @@ class Publisher:
         if self._file is not None:
             self._file.close()
 
-    async def publish(self, made: Made, until: float) -> bool:
+    async def publish(self, made: MadeCheckpoint, until: float) -> bool:
         """Whether it is the fleet's latest checkpoint now. until: the turn's limit. Raises `TurnLost` (late, unanswered), `Refused`."""
         # Reports tell it only once the publish is settled: the app takes a turn whose checkpoint is told for done, and grants the next.
         await self._remember(replace(self.memory, unpublished=made))
-        settled = Memory(max(self.memory.last, made.sequence))
+        settled = ReplicaMemory(max(self.memory.last, made.sequence))
         try:
             latest = await self._ask(made, until)
         except BaseException as error:
@@ -84,7 +84,7 @@ class Publisher:
         except (TurnLost, Refused) as refused:
             log.info("The checkpoint of turn %d stays unpublished: %s", made.epoch, refused, extra={"action": "turn_publish_dropped"})
 
-    async def _ask(self, made: Made, until: float) -> bool:
+    async def _ask(self, made: MadeCheckpoint, until: float) -> bool:
         pause = 0.5
         while True:
             try:
@@ -101,7 +101,7 @@ class Publisher:
             await self._clock.sleep(pause)
             pause = min(2 * pause, LONGEST)
 
-    async def _remember(self, memory: Memory) -> None:
+    async def _remember(self, memory: ReplicaMemory) -> None:
         self.memory = memory
         if self._file is None:
             return

@@ -10,7 +10,7 @@ from .turn import Turn
 log = logging.getLogger(__name__)
 
 
-class Telling:
+class ParticipantLog:
     """One replica's words. Each line has `action`, `fleet` and `node`."""
 
     def __init__(self, fleet: str, node: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-type Reason = Literal["limit", "revoked", "promoted", "forgotten", "stopped"]
+type StopReason = Literal["limit", "revoked", "promoted", "forgotten", "stopped"]
 """Why a turn was lost: its time is over; an operator took it back; this replica is primary; the coordinator does not know this replica any
 more; the participant ends."""
 
@@ -23,7 +23,7 @@ LEAST: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldTurn:
     """A turn in hand. until: from this moment of the steady clock on, in seconds, nothing is taken."""
 
     epoch: int
@@ -31,7 +31,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaState:
     """What one life of a replica knows of itself.
 
     seq: of its latest report, 0 before the first. sent: a moment not later than that at which the latest report left, in seconds of the
@@ -41,12 +41,12 @@ class Replica:
 
     seq: int = 0
     sent: float | None = None
-    held: Held | None = None
+    held: HeldTurn | None = None
     begun: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReportReply:
     """What a report was answered. turn: epoch and limit in seconds. revoked: epochs that must not be taken any more."""
 
     turn: tuple[int, float] | None = None
@@ -54,37 +54,39 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginTurn:
     """Take the checkpoint of this turn."""
 
-    held: Held
+    held: HeldTurn
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopTurn:
     """End what is taken, now."""
 
-    reason: Reason
+    reason: StopReason
 
 
-def asking(me: Replica, now: float) -> Replica:
+def asking(me: ReplicaState, now: float) -> ReplicaState:
     """The next report leaves: no answer to an earlier one counts from here on. now: read before it is sent."""
     return replace(me, seq=me.seq + 1, sent=now)
 
 
-def unanswered(me: Replica) -> Replica:
+def unanswered(me: ReplicaState) -> ReplicaState:
     """No answer to the latest report has come, and none is waited for."""
     return replace(me, sent=None)
 
 
-def answered(me: Replica, seq: int, answer: Answer, now: float, *, may: bool, spare: float = 0.0) -> tuple[Replica, Begin | Stop | None]:
+def answered(
+    me: ReplicaState, seq: int, answer: ReportReply, now: float, *, may: bool, spare: float = 0.0
+) -> tuple[ReplicaState, BeginTurn | StopTurn | None]:
     """The answer to report `seq` is here. may: right now this replica wants a turn and is a secondary. spare: seconds before the limit at
     which a turn is ended."""
     if me.sent is None or seq != me.seq:
         return me, None
     sent, me = me.sent, replace(me, sent=None)
     if me.held is not None:
-        return me, Stop("revoked") if me.held.epoch in answer.revoked else None
+        return me, StopTurn("revoked") if me.held.epoch in answer.revoked else None
     if answer.turn is None or not may:
         return me, None
     epoch, limit = answer.turn
@@ -92,11 +94,11 @@ def answered(me: Replica, seq: int, answer: Answer, now: float, *, may: bool, sp
     if epoch <= me.begun or epoch in answer.revoked or now + spare + LEAST > until:
         # The next report says that nothing is taken.
         return me, None
-    held = Held(epoch, until)
-    return replace(me, held=held, begun=epoch), Begin(held)
+    held = HeldTurn(epoch, until)
+    return replace(me, held=held, begun=epoch), BeginTurn(held)
 
 
-def must_stop(me: Replica, now: float, *, primary: bool, spare: float = 0.0) -> Reason | None:
+def must_stop(me: ReplicaState, now: float, *, primary: bool, spare: float = 0.0) -> StopReason | None:
     """Why what is taken must end now; None while it may go on. To be asked often: a machine may have been suspended in between."""
     if me.held is None:
         return None
@@ -105,11 +107,11 @@ def must_stop(me: Replica, now: float, *, primary: bool, spare: float = 0.0) -> 
     return "limit" if now + spare >= me.held.until else None
 
 
-def over(me: Replica) -> Replica:
+def over(me: ReplicaState) -> ReplicaState:
     """Nothing is taken any more: the body has ended, and what it made is published, refused or given up."""
     return replace(me, held=None)
 
 
-def anew(me: Replica) -> Replica:
+def anew(me: ReplicaState) -> ReplicaState:
     """The coordinator knows nothing of this replica: it begins again, once nothing is taken any more."""
-    return Replica(begun=me.begun)
+    return ReplicaState(begun=me.begun)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeCheckpoint:
     """A finished checkpoint of a turn, as it is published. sequence: up to which it applies, 1 or more; location: where it is;
     bytes: its size."""
 
@@ -35,14 +35,14 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ReplicaMemory:
     """last: sequence of the last checkpoint, 0 for none. unpublished: one whose publish has not been answered."""
 
     last: int = 0
-    unpublished: Made | None = None
+    unpublished: MadeCheckpoint | None = None
 
 
-class MemoryFile:
+class ReplicaFile:
     """The file of one replica, in a folder on a local disk. One process at a time has it."""
 
     def __init__(self, folder: Path, fleet: str, node: str) -> None:
@@ -62,20 +62,20 @@ class MemoryFile:
             self._lock.close()
             raise NameInUse(f"another process on this machine is replica {node!r}: it holds the lock on {self.path.name}") from None
 
-    def read(self) -> Memory:
+    def read(self) -> ReplicaMemory:
         """What the file says; nothing for one that is not there."""
         try:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
             unpublished = stored["unpublished"]
-            return Memory(int(stored["last"]), None if unpublished is None else Made(**unpublished))
+            return ReplicaMemory(int(stored["last"]), None if unpublished is None else MadeCheckpoint(**unpublished))
         except FileNotFoundError:
-            return Memory()
+            return ReplicaMemory()
         except (OSError, ValueError, KeyError, TypeError) as error:
             text = "%s is not readable (%s): this replica begins without a last checkpoint"
             log.warning(text, self.path, type(error).__name__, extra={"action": "turn_memory_lost"})
-            return Memory()
+            return ReplicaMemory()
 
-    def write(self, memory: Memory) -> None:
+    def write(self, memory: ReplicaMemory) -> None:
         """Replace the file; on disk when this returns. Raises `TocsinError` when the disk does not take it: the file is as it was."""
         try:
             # A write whose publish was cancelled may still be under way on its thread.

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from ...core.errors import TocsinError
-from .rules import Held, Reason
-from .state_file import Made
+from .rules import HeldTurn, StopReason
+from .state_file import MadeCheckpoint
 
 if TYPE_CHECKING:
     from .participant import CheckpointParticipant
@@ -43,11 +43,11 @@ class TurnLost(TocsinError):
 class Turn:
     """A turn in hand: only this replica of its fleet takes a checkpoint, until `remaining` is 0."""
 
-    def __init__(self, held: Held, steady: Callable[[], float]) -> None:
+    def __init__(self, held: HeldTurn, steady: Callable[[], float]) -> None:
         self._held, self._steady = held, steady
-        self.lost: Reason | None = None
+        self.lost: StopReason | None = None
         """Why it must end."""
-        self.made: Made | None = None
+        self.made: MadeCheckpoint | None = None
         """What `result` was told."""
         self.ended = False
         """Whether the body has."""
@@ -102,10 +102,10 @@ class Turn:
             raise ValueError(f"location: {location!r} is no text of 1 to 2048 characters without control characters")
         if type(bytes) is not int or not 0 <= bytes < 2**53:
             raise ValueError(f"bytes: {bytes!r} is no whole number from 0")
-        self.made = Made(self.epoch, sequence, location, bytes)
+        self.made = MadeCheckpoint(self.epoch, sequence, location, bytes)
 
 
-class InTurn:
+class TurnContext:
     """`async with participant.turn()`: waits for the turn, bounds the body, publishes."""
 
     def __init__(self, participant: CheckpointParticipant) -> None:

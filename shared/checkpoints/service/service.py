@@ -19,13 +19,13 @@ from ...storage.ports import Delete, Tables
 from ...tenants.cache import Cached
 from ...web.problem import conflict, not_found
 from .. import protocol
-from ..model import PublishIn, ReportIn
-from ..protocol import GONE, Seen
-from ..rows import ENDED, INDEX, MAX_REPLICAS, Turn, ended_key, parse_turn
-from ..rules import Late
+from ..model import PublishIn, TurnReportIn
+from ..protocol import GONE, StoredTurns
+from ..rows import ENDED, INDEX, MAX_REPLICAS, TurnRow, ended_key, parse_turn
+from ..rules import LatePublication
 from ..terms import terms_of
-from ..turns import NO_PENDING, Pending, Stepped, Terms, stuck
-from .views import Figures, figures_of, taking
+from ..turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, stuck
+from .views import TurnFigures, figures_of, taking
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ MOST_FIGURES: Final = 100
 """Fleets told apart in metrics, the first by name: a bound on series and reads."""
 IN_FLIGHT: Final = 8
 
-type Pendings = Callable[[str], Awaitable[Mapping[str, Pending]]]
+type PendingReader = Callable[[str], Awaitable[Mapping[str, PendingImpact]]]
 
 _WHY: Final = {
     "unknown-replica": "this run of the replica is not known (any more): end what you take, and begin with seq 1",
@@ -50,25 +50,25 @@ _WHY: Final = {
 }
 
 
-async def nothing_pending(key: str) -> Mapping[str, Pending]:
+async def nothing_pending(key: str) -> Mapping[str, PendingImpact]:
     """Maintenance that is to come to the fleet's nodes: none is known."""
     return NO_PENDING
 
 
-class Checkpoints:
+class CheckpointService:
     """Serves replicas, operators and timers. One per process; caches the fleets' terms alone."""
 
-    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, ids: Ids, pending: Pendings) -> None:
+    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, ids: Ids, pending: PendingReader) -> None:
         """pending: reads the maintenance that is due on a fleet's nodes."""
         self._tables, self._carrier, self._ids, self._pending = tables, carrier, ids, pending
         self._terms = Cached(self._read_terms, clock, ttl=TERMS_AGE, missing_ttl=0.0, size=MOST_TERMS)
         self._fleets = FleetCursor(tables, clock, TURNS, INDEX)
 
-    async def _read_terms(self, key: str) -> Terms | None:
+    async def _read_terms(self, key: str) -> TurnTerms | None:
         fleet, _ = await self._carrier.drive(protocol.read_fleet(key))
         return terms_of(fleet) if fleet is not None else None
 
-    async def terms(self, tenant: str, fleet: str) -> Terms:
+    async def terms(self, tenant: str, fleet: str) -> TurnTerms:
         """The fleet's terms, as they were lately. Raises 404, `StorageError`."""
         found = await self._terms.get(fleet_key(tenant, fleet))
         if found is None:
@@ -81,7 +81,7 @@ class Checkpoints:
 
     # -- what replicas and operators ask for
 
-    async def report(self, tenant: str, fleet: str, node: str, told: ReportIn) -> dict[str, Any]:
+    async def report(self, tenant: str, fleet: str, node: str, told: TurnReportIn) -> dict[str, Any]:
         """The answer to a report. Raises 404, 409 `unknown-replica`, `stale-seq`, `stale-term`, `term-conflict`, `too-many-replicas`,
         `StorageError`."""
         key, terms = fleet_key(tenant, fleet), await self.terms(tenant, fleet)
@@ -112,7 +112,7 @@ class Checkpoints:
             raise not_found("turn")
         if done == "not-holder":
             raise conflict("not-holder", f"turn {epoch} was not handed out to {told.node}")
-        if isinstance(done, Late):
+        if isinstance(done, LatePublication):
             text = "%s: a checkpoint of %s came after the end of turn %d and does not count"
             log.info(text, key, told.node, epoch, extra={"action": "turn_late", **extra})
             raise conflict("late", f"turn {epoch} is over: its checkpoint does not count")
@@ -145,7 +145,7 @@ class Checkpoints:
 
     # -- what there is to see
 
-    async def look(self, key: str) -> Seen | None:
+    async def look(self, key: str) -> StoredTurns | None:
         """A fleet's turns as they stand; None when no replica ever reported. Raises `StorageError`."""
         return await self._carrier.drive(protocol.look(key))
 
@@ -202,7 +202,7 @@ class Checkpoints:
             # Its rows came in while it was ending.
             await self.end(key)
             return Counter(ended=1)
-        if not isinstance(done, Stepped):
+        if not isinstance(done, TurnStep):
             return Counter()
         if done.over is not None:
             _log_over(key, done.over)
@@ -228,12 +228,12 @@ class Checkpoints:
                 found[key] = why
         return found
 
-    async def figures(self) -> list[Figures]:
+    async def figures(self) -> list[TurnFigures]:
         """Gauges of the first fleets by name that have replicas. Raises `StorageError`."""
         index = await self._tables.query(TURNS, INDEX, limit=MOST_FIGURES)
         slots = asyncio.Semaphore(IN_FLIGHT)
 
-        async def one(key: str) -> Figures | None:
+        async def one(key: str) -> TurnFigures | None:
             async with slots:
                 seen, terms = await self.look(key), await self._terms.get(key)
             return figures_of(key, seen, terms) if seen is not None and terms is not None else None
@@ -254,7 +254,7 @@ class Checkpoints:
             await self._tables.write(TURNS, GONE, [Delete(row.rk, row.etag)])
 
 
-def turn_out(turn: Turn) -> dict[str, Any]:
+def turn_out(turn: TurnRow) -> dict[str, Any]:
     """A turn as answered."""
     answer: dict[str, Any] = {
         "epoch": turn.epoch,
@@ -275,7 +275,7 @@ def turn_out(turn: Turn) -> dict[str, Any]:
     return answer | {name: value for name, value in more.items() if value}
 
 
-def _log_over(key: str, turn: Turn) -> None:
+def _log_over(key: str, turn: TurnRow) -> None:
     if turn.state != "timed-out":
         return
     extra = {"action": "turn_timed_out", "fleet": key, "epoch": turn.epoch, "holder": turn.holder, "reason": turn.reason}

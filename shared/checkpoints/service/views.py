@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .. import timeouts
-from ..protocol import Seen
-from ..rows import Replica
-from ..turns import Pending, Terms, down, may_be_taken, unfit
+from ..protocol import StoredTurns
+from ..rows import ReplicaRow
+from ..turns import PendingImpact, TurnTerms, down, may_be_taken, unfit
 
 
-def taking(seen: Seen | None) -> str | None:
+def taking(seen: StoredTurns | None) -> str | None:
     """The node that may be taking a checkpoint, so that readers avoid it."""
     if seen is None:
         return None
@@ -19,14 +19,14 @@ def taking(seen: Seen | None) -> str | None:
     return turn.holder if may_be_taken(turn, seen.view.replicas.get(turn.holder), seen.now) else None
 
 
-def replicas_out(seen: Seen | None, terms: Terms, pending: Mapping[str, Pending]) -> dict[str, dict[str, Any]]:
+def replicas_out(seen: StoredTurns | None, terms: TurnTerms, pending: Mapping[str, PendingImpact]) -> dict[str, dict[str, Any]]:
     """The fleet's replicas by node, as answered. pending: maintenance that is to come to them."""
     if seen is None:
         return {}
     return {node: _replica_out(replica, seen, terms, pending.get(node)) for node, replica in seen.view.replicas.items()}
 
 
-def _replica_out(replica: Replica, seen: Seen, terms: Terms, pending: Pending | None) -> dict[str, Any]:
+def _replica_out(replica: ReplicaRow, seen: StoredTurns, terms: TurnTerms, pending: PendingImpact | None) -> dict[str, Any]:
     group = seen.view.group
     timeout = timeouts.bounded(group.next_timeout or terms.initial, terms.least, terms.most)
     return {
@@ -46,7 +46,7 @@ def _replica_out(replica: Replica, seen: Seen, terms: Terms, pending: Pending | 
     }
 
 
-class Figures(NamedTuple):
+class TurnFigures(NamedTuple):
     """One fleet's. replicas, down: how many there are, and how many of them are down. taking: 1 while one may be at work. age: seconds
     since the grant of the last turn. timeout: of the next one, seconds. misses: turns in a row that timed out. epoch: of the last turn.
     sequence: of the latest checkpoint; checkpoint_age: seconds since it was published, -1 when there is none."""
@@ -64,11 +64,11 @@ class Figures(NamedTuple):
     checkpoint_age: float
 
 
-def figures_of(key: str, seen: Seen, terms: Terms) -> Figures:
+def figures_of(key: str, seen: StoredTurns, terms: TurnTerms) -> TurnFigures:
     """The gauges of a fleet."""
     tenant, _, fleet = key.partition(":")
     group, latest = seen.view.group, seen.view.latest
-    return Figures(
+    return TurnFigures(
         tenant,
         fleet,
         len(seen.view.replicas),

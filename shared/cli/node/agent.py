@@ -79,9 +79,9 @@ def _load(path: Path, *, dry_run: bool) -> Config:
 def _check(path: Path, config: Config, as_json: bool) -> None:
     import json
 
-    from ...maintenance.agent.config.checking import doubts, summary
+    from ...maintenance.agent.config.checking import list_doubts, summary
 
-    told: dict[str, Any] = {**summary(config), "doubts": doubts(config)}
+    told: dict[str, Any] = {**summary(config), "doubts": list_doubts(config)}
     if as_json:
         typer.echo(json.dumps({"file": str(path), **told}))
         return
@@ -98,7 +98,7 @@ def _work(config: Config, *, once: bool, style: str) -> int:
     import threading
 
     from ...maintenance.agent.logs import set_up
-    from ...maintenance.agent.service import Agent, Refused
+    from ...maintenance.agent.service import Agent, CannotStart
 
     set_up(style)
 
@@ -113,7 +113,7 @@ def _work(config: Config, *, once: bool, style: str) -> int:
     _obey_signals(agent)
     try:
         seen = agent.run()
-    except Refused as refused:
+    except CannotStart as refused:
         raise CommandFailed(str(refused), advice="Nothing was done. Correct it, and start the agent again.") from None
     return Exit.UNREACHABLE if once and not seen else Exit.OK
 

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .model import Approve, Effect, HookEnded, Log, Observation, Posted, Report, Result, RunHook, StopHook
+from .model import AgentEffect, ApprovalPosted, Approve, HookEnded, Observation, RunHook, SendReport, SendResult, StopHook, WriteLog
 
 
-class Pretended(NamedTuple):
+class DryRunStep(NamedTuple):
     """The line to log instead, and the observation to give back at once; None where an effect has none."""
 
-    log: Log
+    log: WriteLog
     observation: Observation | None
 
 
-def pretend(effect: Effect) -> Pretended | None:
+def replace_effect(effect: AgentEffect) -> DryRunStep | None:
     """What stands for an effect on the world; None for those that only look or log, and are carried out as ever."""
     match effect:
         case RunHook():
             event_id = "" if effect.record is None else effect.record.event.event_id
-            return Pretended(_line(f"would run {effect.kind}", event_id), HookEnded(effect.run, True, "dry run"))
+            return DryRunStep(_line(f"would run {effect.kind}", event_id), HookEnded(effect.run, True, "dry run"))
         case Approve():
-            return Pretended(_line("would approve", effect.event_id), Posted(effect.event_id, "accepted", 0, effect.grant))
+            return DryRunStep(_line("would approve", effect.event_id), ApprovalPosted(effect.event_id, "accepted", 0, effect.grant))
         case StopHook():
-            return Pretended(_line("would stop a hook", ""), None)
-        case Report() | Result():
-            return Pretended(_line("would tell the app", ""), None)
+            return DryRunStep(_line("would stop a hook", ""), None)
+        case SendReport() | SendResult():
+            return DryRunStep(_line("would tell the app", ""), None)
         case _:
             return None
 
 
-def _line(text: str, event_id: str) -> Log:
-    return Log("info", "agent_dry_run", text, event_id)
+def _line(text: str, event_id: str) -> WriteLog:
+    return WriteLog("info", "agent_dry_run", text, event_id)

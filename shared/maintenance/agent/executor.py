@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from .app.messages import event_of
 from .app.reporter import Reporter
-from .figures import Figures
-from .hooks.runner import Hook, Ran, Run, Runner
-from .http_exchange import Answer, Silence
+from .figures import AgentFigures
+from .hooks.runner import Hook, HookResult, HookRunner, RunningHook
+from .http_exchange import HttpAnswer, TransportFailure
 from .imds.client import Imds
-from .loop import posted, sight
-from .model import Approve, HookEnded, HookKind, NodeState, Observation, Result, RunHook, Seen, Unseen
+from .loop import interpret_approval, interpret_poll
+from .model import Approve, DocumentRead, HookEnded, HookKind, NodeState, Observation, PollFailed, RunHook, SendResult
 
 log = logging.getLogger(__name__)
 
@@ -24,17 +24,17 @@ SHORTEST: Final = 0.25
 """Seconds between two looks at least: IMDS answers five questions a second, to all that ask on this machine."""
 
 
-class Worker:
+class ThreadedExecutor:
     """`Hands` of a real node. identity: what hooks are told beside the event. poll: seconds between looks."""
 
     def __init__(
         self,
         imds: Imds,
         hooks: Mapping[HookKind, Hook],
-        runner: Runner | None,
+        runner: HookRunner | None,
         reporter: Reporter | None,
         hear: Callable[[Observation], None],
-        figures: Figures,
+        figures: AgentFigures,
         *,
         identity: Mapping[str, str],
         state: Path,
@@ -43,10 +43,10 @@ class Worker:
     ) -> None:
         self._imds, self._hooks, self._runner, self._reporter, self._hear, self._figures = imds, hooks, runner, reporter, hear, figures
         self._identity, self._state, self._poll, self._steady = identity, state, poll, steady
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, RunningHook] = {}
         self._bell, self._closed = threading.Event(), threading.Event()
         self._body = b""
-        self._seen: Seen | Unseen = Unseen("nothing yet")
+        self._seen: DocumentRead | PollFailed = PollFailed("nothing yet")
 
     # -- looks
 
@@ -70,16 +70,16 @@ class Worker:
                 self._bell.clear()
                 self._closed.wait(max(0.0, SHORTEST - (self._steady() - began)))
 
-    def _see(self, answer: Answer | Silence) -> Seen | Unseen:
-        good = isinstance(answer, Answer) and answer.status == 200
+    def _see(self, answer: HttpAnswer | TransportFailure) -> DocumentRead | PollFailed:
+        good = isinstance(answer, HttpAnswer) and answer.status == 200
         # The same bytes say the same: a document of thousands of events is read once.
-        if not isinstance(answer, Answer) or not good or answer.body != self._body:
-            self._seen = sight(answer)
-            self._body = answer.body if isinstance(answer, Answer) and isinstance(self._seen, Seen) else b""
-        if isinstance(self._seen, Seen):
+        if not isinstance(answer, HttpAnswer) or not good or answer.body != self._body:
+            self._seen = interpret_poll(answer)
+            self._body = answer.body if isinstance(answer, HttpAnswer) and isinstance(self._seen, DocumentRead) else b""
+        if isinstance(self._seen, DocumentRead):
             outcome = "good"
         else:
-            outcome = "nonsense" if good else "silence" if isinstance(answer, Silence) else "refused"
+            outcome = "nonsense" if good else "silence" if isinstance(answer, TransportFailure) else "refused"
         self._figures.add("tocsin_agent_polls_total", outcome=outcome)
         return self._seen
 
@@ -89,7 +89,7 @@ class Worker:
         assert self._runner is not None
         event_id = "" if effect.record is None else effect.record.event.event_id
 
-        def done(ran: Ran) -> None:
+        def done(ran: HookResult) -> None:
             self._figures.add("tocsin_agent_hook_runs_total", hook=effect.kind, outcome=ran.outcome)
             self._figures.add("tocsin_agent_hook_seconds_total", ran.seconds, hook=effect.kind)
             fields = {"hook": effect.kind, "outcome": ran.outcome, "code": "" if ran.code is None else ran.code, "output": ran.output}
@@ -114,9 +114,9 @@ class Worker:
     def approve(self, effect: Approve) -> None:
         def post() -> None:
             answer = self._imds.approve(effect.raw_id)
-            outcome = "silence" if isinstance(answer, Silence) else "posted" if answer.status == 200 else "refused"
+            outcome = "silence" if isinstance(answer, TransportFailure) else "posted" if answer.status == 200 else "refused"
             self._figures.add("tocsin_agent_approvals_total", outcome=outcome)
-            self._hear(posted(effect, answer))
+            self._hear(interpret_approval(effect, answer))
 
         threading.Thread(target=post, name="approval", daemon=True).start()
 
@@ -124,12 +124,12 @@ class Worker:
         if self._reporter is not None:
             self._reporter.changed(state)
 
-    def result(self, effect: Result) -> None:
+    def result(self, effect: SendResult) -> None:
         if self._reporter is not None:
             self._reporter.result(effect)
 
 
-def _why(ran: Ran) -> str:
+def _why(ran: HookResult) -> str:
     """How a hook ended, in a few words; all of its output is in the log."""
     match ran.outcome:
         case "done":

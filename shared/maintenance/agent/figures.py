@@ -30,7 +30,7 @@ FAMILIES: Final[Mapping[str, tuple[Literal["counter", "gauge"], str]]] = {
 }
 
 
-class Figures:
+class AgentFigures:
     """Counters and gauges; any thread may change or read them."""
 
     def __init__(self) -> None:

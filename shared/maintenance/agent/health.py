@@ -24,7 +24,7 @@ PATIENCE: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class AgentHealth:
     """How the agent is at one moment."""
 
     live: bool
@@ -39,7 +39,7 @@ class Health:
 class HealthServer:
     """Answers on `host`:`port` (0: a free one) from threads of its own. Raises OSError where the port is taken."""
 
-    def __init__(self, host: str, port: int, look: Callable[[], Health], metrics: Callable[[], str]) -> None:
+    def __init__(self, host: str, port: int, look: Callable[[], AgentHealth], metrics: Callable[[], str]) -> None:
         self._server = _Server((host, port), _Handler)
         self._server.look, self._server.metrics = look, metrics
 
@@ -60,7 +60,7 @@ class HealthServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
-    look: Callable[[], Health]
+    look: Callable[[], AgentHealth]
     metrics: Callable[[], str]
 
     def handle_error(self, request: Any, client_address: Any) -> None:

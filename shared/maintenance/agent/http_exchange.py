@@ -19,7 +19,7 @@ LARGEST = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What came back: any status, the whole body, header names in lower case."""
 
     status: int
@@ -28,7 +28,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class TransportFailure:
     """Nothing that could be understood came back. `timed_out` tells a slow peer from one that is not there."""
 
     reason: str
@@ -71,7 +71,7 @@ def exchange(
     timeout: float,
     largest: int = LARGEST,
     tls: ssl.SSLContext | None = None,
-) -> Answer | Silence:
+) -> HttpAnswer | TransportFailure:
     """Ask `url` and read the whole answer within `timeout` seconds. Never raises for what a network or a peer may do."""
     parts = urlsplit(url)
     end = time.monotonic() + timeout
@@ -88,17 +88,17 @@ def exchange(
         response.begin()
         content = response.read(largest + 1)
         if len(content) > largest:
-            return Silence(f"an answer longer than {largest} bytes")
+            return TransportFailure(f"an answer longer than {largest} bytes")
         # A body cut short by a lost connection is no body: read() with a bound does not raise for it.
         declared = response.headers.get("Content-Length", "")
         # As texts: no peer's number is too long for that.
         if declared.isdecimal() and method != "HEAD" and (declared.lstrip("0") or "0") != str(len(content)):
-            return Silence(f"the answer ended after {len(content)} of {declared[:20]} bytes")
-        return Answer(response.status, content, {name.lower(): value for name, value in response.headers.items()})
+            return TransportFailure(f"the answer ended after {len(content)} of {declared[:20]} bytes")
+        return HttpAnswer(response.status, content, {name.lower(): value for name, value in response.headers.items()})
     except TimeoutError:
-        return Silence(f"no answer within {timeout:g} s", timed_out=True)
+        return TransportFailure(f"no answer within {timeout:g} s", timed_out=True)
     except (OSError, http.client.HTTPException) as error:
-        return Silence(f"{type(error).__name__}: {error}".rstrip(": "))
+        return TransportFailure(f"{type(error).__name__}: {error}".rstrip(": "))
     finally:
         connection.close()
 

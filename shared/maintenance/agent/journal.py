@@ -17,8 +17,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from .model import App, Event, NodeState, Phase, Record
-from .policy import Policy, Rule
+from .model import AppState, EventPhase, EventRecord, NodeState, ScheduledEvent
+from .policy import ActionRule, FleetPolicy
 
 STATE: Final = "state.json"
 MARK: Final = "disabled"
@@ -26,7 +26,7 @@ REPORTS: Final = "reports.jsonl"
 MOST_REPORTS = 1000
 """Reports kept while the app is away; the oldest go first, for a later one says more."""
 _VOLATILE: Final = ("tries", "retry_at", "hurry", "hook_wanted", "unsure", "posts", "refusals", "posting", "look_first", "post_at")
-_SAVED: Final = tuple(each.name for each in fields(Record) if each.name not in (*_VOLATILE, "event", "phase", "notes"))
+_SAVED: Final = tuple(each.name for each in fields(EventRecord) if each.name not in (*_VOLATILE, "event", "phase", "notes"))
 
 
 class Disk(Protocol):
@@ -54,7 +54,7 @@ class Disk(Protocol):
         """Which files there are is so for good."""
 
 
-class Folder:
+class DiskFolder:
     """A real folder, made when it is not there, readable by its owner alone."""
 
     def __init__(self, path: Path) -> None:
@@ -113,7 +113,7 @@ def _remove(disk: Disk, name: str) -> None:
     disk.flush_names()
 
 
-class Loaded(NamedTuple):
+class LoadedState(NamedTuple):
     """What was found: the state, what became of its file, and whether our mark was there. All three go into StartUp."""
 
     state: NodeState
@@ -129,21 +129,21 @@ class Journal:
         self._saved: bytes | None = None
         self._last: NodeState | None = None
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedState:
         """The state as last saved; a new one when there is none. A file that cannot be read is set aside."""
         marker = self._disk.read(MARK) is not None
         data = self._disk.read(STATE)
         if data is None:
-            return Loaded(NodeState(), "none", marker)
+            return LoadedState(NodeState(), "none", marker)
         try:
             state = decode(data)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             self._set_aside()
-            return Loaded(NodeState(), "corrupt", marker)
+            return LoadedState(NodeState(), "corrupt", marker)
         if marker and not state.disabled:
             # A crash came between the two files: before a hook that never ran, or after the node was back.
             _remove(self._disk, MARK)
-        return Loaded(state, "kept", marker)
+        return LoadedState(state, "kept", marker)
 
     def save(self, state: NodeState) -> bool:
         """Keep a state before what follows from it is done. False: what is kept says the same already."""
@@ -211,11 +211,11 @@ def decode(data: bytes) -> NodeState:
         {record.event.event_id: record for record in records},
         None if policy is None else _policy_in(policy),
         raw.get("in_step", False),
-        app=App(holds={str(event_id): str(reason) for event_id, reason in raw.get("holds", {}).items()}),
+        app=AppState(holds={str(event_id): str(reason) for event_id, reason in raw.get("holds", {}).items()}),
     )
 
 
-def _policy_out(policy: Policy) -> dict[str, Any]:
+def _policy_out(policy: FleetPolicy) -> dict[str, Any]:
     rules = [{"action": rule.action, "type": rule.type, "source": rule.source, "max_seconds": rule.max_seconds} for rule in policy.rules]
     return {
         "of": policy.of,
@@ -226,24 +226,24 @@ def _policy_out(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _policy_in(raw: dict[str, Any]) -> Policy:
+def _policy_in(raw: dict[str, Any]) -> FleetPolicy:
     # What a later release added is left alone.
-    known = {each.name: raw[each.name] for each in fields(Policy)}
-    rules = tuple(Rule(rule["action"], rule["type"], rule["source"], rule["max_seconds"]) for rule in raw["rules"])
-    return Policy(**{**known, "rules": rules})
+    known = {each.name: raw[each.name] for each in fields(FleetPolicy)}
+    rules = tuple(ActionRule(rule["action"], rule["type"], rule["source"], rule["max_seconds"]) for rule in raw["rules"])
+    return FleetPolicy(**{**known, "rules": rules})
 
 
-def _record_out(record: Record) -> dict[str, Any]:
-    event = {each.name: getattr(record.event, each.name) for each in fields(Event)}
+def _record_out(record: EventRecord) -> dict[str, Any]:
+    event = {each.name: getattr(record.event, each.name) for each in fields(ScheduledEvent)}
     return {"event": event, "phase": record.phase, "notes": sorted(record.notes), **{name: getattr(record, name) for name in _SAVED}}
 
 
-def _record_in(raw: dict[str, Any]) -> Record:
-    event = Event(**{**raw["event"], "resources": tuple(raw["event"]["resources"])})
-    return Record(event=event, phase=Phase(raw["phase"]), notes=frozenset(raw["notes"]), **{name: raw[name] for name in _SAVED})
+def _record_in(raw: dict[str, Any]) -> EventRecord:
+    event = ScheduledEvent(**{**raw["event"], "resources": tuple(raw["event"]["resources"])})
+    return EventRecord(event=event, phase=EventPhase(raw["phase"]), notes=frozenset(raw["notes"]), **{name: raw[name] for name in _SAVED})
 
 
-class Backlog:
+class ReportBacklog:
     """Reports that could not be delivered, oldest first, kept on disk. Each is one line; a line cut by a crash is dropped."""
 
     def __init__(self, disk: Disk, most: int = MOST_REPORTS) -> None:

@@ -25,7 +25,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-class Words(logging.Formatter):
+class TextLines(logging.Formatter):
     """For a person at a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -40,5 +40,5 @@ def set_up(style: str = "", stream: IO[str] | None = None) -> None:
     """Log to `stream` (standard error) as "json" or "text"; text where it is a terminal and none is named."""
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(Words() if style == "text" or (not style and stream.isatty()) else JsonLines())
+    handler.setFormatter(TextLines() if style == "text" or (not style and stream.isatty()) else JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

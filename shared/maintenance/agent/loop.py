@@ -1,6 +1,6 @@
 """Carries the rules' effects out: each observation makes a new state, which is saved before anything follows from it.
 
-Belongs to one thread. What takes time is done by `Hands` elsewhere, and comes back as the next observation.
+Belongs to one thread. What takes time is done by `EffectExecutor` elsewhere, and comes back as the next observation.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
-from .config.settings import Settings
+from .config.settings import AgentSettings
 from .decisions import step
-from .dry_run import pretend
-from .figures import Figures
-from .http_exchange import Answer, Silence
+from .dry_run import replace_effect
+from .figures import AgentFigures
+from .http_exchange import HttpAnswer, TransportFailure
 from .imds.document import read
 from .model import (
+    AgentEffect,
+    ApprovalPosted,
     Approve,
-    Effect,
-    Log,
-    Look,
+    DocumentRead,
     NodeState,
-    Nonsense,
     Now,
     Observation,
-    Posted,
-    Report,
-    Result,
+    PollFailed,
+    PollNow,
     RunHook,
-    Seen,
+    SendReport,
+    SendResult,
     StopHook,
-    Unseen,
+    UnreadableDocument,
+    WriteLog,
 )
 
 log = logging.getLogger(__name__)
@@ -41,21 +41,21 @@ _LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING}
 _BUSY: Final = (410, 429)
 
 
-class Memory(Protocol):
+class StateStore(Protocol):
     """Keeps the state over crashes: `journal.Journal`."""
 
     def save(self, state: NodeState) -> bool:
         """Keep it; OSError where that failed."""
 
 
-class Forgetful:
+class NullJournal:
     """Keeps nothing: for dry runs."""
 
     def save(self, state: NodeState) -> bool:
         return False
 
 
-class Hands(Protocol):
+class EffectExecutor(Protocol):
     """What acts on the world. No call waits for what it begins."""
 
     def run_hook(self, effect: RunHook) -> None:
@@ -73,20 +73,20 @@ class Hands(Protocol):
     def report(self, state: NodeState) -> None:
         """Tell the app what has changed."""
 
-    def result(self, effect: Result) -> None:
+    def result(self, effect: SendResult) -> None:
         """Tell the app how a leased approval went."""
 
 
-class Loop:
+class AgentLoop:
     """The agent's state, and what is done about each observation. wall: milliseconds since 1970; steady: seconds."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AgentSettings,
         state: NodeState,
-        memory: Memory,
-        hands: Hands,
-        figures: Figures,
+        memory: StateStore,
+        hands: EffectExecutor,
+        figures: AgentFigures,
         *,
         wall: Callable[[], int],
         steady: Callable[[], float],
@@ -108,7 +108,7 @@ class Loop:
             waiting.popleft()
             self.state = after
             for effect in effects:
-                if self.settings.dry_run and (instead := pretend(effect)) is not None:
+                if self.settings.dry_run and (instead := replace_effect(effect)) is not None:
                     self._say(instead.log)
                     if instead.observation is not None:
                         waiting.append(instead.observation)
@@ -120,7 +120,7 @@ class Loop:
         """The next tick is the first one again: what went by was our own trouble, and no impact."""
         self.state = replace(self.state, ticked=None)
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: AgentEffect) -> None:
         match effect:
             case RunHook():
                 self._hands.run_hook(effect)
@@ -128,16 +128,16 @@ class Loop:
                 self._hands.stop_hook(run)
             case Approve():
                 self._hands.approve(effect)
-            case Look():
+            case PollNow():
                 self._hands.look()
-            case Report():
+            case SendReport():
                 self._hands.report(self.state)
-            case Result():
+            case SendResult():
                 self._hands.result(effect)
-            case Log():
+            case WriteLog():
                 self._say(effect)
 
-    def _say(self, line: Log) -> None:
+    def _say(self, line: WriteLog) -> None:
         if line.level == "warning":
             self._figures.add("tocsin_agent_warnings_total", action=line.action)
         extra = {"action": line.action, "event_id": line.event_id, "fields": line.fields}
@@ -151,24 +151,24 @@ class Loop:
         self._figures.put("tocsin_agent_node_disabled", int(self.state.disabled))
 
 
-def sight(answer: Answer | Silence) -> Seen | Unseen:
+def interpret_poll(answer: HttpAnswer | TransportFailure) -> DocumentRead | PollFailed:
     """What the answer to a GET shows: only a 200 with a document in it shows anything."""
-    if isinstance(answer, Silence):
-        return Unseen(f"IMDS: {answer.reason}")
+    if isinstance(answer, TransportFailure):
+        return PollFailed(f"IMDS: {answer.reason}")
     if answer.status != 200:
-        return Unseen(f"IMDS answers {answer.status}{_words(answer.body)}")
+        return PollFailed(f"IMDS answers {answer.status}{_words(answer.body)}")
     found = read(answer.body)
-    return Unseen(f"IMDS: {found.reason}") if isinstance(found, Nonsense) else Seen(found)
+    return PollFailed(f"IMDS: {found.reason}") if isinstance(found, UnreadableDocument) else DocumentRead(found)
 
 
-def posted(effect: Approve, answer: Answer | Silence) -> Posted:
+def interpret_approval(effect: Approve, answer: HttpAnswer | TransportFailure) -> ApprovalPosted:
     """What came of an approval's POST."""
-    if isinstance(answer, Silence):
-        return Posted(effect.event_id, "busy", 0, effect.grant)
+    if isinstance(answer, TransportFailure):
+        return ApprovalPosted(effect.event_id, "busy", 0, effect.grant)
     if answer.status == 200:
-        return Posted(effect.event_id, "accepted", 200, effect.grant)
+        return ApprovalPosted(effect.event_id, "accepted", 200, effect.grant)
     busy = answer.status in _BUSY or answer.status >= 500
-    return Posted(effect.event_id, "busy" if busy else "refused", answer.status, effect.grant)
+    return ApprovalPosted(effect.event_id, "busy" if busy else "refused", answer.status, effect.grant)
 
 
 def _words(body: bytes) -> str:

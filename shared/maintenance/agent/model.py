@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from .policy import Policy
+from .policy import FleetPolicy
 
 if TYPE_CHECKING:
     from ...core.clock import Millis
 
-type Status = Literal["Scheduled", "Started", "Unknown"]
-type Source = Literal["Platform", "User"]
+type ScheduledEventStatus = Literal["Scheduled", "Started", "Unknown"]
+type EventSource = Literal["Platform", "User"]
 type Action = Literal["approve", "prepare", "hold", "ignore"]
 type HookKind = Literal["prepare", "emergency", "restore", "verify", "caught_up"]
-type Outcome = Literal["completed", "cancelled", "completed or cancelled"]
+type EventOutcome = Literal["completed", "cancelled", "completed or cancelled"]
 
 EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
 """The types the documentation names; any other is taken as an impact."""
@@ -41,7 +41,7 @@ class Now(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ScheduledEvent:
     """One scheduled event as a document, or the app for a rehearsal, describes it.
 
     event_id: case folded, what everything is keyed by. raw_id: as it came, for the POST. status: Unknown when it is neither Scheduled nor
@@ -51,9 +51,9 @@ class Event:
     event_id: str
     raw_id: str
     type: str
-    status: Status
+    status: ScheduledEventStatus
     not_before: Millis | None = None
-    source: Source = "Platform"
+    source: EventSource = "Platform"
     duration: int = -1
     resources: tuple[str, ...] = ()
     description: str = ""
@@ -61,19 +61,19 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class EventsDocument:
     """A document that can be believed. incarnation: None when it has none that can be compared.
 
     problems: what could not be read in it. While there are any, no event is taken as gone: the unreadable one may be it.
     """
 
     incarnation: int | None
-    events: tuple[Event, ...]
+    events: tuple[ScheduledEvent, ...]
     problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Nonsense:
+class UnreadableDocument:
     """An answer that says nothing about events, and why."""
 
     reason: str
@@ -82,7 +82,7 @@ class Nonsense:
 # -- state
 
 
-class Phase(StrEnum):
+class EventPhase(StrEnum):
     """Where this node stands with an event. docs/maintenance.md draws it."""
 
     FOREIGN = "FOREIGN"
@@ -98,7 +98,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class EventRecord:
     """What is kept of one event.
 
     event: as last seen. listed: whether the last believed document lists it on this node (a rehearsal: whether it runs). prepared_boot: the
@@ -107,8 +107,8 @@ class Record:
     warnings given once.
     """
 
-    event: Event
-    phase: Phase
+    event: ScheduledEvent
+    phase: EventPhase
     seen_at: Millis
     listed: bool = True
     prepared_at: Millis | None = None
@@ -117,7 +117,7 @@ class Record:
     approved_at: Millis | None = None
     started_at: Millis | None = None
     done_at: Millis | None = None
-    outcome: Outcome | None = None
+    outcome: EventOutcome | None = None
     reason: str = ""
     observed_ms: int = 0
     notes: frozenset[str] = frozenset()
@@ -150,7 +150,7 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class HookRun:
     """The one hook that runs; never two at once. stopping: it was told to stop."""
 
     number: int
@@ -162,7 +162,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class LeasedApproval:
     """An approval that the app leased to this agent. until: steady, exclusive, counted from the SEND of the report that brought it."""
 
     id: str
@@ -172,7 +172,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Monitors:
+class ElectedMonitors:
     """Who watches for the whole fleet."""
 
     primary: str | None
@@ -181,7 +181,7 @@ class Monitors:
 
 
 @dataclass(frozen=True, slots=True)
-class App:
+class AppState:
     """What the app last said; only `holds` is saved. away: the last call failed; None while none has ended. away_since: steady, of the
     first of those that failed.
 
@@ -192,8 +192,8 @@ class App:
     away_since: float = 0.0
     heard: frozenset[str] = frozenset()
     holds: Mapping[str, str] = field(default_factory=dict)
-    grants: Mapping[str, Grant] = field(default_factory=dict)
-    monitors: Monitors | None = None
+    grants: Mapping[str, LeasedApproval] = field(default_factory=dict)
+    monitors: ElectedMonitors | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +203,8 @@ class NodeState:
 
     boot_id: str = ""
     disabled: bool = False
-    events: Mapping[str, Record] = field(default_factory=dict)
-    policy: Policy | None = None
+    events: Mapping[str, EventRecord] = field(default_factory=dict)
+    policy: FleetPolicy | None = None
     in_step: bool = False
     # volatile
     rebooted: bool = False
@@ -220,9 +220,9 @@ class NodeState:
     """How often the node was found to have more to catch up on."""
     ask_at: float = 0.0
     """Steady: not before this is it asked again."""
-    run: Run | None = None
+    run: HookRun | None = None
     runs: int = 0
-    app: App = field(default_factory=App)
+    app: AppState = field(default_factory=AppState)
     sighted: bool = False
     """The last look brought a document that could be read as a whole: only then is anything approved or put back."""
     good_at: float | None = None
@@ -248,14 +248,14 @@ class StartUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DocumentRead:
     """A look ended with a document."""
 
-    document: Document
+    document: EventsDocument
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
+class PollFailed:
     """A look ended with nothing to believe: unreachable, an error status, or nonsense."""
 
     reason: str
@@ -271,7 +271,7 @@ class HookEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class ApprovalPosted:
     """Exactly one for each Approve, whose `grant` it repeats.
 
     accepted: 200. busy: time-out, no connection, 410, 429, 5xx; it may have been applied. refused: any other status.
@@ -284,7 +284,7 @@ class Posted:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class AppCommand:
     """What the app asks of this node."""
 
     id: str
@@ -293,7 +293,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AppAnswer:
     """The app's answer to a report.
 
     told: the ids that this report showed as PREPARED (of `rules.prepared(state)` those that it had room for). grants, holds:
@@ -301,16 +301,16 @@ class Answer:
     """
 
     told: frozenset[str] = frozenset()
-    grants: tuple[Grant, ...] = ()
+    grants: tuple[LeasedApproval, ...] = ()
     holds: Mapping[str, str] = field(default_factory=dict)
-    commands: tuple[Command, ...] = ()
-    rehearsals: tuple[Event, ...] = ()
-    monitors: Monitors | None = None
-    policy: Policy | None = None
+    commands: tuple[AppCommand, ...] = ()
+    rehearsals: tuple[ScheduledEvent, ...] = ()
+    monitors: ElectedMonitors | None = None
+    policy: FleetPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class AppAway:
+class AppUnreachable:
     """A report could not be delivered."""
 
     reason: str
@@ -322,11 +322,11 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopRequested:
     """The process was told to end (SIGTERM)."""
 
 
-type Observation = StartUp | Seen | Unseen | HookEnded | Posted | Answer | AppAway | Tick | Stop
+type Observation = StartUp | DocumentRead | PollFailed | HookEnded | ApprovalPosted | AppAnswer | AppUnreachable | Tick | StopRequested
 
 
 # -- effects
@@ -341,7 +341,7 @@ class RunHook:
 
     run: int
     kind: HookKind
-    record: Record | None
+    record: EventRecord | None
     attempt: int
     deadline: float
 
@@ -364,17 +364,17 @@ class Approve:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PollNow:
     """GET the document now, not only when the next poll is due."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SendReport:
     """What is reported has changed: tell the app now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SendResult:
     """Tell the app how a leased approval went."""
 
     approval_id: str
@@ -383,7 +383,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class WriteLog:
     """A line for operators. level: warning means that a person should look. action: a stable name; docs/maintenance.md lists them."""
 
     level: Literal["info", "warning"]
@@ -393,4 +393,4 @@ class Log:
     fields: Mapping[str, str | int] = field(default_factory=dict)
 
 
-type Effect = RunHook | StopHook | Approve | Look | Report | Result | Log
+type AgentEffect = RunHook | StopHook | Approve | PollNow | SendReport | SendResult | WriteLog

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .model import Action, Source
+    from .model import Action, EventSource
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ActionRule:
     """What is done about events that fit; fields left out fit any. The first rule that fits decides.
 
     type: of the event. max_seconds: fits impacts known to last at most this long. resources: fits events that name one of these VMs.
@@ -19,13 +19,13 @@ class Rule:
 
     action: Action
     type: str | None = None
-    source: Source | None = None
+    source: EventSource | None = None
     max_seconds: int | None = None
     resources: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class FleetPolicy:
     """As an answer of the app brought it, and the journal keeps it. of: the fleet. lead: seconds before NotBefore to prepare, None where it
     does not say; leads: by type. require_central: without the app's word nothing prepared is approved."""
 
@@ -33,4 +33,4 @@ class Policy:
     lead: float | None = None
     leads: Mapping[str, float] = field(default_factory=dict)
     require_central: bool = False
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ActionRule, ...] = ()

@@ -21,19 +21,19 @@ from ...core.clock import SystemClock, steady
 from ...core.errors import TocsinError
 from ...core.ids import SystemIds
 from .app.messages import event_of
-from .app.reporter import Door, Reporter
+from .app.reporter import AppClient, Reporter
 from .config.config import Config
 from .decisions.approvals import unasked
 from .decisions.step import next_wake, unready
-from .executor import Worker
-from .figures import Figures
-from .health import Health, HealthServer
-from .hooks.runner import Processes, Runner
+from .executor import ThreadedExecutor
+from .figures import AgentFigures
+from .health import AgentHealth, HealthServer
+from .hooks.runner import HookRunner, ProcessRunner
 from .imds.client import HttpImds, Imds, Machine
 from .imds.identity import disown, identify, remembered
-from .journal import Backlog, Disk, Folder, Journal
-from .loop import Forgetful, Loop
-from .model import NodeState, Observation, Phase, Record, StartUp, Stop, Tick
+from .journal import Disk, DiskFolder, Journal, ReportBacklog
+from .loop import AgentLoop, NullJournal
+from .model import EventPhase, EventRecord, NodeState, Observation, StartUp, StopRequested, Tick
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ MOST_WAITING: Final = 200
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Refused(TocsinError):
+class CannotStart(TocsinError):
     """The agent cannot begin: another one runs, or its folder or port cannot be used."""
 
 
@@ -62,12 +62,12 @@ class Agent:
         *,
         once: bool = False,
         imds: Imds | None = None,
-        runner: Runner | None = None,
+        runner: HookRunner | None = None,
         disk: Disk | None = None,
-        door: Door | None = None,
+        door: AppClient | None = None,
         boot_id: str = "",
     ) -> None:
-        self.config, self.figures = config, Figures()
+        self.config, self.figures = config, AgentFigures()
         self._once, self._dry = once, config.settings.dry_run
         self._imds: Imds = imds if imds is not None else HttpImds(config.imds, api_version=config.api_version)
         self._runner, self._disk, self._door = runner, disk, door
@@ -75,7 +75,7 @@ class Agent:
         self._inbox: queue.SimpleQueue[Observation] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._machine = Machine(config.node.vm)
-        self._loop: Loop | None = None
+        self._loop: AgentLoop | None = None
         self._reporter: Reporter | None = None
         self._turned, self._trouble = steady(), "it is not known yet which machine this is"
 
@@ -84,9 +84,9 @@ class Agent:
     def stop(self) -> None:
         """End soon: what runs is stopped and saved, nothing is put back or approved."""
         self._stopping.set()
-        self._inbox.put(Stop())
+        self._inbox.put(StopRequested())
 
-    def health(self) -> Health:
+    def health(self) -> AgentHealth:
         """How the agent is now."""
         live, loop = steady() - self._turned < STALLED, self._loop
         state = loop.state if loop is not None else NodeState()
@@ -95,10 +95,10 @@ class Agent:
             reasons.append(why)
         if not live:
             reasons.append("the loop does not turn")
-        mine = [record for record in state.events.values() if record.phase is not Phase.FOREIGN]
+        mine = [record for record in state.events.values() if record.phase is not EventPhase.FOREIGN]
         events = [event_of(record) for record in mine]
         node: dict[str, Any] = {**self._identity(), "incarnation": state.incarnation, "disabled": state.disabled, "events": events}
-        return Health(live, tuple(reasons), not (state.disabled or any(map(_takes_away, mine))), node)
+        return AgentHealth(live, tuple(reasons), not (state.disabled or any(map(_takes_away, mine))), node)
 
     def metrics(self) -> str:
         """Prometheus text."""
@@ -117,14 +117,14 @@ class Agent:
     def run(self) -> bool:
         """Work until told to end, or, when made for once, until what one look asks for is done. False: no document ever came.
 
-        Raises `Refused` where it cannot begin.
+        Raises `CannotStart` where it cannot begin.
         """
         with ExitStack() as stack:
             if not self._dry:
                 self._lock(stack)
             if not self._dry and not self._once:
                 self._answer_probes(stack)
-            disk: Disk = self._disk if self._disk is not None else _Nowhere() if self._dry else Folder(self.config.state)
+            disk: Disk = self._disk if self._disk is not None else NullDisk() if self._dry else DiskFolder(self.config.state)
             if not self._identify(disk):
                 return False
             loop = self._begin(disk, stack)
@@ -138,9 +138,9 @@ class Agent:
             file = stack.enter_context((folder / "lock").open("w"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refused(f"another agent works with {folder}; there can be one") from None
+            raise CannotStart(f"another agent works with {folder}; there can be one") from None
         except OSError as error:
-            raise Refused(f"{error.filename or folder} cannot be used: {error.strerror}; give a folder of its own in `state`") from None
+            raise CannotStart(f"{error.filename or folder} cannot be used: {error.strerror}; give a folder of its own in `state`") from None
 
     def _answer_probes(self, stack: ExitStack) -> None:
         where = self.config.health
@@ -150,7 +150,7 @@ class Agent:
             server = HealthServer(*where, self.health, self.metrics)
         except OSError as error:
             text = f"health cannot be answered on {where[0]}:{where[1]}: {error.strerror}; write another health.address"
-            raise Refused(text) from None
+            raise CannotStart(text) from None
         server.start()
         stack.callback(server.close)
 
@@ -174,16 +174,16 @@ class Agent:
             self._stopping.wait(AGAIN)
         return False
 
-    def _begin(self, disk: Disk, stack: ExitStack) -> Loop:
+    def _begin(self, disk: Disk, stack: ExitStack) -> AgentLoop:
         runner = self._runner
         if runner is None and not self._dry:
-            runner = processes = Processes(self.config.state / "hooks")
+            runner = processes = ProcessRunner(self.config.state / "hooks")
             for name in processes.end_leftovers():
                 log.warning("The hook %s of an earlier agent still ran, and was ended", name, extra={"action": "agent_leftover_ended"})
         if self.config.app is not None and not self._dry:
             self._reporter = Reporter(
-                self._door if self._door is not None else Door(self.config.app),
-                Backlog(disk, MOST_WAITING),
+                self._door if self._door is not None else AppClient(self.config.app),
+                ReportBacklog(disk, MOST_WAITING),
                 self._inbox.put,
                 self.figures,
                 node=self._identity()["node"],
@@ -194,7 +194,7 @@ class Agent:
             )
             self._reporter.start()
             stack.callback(self._reporter.close, LEAVING)
-        worker = Worker(
+        worker = ThreadedExecutor(
             self._imds,
             self.config.hooks,
             runner,
@@ -208,15 +208,15 @@ class Agent:
         )
         journal = Journal(disk)
         loaded = journal.load()
-        memory = Forgetful() if self._dry else journal
+        memory = NullJournal() if self._dry else journal
         settings = replace(self.config.settings, vm=self._machine.vm)
-        self._loop = Loop(settings, loaded.state, memory, worker, self.figures, wall=SystemClock().now, steady=steady)
+        self._loop = AgentLoop(settings, loaded.state, memory, worker, self.figures, wall=SystemClock().now, steady=steady)
         self._observe(self._loop, StartUp(self._boot_id, loaded.found, loaded.marker))
         worker.start()
         stack.callback(worker.close)
         return self._loop
 
-    def _turn(self, loop: Loop) -> None:
+    def _turn(self, loop: AgentLoop) -> None:
         """Observations as they come, and a tick each second, or when something is due."""
         # The first at once: the next is measured from it.
         ticked = steady() - TICK
@@ -231,7 +231,7 @@ class Agent:
             if isinstance(observation, Tick):
                 ticked = steady()
             self._observe(loop, observation)
-            if isinstance(observation, Stop):
+            if isinstance(observation, StopRequested):
                 break
             if self._once and self._inbox.empty() and _is_done(loop.state) and not self._waits_for_fleet(loop):
                 return
@@ -240,9 +240,9 @@ class Agent:
         while loop.state.run is not None and (left := end - steady()) > 0:
             self._observe(loop, self._hear(left))
 
-    def _waits_for_fleet(self, loop: Loop) -> bool:
+    def _waits_for_fleet(self, loop: AgentLoop) -> bool:
         """Whether something is on this node, and the fleet has not yet been heard on what is to be done about it."""
-        mine = any(record.phase is Phase.WAITING for record in loop.state.events.values())
+        mine = any(record.phase is EventPhase.WAITING for record in loop.state.events.values())
         return mine and self._reporter is not None and unasked(loop.state, loop.now(), loop.settings)
 
     def _hear(self, wait: float) -> Observation:
@@ -251,7 +251,7 @@ class Agent:
         except queue.Empty:
             return Tick()
 
-    def _observe(self, loop: Loop, observation: Observation) -> None:
+    def _observe(self, loop: AgentLoop, observation: Observation) -> None:
         """Decide and act. While the disk takes nothing, nothing is done, and the observation waits."""
         while True:
             try:
@@ -274,7 +274,7 @@ class Agent:
         return {"node": self.config.node.name or self._machine.vm, "vm": self._machine.vm}
 
 
-class _Nowhere:
+class NullDisk:
     """A disk for dry runs: empty, and it forgets."""
 
     def read(self, name: str) -> bytes | None:
@@ -297,11 +297,11 @@ class _Nowhere:
         """Nothing is there."""
 
 
-def _takes_away(record: Record) -> bool:
+def _takes_away(record: EventRecord) -> bool:
     """Whether an event keeps the node out of service, hook or no hook."""
-    if record.phase in (Phase.APPROVED, Phase.STARTED):
+    if record.phase in (EventPhase.APPROVED, EventPhase.STARTED):
         return record.prepared_at is not None
-    return record.phase in (Phase.PREPARING, Phase.PREPARED, Phase.PREPARE_FAILED)
+    return record.phase in (EventPhase.PREPARING, EventPhase.PREPARED, EventPhase.PREPARE_FAILED)
 
 
 def _is_done(state: NodeState) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import aiohttp
 
 from ...core.errors import TocsinError
-from ..approvals import Outcome
+from ..approvals import ApprovalOutcome
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +26,13 @@ _RESOURCE = re.compile(
 )
 _EVENT = re.compile(r"[A-Za-z0-9-]{1,64}")
 
-type Token = Callable[[], Awaitable[str]]
+type TokenSource = Callable[[], Awaitable[str]]
 
 
 class Acknowledged(NamedTuple):
     """How it went."""
 
-    outcome: Outcome
+    outcome: ApprovalOutcome
     http_status: int
 
 
@@ -58,10 +58,10 @@ def url_of(resource_id: str, event_id: str, endpoint: str = ENDPOINT) -> str:
     return f"{endpoint}{of}/providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge?api-version={API_VERSION}"
 
 
-class Arm:
+class ArmClient:
     """One per process; its session and credential are made when first needed. Belongs to one event loop."""
 
-    def __init__(self, client_id: str | None, *, endpoint: str = ENDPOINT, token: Token | None = None) -> None:
+    def __init__(self, client_id: str | None, *, endpoint: str = ENDPOINT, token: TokenSource | None = None) -> None:
         self._client_id, self._endpoint, self._token = client_id, endpoint, token
         self._session: aiohttp.ClientSession | None = None
         self._credential: Any = None

@@ -6,15 +6,15 @@ import json
 
 from ...leases.rows import Fleet
 from ..settings import FleetMaintenance
-from ..terms import HAND_OFF, Rule, Terms
+from ..terms import HAND_OFF, FleetRule, MaintenanceTerms
 
 
-def terms_of(fleet: Fleet) -> Terms:
+def terms_of(fleet: Fleet) -> MaintenanceTerms:
     """The terms of a fleet as it is stored."""
     told = FleetMaintenance.model_validate(json.loads(fleet.rest).get("maintenance", {}))
     # An order is read with the next beat but one at the latest, given with one before, and carried out within the drain.
     hand_off = max(HAND_OFF, round((fleet.limits.drain + 3 * fleet.profile.beat) * 1000))
-    return Terms(
+    return MaintenanceTerms(
         told.lead,
         {str(kind): lead for kind, lead in told.leads.items()},
         told.transport,
@@ -24,5 +24,5 @@ def terms_of(fleet: Fleet) -> Terms:
         told.early,
         hand_off,
         told.require_central,
-        tuple(Rule(rule.action, rule.type, rule.source, rule.max_seconds) for rule in told.rules),
+        tuple(FleetRule(rule.action, rule.type, rule.source, rule.max_seconds) for rule in told.rules),
     )

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from ...core.clock import Millis
 from ..not_before import read_time
-from ..rows import Event, Source, View
+from ..rows import EventRow, FleetEvents, LedgerSource
 
 VALIDATION: Final = "Microsoft.EventGrid.SubscriptionValidationEvent"
 EMITTED: Final = "Microsoft.ResourceNotifications.MaintenanceResources.ScheduledEventEmitted"
@@ -32,7 +32,7 @@ class Emitted(NamedTuple):
     type: str
     status: AzureStatus
     not_before: Millis | None
-    source: Source
+    source: LedgerSource
     duration: int
     resources: tuple[str, ...]
 
@@ -72,13 +72,15 @@ def emitted(delivery: Any) -> Emitted | None:
     )
 
 
-def noted(event: Event | None, told: Emitted, view: View, now: Millis) -> Event | None:
+def noted(event: EventRow | None, told: Emitted, view: FleetEvents, now: Millis) -> EventRow | None:
     """The event after a delivery; None when it names no VM of this fleet, or VMs of a name in several scopes."""
     if event is None:
         scopes = {node.scope for node in view.nodes.values() if node.vm in told.resources}
         if len(scopes) != 1:
             return None
-        event = Event(told.event_id, scopes.pop(), told.type, "scheduled", now, told.not_before, told.source, told.duration, told.resources)
+        event = EventRow(
+            told.event_id, scopes.pop(), told.type, "scheduled", now, told.not_before, told.source, told.duration, told.resources
+        )
     if told.status == "Completed":
         return replace(event, azure="completed")
     if told.status == "Canceled":

@@ -14,12 +14,12 @@ from ...engine.effects import load
 from ...engine.fleet_cursor import MOST_FLEETS, REST
 from ...storage.names import MAINTENANCE
 from ...storage.ports import Props, Row, Tables
-from ..rows import INDEX, View
+from ..rows import INDEX, FleetEvents
 
 _NONE: Final = "{}"
 
 
-class Figures(NamedTuple):
+class MaintenanceFigures(NamedTuple):
     """One fleet's, or (`REST`) those of all beyond the first together. alarms: how many events have each of them, a fleet's own watch
     counted as one."""
 
@@ -28,7 +28,7 @@ class Figures(NamedTuple):
     alarms: Counter[str]
 
 
-def noted(view: View) -> Props:
+def noted(view: FleetEvents) -> Props:
     """What a fleet's entry is to say of its alarms. One may name a node behind its kind."""
     places = [*(event.alarms for event in view.events.values()), view.alarms.alarms]
     found = Counter(kind for alarms in places for kind in {alarm.partition(" ")[0] for alarm in alarms})
@@ -40,11 +40,11 @@ def says(entry: Row, props: Props) -> bool:
     return entry.props.get("alarms", _NONE) == props["alarms"]
 
 
-async def look(tables: Tables) -> list[Figures]:
+async def look(tables: Tables) -> list[MaintenanceFigures]:
     """Those of the fleets that have agents: the first by name each, the others together. Raises `StorageError`."""
-    found: dict[str, Figures] = {}
+    found: dict[str, MaintenanceFigures] = {}
     for row in await load(tables, MAINTENANCE, INDEX, "", "~"):
         tenant, _, fleet = row.rk.partition(":") if len(found) < MOST_FLEETS else (REST, "", REST)
-        each = found.setdefault(f"{tenant}:{fleet}", Figures(tenant, fleet, Counter()))
+        each = found.setdefault(f"{tenant}:{fleet}", MaintenanceFigures(tenant, fleet, Counter()))
         each.alarms.update(orjson.loads(str(row.props.get("alarms", _NONE))))
     return list(found.values())

@@ -12,9 +12,9 @@ import orjson
 from ...core.clock import Millis, to_text
 from ...core.errors import Problem
 from ...scheduler.ingest.internal_events import Publisher
-from ..rows import Alarms, Event
+from ..rows import AlarmsRow, EventRow
 from ..rules import untold
-from ..terms import Terms
+from ..terms import MaintenanceTerms
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def channel_of(rest: str) -> str | None:
     return str(notify["channel"]) if notify.get("channel") and KIND in notify.get("kinds", ()) else None
 
 
-def of_event(key: str, event: Event, what: str, channel: str, now: Millis) -> dict[str, Any]:
+def of_event(key: str, event: EventRow, what: str, channel: str, now: Millis) -> dict[str, Any]:
     """The notice of one thing about an event: a status, `+alarm` or `-alarm`."""
     named = {
         "event_id": event.event_id,
@@ -66,18 +66,20 @@ def of_fleet(key: str, what: str, channel: str, now: Millis) -> dict[str, Any]:
     return _notice(key, f"fleet:{now // 60_000}", what, channel, now, {})
 
 
-def owed(key: str, kept: Event | Alarms, terms: Terms, channel: str | None, now: Millis) -> list[tuple[str, dict[str, Any] | None]]:
+def owed(
+    key: str, kept: EventRow | AlarmsRow, terms: MaintenanceTerms, channel: str | None, now: Millis
+) -> list[tuple[str, dict[str, Any] | None]]:
     """What has not been told yet, each with its notice; without one where the fleet wants none."""
     if channel is None:
         return [(what, None) for what in untold(kept)]
-    if not isinstance(kept, Event):
+    if not isinstance(kept, EventRow):
         return [(what, of_fleet(key, what, channel, now)) for what in untold(kept)]
     found: list[tuple[str, dict[str, Any] | None]] = [(what, of_event(key, kept, what, channel, now)) for what in untold(kept)]
     prepare = to_prepare(key, kept, terms, channel, now)
     return [*found, prepare] if prepare is not None and prepare[0] not in kept.told else found
 
 
-def to_prepare(key: str, event: Event, terms: Terms, channel: str, now: Millis) -> tuple[str, dict[str, Any]] | None:
+def to_prepare(key: str, event: EventRow, terms: MaintenanceTerms, channel: str, now: Millis) -> tuple[str, dict[str, Any]] | None:
     """An event for the moment at which nodes prepare, if that is far enough away, and its mark; one for each NotBefore."""
     if event.status != "scheduled" or event.not_before is None:
         return None
@@ -125,13 +127,13 @@ async def publish(publisher: Publisher, key: str, notice: dict[str, Any]) -> boo
     return True
 
 
-def log_of(key: str, kept: Event | Alarms, what: str) -> None:
+def log_of(key: str, kept: EventRow | AlarmsRow, what: str) -> None:
     """The line for operators; there is none for the time to prepare."""
     if what.startswith(_PREPARE):
         return
-    about = f"event {kept.event_id}" if isinstance(kept, Event) else "the watch"
+    about = f"event {kept.event_id}" if isinstance(kept, EventRow) else "the watch"
     alarm = what[1:].partition(" ")[0] if what[0] in "+-" else None
-    named: dict[str, Any] = {"fleet": key} | ({"event_id": kept.event_id} if isinstance(kept, Event) else {})
+    named: dict[str, Any] = {"fleet": key} | ({"event_id": kept.event_id} if isinstance(kept, EventRow) else {})
     if alarm is None:
         log.info("%s: %s is %s", key, about, what, extra={"action": "maintenance_status", **named})
     elif what[0] == "+":

@@ -6,18 +6,18 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from ...checkpoints.turns import Pending
+from ...checkpoints.turns import PendingImpact
 from ...core.clock import Millis
 from ...core.errors import Problem, StorageError
 from ...leases.rows import Fleet, fleet_key
 from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
 from .. import rules
-from ..model import RehearseIn, ReportIn, ResultIn
-from ..rows import MAX_NODES, MAX_OPEN, MONITORS, Entry, Event, Kept, Node, TooLarge, View, event_key, node_key
-from ..terms import Terms
+from ..model import AgentReportIn, RehearseIn, ResultIn
+from ..rows import MAX_NODES, MAX_OPEN, MONITORS, EventRow, FleetEvents, MaintenanceRow, NodeEntry, NodeRow, TooLarge, event_key, node_key
+from ..terms import MaintenanceTerms
 from . import eventgrid
-from .store import MOST_ROWS, Read, Store
+from .store import MOST_ROWS, MaintenanceStore, StoredEvents
 from .views import answer_out, event_out, node_out
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS: Final = 10
 """Times a decision is made anew when another write came in between: all agents of a scope report the same event at once."""
 
-_REFUSED: Final[Mapping[rules.Refusal, str]] = {
+_REFUSED: Final[Mapping[rules.AgentReportRefusal, str]] = {
     "stale-seq": "a later report of this node has been stored",
     "too-many-nodes": f"a fleet has at most {MAX_NODES:,} nodes with agents",
     "too-many-events": f"a fleet has at most {MAX_OPEN:,} open events",
@@ -45,12 +45,12 @@ class Leases(Protocol):
 class MaintenanceService:
     """Serves agents, operators and Event Grid. One per process; keeps no state."""
 
-    def __init__(self, store: Store, terms: Callable[[Fleet], Terms], leases: Leases) -> None:
+    def __init__(self, store: MaintenanceStore, terms: Callable[[Fleet], MaintenanceTerms], leases: Leases) -> None:
         self._store, self._terms, self._leases = store, terms, leases
 
     # -- agents
 
-    async def report(self, tenant: str, fleet: str, told: ReportIn) -> dict[str, Any]:
+    async def report(self, tenant: str, fleet: str, told: AgentReportIn) -> dict[str, Any]:
         """The answer to a report.
 
         Raises 404, 409 `stale-seq`, `too-many-nodes`, `too-many-events`, `changed-meanwhile`, 422, `StorageError`.
@@ -67,7 +67,7 @@ class MaintenanceService:
             asked = rules.asks_for_leases(read.view, node, terms)
             held = await self._leases.held(key, asked) if asked else {}
             heard = rules.receive(read.view, node, terms, held, read.whole, read.now)
-            if not isinstance(heard, rules.Heard):
+            if not isinstance(heard, rules.AcceptedAgentReport):
                 raise conflict(heard, _REFUSED[heard])
             if before is None:
                 # Before its first row: no fleet with rows is left out of the timers' sight, whatever fails in between.
@@ -109,7 +109,7 @@ class MaintenanceService:
     async def approve(self, tenant: str, fleet: str, event_id: str, by: str, reason: str) -> dict[str, str]:
         """Grant an event's approval. Raises 404, 409 `already-started`, `changed-meanwhile`, `StorageError`."""
 
-        def decide(event: Event, now: Millis) -> Event:
+        def decide(event: EventRow, now: Millis) -> EventRow:
             made = rules.approve(event, by, reason, now)
             if made is None:
                 raise _started(event)
@@ -122,7 +122,7 @@ class MaintenanceService:
     async def hold(self, tenant: str, fleet: str, event_id: str, by: str, reason: str) -> dict[str, str]:
         """Hold an event. Raises 404, 409 `already-started`, `already-approved`, `changed-meanwhile`, `StorageError`."""
 
-        def decide(event: Event, now: Millis) -> Event:
+        def decide(event: EventRow, now: Millis) -> EventRow:
             made = rules.hold(event, by, reason, now)
             if made == "already-approved":
                 raise conflict(made, "Azure has the approval, and it cannot be taken back")
@@ -207,7 +207,7 @@ class MaintenanceService:
         view = (await self._store.read(key, whole=True)).view
         return {name: node_out(node, view) for name, node in view.nodes.items()}
 
-    async def pending(self, key: str) -> dict[str, Pending]:
+    async def pending(self, key: str) -> dict[str, PendingImpact]:
         """The next impact that each node of a fleet is to expect. Raises `StorageError`."""
         read = await self._store.read(key)
         if not any(event.open and not event.rehearsal for event in read.view.events.values()):
@@ -221,14 +221,14 @@ class MaintenanceService:
 
     # -- inside
 
-    async def _of(self, tenant: str, fleet: str) -> tuple[str, Terms]:
+    async def _of(self, tenant: str, fleet: str) -> tuple[str, MaintenanceTerms]:
         key = fleet_key(tenant, fleet)
         definition = await self._store.definition(key)
         if definition is None:
             raise not_found("fleet")
         return key, self._terms(definition)
 
-    async def _decide(self, tenant: str, fleet: str, event_id: str, decide: Callable[[Event, Millis], Event]) -> Event:
+    async def _decide(self, tenant: str, fleet: str, event_id: str, decide: Callable[[EventRow, Millis], EventRow]) -> EventRow:
         key, _ = await self._of(tenant, fleet)
         for _ in range(ATTEMPTS):
             read = await self._store.read(key)
@@ -243,7 +243,7 @@ class MaintenanceService:
                 return made
         raise contended()
 
-    async def _tell_leases(self, key: str, before: Node | None, node: Node) -> None:
+    async def _tell_leases(self, key: str, before: NodeRow | None, node: NodeRow) -> None:
         if node.leaving == (before is not None and before.leaving):
             return
         try:
@@ -254,13 +254,13 @@ class MaintenanceService:
             log.warning("%s: leases of %s could not be told: %s", key, node.node, error, extra=extra)
 
 
-def _node(told: ReportIn) -> Node:
-    entries: dict[str, Entry] = {}
+def _node(told: AgentReportIn) -> NodeRow:
+    entries: dict[str, NodeEntry] = {}
     for each in told.events:
         # Listed twice: what came first counts.
         entries.setdefault(
             each.event_id,
-            Entry(
+            NodeEntry(
                 each.event_id,
                 each.type,
                 "Started" if each.status == "Started" else "Scheduled",
@@ -274,7 +274,7 @@ def _node(told: ReportIn) -> Node:
                 each.outcome or "",
             ),
         )
-    return Node(
+    return NodeRow(
         told.node,
         told.vm,
         told.scope,
@@ -291,22 +291,22 @@ def _node(told: ReportIn) -> Node:
     )
 
 
-def _changed(read: Read, heard: rules.Heard) -> dict[str, Kept]:
+def _changed(read: StoredEvents, heard: rules.AcceptedAgentReport) -> dict[str, MaintenanceRow]:
     """The rows that a report changes, its node's first."""
-    kept: dict[str, Kept] = {node_key(heard.node.node): heard.node}
+    kept: dict[str, MaintenanceRow] = {node_key(heard.node.node): heard.node}
     if heard.monitors != read.view.monitors:
         kept[MONITORS] = heard.monitors
     return kept | changed_events(read.view, heard.events)
 
 
-def changed_events(view: View, events: Mapping[str, Event]) -> dict[str, Kept]:
+def changed_events(view: FleetEvents, events: Mapping[str, EventRow]) -> dict[str, MaintenanceRow]:
     """The rows of events that are not as they were."""
     return {event_key(event_id): event for event_id, event in events.items() if event != view.events.get(event_id)}
 
 
-def _kept(read: Read, event: Event) -> dict[str, Kept]:
+def _kept(read: StoredEvents, event: EventRow) -> dict[str, MaintenanceRow]:
     return changed_events(read.view, {event.event_id: event})
 
 
-def _started(event: Event) -> Problem:
+def _started(event: EventRow) -> Problem:
     return conflict("already-started", f"the event is {event.status}" if not event.rehearsal else "a rehearsal needs no approval")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...checkpoints.turns import NO_PENDING, Pending
+from ...checkpoints.turns import NO_PENDING, PendingImpact
 from ...core.clock import Clock
 from ...scheduler.ingest.internal_events import Publisher
 from ...storage.ports import Tables
@@ -11,8 +11,8 @@ from . import figures
 from .arm import Acknowledge
 from .definition import terms_of
 from .reports import Leases, MaintenanceService
-from .store import Store
-from .sweep import Watch
+from .store import MaintenanceStore
+from .sweep import MaintenanceSweep
 
 PENDING_AGE = 5.0
 """Seconds that what nodes are to expect is answered from memory: every report of a replica asks."""
@@ -23,21 +23,21 @@ class Maintenance:
     """One per process."""
 
     def __init__(self, tables: Tables, clock: Clock, leases: Leases, publisher: Publisher, acknowledge: Acknowledge) -> None:
-        store = Store(tables)
+        store = MaintenanceStore(tables)
         self._tables, self._store = tables, store
         self.service = MaintenanceService(store, terms_of, leases)
         """Serves agents, operators and Event Grid."""
-        self.watch = Watch(tables, clock, store, terms_of, leases, publisher, acknowledge)
+        self.watch = MaintenanceSweep(tables, clock, store, terms_of, leases, publisher, acknowledge)
         """Serves the timers."""
         self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)
 
-    async def pending(self, key: str) -> dict[str, Pending]:
+    async def pending(self, key: str) -> dict[str, PendingImpact]:
         """The next impact that each node of a fleet is to expect, at most some seconds old. Raises `StorageError`."""
         return await self._pending.get(key) or dict(NO_PENDING)
 
-    async def figures(self) -> list[figures.Figures]:
+    async def figures(self) -> list[figures.MaintenanceFigures]:
         """Gauges. Raises `StorageError`."""
         return await figures.look(self._tables)
 
-    async def _read_pending(self, key: str) -> dict[str, Pending] | None:
+    async def _read_pending(self, key: str) -> dict[str, PendingImpact] | None:
         return await self.service.pending(key) or None

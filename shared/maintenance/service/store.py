@@ -17,9 +17,9 @@ from ..rows import (
     INDEX,
     MONITORS,
     NODES,
-    Event,
-    Kept,
-    View,
+    EventRow,
+    FleetEvents,
+    MaintenanceRow,
     event_key,
     node_key,
     parse_alarms,
@@ -34,16 +34,16 @@ MOST_ROWS: Final = MAX_EGT_ROWS - 4
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class StoredEvents:
     """What was read: the view, the rows' ETags by key, and the storage service's time of the answer. whole: with all nodes."""
 
-    view: View
+    view: FleetEvents
     etags: Mapping[str, str]
     now: Millis
     whole: bool
 
 
-class Store:
+class MaintenanceStore:
     """One per process; keeps nothing."""
 
     def __init__(self, tables: Tables) -> None:
@@ -54,7 +54,7 @@ class Store:
         row = await self._tables.get(FLEETS, key, FLEET)
         return parse_fleet(row.props) if row is not None else None
 
-    async def read(self, key: str, node: str | None = None, *, whole: bool = False, old: bool = False) -> Read:
+    async def read(self, key: str, node: str | None = None, *, whole: bool = False, old: bool = False) -> StoredEvents:
         """The fleet's fresh events (`old`: the whole ledger) and what stands beside them, with one node's row or (`whole`) all of them.
         Raises `StorageError`."""
         rows, now = await self._rows(key, ALARMS, NODES[1] if whole else NODES[0], () if old else _FRESH)
@@ -65,24 +65,24 @@ class Store:
         by_key = {row.rk: row for row in rows}
         events = [parse_event(row) for row in rows if EVENTS[0] <= row.rk < EVENTS[1]]
         nodes = [parse_node(row) for row in rows if NODES[0] <= row.rk < NODES[1]]
-        view = View(
+        view = FleetEvents(
             {each.node: each for each in nodes},
             {each.event_id: each for each in events},
             parse_monitors(by_key.get(MONITORS)),
             parse_alarms(by_key.get(ALARMS)),
         )
-        return Read(view, {row.rk: row.etag for row in rows}, now, whole)
+        return StoredEvents(view, {row.rk: row.etag for row in rows}, now, whole)
 
-    async def event(self, key: str, event_id: str) -> Event | None:
+    async def event(self, key: str, event_id: str) -> EventRow | None:
         """One event, however old. Raises `StorageError`."""
         row = await self._tables.get(MAINTENANCE, key, event_key(event_id))
         return parse_event(row) if row is not None else None
 
-    async def events(self, key: str) -> list[Event]:
+    async def events(self, key: str) -> list[EventRow]:
         """All events of the ledger. Raises `StorageError`."""
         return [parse_event(row) for row in await load(self._tables, MAINTENANCE, key, *EVENTS)]
 
-    async def write(self, key: str, read: Read, kept: Mapping[str, Kept | None]) -> bool:
+    async def write(self, key: str, read: StoredEvents, kept: Mapping[str, MaintenanceRow | None]) -> bool:
         """Write rows by key (None: remove), all at once or none; False when another write came in between. Raises `TooLarge`,
         `StorageError`.
 
@@ -118,7 +118,7 @@ class Store:
 
     # -- the end
 
-    async def stale(self, key: str, events: Iterable[Event], *, remove: bool) -> int:
+    async def stale(self, key: str, events: Iterable[EventRow], *, remove: bool) -> int:
         """Take events that are over out of what reports read, or out of the ledger; how many."""
         keys = [event_key(each.event_id) for each in events]
         for start in range(0, len(keys), MAX_EGT_ROWS):

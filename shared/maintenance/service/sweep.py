@@ -15,12 +15,12 @@ from ...scheduler.ingest.internal_events import Publisher
 from ...storage.names import FLEETS, MAINTENANCE
 from ...storage.ports import Row, Tables
 from .. import approvals, rules
-from ..rows import ALARMS, INDEX, MONITORS, Alarms, Event, Kept, View, event_key, node_key
-from ..terms import Terms
+from ..rows import ALARMS, INDEX, MONITORS, AlarmsRow, EventRow, FleetEvents, MaintenanceRow, event_key, node_key
+from ..terms import MaintenanceTerms
 from . import figures, notifications
 from .arm import Acknowledge
 from .reports import ATTEMPTS, Leases, changed_events
-from .store import Store
+from .store import MaintenanceStore
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +30,15 @@ FRESH: Final[Millis] = 26 * 3_600_000
 """Agents speak of an event for a day after its end; for so long reports are compared with it."""
 
 
-class Watch:
+class MaintenanceSweep:
     """One per process; holds no state between ticks."""
 
     def __init__(
         self,
         tables: Tables,
         clock: Clock,
-        store: Store,
-        terms: Callable[[Fleet], Terms],
+        store: MaintenanceStore,
+        terms: Callable[[Fleet], MaintenanceTerms],
         leases: Leases,
         publisher: Publisher,
         acknowledge: Acknowledge,
@@ -112,7 +112,7 @@ class Watch:
             await self._store.note(key, alarms)
         return counts
 
-    async def _acknowledge_due(self, key: str, view: View, terms: Terms, now: Millis) -> int:
+    async def _acknowledge_due(self, key: str, view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> int:
         """Give Azure the approvals that are due by way of its resource manager."""
         if terms.transport != "arm":
             return 0
@@ -141,13 +141,13 @@ class Watch:
                     break
         return done
 
-    async def _tell(self, key: str, fleet: Fleet, terms: Terms, view: View, now: Millis) -> int:
+    async def _tell(self, key: str, fleet: Fleet, terms: MaintenanceTerms, view: FleetEvents, now: Millis) -> int:
         """Publish what has not been told; what fails is made up for next time. view: as it was just written."""
         channel = notifications.channel_of(fleet.rest)
         if not any(notifications.owed(key, kept, terms, channel, now) for kept in _told_of(view)):
             return 0
         read = await self._store.read(key)
-        changed: dict[str, Kept] = {}
+        changed: dict[str, MaintenanceRow] = {}
         for kept in _told_of(read.view):
             done = [
                 what
@@ -157,7 +157,7 @@ class Watch:
             for what in done:
                 notifications.log_of(key, kept, what)
             if done:
-                rk = event_key(kept.event_id) if isinstance(kept, Event) else ALARMS
+                rk = event_key(kept.event_id) if isinstance(kept, EventRow) else ALARMS
                 changed[rk] = replace(kept, told=rules.published(kept, done))
         if changed:
             # Somebody else's write in between: ids are the same next time, so nothing is told twice.
@@ -165,13 +165,13 @@ class Watch:
         return len(changed)
 
 
-def _told_of(view: View) -> list[Event | Alarms]:
+def _told_of(view: FleetEvents) -> list[EventRow | AlarmsRow]:
     return [*view.events.values(), view.alarms]
 
 
-def _changed(before: View, after: View) -> dict[str, Kept | None]:
+def _changed(before: FleetEvents, after: FleetEvents) -> dict[str, MaintenanceRow | None]:
     """The rows that differ; None: to be removed. What decisions rest on comes first."""
-    kept: dict[str, Kept | None] = {}
+    kept: dict[str, MaintenanceRow | None] = {}
     if after.monitors != before.monitors:
         kept[MONITORS] = after.monitors
     if after.alarms != before.alarms:

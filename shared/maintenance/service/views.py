@@ -6,12 +6,12 @@ from typing import Any
 
 from ...core.clock import Millis, to_text
 from ..approvals import Leased
-from ..rows import Event, Node, View
-from ..rules import Answer
-from ..terms import Terms
+from ..rows import EventRow, FleetEvents, NodeRow
+from ..rules import AgentAnswer
+from ..terms import MaintenanceTerms
 
 
-def answer_out(answer: Answer, terms: Terms) -> dict[str, Any]:
+def answer_out(answer: AgentAnswer, terms: MaintenanceTerms) -> dict[str, Any]:
     """The answer to a report, with the settings that the fleet's agents go by."""
     return {
         "next_report_ms": answer.next_report,
@@ -33,7 +33,7 @@ def answer_out(answer: Answer, terms: Terms) -> dict[str, Any]:
     }
 
 
-def event_out(event: Event, view: View) -> dict[str, Any]:
+def event_out(event: EventRow, view: FleetEvents) -> dict[str, Any]:
     """An event as answered. view: of the fleet; the nodes of an open event are those in it."""
     shown: dict[str, Any] = {
         "event_id": event.event_id,
@@ -58,7 +58,7 @@ def event_out(event: Event, view: View) -> dict[str, Any]:
     return shown
 
 
-def impact(event: Event) -> dict[str, Any]:
+def impact(event: EventRow) -> dict[str, Any]:
     """What was told of an impact beside what came of it."""
     return {
         "notice_ms": max(0, event.not_before - event.seen) if event.not_before is not None else None,
@@ -68,7 +68,7 @@ def impact(event: Event) -> dict[str, Any]:
     }
 
 
-def node_out(node: Node, view: View) -> dict[str, Any]:
+def node_out(node: NodeRow, view: FleetEvents) -> dict[str, Any]:
     """What a node's agent told last."""
     monitors = view.monitors
     role = {monitors.primary: "primary", monitors.secondary: "secondary"}.get(node.node)
@@ -85,7 +85,7 @@ def node_out(node: Node, view: View) -> dict[str, Any]:
     }
 
 
-def _nodes(event: Event, view: View) -> dict[str, Any]:
+def _nodes(event: EventRow, view: FleetEvents) -> dict[str, Any]:
     if not event.open:
         return {node: _phase(phase, at) for node, (phase, at) in sorted(event.phases.items())}
     found: dict[str, Any] = {}
@@ -100,7 +100,7 @@ def _phase(phase: str, at: Millis, reason: str = "") -> dict[str, Any]:
     return {"phase": phase, "reported": to_text(at)} | ({"reason": reason} if reason else {})
 
 
-def _approval(event: Event) -> dict[str, Any] | None:
+def _approval(event: EventRow) -> dict[str, Any] | None:
     if event.hold is not None:
         held = event.hold
         return {"id": held.id, "state": "held", "by": held.by, "reason": held.reason, "at": to_text(held.at)}
@@ -122,7 +122,7 @@ def _leased(each: Leased) -> dict[str, Any]:
     return {"id": each.id, "event_id": each.event_id, "lease_ms": each.lease, "expires": to_text(each.expires)}
 
 
-def _rehearsal(event: Event) -> dict[str, Any]:
+def _rehearsal(event: EventRow) -> dict[str, Any]:
     return {
         "event_id": event.event_id,
         "type": event.type,

@@ -11,12 +11,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from ...checkpoints.service.views import Figures as TurnFigures
+from ...checkpoints.service.views import TurnFigures as TurnFigures
 from ...core.clock import Millis
 from ...engine.fleet_cursor import REST as OTHERS
 from ...fleets.watch.figures import Figures
 from ...fleets.watch.rules import KINDS
-from ...maintenance.service.figures import Figures as MaintenanceFigures
+from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from ...maintenance.service.notifications import SENTENCES
 from ...scheduler.queries import ledger
 from ...scheduler.queries.totals import Total

@@ -8,14 +8,14 @@ from typing import Literal, NamedTuple
 
 from prometheus_client import Metric
 
-from ...checkpoints.service.views import Figures as TurnFigures
+from ...checkpoints.service.views import TurnFigures as TurnFigures
 from ...core.clock import Clock
 from ...core.errors import Rejected, Unavailable
 from ...core.ids import Ids
 from ...delivery.flow import circuit_breaker
 from ...engine.effects import load
 from ...fleets.watch.figures import Figures
-from ...maintenance.service.figures import Figures as MaintenanceFigures
+from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from ...scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
 from ...scheduler.protocol.dispatch import rounds_of
 from ...scheduler.protocol.gate import Gate, parse_gate

@@ -1,9 +1,9 @@
 """`tocsin agent`, on a machine that may fail: killed at a point of its journal, booted anew, with a full disk.
 
-    CRASH    "before PREPARED" or "after PREPARED": killed once, when the state file is about to say so, or has just said so.
-             INTENT stands for an approval that was decided on and is not answered yet.
-    BOOT     the file that holds the machine's boot id
-    FULL     while this file exists, the disk takes nothing
+CRASH    "before PREPARED" or "after PREPARED": killed once, when the state file is about to say so, or has just said so.
+         INTENT stands for an approval that was decided on and is not answered yet.
+BOOT     the file that holds the machine's boot id
+FULL     while this file exists, the disk takes nothing
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 
 from shared.cli.main import main
 from shared.maintenance.agent import service
-from shared.maintenance.agent.journal import STATE, Folder
+from shared.maintenance.agent.journal import STATE, DiskFolder
 
 
-class Failing(Folder):
+class Failing(DiskFolder):
     """A folder that the process may not survive to write."""
 
     def write(self, name: str, data: bytes) -> None:
@@ -44,7 +44,7 @@ def _phases(data: bytes) -> set[str]:
 
 
 if __name__ == "__main__":
-    service.Folder = Failing  # type: ignore[misc]
+    service.DiskFolder = Failing  # type: ignore[misc]
     if "BOOT" in os.environ:
         service.BOOT = Path(os.environ["BOOT"])  # type: ignore[misc]
     main()

@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 from shared.maintenance.agent import journal
 from shared.maintenance.agent.decisions import approvals, documents, event_rules, hook_runs, step
-from shared.maintenance.agent.decisions.work import Work
+from shared.maintenance.agent.decisions.work import StepInProgress
 from shared.maintenance.agent.imds import document
-from shared.maintenance.agent.model import Action, Document, Nonsense, Phase, Record
+from shared.maintenance.agent.model import Action, EventPhase, EventRecord, EventsDocument, UnreadableDocument
 from tests.model.checking.checker import Report, explore
 
 from .plays import PLAYS
@@ -25,58 +25,58 @@ _start, _blind, _look, _ready = documents.start, documents.blind, documents.look
 _strictest = event_rules.strictest
 
 
-def _nonsense_is_empty(body: bytes) -> Document | Nonsense:
+def _nonsense_is_empty(body: bytes) -> EventsDocument | UnreadableDocument:
     found = _read(body)
-    return Document(None, ()) if isinstance(found, Nonsense) else found
+    return EventsDocument(None, ()) if isinstance(found, UnreadableDocument) else found
 
 
-def _part_is_whole(work: Work, found: Document) -> None:
+def _part_is_whole(work: StepInProgress, found: EventsDocument) -> None:
     _look(work, replace(found, problems=()))
 
 
-def _launch_unmarked(work: Work, *args: Any, **more: Any) -> None:
+def _launch_unmarked(work: StepInProgress, *args: Any, **more: Any) -> None:
     before = work.node.disabled
     _launch(work, *args, **more)
     work.set(disabled=before)
 
 
-def _ended_though_stopped(work: Work, end: Any) -> None:
+def _ended_though_stopped(work: StepInProgress, end: Any) -> None:
     if work.node.run is not None:
         work.set(run=replace(work.node.run, stopping=False))
     _ended(work, end)
 
 
 def _start_marked(marker: bool) -> Any:
-    def start(work: Work, begun: Any) -> None:
+    def start(work: StepInProgress, begun: Any) -> None:
         _start(work, replace(begun, marker=marker))
 
     return start
 
 
-def _start_sighted(work: Work, begun: Any) -> None:
+def _start_sighted(work: StepInProgress, begun: Any) -> None:
     _start(work, begun)
     work.set(sighted=True)
 
 
-def _still_sighted(work: Work, reason: str) -> None:
+def _still_sighted(work: StepInProgress, reason: str) -> None:
     before = work.node.sighted
     _blind(work, reason)
     work.set(sighted=before)
 
 
-def _failure_forgotten(work: Work, kind: Any, end: Any) -> None:
+def _failure_forgotten(work: StepInProgress, kind: Any, end: Any) -> None:
     if end.ok:
         _restore_ended(work, kind, end)
     else:
         work.set(restore=None, disabled=False)
 
 
-def _ready_when_leased(work: Work, record: Record) -> bool:
-    return _ready(work, record) or (record.event.event_id in work.node.app.grants and record.phase is not Phase.STARTED)
+def _ready_when_leased(work: StepInProgress, record: EventRecord) -> bool:
+    return _ready(work, record) or (record.event.event_id in work.node.app.grants and record.phase is not EventPhase.STARTED)
 
 
-def _ready_though_failed(work: Work, record: Record) -> bool:
-    return _ready(work, record) or record.phase is Phase.PREPARE_FAILED
+def _ready_though_failed(work: StepInProgress, record: EventRecord) -> bool:
+    return _ready(work, record) or record.phase is EventPhase.PREPARE_FAILED
 
 
 def _laxest(actions: Iterable[Action]) -> Action:
@@ -86,8 +86,8 @@ def _laxest(actions: Iterable[Action]) -> Action:
 HOLES: Final[Mapping[str, Hole]] = {
     "approved while it waits": (approvals, "_ready", lambda work, record: True),
     "approved after a failed prepare": (approvals, "_ready", _ready_though_failed),
-    "prepared before the boot is prepared": (Work, "is_prepared", lambda self, record: record.prepared_boot != ""),
-    "nothing needs preparation": (Work, "needs", lambda self, record: False),
+    "prepared before the boot is prepared": (StepInProgress, "is_prepared", lambda self, record: record.prepared_boot != ""),
+    "nothing needs preparation": (StepInProgress, "needs", lambda self, record: False),
     "a lease is all it takes": (approvals, "_ready", _ready_when_leased),
     "a stopped hook believed": (hook_runs, "ended", _ended_though_stopped),
     "taken out of service unmarked": (hook_runs, "_launch", _launch_unmarked),
@@ -99,7 +99,7 @@ HOLES: Final[Mapping[str, Hole]] = {
     "a failed look forgotten": (documents, "blind", _still_sighted),
     "no look after a start": (documents, "start", _start_sighted),
     "put back beside another event": (hook_runs, "keeps_away", lambda work, record: False),
-    "the end not heeded": (step, "Stop", step.Tick),
+    "the end not heeded": (step, "StopRequested", step.Tick),
     "what the fleet asks forgotten": (journal, "_policy_in", lambda raw: None),
     "the laxer rule counts": (event_rules, "strictest", _laxest),
 }

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from shared.maintenance.agent.model import Event
-from shared.maintenance.agent.policy import Rule
+from shared.maintenance.agent.model import ScheduledEvent
+from shared.maintenance.agent.policy import ActionRule
 
 from .world import SETTINGS, SOON, VM, Faults, Play
 
 
-def event(id: str, **more: object) -> Event:
-    return replace(Event(id, id, "Freeze", "Scheduled", SOON, duration=9, resources=(VM,)), **more)  # type: ignore[arg-type]
+def event(id: str, **more: object) -> ScheduledEvent:
+    return replace(ScheduledEvent(id, id, "Freeze", "Scheduled", SOON, duration=9, resources=(VM,)), **more)  # type: ignore[arg-type]
 
 
 IMPACT, REBOOT = event("a"), event("b", type="Reboot", duration=-1)
@@ -53,7 +53,7 @@ def begun(level: int) -> Play:
 
 def asked(level: int) -> Play:
     """A user's event, and a POST that fails or, with more time, an impact; the fleet asks for more than the file does; a crash."""
-    settings = replace(SETTINGS, rules=(Rule("approve", source="User"),))
+    settings = replace(SETTINGS, rules=(ActionRule("approve", source="User"),))
     return Play("asked", (USERS, IMPACT)[: 1 + level], Faults(policies=1, crashes=1, posts=1 - level), settings)
 
 

@@ -11,29 +11,29 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from shared.maintenance.agent import journal
-from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions import step
 from shared.maintenance.agent.model import (
-    Answer,
+    AgentEffect,
+    AppAnswer,
+    ApprovalPosted,
     Approve,
-    Document,
-    Effect,
-    Event,
-    Grant,
+    DocumentRead,
+    EventRecord,
+    EventsDocument,
     HookEnded,
+    LeasedApproval,
     NodeState,
     Now,
     Observation,
-    Posted,
-    Record,
+    PollFailed,
     RunHook,
-    Seen,
+    ScheduledEvent,
     StartUp,
-    Stop,
+    StopRequested,
     Tick,
-    Unseen,
 )
-from shared.maintenance.agent.policy import Policy, Rule
+from shared.maintenance.agent.policy import ActionRule, FleetPolicy
 from tests.model.checking.checker import Violation
 
 VM: Final = "vm-1"
@@ -42,7 +42,7 @@ SOON: Final = 1_000_000
 MOMENTS: Final = (0, 2_000_000)
 ABSENT, SCHEDULED, STARTED, GONE = range(4)
 STATUSES: Final = {SCHEDULED: "Scheduled", STARTED: "Started"}
-SETTINGS: Final = Settings(
+SETTINGS: Final = AgentSettings(
     vm=VM,
     hooks={"prepare": 60.0, "emergency": 20.0, "restore": 60.0, "verify": 30.0},
     retry_first=0.0,
@@ -53,7 +53,7 @@ SETTINGS: Final = Settings(
     keep_done=1e9,
     gap=1e9,
 )
-ASKED: Final = Policy(rules=(Rule("prepare", source="User"),))
+ASKED: Final = FleetPolicy(rules=(ActionRule("prepare", source="User"),))
 """What a fleet may ask of its agents."""
 
 
@@ -78,9 +78,9 @@ class Play:
     passed from the beginning, so that all that is seen is due at once."""
 
     name: str
-    events: tuple[Event, ...]
+    events: tuple[ScheduledEvent, ...]
     faults: Faults
-    settings: Settings = SETTINGS
+    settings: AgentSettings = SETTINGS
     drained: bool = False
     due: bool = False
     direct: bool = False
@@ -148,12 +148,12 @@ class AgentWorld:
 
     def _look(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
         shown = replace(state, seen=state.events)
-        yield from self._observed("a look", shown, Seen(self._document(state)))
+        yield from self._observed("a look", shown, DocumentRead(self._document(state)))
         if state.faults.looks:
             blind = replace(_spent(state, "looks"), seen=None)
-            yield from self._observed("a look brings nothing", blind, Unseen("nonsense"))
-            part = Document(None, self._document(state).events[1:], ("Events[0]: not an object",))
-            yield from self._observed("a look brings a part", blind, Seen(part))
+            yield from self._observed("a look brings nothing", blind, PollFailed("nonsense"))
+            part = EventsDocument(None, self._document(state).events[1:], ("Events[0]: not an object",))
+            yield from self._observed("a look brings a part", blind, DocumentRead(part))
 
     def _hook(self, state: State, *, ok: bool) -> Iterator[tuple[str, Callable[[], State]]]:
         run = state.node.run
@@ -162,14 +162,14 @@ class AgentWorld:
         over = self._hook_over(state, ok and not run.stopping)
         yield from self._observed(f"{run.kind} {'succeeds' if ok else 'fails'}", over, HookEnded(run.number, ok))
 
-    def _post(self, state: State, record: Record) -> Iterator[tuple[str, Callable[[], State]]]:
+    def _post(self, state: State, record: EventRecord) -> Iterator[tuple[str, Callable[[], State]]]:
         id = record.event.event_id
         grant = "g" if id in state.node.app.grants else ""
-        yield from self._observed(f"{id}: 200", state, Posted(id, "accepted", 200, grant))
+        yield from self._observed(f"{id}: 200", state, ApprovalPosted(id, "accepted", 200, grant))
         if state.faults.posts:
             spent = _spent(state, "posts")
-            yield from self._observed(f"{id}: no answer", spent, Posted(id, "busy", 0, grant))
-            yield from self._observed(f"{id}: 404", spent, Posted(id, "refused", 404, grant))
+            yield from self._observed(f"{id}: no answer", spent, ApprovalPosted(id, "busy", 0, grant))
+            yield from self._observed(f"{id}: 404", spent, ApprovalPosted(id, "refused", 404, grant))
 
     def _trouble(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
         faults = state.faults
@@ -180,15 +180,15 @@ class AgentWorld:
         if faults.losses:
             yield "the state is lost", lambda: self._restart(_spent(state, "losses"), reboot=False, lost="corrupt")
         if faults.stops:
-            yield from self._observed("SIGTERM", replace(_spent(state, "stops"), told=True), Stop())
+            yield from self._observed("SIGTERM", replace(_spent(state, "stops"), told=True), StopRequested())
         if state.told:
             yield "the process starts again", lambda: self._restart(state, reboot=False)
         if faults.grants:
             for event in self.play.events:
-                grants = (Grant("g", event.event_id, 1e9, 10**12),)
-                yield from self._observed(f"{event.event_id}: leased", _spent(state, "grants"), Answer(grants=grants))
+                grants = (LeasedApproval("g", event.event_id, 1e9, 10**12),)
+                yield from self._observed(f"{event.event_id}: leased", _spent(state, "grants"), AppAnswer(grants=grants))
         if faults.policies:
-            yield from self._observed("the fleet asks", replace(_spent(state, "policies"), asked=True), Answer(policy=ASKED))
+            yield from self._observed("the fleet asks", replace(_spent(state, "policies"), asked=True), AppAnswer(policy=ASKED))
 
     # -- the agent
 
@@ -221,7 +221,7 @@ class AgentWorld:
     def _cut(self, state: State, decided: step.Decision, done: int, *, reboot: bool) -> State:
         return self._restart(_spent(self._done(state, decided, done), "crashes"), reboot=reboot)
 
-    def _carry_out(self, state: State, effect: Effect) -> State:
+    def _carry_out(self, state: State, effect: AgentEffect) -> State:
         if state.told:
             raise Violation("ended: something is begun after SIGTERM")
         if isinstance(effect, Approve):
@@ -253,10 +253,10 @@ class AgentWorld:
 
     # -- judges
 
-    def _document(self, state: State) -> Document:
-        return Document(None, tuple(self._event(number, status) for number, status in enumerate(state.events) if status in STATUSES))
+    def _document(self, state: State) -> EventsDocument:
+        return EventsDocument(None, tuple(self._event(number, status) for number, status in enumerate(state.events) if status in STATUSES))
 
-    def _event(self, number: int, status: int) -> Event:
+    def _event(self, number: int, status: int) -> ScheduledEvent:
         return replace(self.play.events[number], status=STATUSES[status])  # type: ignore[arg-type]
 
     def _whole(self, state: State, what: str) -> None:
@@ -288,7 +288,7 @@ class AgentWorld:
                 steps.append(f"{node.run.kind} succeeds")
                 quiet = self._observe(self._hook_over(quiet, not node.run.stopping), HookEnded(node.run.number, True))
             else:
-                quiet = self._observe(replace(quiet, seen=quiet.events), Seen(self._document(quiet)))
+                quiet = self._observe(replace(quiet, seen=quiet.events), DocumentRead(self._document(quiet)))
         if quiet.node.disabled or quiet.node.run is not None or (quiet.begun and quiet.down):
             raise Violation("not restored: all events are gone, and the node is not back", ["(from here without faults)", *steps])
         self._ends_well.add(key)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from shared.checkpoints import rules
-from shared.checkpoints.rows import LATEST, REPLICAS, TURN, Group, Latest, Replica, Turn, replica_key
+from shared.checkpoints.rows import LATEST, REPLICAS, TURN, Group, LatestCheckpoint, ReplicaRow, TurnRow, replica_key
 from tests.model.checking.checker import Violation
 
 from .state import DRIFT, START, Answer, Change, Forget, Play, Publish, Request, Revoke, Told
@@ -15,15 +15,15 @@ from .state import DRIFT, START, Answer, Change, Forget, Play, Publish, Request,
 type Rows = Mapping[str, Any]
 
 
-def terms(play: Play) -> rules.Terms:
+def terms(play: Play) -> rules.TurnTerms:
     """The fleet's settings in a play: one time-out, so that what it has learnt does not tell states apart."""
     timeout = play.timeout * 1000
-    return rules.Terms(timeout, timeout, timeout, DRIFT, play.silence * 1000)
+    return rules.TurnTerms(timeout, timeout, timeout, DRIFT, play.silence * 1000)
 
 
-def view(rows: Rows) -> rules.View:
-    replicas = {row.node: row for row in rows.values() if isinstance(row, Replica)}
-    return rules.View(rows.get(TURN, Group()), replicas, rows.get(LATEST))
+def view(rows: Rows) -> rules.FleetTurns:
+    replicas = {row.node: row for row in rows.values() if isinstance(row, ReplicaRow)}
+    return rules.FleetTurns(rows.get(TURN, Group()), replicas, rows.get(LATEST))
 
 
 def decide(play: Play, rows: Rows, request: Request, date: int, draw: float) -> tuple[Change | None, Answer | None]:
@@ -31,7 +31,7 @@ def decide(play: Play, rows: Rows, request: Request, date: int, draw: float) -> 
     seen = view(rows)
     match request:
         case Told():
-            report = rules.Report(
+            report = rules.ReplicaReport(
                 request.seq,
                 "primary" if request.role == "primary" else "secondary",
                 request.term,
@@ -66,7 +66,7 @@ def decide(play: Play, rows: Rows, request: Request, date: int, draw: float) -> 
             return change(play, rows, {TURN: rules.scan(seen, date, terms(play), draw).group}), None
 
 
-def with_turn(group: Group, turn: Turn) -> Group:
+def with_turn(group: Group, turn: TurnRow) -> Group:
     return Group(turn, group.primary, group.term, group.lives, group.next_timeout, (), group.shares, 0, group.since)
 
 
@@ -84,7 +84,7 @@ def lasting(play: Play, row: Any) -> Any:
         row = with_turn(row, replace(row.turn, handed=0, handed_mono=0, limit=0, ended=0))
         # With nothing owed, anybody may be drawn who is not forced: more than can happen, and fewer states.
         return replace(row, shares=tuple(share._replace(debt=0.0) for share in row.shares)) if play.endless else row
-    if isinstance(row, Replica):
+    if isinstance(row, ReplicaRow):
         mark = (row.mono, row.at if play.endless else START * 1000)
         return replace(row, at=mark[1], first=mark, second=mark)
     return row
@@ -113,7 +113,7 @@ def check_latest(before: Rows, after: Rows, request: Request) -> None:
     was, now = before.get(LATEST), after.get(LATEST)
     if was == now:
         return
-    assert isinstance(now, Latest)
+    assert isinstance(now, LatestCheckpoint)
     if was is not None and now.sequence < was.sequence:
         raise Violation(f"latest goes backwards: {was.sequence}, {now.sequence}")
     turn = view(before).group.turn
@@ -131,7 +131,7 @@ def describe(change: Change) -> str:
             turn = row.turn
             shown = f"turn {turn.epoch} of {turn.holder} {turn.state}" + (f" ({turn.reason})" if turn.reason else "")
             parts.append(shown + (f", handed out at {turn.handed_seq}" if turn.attempt else ""))
-        elif isinstance(row, Replica):
+        elif isinstance(row, ReplicaRow):
             parts.append(f"{rk[len(REPLICAS[0]) :]} at {row.seq}" + (f" taking {row.taking}" if row.taking else ""))
         else:
             parts.append(f"latest {row.sequence}")

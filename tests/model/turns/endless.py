@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from shared.checkpoints.node import rules as manners
-from shared.checkpoints.rows import Group, Replica
+from shared.checkpoints.rows import Group, ReplicaRow
 from tests.model.checking.checker import Report
 from tests.model.checking.fair import Promise, leads_to
 
@@ -131,7 +131,7 @@ class Endless(World):
             return (rest, held, orphan, sent, one.me.begun == turn.epoch, one.me.seq == 0, last(name, one.said))
 
         def row(one: Any) -> Hashable:
-            if isinstance(one, Replica):
+            if isinstance(one, ReplicaRow):
                 ago = min(now - one.at // 1000, self.play.silence)
                 said = (one.life, one.incarnation, one.role, one.term, one.ready, epoch(one.taking), last(one.node, one.last_checkpoint))
                 return (one.node, seq(one.node, one.seq), one.seq == 1, ago, *said)

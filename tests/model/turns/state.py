@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shared.checkpoints.node.rules import Held, Replica
+from shared.checkpoints.node.rules import HeldTurn, ReplicaState
 
 DRIFT = 0.3
 PARTS = 70
@@ -90,11 +90,11 @@ class Node(NamedTuple):
 
     up: bool = True
     life: int = 1
-    me: Replica = Replica()
+    me: ReplicaState = ReplicaState()
     role: str = "secondary"
     term: int = 1
     runs: bool = False
-    orphan: Held | None = None
+    orphan: HeldTurn | None = None
     last: int = 0
     said: int = 0
     reports: int = 0

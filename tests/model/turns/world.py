@@ -200,13 +200,13 @@ class World:
         if answer.refused:
             return self._refused(state, answer.node, node, answer.refused)
         turn = (answer.epoch, answer.limit / 1000) if answer.epoch else None
-        heard = manners.Answer(turn, frozenset(answer.revoked))
+        heard = manners.ReportReply(turn, frozenset(answer.revoked))
         here = self._local(state.now, answer.node, node)
         me, act = manners.answered(node.me, answer.seq, heard, here, may=node.role == "secondary")
-        if isinstance(act, manners.Begin):
+        if isinstance(act, manners.BeginTurn):
             self._check_begun(state, answer)
             return self._with(state, answer.node, me=me, runs=True)
-        if isinstance(act, manners.Stop) and node.runs:
+        if isinstance(act, manners.StopTurn) and node.runs:
             return self._with(state, answer.node, me=manners.over(me), runs=False)
         return self._with(state, answer.node, me=me)
 
@@ -214,7 +214,7 @@ class World:
         """It stops what it takes, and begins anew; or it ends, as another process has its name."""
         if why == "unknown-replica":
             return self._with(state, name, life=node.life + 1, me=manners.anew(node.me), runs=False)
-        return self._with(state, name, up=False, me=manners.Replica(), runs=False)
+        return self._with(state, name, up=False, me=manners.ReplicaState(), runs=False)
 
     def _check_begun(self, state: State, answer: Answer) -> None:
         holder, handed = desk.handed(self.rows(state), answer.epoch)
@@ -236,7 +236,7 @@ class World:
 
     def _crash(self, state: State, name: str, node: Node) -> State:
         orphan = node.me.held if node.runs else node.orphan
-        return self._tidy(self._with(self._spend(state, "crash"), name, up=False, me=manners.Replica(), runs=False, orphan=orphan))
+        return self._tidy(self._with(self._spend(state, "crash"), name, up=False, me=manners.ReplicaState(), runs=False, orphan=orphan))
 
     def _restart(self, state: State, name: str, node: Node, *, leads: bool = False) -> State:
         told = {"role": "primary" if leads else "secondary", "term": highest(state) + leads, "said": node.last}

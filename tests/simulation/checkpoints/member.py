@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from shared.checkpoints import protocol, rules
 from shared.checkpoints.node import rules as node
-from shared.checkpoints.rules import Heard, Published
-from shared.checkpoints.turns import Terms
+from shared.checkpoints.rules import AcceptedReport, Published
+from shared.checkpoints.turns import TurnTerms
 
 from .world import World
 
@@ -27,13 +27,13 @@ class Watch(Protocol):
 class Member:
     """A machine with a clock of its own (rate: its seconds in a true one), and the process on it, which comes and goes."""
 
-    def __init__(self, world: World, key: str, name: str, terms: Terms, watch: Watch, *, rate: float, every: float) -> None:
+    def __init__(self, world: World, key: str, name: str, terms: TurnTerms, watch: Watch, *, rate: float, every: float) -> None:
         self.world, self.key, self.name, self.terms, self.watch = world, key, name, terms, watch
         self.rate, self.every = rate, every
         self.role, self.term = "secondary", 1
         self.up = True
         self.life = 1
-        self.me = node.Replica()
+        self.me = node.ReplicaState()
         self.running = 0
         """The epoch whose checkpoint is being taken."""
         self.last, self.said = 0, 0
@@ -58,7 +58,7 @@ class Member:
         """Send one."""
         self.me = node.asking(self.me, self.clock())
         seq, life = self.me.seq, self.life
-        told = rules.Report(
+        told = rules.ReplicaReport(
             seq,
             "primary" if self.role == "primary" else "secondary",
             self.term,
@@ -78,13 +78,13 @@ class Member:
     def _heard(self, life: int, seq: int, answer: Any) -> None:
         if not self.up or life != self.life:
             return
-        if isinstance(answer, Heard):
+        if isinstance(answer, AcceptedReport):
             turn = (answer.answer.turn[0], answer.answer.turn[1] / 1000) if answer.answer.turn is not None else None
-            told = node.Answer(turn, frozenset(answer.answer.revoked))
+            told = node.ReportReply(turn, frozenset(answer.answer.revoked))
             self.me, act = node.answered(self.me, seq, told, self.clock(), may=self.role == "secondary")
-            if isinstance(act, node.Begin):
+            if isinstance(act, node.BeginTurn):
                 self._begin(act.held)
-            elif isinstance(act, node.Stop):
+            elif isinstance(act, node.StopTurn):
                 self.stop("revoked")
         elif answer == "unknown-replica" and seq == self.me.seq:
             self.stop("forgotten")
@@ -96,7 +96,7 @@ class Member:
 
     # -- checkpoints
 
-    def _begin(self, held: node.Held) -> None:
+    def _begin(self, held: node.HeldTurn) -> None:
         self.running, self._body = held.epoch, self._body + 1
         body, life = self._body, self.life
         self.watch.begins(self, held.epoch)
@@ -160,7 +160,7 @@ class Member:
 
     def restart(self) -> None:
         """The next process begins; the state file tells of its last checkpoint."""
-        self.up, self.life, self.me, self.role, self.said = True, self.life + 1, node.Replica(), "secondary", self.last
+        self.up, self.life, self.me, self.role, self.said = True, self.life + 1, node.ReplicaState(), "secondary", self.last
 
     def promote(self, term: int) -> None:
         """It is primary from here on; what it took has ended before."""

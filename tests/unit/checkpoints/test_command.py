@@ -17,8 +17,8 @@ from typing import Literal
 import pytest
 
 from shared.checkpoints.node import command
-from shared.checkpoints.node.command import BadResult, Ended, NotRunnable, read_result, run_in
-from shared.checkpoints.node.rules import Held
+from shared.checkpoints.node.command import BadResult, CommandOutcome, NotRunnable, read_result, run_in
+from shared.checkpoints.node.rules import HeldTurn
 from shared.checkpoints.node.turn import Turn, TurnLost
 from shared.core.clock import steady
 from shared.core.errors import TocsinError
@@ -33,7 +33,7 @@ LADDER = (2.0, 8.0, 32.0)
 
 
 def turn_of(seconds: float) -> Turn:
-    return Turn(Held(5, steady() + seconds), steady)
+    return Turn(HeldTurn(5, steady() + seconds), steady)
 
 
 def environment() -> dict[str, str]:
@@ -69,8 +69,10 @@ def gone(tmp_path: Path) -> bool:
     return not any(alive(pid) for pid in members(tmp_path))
 
 
-@pytest.mark.parametrize(("script", "ended"), [("exit 0", Ended(0, None)), ("exit 3", Ended(3, None)), ("kill -9 $$", Ended(None, 9))])
-async def test_program_ends_as_it_ends(script: str, ended: Ended) -> None:
+@pytest.mark.parametrize(
+    ("script", "ended"), [("exit 0", CommandOutcome(0, None)), ("exit 3", CommandOutcome(3, None)), ("kill -9 $$", CommandOutcome(None, 9))]
+)
+async def test_program_ends_as_it_ends(script: str, ended: CommandOutcome) -> None:
     assert await run_in(turn_of(LONG), ["sh", "-c", script], grace=1, environment=environment()) == ended
     assert ended.code == (ended.status if ended.status is not None else 128 + (ended.signal or 0))
 
@@ -162,10 +164,10 @@ async def test_stopped_guard_is_replaced_at_the_limit(tmp_path: Path, monkeypatc
 PARENT = """
 import asyncio, os, sys
 from shared.checkpoints.node.command import run_in
-from shared.checkpoints.node.rules import Held
+from shared.checkpoints.node.rules import HeldTurn
 from shared.checkpoints.node.turn import Turn
 from shared.core.clock import steady
-turn = Turn(Held(5, steady() + float(sys.argv[1])), steady)
+turn = Turn(HeldTurn(5, steady() + float(sys.argv[1])), steady)
 asyncio.run(run_in(turn, sys.argv[2:], grace=0.5, environment=dict(os.environ)))
 """
 

@@ -14,8 +14,8 @@ import pytest
 
 from shared.checkpoints import CheckpointParticipant, Health, NameInUse, Turn, TurnLost
 from shared.checkpoints.node import state_file
-from shared.checkpoints.node.rules import Answer
-from shared.checkpoints.node.state_file import Memory, MemoryFile
+from shared.checkpoints.node.rules import ReportReply
+from shared.checkpoints.node.state_file import ReplicaFile, ReplicaMemory
 from shared.client.errors import Forbidden, NotFound
 from shared.core.errors import TocsinError
 from tests.logs import actions
@@ -400,7 +400,7 @@ async def test_who_stops_waiting_in_the_moment_of_the_hand_out_takes_nothing() -
         await world.until(lambda: world.app.reports and world.app.reports[-1]["ready"], "waiting")
         act = world.participant._act
 
-        def act_and_stop(seq: int, answer: Answer) -> None:
+        def act_and_stop(seq: int, answer: ReportReply) -> None:
             act(seq, answer)
             if answer.turn is not None:
                 body.task.cancel()
@@ -615,7 +615,7 @@ async def test_publish_that_was_cut_off_is_made_good_by_the_next_life(tmp_path: 
 
 def test_writes_of_one_file_come_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One whose publish was cancelled may still be under way on its thread."""
-    file = MemoryFile(tmp_path, "search", "s7")
+    file = ReplicaFile(tmp_path, "search", "s7")
     entered, go = threading.Event(), threading.Event()
     plain, inside = state_file.replace_file, []
 
@@ -629,15 +629,15 @@ def test_writes_of_one_file_come_one_after_the_other(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(state_file, "replace_file", slow)
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(file.write, Memory(1))
+        first = threads.submit(file.write, ReplicaMemory(1))
         assert entered.wait(60)
-        second = threads.submit(file.write, Memory(2))
+        second = threads.submit(file.write, ReplicaMemory(2))
         with pytest.raises(TimeoutError):
             second.result(0.1)
         go.set()
         first.result(60)
         second.result(60)
-    assert file.read() == Memory(2)
+    assert file.read() == ReplicaMemory(2)
     file.close()
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from shared.checkpoints.model import PublishIn, ReportIn
+from shared.checkpoints.model import PublishIn, TurnReportIn
 from shared.checkpoints.rows import LATEST
-from shared.checkpoints.service.service import Checkpoints, nothing_pending
+from shared.checkpoints.service.service import CheckpointService, nothing_pending
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
 from shared.core.ids import SeededIds
@@ -91,7 +91,9 @@ class Scene:
         self.clock = SettableClock()
         self.tables = Unreliable(self.clock, self.dice, odds)
         self.apps = [
-            Checkpoints(self.tables, Carrier(self.tables, self.clock.monotonic), self.clock, SeededIds(f"{seed} {number}"), nothing_pending)
+            CheckpointService(
+                self.tables, Carrier(self.tables, self.clock.monotonic), self.clock, SeededIds(f"{seed} {number}"), nothing_pending
+            )
             for number in range(3)
         ]
         self.members = [Member("a", "primary"), *(Member(name) for name in "bcde")]
@@ -115,7 +117,7 @@ class Scene:
         app, sent = self.dice.choice(self.apps), self.now
         me.seq += 1
         seq, life = me.seq, me.life
-        told = ReportIn.model_validate(
+        told = TurnReportIn.model_validate(
             {
                 "seq": seq,
                 "role": me.role,

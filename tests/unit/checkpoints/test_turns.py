@@ -8,19 +8,29 @@ import pytest
 
 from shared.checkpoints import rules
 from shared.checkpoints.clock_rate import rated
-from shared.checkpoints.rows import Group, Latest, Reason, Replica, Turn, parse_group, parse_latest, parse_replica, replica_key
-from shared.checkpoints.rules import Heard, Publication, Published, Report, View
-from shared.checkpoints.turns import Pending, Terms, free, idle, settle, step, stuck
+from shared.checkpoints.rows import (
+    EndReason,
+    Group,
+    LatestCheckpoint,
+    ReplicaRow,
+    TurnRow,
+    parse_group,
+    parse_latest,
+    parse_replica,
+    replica_key,
+)
+from shared.checkpoints.rules import AcceptedReport, FleetTurns, Publication, Published, ReplicaReport
+from shared.checkpoints.turns import PendingImpact, TurnTerms, free, idle, settle, step, stuck
 from shared.storage.ports import Row
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
-TERMS = Terms()
-TURN = Turn(4, "b", "taking", "", NOW, 600_000, 1, NOW, handed_seq=7, handed_life=2, handed_mono=50_000, handed_last=100, limit=418_600)
+TERMS = TurnTerms()
+TURN = TurnRow(4, "b", "taking", "", NOW, 600_000, 1, NOW, handed_seq=7, handed_life=2, handed_mono=50_000, handed_last=100, limit=418_600)
 
 
-def replica(node: str = "b", **change: object) -> Replica:
-    base = Replica(node, 2, 8, "secondary", 7, NOW, 55_000, 1000, last_checkpoint=100, taking=0)
+def replica(node: str = "b", **change: object) -> ReplicaRow:
+    base = ReplicaRow(node, 2, 8, "secondary", 7, NOW, 55_000, 1000, last_checkpoint=100, taking=0)
     return replace(base, **change)  # type: ignore[arg-type]
 
 
@@ -36,7 +46,7 @@ def replica(node: str = "b", **change: object) -> Replica:
         ({"mono": 468_599}, "failed"),
     ],
 )
-def test_a_turn_whose_time_is_over_says_why(change: dict[str, object], reason: Reason) -> None:
+def test_a_turn_whose_time_is_over_says_why(change: dict[str, object], reason: EndReason) -> None:
     holder = replica(**{"at": NOW + 10 * MINUTE, **change})
     group = settle(Group(TURN), holder, NOW + 10 * MINUTE, TERMS)
     assert (group.turn.state, group.turn.reason, group.misses) == ("timed-out", reason, 1)
@@ -73,30 +83,30 @@ def test_a_later_checkpoint_ends_the_turn_it_was_made_in_and_an_earlier_one_none
 # -- maintenance
 
 
-def ready(*nodes: str) -> dict[str, Replica]:
+def ready(*nodes: str) -> dict[str, ReplicaRow]:
     return {node: replica(node, at=NOW) for node in nodes}
 
 
 def test_who_has_maintenance_within_the_turn_is_skipped_and_later_is_not() -> None:
     for soon, chosen in ((MINUTE, {"c"}), (10 * MINUTE - 1, {"c"}), (10 * MINUTE, {"b", "c"})):
-        pending = {"b": Pending(NOW + soon, False)}
+        pending = {"b": PendingImpact(NOW + soon, False)}
         found = {step(Group(), ready("b", "c"), NOW, TERMS, draw / 10, pending).group.turn.holder for draw in range(10)}
         assert found == chosen
 
 
 def test_who_is_about_to_lose_its_disk_goes_first_if_there_is_time() -> None:
-    pending = {"b": Pending(NOW + 15 * MINUTE, True)}
+    pending = {"b": PendingImpact(NOW + 15 * MINUTE, True)}
     granted = [step(Group(), ready("b", "c", "d"), NOW, TERMS, draw / 10, pending).group.turn for draw in range(10)]
     assert {turn.holder for turn in granted} == {"b"}
     # As long as late turns have needed is enough, and the turn is over by then.
     group = Group(durations=(40_000,) * 5)
-    soon = step(group, ready("b", "c"), NOW, TERMS, 0.9, {"b": Pending(NOW + 2 * MINUTE, True)}).group.turn
+    soon = step(group, ready("b", "c"), NOW, TERMS, 0.9, {"b": PendingImpact(NOW + 2 * MINUTE, True)}).group.turn
     assert (soon.holder, soon.timeout) == ("b", 2 * MINUTE)
-    assert step(group, ready("b", "c"), NOW, TERMS, 0.0, {"b": Pending(NOW + MINUTE, True)}).group.turn.holder == "c"
+    assert step(group, ready("b", "c"), NOW, TERMS, 0.0, {"b": PendingImpact(NOW + MINUTE, True)}).group.turn.holder == "c"
 
 
 def test_who_goes_first_does_so_once_and_lets_others_in_between() -> None:
-    pending = {"b": Pending(NOW + 50 * MINUTE, True)}
+    pending = {"b": PendingImpact(NOW + 50 * MINUTE, True)}
     group = step(Group(), ready("b", "c"), NOW, TERMS, 0.0, pending).group
     group = replace(group, turn=replace(group.turn, state="done"))
     found = {step(group, ready("b", "c"), NOW, TERMS, draw / 10, pending).group.turn.holder for draw in range(10)}
@@ -145,18 +155,20 @@ def test_a_fleet_whose_secondaries_are_all_unfit_is_stuck_only_when_somebody_wai
 
 
 def test_rows_come_back_as_they_were_stored() -> None:
-    group = rules.scan(View(Group(TURN), {}), NOW + 20 * MINUTE, TERMS, 0.5).group
-    heard = rules.receive(View(group, {}), "b", Report(1, "primary", 9, 77, 5, 1, 0.5, 2, 3, 4, False, "x"), NOW + 20 * MINUTE, TERMS, 0.5)
-    assert isinstance(heard, Heard)
+    group = rules.scan(FleetTurns(Group(TURN), {}), NOW + 20 * MINUTE, TERMS, 0.5).group
+    heard = rules.receive(
+        FleetTurns(group, {}), "b", ReplicaReport(1, "primary", 9, 77, 5, 1, 0.5, 2, 3, 4, False, "x"), NOW + 20 * MINUTE, TERMS, 0.5
+    )
+    assert isinstance(heard, AcceptedReport)
     assert parse_group(heard.group.props()) == heard.group
     assert parse_replica(Row("p", replica_key("b"), heard.replica.props(), "", 0, 0)) == heard.replica
-    latest = Latest(4, "b", 5, "x", 6, NOW)
+    latest = LatestCheckpoint(4, "b", 5, "x", 6, NOW)
     assert parse_latest(latest.props()) == latest
 
 
 def test_a_checkpoint_published_after_the_report_that_told_of_it_counts() -> None:
-    view = View(Group(TURN), {"b": replica(last_checkpoint=101)})
+    view = FleetTurns(Group(TURN), {"b": replica(last_checkpoint=101)})
     done = rules.publish(view, 4, None, Publication("b", 101, "x", 1), NOW + MINUTE, TERMS)
     assert isinstance(done, Published) and (done.group.turn.state, done.group.turn.sequence, done.is_latest) == ("done", 101, True)
-    again = rules.publish(View(done.group, view.replicas, done.latest), 4, None, Publication("b", 101, "x", 1), NOW + MINUTE, TERMS)
+    again = rules.publish(FleetTurns(done.group, view.replicas, done.latest), 4, None, Publication("b", 101, "x", 1), NOW + MINUTE, TERMS)
     assert isinstance(again, Published) and again.group is done.group and again.is_latest

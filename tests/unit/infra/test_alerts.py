@@ -22,7 +22,7 @@ from shared.delivery.channels.ports import Verdict
 from shared.engine.fleet_cursor import REST
 from shared.fleets.watch.figures import Figures
 from shared.fleets.watch.rules import KINDS, Kind
-from shared.maintenance.service.figures import Figures as MaintenanceFigures
+from shared.maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from shared.maintenance.service.notifications import SENTENCES
 from shared.ops.export.points import Totals, metrics_data
 from shared.ops.metrics.families import Observed, Tenant, collected

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shared.checkpoints.rows import Group, Latest, Replica, Turn, parse_group, parse_latest, parse_replica, parse_turn
+from shared.checkpoints.rows import Group, LatestCheckpoint, ReplicaRow, TurnRow, parse_group, parse_latest, parse_replica, parse_turn
 from shared.checkpoints.selection import Share
 from shared.core.errors import Problem
 from shared.delivery.channels.model import HttpChannel, QueueChannel
@@ -32,13 +32,13 @@ from shared.leases.rows import (
 )
 from shared.leases.service.sweep_memory import Planned, planned_of, planned_props
 from shared.maintenance.rows import (
-    Alarms,
-    Entry,
-    Event,
-    Grant,
-    Hold,
-    Monitors,
-    Node,
+    AlarmsRow,
+    ApprovalRow,
+    EventHold,
+    EventRow,
+    MonitorsRow,
+    NodeEntry,
+    NodeRow,
     parse_alarms,
     parse_event,
     parse_monitors,
@@ -154,7 +154,7 @@ def _leases() -> list[Case]:
 
 
 def _checkpoints() -> list[Case]:
-    turn = Turn(
+    turn = TurnRow(
         epoch=9,
         holder="n1",
         state="timed-out",
@@ -175,8 +175,8 @@ def _checkpoints() -> list[Case]:
         late=True,
     )
     replicas = {
-        "replica": Replica("n1", 1, 2, "secondary", 0, NOW, 5, 5),
-        "replica with everything set": Replica(
+        "replica": ReplicaRow("n1", 1, 2, "secondary", 0, NOW, 5, 5),
+        "replica with everything set": ReplicaRow(
             node="n1",
             life=3,
             seq=4,
@@ -200,29 +200,29 @@ def _checkpoints() -> list[Case]:
     }
     group = Group(turn, "n1", 2, 3, 4, (5, 6), (Share("n1", 0.1234567891, 2), Share("n2")), 7, NOW)
     return [
-        Case("turn", Turn(), _props, parse_turn),
+        Case("turn", TurnRow(), _props, parse_turn),
         Case("turn with everything set", turn, _props, parse_turn),
         Case("group", Group(), _props, parse_group),
         Case("group with everything set", group, _props, parse_group),
         *(Case(name, value, _props, lambda props: parse_replica(_row("replica:n1", props))) for name, value in replicas.items()),
-        Case("latest checkpoint", Latest(9, "n1", 12, "https://a/b", 1 << 40, NOW), _props, parse_latest),
+        Case("latest checkpoint", LatestCheckpoint(9, "n1", 12, "https://a/b", 1 << 40, NOW), _props, parse_latest),
     ]
 
 
 def _maintenance() -> list[Case]:
     entries = (
-        Entry("E1", "Reboot", "Scheduled", "WAITING"),
-        Entry("E2", "Freeze", "Started", "DONE", NOW, "User", 5, ("vm-1", "vm-2"), "a reason", 120, "ok"),
+        NodeEntry("E1", "Reboot", "Scheduled", "WAITING"),
+        NodeEntry("E2", "Freeze", "Started", "DONE", NOW, "User", 5, ("vm-1", "vm-2"), "a reason", 120, "ok"),
     )
     nodes = {
-        "maintenance node": Node("n1", "vm-1", "scope", 1, NOW),
-        "maintenance node with everything set": Node(
+        "maintenance node": NodeRow("n1", "vm-1", "scope", 1, NOW),
+        "maintenance node with everything set": NodeRow(
             "n1", "vm-1", "scope", 2, NOW, "westeurope", "fd1", "boot", 3, True, "/subscriptions/x", entries, NOW - 1, False, True
         ),
     }
     events = {
-        "maintenance event": Event("E1", "scope", "Reboot", "scheduled", NOW),
-        "maintenance event with everything set": Event(
+        "maintenance event": EventRow("E1", "scope", "Reboot", "scheduled", NOW),
+        "maintenance event with everything set": EventRow(
             event_id="E1",
             scope="scope",
             type="Redeploy",
@@ -243,24 +243,27 @@ def _maintenance() -> list[Case]:
             cleared=NOW + 4,
             returns=1,
             differs=NOW + 5,
-            grant=Grant("g1", "fleet", "early", NOW, NOW + 6, "posted", "n1", NOW + 7, 2, 3, 429),
-            hold=Hold("h1", "key:ab12", "wait", NOW),
+            grant=ApprovalRow("g1", "fleet", "early", NOW, NOW + 6, "posted", "n1", NOW + 7, 2, 3, 429),
+            hold=EventHold("h1", "key:ab12", "wait", NOW),
             alarms=("late n1",),
             told=("late n1", "gone"),
         ),
-        "maintenance event of wide characters in several pieces": Event(
+        "maintenance event of wide characters in several pieces": EventRow(
             "E2", "scope", "Freeze", "started", NOW, resources=("\N{ANCHOR}\U0001f4a5" * 9000,)
         ),
-        "maintenance event in several pieces": Event("E3", "scope", "Freeze", "started", NOW, resources=("x" * 70_000,)),
+        "maintenance event in several pieces": EventRow("E3", "scope", "Freeze", "started", NOW, resources=("x" * 70_000,)),
     }
     return [
         *(Case(name, value, props_of, lambda props: parse_node(_row("node:n1", props))) for name, value in nodes.items()),
         *(Case(name, value, props_of, lambda props: parse_event(_row("event:e1", props))) for name, value in events.items()),
-        Case("monitors", Monitors(), props_of, lambda props: parse_monitors(_row("monitors", props))),
+        Case("monitors", MonitorsRow(), props_of, lambda props: parse_monitors(_row("monitors", props))),
         Case(
-            "monitors with everything set", Monitors("n1", "n2", 3, NOW, 4), props_of, lambda props: parse_monitors(_row("monitors", props))
+            "monitors with everything set",
+            MonitorsRow("n1", "n2", 3, NOW, 4),
+            props_of,
+            lambda props: parse_monitors(_row("monitors", props)),
         ),
-        Case("alarms of maintenance", Alarms(("a", "b"), ("c",)), props_of, lambda props: parse_alarms(_row("alarms", props))),
+        Case("alarms of maintenance", AlarmsRow(("a", "b"), ("c",)), props_of, lambda props: parse_alarms(_row("alarms", props))),
     ]
 
 

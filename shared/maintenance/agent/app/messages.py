@@ -12,8 +12,8 @@ from ....core.clock import to_text
 from ...not_before import read_time
 from ..decisions.work import OVER
 from ..imds.client import Machine
-from ..model import Answer, Command, Event, Grant, Monitors, NodeState, Phase, Record
-from ..policy import Policy, Rule
+from ..model import AppAnswer, AppCommand, ElectedMonitors, EventPhase, EventRecord, LeasedApproval, NodeState, ScheduledEvent
+from ..policy import ActionRule, FleetPolicy
 
 MOST: Final = 500
 """Events in a report: those on this node first, then those that are over, then those of others."""
@@ -34,10 +34,10 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CreatedReport:
     """What an answer says. next: seconds until the app wants the next report."""
 
-    answer: Answer
+    answer: AppAnswer
     next: float
 
 
@@ -61,30 +61,30 @@ def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
 
 def near(state: NodeState) -> bool:
     """Whether an event is on this node, or it is being put back: then reports are in a hurry."""
-    return any(record.phase not in (Phase.FOREIGN, Phase.DONE) for record in state.events.values())
+    return any(record.phase not in (EventPhase.FOREIGN, EventPhase.DONE) for record in state.events.values())
 
 
-def read_answer(body: bytes, sent: float, told: frozenset[str]) -> Told | str:
+def read_answer(body: bytes, sent: float, told: frozenset[str]) -> CreatedReport | str:
     """The answer to a report that was sent at `sent` (steady) and showed `told` as PREPARED; a text says why it is none."""
     try:
         raw = json.loads(body, parse_constant=_refuse)
         grants = tuple(_grant(each, sent) for each in _list(raw, "approvals"))
         holds = {str(each["event_id"]).casefold(): str(each["reason"]) for each in _list(raw, "hold")}
-        commands = tuple(Command(str(each["id"]), str(each["event_id"]).casefold(), _do(each["do"])) for each in _list(raw, "commands"))
+        commands = tuple(AppCommand(str(each["id"]), str(each["event_id"]).casefold(), _do(each["do"])) for each in _list(raw, "commands"))
         rehearsals = tuple(_rehearsal(each) for each in _list(raw, "rehearsals"))
-        answer = Answer(told, grants, holds, commands, rehearsals, _monitors(raw.get("monitors")), _policy(raw.get("settings")))
+        answer = AppAnswer(told, grants, holds, commands, rehearsals, _monitors(raw.get("monitors")), _policy(raw.get("settings")))
         wait = raw.get("next_report_ms", 1000 * USUAL) / 1000
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         return f"the app's answer cannot be read ({type(error).__name__}: {error})"
-    return Told(answer, min(max(wait, SHORTEST), LONGEST))
+    return CreatedReport(answer, min(max(wait, SHORTEST), LONGEST))
 
 
-def _chosen(records: Iterable[Record]) -> list[Record]:
+def _chosen(records: Iterable[EventRecord]) -> list[EventRecord]:
     known = (record for record in records if _ID.fullmatch(record.event.event_id))
-    return sorted(known, key=lambda record: (record.phase is Phase.FOREIGN, record.phase in OVER, -record.seen_at))[:MOST]
+    return sorted(known, key=lambda record: (record.phase is EventPhase.FOREIGN, record.phase in OVER, -record.seen_at))[:MOST]
 
 
-def _fitting(records: Iterable[Record], vm: str) -> list[dict[str, Any]]:
+def _fitting(records: Iterable[EventRecord], vm: str) -> list[dict[str, Any]]:
     """As many as there is room for. An event is told of with all its names or not at all: the app gives no approval that a named node
     has not told of, but it would for nodes whose names it does not know."""
     found: list[dict[str, Any]] = []
@@ -98,7 +98,7 @@ def _fitting(records: Iterable[Record], vm: str) -> list[dict[str, Any]]:
     return found
 
 
-def event_of(record: Record) -> dict[str, Any]:
+def event_of(record: EventRecord) -> dict[str, Any]:
     """An event as reports, hooks and health show it."""
     event = record.event
     told: dict[str, Any] = {
@@ -115,12 +115,12 @@ def event_of(record: Record) -> dict[str, Any]:
         told["reason"] = record.reason
     if record.observed_ms:
         told["observed_ms"] = record.observed_ms
-    if record.outcome is not None and record.phase is Phase.DONE:
+    if record.outcome is not None and record.phase is EventPhase.DONE:
         told["outcome"] = record.outcome
     return told
 
 
-def _entry(record: Record, vm: str) -> dict[str, Any]:
+def _entry(record: EventRecord, vm: str) -> dict[str, Any]:
     """The same within the app's bounds: what it would refuse would cost the whole report."""
     told = event_of(record)
     told["type"] = _clean(told["type"], 64)
@@ -150,12 +150,12 @@ def _list(raw: dict[str, Any], key: str) -> list[dict[str, Any]]:
     return found
 
 
-def _grant(raw: dict[str, Any], sent: float) -> Grant:
+def _grant(raw: dict[str, Any], sent: float) -> LeasedApproval:
     expires = read_time(raw["expires"])
     if expires is None:
         raise ValueError("expires is not a time")
     # From SEND: the app counts from receipt, so it never leases to another while this one still holds.
-    return Grant(str(raw["id"]), str(raw["event_id"]).casefold(), sent + raw["lease_ms"] / 1000, expires)
+    return LeasedApproval(str(raw["id"]), str(raw["event_id"]).casefold(), sent + raw["lease_ms"] / 1000, expires)
 
 
 def _do(raw: str) -> Literal["prepare", "restore"]:
@@ -164,9 +164,9 @@ def _do(raw: str) -> Literal["prepare", "restore"]:
     return cast(Literal["prepare", "restore"], raw)
 
 
-def _rehearsal(raw: dict[str, Any]) -> Event:
+def _rehearsal(raw: dict[str, Any]) -> ScheduledEvent:
     event_id = str(raw["event_id"])
-    return Event(
+    return ScheduledEvent(
         event_id.casefold(),
         event_id,
         str(raw.get("type") or "Freeze"),
@@ -177,23 +177,25 @@ def _rehearsal(raw: dict[str, Any]) -> Event:
     )
 
 
-def _monitors(raw: Any) -> Monitors | None:
-    return None if raw is None else Monitors(raw["primary"], raw["secondary"], int(raw["epoch"]))
+def _monitors(raw: Any) -> ElectedMonitors | None:
+    return None if raw is None else ElectedMonitors(raw["primary"], raw["secondary"], int(raw["epoch"]))
 
 
-def _policy(raw: Any) -> Policy | None:
+def _policy(raw: Any) -> FleetPolicy | None:
     """The fleet's settings; None where the app is of a release that does not tell them."""
     if raw is None:
         return None
     leads = {str(kind): _seconds(lead) for kind, lead in raw["leads_ms"].items()}
-    return Policy("", _seconds(raw["lead_ms"]), leads, bool(raw["require_central"]), tuple(_rule(each) for each in _list(raw, "rules")))
+    return FleetPolicy(
+        "", _seconds(raw["lead_ms"]), leads, bool(raw["require_central"]), tuple(_rule(each) for each in _list(raw, "rules"))
+    )
 
 
-def _rule(raw: dict[str, Any]) -> Rule:
+def _rule(raw: dict[str, Any]) -> ActionRule:
     if raw["action"] not in ("approve", "prepare", "hold", "ignore"):
         raise ValueError(f"no such action: {str(raw['action'])[:20]}")
     kind, longest = raw.get("type"), raw.get("max_seconds")
-    return Rule(raw["action"], None if kind is None else str(kind), raw.get("source"), None if longest is None else int(longest))
+    return ActionRule(raw["action"], None if kind is None else str(kind), raw.get("source"), None if longest is None else int(longest))
 
 
 def _seconds(raw: Any) -> float:

@@ -17,12 +17,12 @@ from urllib.parse import quote, urlencode
 from ....core.clock import Millis
 from ..config.config import AppSettings
 from ..decisions.step import prepared
-from ..figures import Figures
-from ..http_exchange import Answer, Silence, exchange
+from ..figures import AgentFigures
+from ..http_exchange import HttpAnswer, TransportFailure, exchange
 from ..imds.client import Machine
-from ..journal import Backlog
-from ..model import AppAway, NodeState, Observation, Result
-from .messages import USUAL, Told, body_of, near, read_answer
+from ..journal import ReportBacklog
+from ..model import AppUnreachable, NodeState, Observation, SendResult
+from .messages import USUAL, CreatedReport, body_of, near, read_answer
 
 log = logging.getLogger(__name__)
 
@@ -39,17 +39,17 @@ LEAP: Final = 1000
 """By how much `seq` is raised where the app has seen a higher one: doubled each time."""
 
 
-class Door:
+class AppClient:
     """The app's routes for one fleet. The key goes into a header and nowhere else."""
 
-    def __init__(self, app: AppSettings, ask: Callable[..., Answer | Silence] = exchange) -> None:
+    def __init__(self, app: AppSettings, ask: Callable[..., HttpAnswer | TransportFailure] = exchange) -> None:
         self._root = f"{app.url}/api/v1/fleets/{quote(app.fleet, safe='')}/maintenance"
         self._query = f"?{urlencode({'tenant': app.tenant})}" if app.tenant else ""
         self._headers = {"Authorization": f"Bearer {app.key}", "Content-Type": "application/json", "User-Agent": "tocsin-agent"}
         self._tls = ssl.create_default_context() if app.url.startswith("https:") else None
         self._ask = ask
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Answer | Silence:
+    def post(self, path: str, body: Mapping[str, Any]) -> HttpAnswer | TransportFailure:
         """POST to a path under `maintenance`."""
         data = json.dumps(body).encode()
         return self._ask("POST", f"{self._root}/{path}{self._query}", headers=self._headers, body=data, timeout=PATIENCE, tls=self._tls)
@@ -63,10 +63,10 @@ class Reporter:
 
     def __init__(
         self,
-        door: Door,
-        backlog: Backlog,
+        door: AppClient,
+        backlog: ReportBacklog,
         hear: Callable[[Observation], None],
-        figures: Figures,
+        figures: AgentFigures,
         *,
         node: str,
         machine: Machine,
@@ -79,7 +79,7 @@ class Reporter:
         self._seq, self._leap, self._failures = wall(), LEAP, 0
         self._bell = threading.Condition()
         self._changes: deque[NodeState] = deque()
-        self._results: deque[tuple[Result, int]] = deque()
+        self._results: deque[tuple[SendResult, int]] = deque()
         self._state: NodeState | None = None
         self._due = steady() + FIRST * chance()
         self._closed = self._busy = False
@@ -96,7 +96,7 @@ class Reporter:
             self._changes.append(state)
             self._bell.notify_all()
 
-    def result(self, result: Result) -> None:
+    def result(self, result: SendResult) -> None:
         """How a leased approval went; it goes out now."""
         with self._bell:
             self._results.append((result, RESULT_TRIES))
@@ -124,7 +124,7 @@ class Reporter:
                 log.warning("Reports that wait cannot be kept: %s", error.strerror, extra={"action": "agent_reports_unkept"})
                 self._later()
                 # The node is not to wait for the fleet's word on what it could not say.
-                self._hear(AppAway(f"reports cannot be kept: {error.strerror}"))
+                self._hear(AppUnreachable(f"reports cannot be kept: {error.strerror}"))
 
     def _wait(self) -> bool:
         """Until there is something to do; False: it is over."""
@@ -175,13 +175,13 @@ class Reporter:
             self._seq += 1
             sent = self._steady()
             answer = self._door.post("reports", {**body, "seq": self._seq})
-            if isinstance(answer, Silence) or answer.status != 409:
+            if isinstance(answer, TransportFailure) or answer.status != 409:
                 break
             if _problem(answer.body, "type").endswith("stale-seq"):
                 # The clock was ahead when the agent last ran.
                 self._seq += self._leap
                 self._leap *= 8
-        if isinstance(answer, Silence):
+        if isinstance(answer, TransportFailure):
             return self._away(answer.reason, "silence")
         if answer.status == 200:
             # What there was no room for was not told.
@@ -198,7 +198,7 @@ class Reporter:
         log.warning("The app refuses a report, which is dropped: %s", why, extra={"action": "agent_report_refused"})
         return True
 
-    def _taken(self, heard: Told) -> None:
+    def _taken(self, heard: CreatedReport) -> None:
         self._figures.add("tocsin_agent_reports_total", outcome="taken")
         self._failures, self._leap = 0, LEAP
         # Long intervals are spread: whole fleets start at one time.
@@ -209,7 +209,7 @@ class Reporter:
     def _away(self, why: str, outcome: str) -> bool:
         self._figures.add("tocsin_agent_reports_total", outcome=outcome)
         self._later()
-        self._hear(AppAway(why))
+        self._hear(AppUnreachable(why))
         return False
 
     def _later(self) -> None:
@@ -226,7 +226,7 @@ class Reporter:
             if result.http_status:
                 body["http_status"] = result.http_status
             answer = self._door.post(f"approvals/{quote(result.approval_id, safe='')}/result", body)
-            if isinstance(answer, Silence) or answer.status >= 500 or answer.status == 429:
+            if isinstance(answer, TransportFailure) or answer.status >= 500 or answer.status == 429:
                 self._later()
                 if tries > 1:
                     with self._bell:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..hooks.runner import Hook
 from .config import Config
 
-_UNTOLD: Final = Hook().deadline
+_DEFAULT_DEADLINE: Final = Hook().deadline
 """The deadline of a hook whose file tells none: a bound, and no word on how long it takes."""
 
 
@@ -31,7 +31,7 @@ def summary(config: Config) -> dict[str, Any]:
     }
 
 
-def doubts(config: Config) -> list[str]:
+def list_doubts(config: Config) -> list[str]:
     """What is allowed, and may not be meant."""
     found: list[str] = []
     if "prepare" not in config.hooks:
@@ -42,7 +42,7 @@ def doubts(config: Config) -> list[str]:
         if hook.command and shutil.which(hook.command[0]) is None:
             found.append(f"hooks.{kind}: {hook.command[0]} is no program that can be run here")
     prepare, leads = config.hooks.get("prepare"), [config.settings.lead_of(""), *config.settings.leads.values()]
-    if prepare is not None and prepare.deadline > max(leads) and prepare.deadline != _UNTOLD:
+    if prepare is not None and prepare.deadline > max(leads) and prepare.deadline != _DEFAULT_DEADLINE:
         text = f"prepare may take {prepare.deadline:g} s, and begins {max(leads):g} s before NotBefore: the impact may come in its middle"
         found.append(text)
     parent = next((folder for folder in (config.state, *config.state.parents) if folder.exists()), config.state)

@@ -21,10 +21,10 @@ from ..hooks.recipes import RECIPES
 from ..hooks.runner import Hook
 from ..http_exchange import root_of
 from ..imds.client import API_VERSION, BASE
-from ..model import EVENT_TYPES, Action, HookKind, Source
-from ..policy import Rule
+from ..model import EVENT_TYPES, Action, EventSource, HookKind
+from ..policy import ActionRule
 from .sections import Section
-from .settings import LEAD, Settings
+from .settings import LEAD, AgentSettings
 
 KINDS: Final[tuple[HookKind, ...]] = ("prepare", "emergency", "restore", "verify", "caught_up")
 VERSIONS: Final = ("2020-07-01", "2019-08-01", "2019-04-01", "2019-01-01", "2017-11-01", "2017-08-01")
@@ -74,7 +74,7 @@ class Config:
 
     state: Path
     node: NodeSettings
-    settings: Settings
+    settings: AgentSettings
     hooks: Mapping[HookKind, Hook]
     imds: str
     api_version: str
@@ -197,7 +197,7 @@ def _root(section: Section, key: str, default: str) -> str:
 
 
 def _app(top: Section, environment: Mapping[str, str], folder: Path) -> tuple[AppSettings | None, bool, float]:
-    usual = Settings("")
+    usual = AgentSettings("")
     if not top.has("app"):
         return None, False, usual.patience
     section = top.section("app")
@@ -242,13 +242,13 @@ def _key(section: Section, environment: Mapping[str, str], folder: Path) -> str:
     return key
 
 
-def _settings(top: Section, vm: str, hooks: Mapping[HookKind, Hook]) -> Settings:
-    usual = Settings(vm)
+def _settings(top: Section, vm: str, hooks: Mapping[HookKind, Hook]) -> AgentSettings:
+    usual = AgentSettings(vm)
     section = top.section("maintenance")
     leads = section.section("lead_seconds_by_type")
     by_type = {kind: leads.number(kind, 0, 0, HOUR) for kind in EVENT_TYPES if leads.has(kind)}
     leads.close()
-    settings = Settings(
+    settings = AgentSettings(
         vm,
         rules=tuple(_rule(rule) for rule in top.sections("rules")),
         freeze_limit=section.number("freeze_limit_seconds", usual.freeze_limit, 0, HOUR),
@@ -266,7 +266,7 @@ def _settings(top: Section, vm: str, hooks: Mapping[HookKind, Hook]) -> Settings
     return settings
 
 
-def _rule(section: Section) -> Rule:
+def _rule(section: Section) -> ActionRule:
     if not section.has("action"):
         section.complain("action", "left out; write approve, prepare, hold or ignore")
     action = section.text("action", "prepare", among=("approve", "prepare", "hold", "ignore"))
@@ -275,8 +275,12 @@ def _rule(section: Section) -> Rule:
     longest = section.whole("max_seconds", 0, 0, DAY) if section.has("max_seconds") else None
     resources = section.texts("resources")
     section.close()
-    return Rule(
-        cast(Action, action), kind or None, cast(Source, source) if source else None, longest, frozenset(resources) if resources else None
+    return ActionRule(
+        cast(Action, action),
+        kind or None,
+        cast(EventSource, source) if source else None,
+        longest,
+        frozenset(resources) if resources else None,
     )
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from ..model import HookKind
-from ..policy import Policy, Rule
+from ..policy import ActionRule, FleetPolicy
 
 LEAD: Final = 30.0
 """Seconds before NotBefore that a node prepares where neither its file nor its fleet says."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AgentSettings:
     """What a node's agent is told to do. Seconds throughout.
 
     vm: this node's name as the metadata service says it (`compute.name`). lead: how long before NotBefore to prepare, None where the file
@@ -28,7 +28,7 @@ class Settings:
     """
 
     vm: str
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ActionRule, ...] = ()
     freeze_limit: float = 0.0
     lead: float | None = None
     leads: Mapping[str, float] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Settings:
     stale: float = 60.0
     keep_done: float = 86_400.0
     dry_run: bool = False
-    policy: Policy = field(default_factory=Policy)
+    policy: FleetPolicy = field(default_factory=FleetPolicy)
 
     def lead_of(self, kind: str) -> float:
         """Seconds before NotBefore that the node prepares for events of a type. The file knows how long its hooks take, so what it says
@@ -62,6 +62,6 @@ class Settings:
                 return found
         return LEAD
 
-    def following(self, policy: Policy | None) -> Settings:
+    def following(self, policy: FleetPolicy | None) -> AgentSettings:
         """The same with what the fleet asks for."""
         return self if policy is None else replace(self, policy=policy)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....core.clock import to_text
-from ..model import Answer, Command, Event, Grant, Phase, Record, Result
-from ..policy import Policy
+from ..model import AppAnswer, AppCommand, EventPhase, EventRecord, LeasedApproval, ScheduledEvent, SendResult
+from ..policy import FleetPolicy
 from .documents import began, gone
-from .work import AWAITING, OVER, Work
+from .work import AWAITING, OVER, StepInProgress
 
 
-def heard(work: Work, answer: Answer) -> None:
+def heard(work: StepInProgress, answer: AppAnswer) -> None:
     """The app answered a report: holds and leased approvals replace those known."""
     if work.node.app.away:
         work.log("agent_app_back", "the app answers again")
@@ -32,12 +32,12 @@ def heard(work: Work, answer: Answer) -> None:
         _rehearse(work, event)
 
 
-def _follow(work: Work, policy: Policy | None) -> None:
+def _follow(work: StepInProgress, policy: FleetPolicy | None) -> None:
     """What the fleet asks for now. An app that does not say leaves what is known."""
     known = work.node.policy
     if policy is None and known is not None:
         return
-    asked = replace(policy or Policy(), of=work.settings.fleet)
+    asked = replace(policy or FleetPolicy(), of=work.settings.fleet)
     if asked == known:
         return
     work.follow(asked)
@@ -46,7 +46,7 @@ def _follow(work: Work, policy: Policy | None) -> None:
     work.log("agent_fleet_settings", "the fleet's settings are followed beside the file", fields=fields)
 
 
-def away(work: Work, reason: str) -> None:
+def away(work: StepInProgress, reason: str) -> None:
     """The app could not be asked: the node goes by its own rules."""
     if not work.node.app.away:
         work.log("agent_app_away", f"the app cannot be reached: {reason}", warn=True)
@@ -54,23 +54,23 @@ def away(work: Work, reason: str) -> None:
     work.set(app=replace(work.node.app, away=True, away_since=since, heard=frozenset()))
 
 
-def _takes(work: Work, grant: Grant) -> bool:
+def _takes(work: StepInProgress, grant: LeasedApproval) -> bool:
     """Whether a leased approval can be made use of; what cannot is told at once."""
     record = work.events.get(grant.event_id)
     if record is None or not record.listed or record.phase in OVER or record.event.status == "Started" or record.event.rehearsal:
-        work.emit(Result(grant.id, "gone"))
+        work.emit(SendResult(grant.id, "gone"))
         return False
     if record.approved_at is not None:
-        work.emit(Result(grant.id, "posted"))
+        work.emit(SendResult(grant.id, "posted"))
         return False
     return True
 
 
-def _obey(work: Work, command: Command) -> None:
+def _obey(work: StepInProgress, command: AppCommand) -> None:
     new = command.id not in work.node.commands
     work.set(commands=work.node.commands | {command.id} if len(work.node.commands) < 1000 else frozenset({command.id}))
     record = work.events.get(command.event_id)
-    if record is not None and command.do == "prepare" and record.phase in (Phase.WAITING, Phase.PREPARE_FAILED):
+    if record is not None and command.do == "prepare" and record.phase in (EventPhase.WAITING, EventPhase.PREPARE_FAILED):
         record = work.put(record, hurry=True)
         text = "the fleet asks to prepare now"
     elif command.do == "restore" and work.node.restore is not None and (record is None or record.phase in AWAITING):
@@ -87,16 +87,16 @@ def _obey(work: Work, command: Command) -> None:
 # -- rehearsals
 
 
-def _rehearse(work: Work, event: Event) -> None:
+def _rehearse(work: StepInProgress, event: ScheduledEvent) -> None:
     if event.event_id in work.events:
         return
     soon = event.not_before if event.not_before is not None else work.now.wall + round(1000 * work.settings.lead_of(event.type))
     event = replace(event, rehearsal=True, status="Scheduled", not_before=soon, resources=(work.settings.vm,))
-    record = work.put(Record(event, Phase.WAITING, work.now.wall))
+    record = work.put(EventRecord(event, EventPhase.WAITING, work.now.wall))
     work.log("agent_rehearsal_seen", "a rehearsal begins: hooks run, nothing is approved", record, due=to_text(soon))
 
 
-def play(work: Work) -> None:
+def play(work: StepInProgress) -> None:
     """Rehearsals begin at their NotBefore, last their duration, and are gone."""
     for record in list(work.mine()):
         event = record.event

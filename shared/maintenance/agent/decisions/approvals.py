@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
-from ..config.settings import Settings
-from ..model import Approve, Grant, Look, NodeState, Now, Phase, Posted, Record, Result
+from ..config.settings import AgentSettings
+from ..model import ApprovalPosted, Approve, EventPhase, EventRecord, LeasedApproval, NodeState, Now, PollNow, SendResult
 from .hook_runs import back_off
-from .work import OVER, Work
+from .work import OVER, StepInProgress
 
 _RESULTS: Final[Mapping[str, Literal["posted", "refused", "unreachable"]]] = {
     "accepted": "posted",
@@ -26,13 +26,13 @@ MOST_SECONDS = 15.0
 """Longest wait between two POSTs of one approval."""
 
 
-def approve(work: Work) -> None:
+def approve(work: StepInProgress) -> None:
     """Decide on intents; each is saved before its POST."""
     _expire(work)
     for record in list(work.events.values()):
         if record.phase in OVER or record.event.status == "Started":
             continue
-        if record.phase is Phase.FOREIGN:
+        if record.phase is EventPhase.FOREIGN:
             grant = work.node.app.grants.get(record.event.event_id)
             if grant is not None and _open(work, record):
                 _post(work, record, grant.id)
@@ -40,7 +40,7 @@ def approve(work: Work) -> None:
         if not _ready(work, record):
             continue
         if record.approved_at is not None:
-            work.put(record, phase=Phase.APPROVED, reason="")
+            work.put(record, phase=EventPhase.APPROVED, reason="")
             continue
         reason, grant = held(work, record)
         if reason and reason != record.reason:
@@ -52,16 +52,16 @@ def approve(work: Work) -> None:
             _post(work, record, "" if grant is None else grant.id)
 
 
-def _ready(work: Work, record: Record) -> bool:
+def _ready(work: StepInProgress, record: EventRecord) -> bool:
     """Whether nothing more is to be done on this node before the event is approved."""
     if not work.needs(record):
-        return record.phase in (Phase.WAITING, Phase.PREPARED)
-    if record.phase is Phase.PREPARE_FAILED:
+        return record.phase in (EventPhase.WAITING, EventPhase.PREPARED)
+    if record.phase is EventPhase.PREPARE_FAILED:
         return work.settings.approve_failed
-    return record.phase is Phase.PREPARED and work.is_prepared(record)
+    return record.phase is EventPhase.PREPARED and work.is_prepared(record)
 
 
-def held(work: Work, record: Record) -> tuple[str, Grant | None]:
+def held(work: StepInProgress, record: EventRecord) -> tuple[str, LeasedApproval | None]:
     """Why an event that the node is ready for is not approved now ('' when it is), and the fleet's approval that it goes out under."""
     node, settings, event = work.node, work.settings, record.event
     choice = work.choice(record)
@@ -87,22 +87,22 @@ def held(work: Work, record: Record) -> tuple[str, Grant | None]:
         if settings.require_central or settings.policy.require_central:
             return "the fleet cannot be asked, and its word is required", None
         return ("the fleet does not answer; a little longer it is waited for" if _patient(node, work.now, settings) else ""), None
-    if record.phase is Phase.PREPARE_FAILED:
+    if record.phase is EventPhase.PREPARE_FAILED:
         return "the fleet gives its word for what is prepared alone", None
     return ("" if event.event_id in node.app.heard else ASKING), None
 
 
-def unasked(node: NodeState, now: Now, settings: Settings) -> bool:
+def unasked(node: NodeState, now: Now, settings: AgentSettings) -> bool:
     """Whether the fleet may yet say what it wants: its settings were never heard, and it has not been away for long."""
     unheard = settings.central and not settings.dry_run and node.policy is None
     return unheard and (not node.app.away or _patient(node, now, settings))
 
 
-def _patient(node: NodeState, now: Now, settings: Settings) -> bool:
+def _patient(node: NodeState, now: Now, settings: AgentSettings) -> bool:
     return now.steady < node.app.away_since + settings.patience
 
 
-def _open(work: Work, record: Record) -> bool:
+def _open(work: StepInProgress, record: EventRecord) -> bool:
     """Whether a POST can go out now: on a document just read, not beside another, and after a failure not for ever."""
     soon, settings = record.event.not_before, work.settings
     if record.posting or record.look_first or not work.node.sighted or record.unsure or work.now.steady < record.post_at:
@@ -116,25 +116,27 @@ def _open(work: Work, record: Record) -> bool:
     return record.posts == 0 or not late
 
 
-def _post(work: Work, record: Record, grant: str) -> None:
+def _post(work: StepInProgress, record: EventRecord, grant: str) -> None:
     intent = record.approve_intent if record.approve_intent is not None else work.now.wall
     record = work.put(record, approve_intent=intent, posting=True, posts=record.posts + 1, reason="")
     work.log("agent_approving", "the approval goes out", record, attempt=record.posts, grant=grant)
     work.emit(Approve(record.event.event_id, record.event.raw_id, record.posts, grant))
 
 
-def posted(work: Work, post: Posted) -> None:
+def posted(work: StepInProgress, post: ApprovalPosted) -> None:
     """What came of a POST. Only a 200 approves; whatever else it was, the document tells what is true."""
     record = work.events.get(post.event_id)
     if post.grant:
         _drop_grant(work, post.event_id, post.grant)
         still = record is not None and record.listed and record.event.status != "Started"
-        work.emit(Result(post.grant, _RESULTS[post.outcome] if still or post.outcome == "accepted" else "gone", post.http_status))
+        work.emit(SendResult(post.grant, _RESULTS[post.outcome] if still or post.outcome == "accepted" else "gone", post.http_status))
     if record is None:
         return
     record = work.put(record, posting=False)
     if post.outcome == "accepted":
-        phase = Phase.APPROVED if record.phase in (Phase.WAITING, Phase.PREPARED, Phase.PREPARE_FAILED) else record.phase
+        phase = (
+            EventPhase.APPROVED if record.phase in (EventPhase.WAITING, EventPhase.PREPARED, EventPhase.PREPARE_FAILED) else record.phase
+        )
         record = work.put(record, approved_at=work.now.wall, phase=phase)
         work.log("agent_approved", "the event is approved", record)
         return
@@ -144,13 +146,13 @@ def posted(work: Work, post: Posted) -> None:
     if record.phase not in OVER and record.event.status != "Started":
         text = f"the approval was {'refused' if refused else 'not answered'}: the document is read again"
         work.log("agent_approval_failed", text, record, warn=refused, http_status=post.http_status)
-    work.emit(Look())
+    work.emit(PollNow())
 
 
 # -- approvals that the app leased to this agent
 
 
-def _expire(work: Work) -> None:
+def _expire(work: StepInProgress) -> None:
     """Leases that ran out go to another agent: nothing is POSTed under them."""
     app, now = work.node.app, work.now
     live = {key: grant for key, grant in app.grants.items() if now.steady < grant.until and now.wall < grant.expires}
@@ -158,11 +160,11 @@ def _expire(work: Work) -> None:
         _set_grants(work, live)
 
 
-def _drop_grant(work: Work, event_id: str, grant_id: str) -> None:
+def _drop_grant(work: StepInProgress, event_id: str, grant_id: str) -> None:
     grants = work.node.app.grants
     if event_id in grants and grants[event_id].id == grant_id:
         _set_grants(work, {key: grant for key, grant in grants.items() if key != event_id})
 
 
-def _set_grants(work: Work, grants: dict[str, Grant]) -> None:
+def _set_grants(work: StepInProgress, grants: dict[str, LeasedApproval]) -> None:
     work.set(app=replace(work.node.app, grants=grants))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....core.clock import to_text
-from ..model import App, Document, Event, Outcome, Phase, Record, StartUp, StopHook
+from ..model import AppState, EventOutcome, EventPhase, EventRecord, EventsDocument, ScheduledEvent, StartUp, StopHook
 from .event_rules import names, prepare_at
-from .work import OVER, Work
+from .work import OVER, StepInProgress
 
 
-def start(work: Work, begun: StartUp) -> None:
+def start(work: StepInProgress, begun: StartUp) -> None:
     """The process begins. What was under way when it ended is found again once a document tells how the events stand."""
     rebooted = work.node.boot_id not in ("", begun.boot_id)
     work.set(boot_id=begun.boot_id, rebooted=rebooted, since=work.now.steady, looked=False)
@@ -20,7 +20,7 @@ def start(work: Work, begun: StartUp) -> None:
     if work.node.policy is None or work.node.policy.of != work.settings.fleet:
         # Another fleet's word, or that of one which this node is not in any more.
         work.follow(None)
-        work.set(app=App())
+        work.set(app=AppState())
     if begun.found != "kept" and begun.marker:
         # Only our own mark counts: an operator may have drained the node.
         work.set(disabled=True)
@@ -30,7 +30,7 @@ def start(work: Work, begun: StartUp) -> None:
             work.put(record, unsure=True)
 
 
-def look(work: Work, document: Document) -> None:
+def look(work: StepInProgress, document: EventsDocument) -> None:
     """A document that can be believed, at least in part."""
     node = work.node
     whole = not document.problems
@@ -61,22 +61,22 @@ def look(work: Work, document: Document) -> None:
             work.set(rebooted=False)
 
 
-def blind(work: Work, reason: str) -> None:
+def blind(work: StepInProgress, reason: str) -> None:
     """Nothing to believe: what is known stays, timers run on."""
     if work.node.complaint != reason:
         work.log("agent_document_missing", reason, warn=True)
     work.set(looked=True, sighted=False, complaint=reason)
 
 
-def _known(work: Work) -> list[Record]:
-    return [record for record in work.events.values() if record.phase is not Phase.FOREIGN and not record.event.rehearsal]
+def _known(work: StepInProgress) -> list[EventRecord]:
+    return [record for record in work.events.values() if record.phase is not EventPhase.FOREIGN and not record.event.rehearsal]
 
 
-def _listed(work: Work, event: Event) -> None:
+def _listed(work: StepInProgress, event: ScheduledEvent) -> None:
     record, on_me = work.events.get(event.event_id), names(event, work.settings.vm)
     if record is not None and record.event.rehearsal:
         return
-    if record is None or record.phase is Phase.FOREIGN:
+    if record is None or record.phase is EventPhase.FOREIGN:
         if on_me or record is None:
             _new(work, event, on_me, record)
         elif record.event != event:
@@ -92,9 +92,9 @@ def _listed(work: Work, event: Event) -> None:
         gone(work, replace(record, event=event))
 
 
-def _new(work: Work, event: Event, on_me: bool, known: Record | None) -> None:
+def _new(work: StepInProgress, event: ScheduledEvent, on_me: bool, known: EventRecord | None) -> None:
     """An event seen for the first time on this node, or seen again after it was gone. What was approved once is not approved again."""
-    record = Record(event, Phase.FOREIGN, work.now.wall)
+    record = EventRecord(event, EventPhase.FOREIGN, work.now.wall)
     if not on_me:
         work.put(record)
         whom = ", ".join(event.resources[:10]) if event.resources else "nobody"
@@ -103,17 +103,17 @@ def _new(work: Work, event: Event, on_me: bool, known: Record | None) -> None:
     if known is not None:
         record = replace(record, approve_intent=known.approve_intent, approved_at=known.approved_at)
     if event.status != "Started":
-        record = work.put(record, phase=Phase.WAITING)
+        record = work.put(record, phase=EventPhase.WAITING)
         details: dict[str, str | int] = {"source": event.source, "duration": event.duration, "due": _due(work, event)}
         work.log("agent_event_seen", f"an event is on this node: {work.choice(record)}", record, fields=details)
         return
     why = "approved by its user" if event.source == "User" else "a failure of the hardware"
     hook = "emergency" if work.needs(record) and "emergency" in work.settings.hooks else None
-    record = work.put(record, phase=Phase.STARTED, started_at=work.now.wall, hook_wanted=hook)
+    record = work.put(record, phase=EventPhase.STARTED, started_at=work.now.wall, hook_wanted=hook)
     work.log("agent_event_first_seen_started", f"the event had begun when it was first seen: {why}", record, warn=True, source=event.source)
 
 
-def _again(work: Work, record: Record, event: Event) -> None:
+def _again(work: StepInProgress, record: EventRecord, event: ScheduledEvent) -> None:
     was = record.event.status
     if was == "Started" and event.status != "Started":
         record = work.once(record, "agent_event_went_back", f"the event had begun, and now is {event.status}: it is taken as begun")
@@ -133,58 +133,58 @@ def _again(work: Work, record: Record, event: Event) -> None:
         work.put(work.events[event.event_id], unsure=False)
 
 
-def _due(work: Work, event: Event) -> str:
+def _due(work: StepInProgress, event: ScheduledEvent) -> str:
     """When preparing is due, for people."""
     return to_text(prepare_at(event, work.settings) or work.now.wall)
 
 
-def began(work: Work, record: Record) -> None:
+def began(work: StepInProgress, record: EventRecord) -> None:
     """The impact may come at any moment: nothing is prepared any more, and nothing approved."""
     phase = record.phase
     run = work.node.run
-    if phase is Phase.PREPARING and run is not None and run.event_id == record.event.event_id and not work.settings.idempotent:
+    if phase is EventPhase.PREPARING and run is not None and run.event_id == record.event.event_id and not work.settings.idempotent:
         stop_hook(work)
     back = record.unsure
     again = back and work.node.rebooted and work.settings.after_reboot == "prepare" and work.needs(record)
     hook = "prepare" if again and "prepare" in work.settings.hooks else None
     started = record.started_at if record.started_at is not None else work.now.wall
-    record = work.put(record, phase=Phase.STARTED, started_at=started, reason="", hook_wanted=hook)
+    record = work.put(record, phase=EventPhase.STARTED, started_at=started, reason="", hook_wanted=hook)
     if back:
         text = "the machine booted, as the event said" if work.node.rebooted else "the agent restarted, and the machine did not"
         work.log("agent_restart_expected" if work.node.rebooted else "agent_restart_unexpected", text, record, warn=not work.node.rebooted)
-    if phase is not Phase.STARTED:
+    if phase is not EventPhase.STARTED:
         ready = work.is_prepared(record) or not work.needs(record)
         text = "the event begins" if ready else f"the event begins unprepared, from {phase}"
         work.log("agent_event_started", text, record, warn=not ready)
 
 
-def gone(work: Work, record: Record) -> None:
+def gone(work: StepInProgress, record: EventRecord) -> None:
     """The event is over or off. Whether the node is put back is decided when all of a document is known."""
-    outcome: Outcome = "completed or cancelled"
-    if record.phase is Phase.FOREIGN:
+    outcome: EventOutcome = "completed or cancelled"
+    if record.phase is EventPhase.FOREIGN:
         work.drop(record.event.event_id)
         work.log("agent_event_of_others_gone", "an event of others is gone", record)
         return
-    if record.phase is Phase.STARTED:
+    if record.phase is EventPhase.STARTED:
         outcome = "completed"
     elif record.approve_intent is None and record.approved_at is None and not record.unsure:
         outcome = "cancelled"
     run = work.node.run
     if run is not None and run.event_id == record.event.event_id:
         stop_hook(work)
-    record = work.put(record, listed=False, phase=Phase.RESTORING, outcome=outcome, reason="", unsure=False, hook_wanted=None)
+    record = work.put(record, listed=False, phase=EventPhase.RESTORING, outcome=outcome, reason="", unsure=False, hook_wanted=None)
     work.log("agent_event_gone", f"the event is gone: {outcome}", record, observed_ms=record.observed_ms)
     if not work.node.disabled:
         finish(work, record)
 
 
-def finish(work: Work, record: Record, reason: str = "") -> None:
+def finish(work: StepInProgress, record: EventRecord, reason: str = "") -> None:
     """The last word on an event; its id is kept, so that it is known if it comes back."""
-    record = work.put(record, phase=Phase.DONE, done_at=work.now.wall, reason=reason)
+    record = work.put(record, phase=EventPhase.DONE, done_at=work.now.wall, reason=reason)
     work.log("agent_event_done", f"done: {record.outcome}{', ' + reason if reason else ''}", record)
 
 
-def stop_hook(work: Work) -> None:
+def stop_hook(work: StepInProgress) -> None:
     """The hook that runs is not wanted any more; its end is awaited all the same."""
     run = work.node.run
     if run is not None and not run.stopping:

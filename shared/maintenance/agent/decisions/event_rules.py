@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from ..config.settings import Settings
-from ..model import EVENT_TYPES, Action, Event
-from ..policy import Rule
+from ..config.settings import AgentSettings
+from ..model import EVENT_TYPES, Action, ScheduledEvent
+from ..policy import ActionRule
 
 if TYPE_CHECKING:
     from ....core.clock import Millis
@@ -24,7 +24,7 @@ _STRICTEST: Final[Mapping[tuple[bool, bool], Action]] = {
 """By whether it is prepared for, and whether the node approves it."""
 
 
-def choose(event: Event, settings: Settings) -> Action:
+def choose(event: ScheduledEvent, settings: AgentSettings) -> Action:
     """approve: at once, unprepared. prepare: before it, then approve. hold: prepare, and leave approving to the fleet or to NotBefore.
     ignore: neither. A rehearsal is always prepared for."""
     if event.rehearsal:
@@ -41,11 +41,11 @@ def strictest(actions: Iterable[Action]) -> Action:
     return _STRICTEST[bool(asked & {"prepare", "hold"}), not asked & {"hold", "ignore"}]
 
 
-def _first(rules: Iterable[Rule], event: Event) -> Action | None:
+def _first(rules: Iterable[ActionRule], event: ScheduledEvent) -> Action | None:
     return next((rule.action for rule in rules if fits(rule, event)), None)
 
 
-def fits(rule: Rule, event: Event) -> bool:
+def fits(rule: ActionRule, event: ScheduledEvent) -> bool:
     """Whether all that the rule names is so. A type is compared without regard to case; an unknown duration fits no bound."""
     return (
         (rule.type is None or rule.type.lower() == event.type.lower())
@@ -55,20 +55,20 @@ def fits(rule: Rule, event: Event) -> bool:
     )
 
 
-def harmless(event: Event, settings: Settings) -> bool:
+def harmless(event: ScheduledEvent, settings: AgentSettings) -> bool:
     """Whether it is known to be no impact: of a known type that leaves the machine alive, and of duration 0 or a short enough Freeze."""
     if event.type not in EVENT_TYPES or event.type in _LASTING:
         return False
     return event.duration == 0 or (event.type == "Freeze" and 0 <= event.duration < settings.freeze_limit)
 
 
-def prepare_at(event: Event, settings: Settings) -> Millis:
+def prepare_at(event: ScheduledEvent, settings: AgentSettings) -> Millis:
     """When (wall) preparing is due; 0: at once. A Preempt gives too little notice to wait for anything."""
     if event.not_before is None or event.type == "Preempt":
         return 0
     return event.not_before - round(1000 * settings.lead_of(event.type))
 
 
-def names(event: Event, vm: str) -> bool:
+def names(event: ScheduledEvent, vm: str) -> bool:
     """Whether the event is on this machine: its name to the letter, for a host name or a part of a name may be another's."""
     return event.rehearsal or vm in event.resources

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..model import HookEnded, HookKind, Phase, Record, Restore, Run, RunHook
+from ..model import EventPhase, EventRecord, HookEnded, HookKind, HookRun, Restore, RunHook
 from .documents import finish, stop_hook
 from .event_rules import prepare_at
-from .work import AWAITING, Work
+from .work import AWAITING, StepInProgress
 
 OVERDUE = 30.0
 """Seconds after its deadline when a hook that has not ended is told of."""
@@ -25,61 +25,61 @@ def back_off(failures: int, first: float, most: float) -> float:
 # -- preparing
 
 
-def advance(work: Work) -> None:
+def advance(work: StepInProgress) -> None:
     """Timers and the fleet's wishes: what is to be prepared now."""
     for record in work.mine():
         if _due(work, record):
-            record = work.put(record, phase=Phase.PREPARING, hurry=False, reason="")
+            record = work.put(record, phase=EventPhase.PREPARING, hurry=False, reason="")
             work.log("agent_prepare_due", "it is time to prepare", record)
-        if record.phase is Phase.PREPARING and "prepare" not in work.settings.hooks:
+        if record.phase is EventPhase.PREPARING and "prepare" not in work.settings.hooks:
             _prepared(work, record)
 
 
-def _due(work: Work, record: Record) -> bool:
+def _due(work: StepInProgress, record: EventRecord) -> bool:
     now = work.now
     match record.phase:
-        case Phase.WAITING:
+        case EventPhase.WAITING:
             if record.hurry:
                 return True
             if _to_be_seen(work, record):
                 return False
             granted = record.event.event_id in work.node.app.grants
             return work.needs(record) and (granted or now.wall >= prepare_at(record.event, work.settings))
-        case Phase.PREPARE_FAILED:
+        case EventPhase.PREPARE_FAILED:
             return record.hurry or (now.steady >= record.retry_at and may_retry(work, record))
-        case Phase.PREPARED | Phase.APPROVED:
+        case EventPhase.PREPARED | EventPhase.APPROVED:
             # Prepared under another boot, or approved when it still was no impact.
-            anyway = record.phase is Phase.APPROVED and work.settings.approve_failed and record.tries > 0
+            anyway = record.phase is EventPhase.APPROVED and work.settings.approve_failed and record.tries > 0
             return not record.unsure and not record.event.rehearsal and work.needs(record) and not work.is_prepared(record) and not anyway
     return False
 
 
-def _to_be_seen(work: Work, record: Record) -> bool:
+def _to_be_seen(work: StepInProgress, record: EventRecord) -> bool:
     """Whether a look must tell first how an event known from before the start stands. After a boot past NotBefore that is waited for in
     any case: the boot may have been the impact."""
     if not record.unsure:
         return False
     soon = record.event.not_before
-    if work.node.rebooted and (record.phase is not Phase.WAITING or soon is None or work.now.wall >= soon):
+    if work.node.rebooted and (record.phase is not EventPhase.WAITING or soon is None or work.now.wall >= soon):
         return True
     return not work.node.looked and work.now.steady < work.node.since + FIRST_LOOK
 
 
-def may_retry(work: Work, record: Record) -> bool:
+def may_retry(work: StepInProgress, record: EventRecord) -> bool:
     """Until NotBefore, and a few times in any case."""
     soon = record.event.not_before
     return record.tries < work.settings.prepare_tries or (soon is not None and work.now.wall < soon)
 
 
-def _prepared(work: Work, record: Record) -> None:
-    record = work.put(record, phase=Phase.PREPARED, prepared_at=work.now.wall, prepared_boot=work.node.boot_id, reason="")
+def _prepared(work: StepInProgress, record: EventRecord) -> None:
+    record = work.put(record, phase=EventPhase.PREPARED, prepared_at=work.now.wall, prepared_boot=work.node.boot_id, reason="")
     work.log("agent_prepared", "the node is prepared", record)
 
 
 # -- running
 
 
-def run_next(work: Work) -> None:
+def run_next(work: StepInProgress) -> None:
     """Begin the hook that is wanted most, when none runs."""
     run = work.node.run
     if run is not None:
@@ -110,22 +110,22 @@ def run_next(work: Work) -> None:
         _launch(work, "caught_up", None, attempt=work.node.asks + 1)
 
 
-def _wants(work: Work, record: Record) -> bool:
+def _wants(work: StepInProgress, record: EventRecord) -> bool:
     """Whether an event wants a hook to run."""
-    return record.hook_wanted is not None or (record.phase is Phase.PREPARING and not _to_be_seen(work, record))
+    return record.hook_wanted is not None or (record.phase is EventPhase.PREPARING and not _to_be_seen(work, record))
 
 
-def _launch(work: Work, kind: HookKind, record: Record | None, attempt: int) -> None:
+def _launch(work: StepInProgress, kind: HookKind, record: EventRecord | None, attempt: int) -> None:
     number = work.node.runs + 1
     event_id = "" if record is None else record.event.event_id
-    work.set(runs=number, run=Run(number, kind, event_id, work.now.steady))
+    work.set(runs=number, run=HookRun(number, kind, event_id, work.now.steady))
     if kind in ("prepare", "emergency"):
         work.set(disabled=True, in_step=False, asks=0, ask_at=0.0)
     work.log("agent_hook_started", f"{kind} begins", record, attempt=attempt)
     work.emit(RunHook(number, kind, record, attempt, work.settings.hooks[kind]))
 
 
-def ended(work: Work, end: HookEnded) -> None:
+def ended(work: StepInProgress, end: HookEnded) -> None:
     """A hook ended. One that was told to stop has done nothing to count on."""
     run = work.node.run
     if run is None or run.number != end.run:
@@ -146,34 +146,36 @@ def ended(work: Work, end: HookEnded) -> None:
         _prepare_ended(work, record, end)
 
 
-def _prepare_ended(work: Work, record: Record, end: HookEnded) -> None:
-    if record.phase is Phase.STARTED and end.ok:
+def _prepare_ended(work: StepInProgress, record: EventRecord, end: HookEnded) -> None:
+    if record.phase is EventPhase.STARTED and end.ok:
         work.put(record, prepared_at=work.now.wall, prepared_boot=work.node.boot_id)
-    if record.phase is not Phase.PREPARING:
+    if record.phase is not EventPhase.PREPARING:
         return
     if end.ok:
         _prepared(work, record)
         return
     wait = back_off(record.tries, work.settings.retry_first, work.settings.retry_most)
-    record = work.put(record, phase=Phase.PREPARE_FAILED, retry_at=work.now.steady + wait, reason=f"prepare failed: {end.detail}"[:200])
+    record = work.put(
+        record, phase=EventPhase.PREPARE_FAILED, retry_at=work.now.steady + wait, reason=f"prepare failed: {end.detail}"[:200]
+    )
     work.log("agent_prepare_failed", "the node is not prepared, and nothing is approved", record, warn=True, attempt=record.tries)
 
 
 # -- putting back
 
 
-def keeps_away(work: Work, record: Record) -> bool:
+def keeps_away(work: StepInProgress, record: EventRecord) -> bool:
     """Whether an event on this node forbids to put it back: any that is listed, but one that is ignored and has not begun, or that will
     not be prepared for in a long while."""
     if record.event.status != "Started":
         if work.choice(record) == "ignore":
             return False
-        if record.phase is Phase.WAITING:
+        if record.phase is EventPhase.WAITING:
             return prepare_at(record.event, work.settings) - work.now.wall <= 1000 * work.settings.near
     return True
 
 
-def put_back(work: Work) -> None:
+def put_back(work: StepInProgress) -> None:
     """Decide whether the node is to be put back: when WE took it out of service, and the last event is gone."""
     node = work.node
     waiting = _awaiting(work)
@@ -193,7 +195,7 @@ def put_back(work: Work) -> None:
         work.log("agent_restore_due", "the last event is gone: the node is put back", waiting[0] if waiting else None)
 
 
-def _put_back(work: Work, restore: Restore) -> None:
+def _put_back(work: StepInProgress, restore: Restore) -> None:
     kind: HookKind = restore.step
     if kind == "restore":
         # Whatever was prepared is prepared no longer once this begins.
@@ -203,11 +205,11 @@ def _put_back(work: Work, restore: Restore) -> None:
     if kind not in work.settings.hooks:
         _restored_step(work, restore)
         return
-    waiting = [work.put(record, phase=Phase.RESTORING) for record in _awaiting(work)]
+    waiting = [work.put(record, phase=EventPhase.RESTORING) for record in _awaiting(work)]
     _launch(work, kind, waiting[0] if waiting else None, attempt=restore.failures + 1)
 
 
-def _restored_step(work: Work, restore: Restore) -> None:
+def _restored_step(work: StepInProgress, restore: Restore) -> None:
     """A step is done: the next, or the end."""
     if restore.step == "restore":
         work.set(restore=replace(restore, step="verify"))
@@ -220,7 +222,7 @@ def _restored_step(work: Work, restore: Restore) -> None:
         finish(work, record)
 
 
-def _restore_ended(work: Work, kind: HookKind, end: HookEnded) -> None:
+def _restore_ended(work: StepInProgress, kind: HookKind, end: HookEnded) -> None:
     restore = work.node.restore
     if restore is None:
         return
@@ -233,12 +235,12 @@ def _restore_ended(work: Work, kind: HookKind, end: HookEnded) -> None:
     failures = restore.failures + 1
     wait = back_off(failures, work.settings.retry_first, work.settings.restore_most)
     work.set(restore=Restore("restore", failures, work.now.steady + wait))
-    waiting = [work.put(each, phase=Phase.RESTORE_FAILED, reason=f"{kind} failed: {end.detail}"[:200]) for each in _awaiting(work)]
+    waiting = [work.put(each, phase=EventPhase.RESTORE_FAILED, reason=f"{kind} failed: {end.detail}"[:200]) for each in _awaiting(work)]
     text = f"the node is still out of service; tried again in {wait:.0f} s"
     work.log("agent_restore_failed", text, waiting[0] if waiting else None, warn=True, attempt=failures)
 
 
-def _asked(work: Work, end: HookEnded) -> None:
+def _asked(work: StepInProgress, end: HookEnded) -> None:
     """Whether the node has caught up with the others; if not, it is asked again."""
     asks = work.node.asks + 1
     if end.ok:
@@ -248,6 +250,6 @@ def _asked(work: Work, end: HookEnded) -> None:
         work.set(asks=asks, ask_at=work.now.steady + back_off(asks, ASK_FIRST, ASK_MOST))
 
 
-def _awaiting(work: Work) -> list[Record]:
+def _awaiting(work: StepInProgress) -> list[EventRecord]:
     """Events that are gone, and done once the node is back."""
     return [record for record in work.events.values() if record.phase in AWAITING]

@@ -11,41 +11,56 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..config.settings import Settings
-from ..model import Answer, AppAway, Effect, HookEnded, NodeState, Now, Observation, Phase, Posted, Seen, StartUp, Stop, Tick, Unseen
+from ..config.settings import AgentSettings
+from ..model import (
+    AgentEffect,
+    AppAnswer,
+    ApprovalPosted,
+    AppUnreachable,
+    DocumentRead,
+    EventPhase,
+    HookEnded,
+    NodeState,
+    Now,
+    Observation,
+    PollFailed,
+    StartUp,
+    StopRequested,
+    Tick,
+)
 from . import app_answers, approvals, documents, hook_runs, timeouts
 from .event_rules import prepare_at
-from .work import Work
+from .work import StepInProgress
 
 
 class Decision(NamedTuple):
     """The state to save, and what to carry out once it is saved, in this order."""
 
     state: NodeState
-    effects: tuple[Effect, ...]
+    effects: tuple[AgentEffect, ...]
 
 
-def step(state: NodeState, observation: Observation, now: Now, settings: Settings) -> Decision:
+def step(state: NodeState, observation: Observation, now: Now, settings: AgentSettings) -> Decision:
     """What follows from one observation. Never raises for what a document, a hook or the app may say."""
-    work = Work(state, now, settings)
+    work = StepInProgress(state, now, settings)
     match observation:
         case StartUp():
             documents.start(work, observation)
-        case Seen(document):
+        case DocumentRead(document):
             documents.look(work, document)
-        case Unseen(reason):
+        case PollFailed(reason):
             documents.blind(work, reason)
         case HookEnded():
             hook_runs.ended(work, observation)
-        case Posted():
+        case ApprovalPosted():
             approvals.posted(work, observation)
-        case Answer():
+        case AppAnswer():
             app_answers.heard(work, observation)
-        case AppAway(reason):
+        case AppUnreachable(reason):
             app_answers.away(work, reason)
         case Tick():
             timeouts.tick(work)
-        case Stop():
+        case StopRequested():
             documents.stop_hook(work)
             work.set(stopping=True)
             work.log("agent_stops", "the agent ends: nothing is put back, nothing approved")
@@ -55,7 +70,7 @@ def step(state: NodeState, observation: Observation, now: Now, settings: Setting
     return Decision(work.node, effects)
 
 
-def _settle(work: Work) -> None:
+def _settle(work: StepInProgress) -> None:
     """All that is due by now, whatever was observed: a decision that was missed is made at the next observation."""
     app_answers.play(work)
     hook_runs.advance(work)
@@ -68,10 +83,10 @@ def _settle(work: Work) -> None:
 
 def prepared(state: NodeState) -> frozenset[str]:
     """The events that a report made from this state shows as PREPARED; goes into Answer.told."""
-    return frozenset(event_id for event_id, record in state.events.items() if record.phase is Phase.PREPARED)
+    return frozenset(event_id for event_id, record in state.events.items() if record.phase is EventPhase.PREPARED)
 
 
-def unready(state: NodeState, now: Now, settings: Settings) -> str:
+def unready(state: NodeState, now: Now, settings: AgentSettings) -> str:
     """Why the agent is not ready; '' when it is."""
     if state.stopping:
         return "the agent ends"
@@ -81,23 +96,23 @@ def unready(state: NodeState, now: Now, settings: Settings) -> str:
     return f"no document for {age:.0f} s: {state.complaint}" if age > settings.stale else ""
 
 
-def next_wake(state: NodeState, now: Now, settings: Settings) -> float | None:
+def next_wake(state: NodeState, now: Now, settings: AgentSettings) -> float | None:
     """Steady seconds from now until something is due by a timer; None when nothing is. 0: already due, and waiting for something else."""
     settings = settings.following(state.policy)
     waits = []
     for record in state.events.values():
         soon = record.event.not_before
         match record.phase:
-            case Phase.WAITING:
+            case EventPhase.WAITING:
                 waits.append((prepare_at(record.event, settings) - now.wall) / 1000)
-            case Phase.PREPARE_FAILED:
+            case EventPhase.PREPARE_FAILED:
                 waits.append(record.retry_at - now.steady)
         if record.event.rehearsal and record.listed and soon is not None:
             end = soon + 1000 * max(record.event.duration, 0)
             waits.append((soon - now.wall if record.event.status != "Started" else end - now.wall) / 1000)
         if record.posts and not record.posting and record.approved_at is None and record.listed:
             waits.append(record.post_at - now.steady)
-    if state.app.away and any(record.phase is Phase.PREPARED for record in state.events.values()):
+    if state.app.away and any(record.phase is EventPhase.PREPARED for record in state.events.values()):
         waits.append(state.app.away_since + settings.patience - now.steady)
     if state.restore is not None and state.run is None:
         waits.append(state.restore.retry_at - now.steady)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..model import Phase
+from ..model import EventPhase
 from .hook_runs import may_retry
-from .work import Work
+from .work import StepInProgress
 
-_EXPOSED: Final = (Phase.STARTED, Phase.APPROVED, Phase.PREPARED)
+_EXPOSED: Final = (EventPhase.STARTED, EventPhase.APPROVED, EventPhase.PREPARED)
 
 
-def tick(work: Work) -> None:
+def tick(work: StepInProgress) -> None:
     """A gap between two ticks on either clock, for a frozen machine's steady one may have stood still, is an impact observed."""
     before, now = work.node.ticked, work.now
     work.set(ticked=now)
@@ -21,7 +21,7 @@ def tick(work: Work) -> None:
     if seconds <= work.settings.gap:
         return
     hit = [record for record in work.mine() if record.phase in _EXPOSED and not record.event.rehearsal]
-    started = [record for record in hit if record.phase is Phase.STARTED] or hit
+    started = [record for record in hit if record.phase is EventPhase.STARTED] or hit
     for record in started:
         record = work.put(record, observed_ms=record.observed_ms + round(1000 * seconds))
         work.log("agent_impact_observed", f"the node stood still for {seconds:.1f} s", record, observed_ms=record.observed_ms)
@@ -29,21 +29,25 @@ def tick(work: Work) -> None:
         work.log("agent_gap_observed", f"the node stood still for {seconds:.1f} s, and no event says why", warn=True)
 
 
-def warn(work: Work) -> None:
+def warn(work: StepInProgress) -> None:
     """Warnings that each event gives once."""
     now, settings = work.now, work.settings
     for record in list(work.mine()):
         soon, started = record.event.not_before, record.started_at
-        if record.phase is Phase.PREPARE_FAILED and not may_retry(work, record):
+        if record.phase is EventPhase.PREPARE_FAILED and not may_retry(work, record):
             record = work.once(record, "agent_prepare_given_up", "NotBefore has passed, and the node is not prepared")
-        if record.phase is Phase.STARTED and started is not None and now.wall >= started + 1000 * settings.started_warning:
+        if record.phase is EventPhase.STARTED and started is not None and now.wall >= started + 1000 * settings.started_warning:
             work.once(record, "agent_event_lasts", "the event began long ago and is still listed; the node is not put back")
         if record.event.status != "Started" and soon is not None and now.wall >= soon + 1000 * settings.late_warning:
             work.once(record, "agent_event_late", "NotBefore has long passed, and the event has not begun")
 
 
-def forget(work: Work) -> None:
+def forget(work: StepInProgress) -> None:
     """Ids of events that are done are kept for a day."""
     for event_id, record in list(work.events.items()):
-        if record.done_at is not None and record.phase is Phase.DONE and work.now.wall >= record.done_at + 1000 * work.settings.keep_done:
+        if (
+            record.done_at is not None
+            and record.phase is EventPhase.DONE
+            and work.now.wall >= record.done_at + 1000 * work.settings.keep_done
+        ):
             work.drop(event_id)

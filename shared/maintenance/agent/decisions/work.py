@@ -6,41 +6,41 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from ..config.settings import Settings
-from ..model import Action, Effect, Log, NodeState, Now, Phase, Record, Report
-from ..policy import Policy
+from ..config.settings import AgentSettings
+from ..model import Action, AgentEffect, EventPhase, EventRecord, NodeState, Now, SendReport, WriteLog
+from ..policy import FleetPolicy
 from .event_rules import choose
 
-OVER: Final = frozenset({Phase.RESTORING, Phase.RESTORE_FAILED, Phase.DONE})
+OVER: Final = frozenset({EventPhase.RESTORING, EventPhase.RESTORE_FAILED, EventPhase.DONE})
 """Of events that no longer are on this node."""
 type Fields = Mapping[str, str | int]
-AWAITING: Final = (Phase.RESTORING, Phase.RESTORE_FAILED)
+AWAITING: Final = (EventPhase.RESTORING, EventPhase.RESTORE_FAILED)
 
 
-class Work:
+class StepInProgress:
     """The state in `node` and `events`; `put` and `set` change it."""
 
-    def __init__(self, state: NodeState, now: Now, settings: Settings) -> None:
+    def __init__(self, state: NodeState, now: Now, settings: AgentSettings) -> None:
         self.node, self.now, self.settings = state, now, settings.following(state.policy)
         self._file = settings
         self._before = state
-        self._own: dict[str, Record] | None = None
-        self._effects: list[Effect] = []
+        self._own: dict[str, EventRecord] | None = None
+        self._effects: list[AgentEffect] = []
 
     @property
-    def events(self) -> Mapping[str, Record]:
+    def events(self) -> Mapping[str, EventRecord]:
         return self.node.events
 
     def set(self, **changes: Any) -> None:
         """Change fields of the node."""
         self.node = replace(self.node, **changes)
 
-    def follow(self, policy: Policy | None) -> None:
+    def follow(self, policy: FleetPolicy | None) -> None:
         """Keep what the fleet asks for, and go by it from now on."""
         self.set(policy=policy)
         self.settings = self._file.following(policy)
 
-    def put(self, record: Record, **changes: Any) -> Record:
+    def put(self, record: EventRecord, **changes: Any) -> EventRecord:
         """Keep a record, with changes."""
         record = replace(record, **changes) if changes else record
         if self.events.get(record.event.event_id) != record:
@@ -51,11 +51,18 @@ class Work:
         """Forget a record."""
         del self._copy()[event_id]
 
-    def emit(self, *effects: Effect) -> None:
+    def emit(self, *effects: AgentEffect) -> None:
         self._effects += effects
 
     def log(
-        self, action: str, text: str, record: Record | None = None, *, warn: bool = False, fields: Fields | None = None, **more: str | int
+        self,
+        action: str,
+        text: str,
+        record: EventRecord | None = None,
+        *,
+        warn: bool = False,
+        fields: Fields | None = None,
+        **more: str | int,
     ) -> None:
         """A line about an event, or about none."""
         level: Literal["info", "warning"] = "warning" if warn else "info"
@@ -65,39 +72,39 @@ class Work:
             fields = {"type": record.event.type, "phase": str(record.phase), **fields}
             if record.event.rehearsal:
                 fields["rehearsal"] = 1
-        self.emit(Log(level, action, text, event_id, fields))
+        self.emit(WriteLog(level, action, text, event_id, fields))
 
-    def once(self, record: Record, note: str, text: str) -> Record:
+    def once(self, record: EventRecord, note: str, text: str) -> EventRecord:
         """A warning that an event gives only once; `note` is its action."""
         if note in record.notes:
             return record
         self.log(note, text, record, warn=True)
         return self.put(record, notes=record.notes | {note})
 
-    def mine(self) -> Iterator[Record]:
+    def mine(self) -> Iterator[EventRecord]:
         """Records of events that are on this node now."""
-        return (record for record in list(self.events.values()) if record.phase not in OVER and record.phase is not Phase.FOREIGN)
+        return (record for record in list(self.events.values()) if record.phase not in OVER and record.phase is not EventPhase.FOREIGN)
 
-    def choice(self, record: Record) -> Action:
+    def choice(self, record: EventRecord) -> Action:
         return choose(record.event, self.settings)
 
-    def needs(self, record: Record) -> bool:
+    def needs(self, record: EventRecord) -> bool:
         """Whether it is to be prepared for before it is approved."""
         return self.choice(record) in ("prepare", "hold")
 
-    def is_prepared(self, record: Record) -> bool:
+    def is_prepared(self, record: EventRecord) -> bool:
         """Whether prepare succeeded in this life of the services."""
         return record.prepared_boot != "" and record.prepared_boot == self.node.boot_id
 
-    def effects(self) -> tuple[Effect, ...]:
+    def effects(self) -> tuple[AgentEffect, ...]:
         """What was gathered, and a Report where something changed that reports show."""
         before, node = self._before, self.node
         same = before.events is node.events and _beside(before) == _beside(node)
         if not same and _shown(before) != _shown(node):
-            self._effects.append(Report())
+            self._effects.append(SendReport())
         return tuple(self._effects)
 
-    def _copy(self) -> dict[str, Record]:
+    def _copy(self) -> dict[str, EventRecord]:
         if self._own is None:
             self._own = dict(self.events)
             self.node = replace(self.node, events=self._own)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-type Outcome = Literal["done", "failed", "late", "stopped"]
+type HookOutcome = Literal["done", "failed", "late", "stopped"]
 """late: past its deadline and ended. stopped: ended because its event went away, or the agent does."""
 
 KEPT: Final = 16 * 1024
@@ -56,26 +56,26 @@ class Hook:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class HookResult:
     """How a run ended. code: its exit code, negative a signal's number, None where nothing could be started."""
 
-    outcome: Outcome
+    outcome: HookOutcome
     code: int | None
     output: str
     seconds: float
 
 
-class Run(Protocol):
+class RunningHook(Protocol):
     """A hook under way."""
 
     def stop(self) -> None:
         """End it; `done` is called with "stopped" once it is gone. Does not wait."""
 
 
-class Runner(Protocol):
+class HookRunner(Protocol):
     """Runs hooks in the background."""
 
-    def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[Ran], None]) -> Run:
+    def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[HookResult], None]) -> RunningHook:
         """Start `hook` and call `done` once, from another thread, when it has ended."""
 
 
@@ -95,14 +95,14 @@ def environment_of(name: str, hook: Hook, event: Mapping[str, Any], base: Mappin
     return told
 
 
-class Processes:
+class ProcessRunner:
     """Runs hooks as processes. `folder` holds a note for each that is under way."""
 
     def __init__(self, folder: Path, *, grace: float = GRACE) -> None:
         self._folder, self._grace = folder, grace
         folder.mkdir(parents=True, exist_ok=True)
 
-    def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[Ran], None]) -> Run:
+    def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[HookResult], None]) -> RunningHook:
         run = _Process(self._folder, self._grace, name, hook, event, done)
         threading.Thread(target=run.drive, name=f"hook-{name}", daemon=True).start()
         return run
@@ -131,7 +131,9 @@ class Processes:
 
 
 class _Process:
-    def __init__(self, folder: Path, grace: float, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[Ran], None]) -> None:
+    def __init__(
+        self, folder: Path, grace: float, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[HookResult], None]
+    ) -> None:
         self._folder, self._grace, self._name, self._hook, self._event, self._done = folder, grace, name, hook, event, done
         self._lock, self._over = threading.Lock(), False
         self._bell = os.eventfd(0)
@@ -154,9 +156,9 @@ class _Process:
             with self._lock:
                 self._over = True
                 os.close(self._bell)
-        self._done(Ran(outcome, code, output.decode(errors="replace"), time.monotonic() - began))
+        self._done(HookResult(outcome, code, output.decode(errors="replace"), time.monotonic() - began))
 
-    def _run(self, began: float, output: bytearray) -> tuple[Outcome, int | None]:
+    def _run(self, began: float, output: bytearray) -> tuple[HookOutcome, int | None]:
         environment = environment_of(self._name, self._hook, self._event, os.environ)
         # A file, not a pipe: a hook that never reads its stdin must hold nobody up.
         with tempfile.TemporaryFile() as told:
@@ -195,7 +197,7 @@ class _Process:
             process.poll()
         return ("failed" if outcome == "done" and code else outcome), code
 
-    def _wait(self, out: int, handle: int, began: float, output: bytearray) -> Outcome:
+    def _wait(self, out: int, handle: int, began: float, output: bytearray) -> HookOutcome:
         """Until the process is gone, its time is up, or it is to stop."""
         os.set_blocking(out, False)
         poll = select.poll()

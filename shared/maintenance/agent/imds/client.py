@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
-from ..http_exchange import Answer, Silence, exchange
+from ..http_exchange import HttpAnswer, TransportFailure, exchange
 
 BASE: Final = "http://169.254.169.254"
 API_VERSION: Final = "2020-07-01"
@@ -40,13 +40,13 @@ class Machine:
 class Imds(Protocol):
     """What the agent asks of the service. Both block for at most the time-out."""
 
-    def get(self) -> Answer | Silence:
+    def get(self) -> HttpAnswer | TransportFailure:
         """The document of Scheduled Events, as it came."""
 
-    def approve(self, event_id: str) -> Answer | Silence:
+    def approve(self, event_id: str) -> HttpAnswer | TransportFailure:
         """Approve an event, for all its resources; it cannot be taken back."""
 
-    def machine(self) -> Machine | Silence:
+    def machine(self) -> Machine | TransportFailure:
         """Who this machine is."""
 
 
@@ -60,39 +60,39 @@ class HttpImds:
         api_version: str = API_VERSION,
         first: float = FIRST,
         later: float = LATER,
-        ask: Callable[..., Answer | Silence] = exchange,
+        ask: Callable[..., HttpAnswer | TransportFailure] = exchange,
     ) -> None:
         self._events = f"{base.rstrip('/')}/metadata/scheduledevents?{urlencode({'api-version': api_version})}"
         self._instance = f"{base.rstrip('/')}/metadata/instance/compute?{urlencode({'api-version': INSTANCE_VERSION, 'format': 'json'})}"
         self._first, self._later, self._ask = first, later, ask
         self._answered = False
 
-    def get(self) -> Answer | Silence:
+    def get(self) -> HttpAnswer | TransportFailure:
         answer = self._ask("GET", self._events, headers=_HEADERS, timeout=self._later if self._answered else self._first)
-        if isinstance(answer, Answer) and answer.status == 200:
+        if isinstance(answer, HttpAnswer) and answer.status == 200:
             self._answered = True
         return answer
 
-    def approve(self, event_id: str) -> Answer | Silence:
+    def approve(self, event_id: str) -> HttpAnswer | TransportFailure:
         body = json.dumps({"StartRequests": [{"EventId": event_id}]}).encode()
         headers = {**_HEADERS, "Content-Type": "application/json"}
         return self._ask("POST", self._events, headers=headers, body=body, timeout=self._later)
 
-    def machine(self) -> Machine | Silence:
+    def machine(self) -> Machine | TransportFailure:
         answer = self._ask("GET", self._instance, headers=_HEADERS, timeout=self._later)
-        return answer if isinstance(answer, Silence) else read_machine(answer)
+        return answer if isinstance(answer, TransportFailure) else read_machine(answer)
 
 
-def read_machine(answer: Answer) -> Machine | Silence:
+def read_machine(answer: HttpAnswer) -> Machine | TransportFailure:
     """The machine that an answer of `/metadata/instance/compute` tells of."""
     if answer.status != 200:
-        return Silence(f"status {answer.status}")
+        return TransportFailure(f"status {answer.status}")
     try:
         told: Any = json.loads(answer.body)
     except ValueError:
-        return Silence("not JSON")
+        return TransportFailure("not JSON")
     if not isinstance(told, dict) or not _text(told, "name"):
-        return Silence("no `name` in it")
+        return TransportFailure("no `name` in it")
     scope = _text(told, "placementGroupId") or _text(told, "vmScaleSetName") or _text(told, "resourceGroupName")
     return Machine(_text(told, "name"), _text(told, "location"), scope, _text(told, "platformFaultDomain"), _text(told, "resourceId"))
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...not_before import read_time
-from ..model import EVENT_TYPES, Document, Event, Nonsense, Status
+from ..model import EVENT_TYPES, EventsDocument, ScheduledEvent, ScheduledEventStatus, UnreadableDocument
 
 if TYPE_CHECKING:
     from ....core.clock import Millis
 
 
-_STATUSES: dict[str, Status] = {"scheduled": "Scheduled", "started": "Started"}
+_STATUSES: dict[str, ScheduledEventStatus] = {"scheduled": "Scheduled", "started": "Started"}
 _TYPES = {name.lower(): name for name in EVENT_TYPES}
 MAX_ID = 128
 """Longest EventId taken, in characters; a GUID has 36."""
@@ -26,21 +26,21 @@ MAX_PROBLEMS = 10
 """Problems told of one document."""
 
 
-def read(body: bytes) -> Document | Nonsense:
+def read(body: bytes) -> EventsDocument | UnreadableDocument:
     """What the body of a 200 says. Unknown keys are ignored."""
     try:
         raw = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse)
     except UnicodeDecodeError:
-        return Nonsense("the body is not UTF-8")
+        return UnreadableDocument("the body is not UTF-8")
     except (ValueError, RecursionError):
-        return Nonsense("the body is empty" if not body.strip() else "the body is not JSON")
+        return UnreadableDocument("the body is empty" if not body.strip() else "the body is not JSON")
     if not isinstance(raw, dict):
-        return Nonsense("the body is not a JSON object")
+        return UnreadableDocument("the body is not a JSON object")
     items = raw.get("Events")
     if not isinstance(items, list):
-        return Nonsense("the body has no list of Events")
+        return UnreadableDocument("the body has no list of Events")
     problems: list[str] = []
-    events: dict[str, Event] = {}
+    events: dict[str, ScheduledEvent] = {}
     for number, item in enumerate(items):
         found = _event(item)
         if isinstance(found, str):
@@ -49,7 +49,7 @@ def read(body: bytes) -> Document | Nonsense:
             events[found.event_id] = _merged(known, found)
         else:
             events[found.event_id] = found
-    return Document(_incarnation(raw.get("DocumentIncarnation")), tuple(events.values()), tuple(problems[:MAX_PROBLEMS]))
+    return EventsDocument(_incarnation(raw.get("DocumentIncarnation")), tuple(events.values()), tuple(problems[:MAX_PROBLEMS]))
 
 
 def _refuse(text: str) -> Any:
@@ -64,7 +64,7 @@ def _incarnation(raw: object) -> int | None:
     return int(raw) if isinstance(raw, str) and re.fullmatch(r"-?\d{1,20}", raw, re.ASCII) else None
 
 
-def _event(item: object) -> Event | str:
+def _event(item: object) -> ScheduledEvent | str:
     """An event, or why the item is none: what it names, or whom, cannot be told."""
     if not isinstance(item, dict):
         return "not an object"
@@ -76,7 +76,7 @@ def _event(item: object) -> Event | str:
         return f"EventId {raw_id}: Resources is not a list of names"
     kind, description = item.get("EventType"), item.get("Description")
     kind = _plain(kind.strip()[:64]) if isinstance(kind, str) else ""
-    return Event(
+    return ScheduledEvent(
         event_id=raw_id.strip().casefold(),
         raw_id=raw_id.strip(),
         type=_TYPES.get(kind.lower(), kind),
@@ -103,12 +103,12 @@ def _duration(raw: object) -> int:
     return -1
 
 
-def _merged(one: Event, other: Event) -> Event:
+def _merged(one: ScheduledEvent, other: ScheduledEvent) -> ScheduledEvent:
     """Two descriptions of one event, taken for the worse: begun rather than not, sooner, of unknown kind and length where they differ."""
     both = (one, other)
     started = any(event.status == "Started" for event in both)
     same_times = one.not_before is not None and other.not_before is not None
-    return Event(
+    return ScheduledEvent(
         event_id=one.event_id,
         raw_id=one.raw_id,
         type=one.type if one.type == other.type else "",
@@ -121,5 +121,5 @@ def _merged(one: Event, other: Event) -> Event:
     )
 
 
-def _times(*events: Event) -> Iterator[Millis]:
+def _times(*events: ScheduledEvent) -> Iterator[Millis]:
     return (event.not_before for event in events if event.not_before is not None)

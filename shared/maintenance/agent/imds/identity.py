@@ -7,14 +7,14 @@ from dataclasses import asdict, fields
 from typing import Final
 
 from ..config.config import NodeSettings
-from ..http_exchange import Silence
+from ..http_exchange import TransportFailure
 from ..journal import MARK, REPORTS, STATE, Disk, replace
 from .client import Imds, Machine
 
 MACHINE: Final = "machine.json"
 
 
-def identify(node: NodeSettings, imds: Imds, disk: Disk) -> Machine | Silence:
+def identify(node: NodeSettings, imds: Imds, disk: Disk) -> Machine | TransportFailure:
     """This machine. What the service says is kept for the start when it says nothing; Silence: nobody knows the machine's name."""
     told = imds.machine()
     known = remembered(disk)

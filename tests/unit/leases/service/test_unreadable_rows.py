@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.checkpoints.service.service import Pendings
+from shared.checkpoints.service.service import PendingReader
 from shared.core.errors import Problem
 from shared.fleets.nodes import NodeViews
 from shared.leases import unreadable_rows
@@ -119,7 +119,7 @@ async def test_views_show_the_rest(world: World) -> None:
     async def agents(key: str) -> dict[str, Any]:
         return {}
 
-    pending: Pendings = agents
+    pending: PendingReader = agents
     key, a, b = await pair(world)
     odd, theirs = min(a.has), max(b.has)
     await edit(world, key, partition_key(odd)), await edit(world, key, server_key("b"))

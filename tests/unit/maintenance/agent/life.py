@@ -19,31 +19,31 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.maintenance.agent import journal
-from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions import step
 from shared.maintenance.agent.imds import document
 from shared.maintenance.agent.model import (
-    Answer,
-    AppAway,
+    AgentEffect,
+    AppAnswer,
+    AppCommand,
+    ApprovalPosted,
     Approve,
-    Command,
-    Document,
-    Effect,
-    Grant,
+    AppUnreachable,
+    DocumentRead,
+    EventsDocument,
     HookEnded,
+    LeasedApproval,
     NodeState,
     Now,
     Observation,
-    Posted,
+    PollFailed,
     RunHook,
-    Seen,
     StartUp,
-    Stop,
     StopHook,
+    StopRequested,
     Tick,
-    Unseen,
 )
-from shared.maintenance.agent.policy import Policy, Rule
+from shared.maintenance.agent.policy import ActionRule, FleetPolicy
 from tests.unit.maintenance.agent.disk import Cut, CuttableDisk
 from tests.unit.maintenance.agent.node import HOOKS, START, VM, event
 
@@ -51,10 +51,10 @@ type Move = tuple[str, int]
 """What happens next, and a number that says which way."""
 
 SETTINGS = (
-    Settings(vm=VM, hooks=HOOKS),
-    Settings(vm=VM, hooks=HOOKS, central=True),
-    Settings(vm=VM, hooks=HOOKS, central=True, require_central=True, after_reboot="prepare"),
-    Settings(vm=VM, hooks={**HOOKS, "caught_up": 30.0}, idempotent=False, near=30.0),
+    AgentSettings(vm=VM, hooks=HOOKS),
+    AgentSettings(vm=VM, hooks=HOOKS, central=True),
+    AgentSettings(vm=VM, hooks=HOOKS, central=True, require_central=True, after_reboot="prepare"),
+    AgentSettings(vm=VM, hooks={**HOOKS, "caught_up": 30.0}, idempotent=False, near=30.0),
 )
 KINDS: tuple[dict[str, Any], ...] = (
     {"in_s": 20},
@@ -66,7 +66,7 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"in_s": 400, "names": ("vm-2",)},
     {"status": "Started"},
 )
-ASKED = Policy(rules=(Rule("prepare", source="User", max_seconds=60),))
+ASKED = FleetPolicy(rules=(ActionRule("prepare", source="User", max_seconds=60),))
 GARBAGE = (b"", b"null", b'{"DocumentIncarnation": 1', b'{"error": "x"}', b"[]", b'{"Events": null}', b"<html/>", b'"Events"')
 
 
@@ -90,7 +90,7 @@ class World:
 class Life:
     """One node, from its first start."""
 
-    def __init__(self, settings: Settings, *, drained: bool = False, careless: bool = False) -> None:
+    def __init__(self, settings: AgentSettings, *, drained: bool = False, careless: bool = False) -> None:
         self.settings, self.careless = settings, careless
         self.disk, self.world = CuttableDisk(), World(down=drained)
         self.drained = drained
@@ -99,7 +99,7 @@ class Life:
         self.numbers = 0
         self.running: RunHook | None = None
         self.posting: deque[Approve] = deque()
-        self.seen: Document | None = None
+        self.seen: EventsDocument | None = None
         self.ending = False
         self.start()
 
@@ -147,7 +147,7 @@ class Life:
         if self.careless:
             self.keeper.save(found)
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: AgentEffect) -> None:
         if self.ending and isinstance(effect, RunHook | Approve):
             raise Broken(f"ended: {effect}")
         match effect:
@@ -184,7 +184,7 @@ class Life:
 
     # -- judges
 
-    def _whole(self, what: str) -> Document:
+    def _whole(self, what: str) -> EventsDocument:
         if self.seen is None or self.seen.problems:
             raise Broken(f"garbage: {what} though the last look brought nothing whole")
         return self.seen
@@ -260,8 +260,8 @@ class Life:
             body = GARBAGE[self.incarnation % len(GARBAGE)]
         found = document.read(body)
         whole = number < 6
-        self.seen = found if whole and isinstance(found, Document) else None
-        self.observe(Seen(found) if isinstance(found, Document) else Unseen(found.reason))
+        self.seen = found if whole and isinstance(found, EventsDocument) else None
+        self.observe(DocumentRead(found) if isinstance(found, EventsDocument) else PollFailed(found.reason))
 
     def hook(self, number: int) -> None:
         """The hook that runs ends; one that was stopped may say that it did all it had to, and did not."""
@@ -277,17 +277,19 @@ class Life:
             outcome: Any = ("accepted", "accepted", "busy", "busy", "refused")[number % 5]
             if number % 5 in (0, 2) and effect.event_id in self.listed:
                 self.listed[effect.event_id].update(EventStatus="Started", NotBefore="")
-            self.observe(Posted(effect.event_id, outcome, 200, effect.grant))
+            self.observe(ApprovalPosted(effect.event_id, outcome, 200, effect.grant))
 
     def answer(self, number: int) -> None:
         ids = list(self.listed)[:1]
         if number == 7:
-            self.observe(AppAway("no connection"))
+            self.observe(AppUnreachable("no connection"))
             return
-        grants = tuple(Grant(f"g{number}", each, self.steady + 5, self.wall + 60_000) for each in ids) if number in (3, 4) else ()
+        grants = tuple(LeasedApproval(f"g{number}", each, self.steady + 5, self.wall + 60_000) for each in ids) if number in (3, 4) else ()
         holds = dict.fromkeys(ids, "guard") if number == 5 else {}
-        commands = tuple(Command(f"c{number}", each, "prepare" if number == 1 else "restore") for each in ids) if number in (1, 2) else ()
-        self.observe(Answer(step.prepared(self.state), grants, holds, commands, policy=ASKED if number == 6 else None))
+        commands = (
+            tuple(AppCommand(f"c{number}", each, "prepare" if number == 1 else "restore") for each in ids) if number in (1, 2) else ()
+        )
+        self.observe(AppAnswer(step.prepared(self.state), grants, holds, commands, policy=ASKED if number == 6 else None))
         self.world.asked |= number == 6
 
     def time(self, number: int) -> None:
@@ -313,7 +315,7 @@ class Life:
         self.die(number)
 
     def stop(self, number: int) -> None:
-        self.observe(Stop())
+        self.observe(StopRequested())
         self.ending = True
         for move in ((("time", 4), ("look", 0)), (("hook", 1), ("look", 0)))[number % 2]:
             MOVES[move[0]](self, move[1])

@@ -8,37 +8,37 @@ from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
-from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions import step
 from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import decode, encode
 from shared.maintenance.agent.model import (
-    Answer,
-    AppAway,
+    AgentEffect,
+    AppAnswer,
+    ApprovalPosted,
     Approve,
-    Document,
-    Effect,
+    AppUnreachable,
+    DocumentRead,
+    EventPhase,
+    EventRecord,
+    EventsDocument,
     HookEnded,
-    Log,
     NodeState,
     Now,
     Observation,
-    Phase,
-    Posted,
-    Record,
+    PollFailed,
     RunHook,
-    Seen,
     StartUp,
-    Stop,
     StopHook,
+    StopRequested,
     Tick,
-    Unseen,
+    WriteLog,
 )
 
 VM = "vm-1"
 START = 1_800_000_000_000
 HOOKS: Mapping[Any, float] = {"prepare": 60.0, "emergency": 20.0, "restore": 60.0, "verify": 30.0}
-SETTINGS = Settings(vm=VM, hooks=HOOKS)
+SETTINGS = AgentSettings(vm=VM, hooks=HOOKS)
 
 
 def rfc_1123(wall: int) -> str:
@@ -68,10 +68,10 @@ def event(id: str = "E1", *, in_s: float | None = 900, status: str = "Scheduled"
 class Node:
     """The agent of vm-1. `did` holds the effects since the last `clear()`."""
 
-    def __init__(self, settings: Settings = SETTINGS, *, boot: str = "boot-1", started: bool = True) -> None:
+    def __init__(self, settings: AgentSettings = SETTINGS, *, boot: str = "boot-1", started: bool = True) -> None:
         self.settings, self.boot = settings, boot
         self.state, self.wall, self.steady = NodeState(), START, 100.0
-        self.did: list[Effect] = []
+        self.did: list[AgentEffect] = []
         self.incarnation = 0
         if started:
             self.observe(StartUp(boot, "none"))
@@ -80,24 +80,24 @@ class Node:
 
     # -- observations
 
-    def observe(self, observation: Observation) -> tuple[Effect, ...]:
+    def observe(self, observation: Observation) -> tuple[AgentEffect, ...]:
         self.state, effects = step.step(self.state, observation, Now(self.wall, self.steady), self.settings)
         self.did += effects
         return effects
 
-    def see(self, *events: dict[str, Any], same: bool = False) -> tuple[Effect, ...]:
+    def see(self, *events: dict[str, Any], same: bool = False) -> tuple[AgentEffect, ...]:
         """A new document with these events."""
         self.incarnation += not same
         found = read(json.dumps({"DocumentIncarnation": self.incarnation, "Events": events}).encode())
-        assert isinstance(found, Document)
-        return self.observe(Seen(found))
+        assert isinstance(found, EventsDocument)
+        return self.observe(DocumentRead(found))
 
-    def blind(self, reason: str = "no answer") -> tuple[Effect, ...]:
-        return self.observe(Unseen(reason))
+    def blind(self, reason: str = "no answer") -> tuple[AgentEffect, ...]:
+        return self.observe(PollFailed(reason))
 
-    def wait(self, seconds: float) -> tuple[Effect, ...]:
+    def wait(self, seconds: float) -> tuple[AgentEffect, ...]:
         """Time passes, in ticks of at most a second; a look that finds nothing new comes with each."""
-        done: tuple[Effect, ...] = ()
+        done: tuple[AgentEffect, ...] = ()
         while seconds > 0:
             part = min(1.0, seconds)
             seconds -= part
@@ -109,28 +109,28 @@ class Node:
         """Time passes unseen."""
         self.wall, self.steady = self.wall + round(1000 * seconds), self.steady + seconds
 
-    def hook(self, ok: bool = True, detail: str = "") -> tuple[Effect, ...]:
+    def hook(self, ok: bool = True, detail: str = "") -> tuple[AgentEffect, ...]:
         """The hook that runs ends."""
         assert self.state.run is not None, "no hook runs"
         return self.observe(HookEnded(self.state.run.number, ok, detail))
 
-    def post(self, outcome: Any = "accepted", status: int = 200, id: str = "e1") -> tuple[Effect, ...]:
+    def post(self, outcome: Any = "accepted", status: int = 200, id: str = "e1") -> tuple[AgentEffect, ...]:
         """The last POST is answered."""
         posts = [effect for effect in self.did if isinstance(effect, Approve) and effect.event_id == id]
         assert posts, "nothing was POSTed"
-        return self.observe(Posted(id, outcome, status, posts[-1].grant))
+        return self.observe(ApprovalPosted(id, outcome, status, posts[-1].grant))
 
-    def answer(self, **more: Any) -> tuple[Effect, ...]:
+    def answer(self, **more: Any) -> tuple[AgentEffect, ...]:
         """The app answers a report of this moment."""
-        return self.observe(Answer(**({"told": step.prepared(self.state)} | more)))
+        return self.observe(AppAnswer(**({"told": step.prepared(self.state)} | more)))
 
-    def app_away(self) -> tuple[Effect, ...]:
-        return self.observe(AppAway("no connection"))
+    def app_away(self) -> tuple[AgentEffect, ...]:
+        return self.observe(AppUnreachable("no connection"))
 
-    def stop(self) -> tuple[Effect, ...]:
-        return self.observe(Stop())
+    def stop(self) -> tuple[AgentEffect, ...]:
+        return self.observe(StopRequested())
 
-    def restart(self, *, boot: str | None = None, away: float = 1.0, settings: Settings | None = None) -> tuple[Effect, ...]:
+    def restart(self, *, boot: str | None = None, away: float = 1.0, settings: AgentSettings | None = None) -> tuple[AgentEffect, ...]:
         """The process dies and begins anew with what was saved."""
         self.pass_by(away)
         if boot is not None:
@@ -142,10 +142,10 @@ class Node:
 
     # -- what is
 
-    def record(self, id: str = "e1") -> Record:
+    def record(self, id: str = "e1") -> EventRecord:
         return self.state.events[id]
 
-    def phase(self, id: str = "e1") -> Phase | None:
+    def phase(self, id: str = "e1") -> EventPhase | None:
         record = self.state.events.get(id)
         return None if record is None else record.phase
 
@@ -166,12 +166,12 @@ class Node:
         return sum(isinstance(effect, StopHook) for effect in self.did)
 
     def logged(self) -> list[str]:
-        return [effect.action for effect in self.did if isinstance(effect, Log)]
+        return [effect.action for effect in self.did if isinstance(effect, WriteLog)]
 
     def warned(self) -> list[str]:
-        return [effect.action for effect in self.did if isinstance(effect, Log) and effect.level == "warning"]
+        return [effect.action for effect in self.did if isinstance(effect, WriteLog) and effect.level == "warning"]
 
-    def has(self, kind: type[Effect]) -> bool:
+    def has(self, kind: type[AgentEffect]) -> bool:
         return any(isinstance(effect, kind) for effect in self.did)
 
     # -- ways to a phase
@@ -180,7 +180,7 @@ class Node:
         """One impactful event seen, its time come, prepare done; nothing POSTed unless it may be."""
         self.see(event(**more))
         self.wait(871)
-        assert self.phase() is Phase.PREPARING
+        assert self.phase() is EventPhase.PREPARING
         self.hook()
         return self
 

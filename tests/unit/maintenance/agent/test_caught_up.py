@@ -8,7 +8,7 @@ import pytest
 
 from shared.maintenance.agent.app.messages import body_of
 from shared.maintenance.agent.imds.client import Machine
-from shared.maintenance.agent.model import Log, Phase, Report
+from shared.maintenance.agent.model import EventPhase, SendReport, WriteLog
 from tests.unit.maintenance.agent.node import HOOKS, SETTINGS, Node, event
 
 ASKING = replace(SETTINGS, hooks={**HOOKS, "caught_up": 10.0})
@@ -35,10 +35,10 @@ def put_back() -> Node:
 
 def test_node_is_asked_once_it_serves_again_and_the_app_is_told_when_it_has_caught_up() -> None:
     node = put_back()
-    assert (node.runs(), said(node), node.phase()) == (["caught_up"], None, Phase.DONE)
+    assert (node.runs(), said(node), node.phase()) == (["caught_up"], None, EventPhase.DONE)
     node.clear()
     node.hook()
-    assert (said(node), node.has(Report), node.logged()) == (True, True, ["agent_hook_ended", "agent_caught_up"])
+    assert (said(node), node.has(SendReport), node.logged()) == (True, True, ["agent_hook_ended", "agent_caught_up"])
     node.wait(1000)
     assert node.runs() == [], "it is not asked again"
 
@@ -73,7 +73,7 @@ def test_question_gives_way_to_a_new_event_and_is_asked_anew_afterwards() -> Non
     node.hook()
     assert (node.runs(), said(node)) == (["caught_up", "prepare"], None)
     node.hook()
-    assert node.phase("e2") is Phase.PREPARED
+    assert node.phase("e2") is EventPhase.PREPARED
     node.wait(200)
     assert node.runs() == ["caught_up", "prepare"], "a node out of service is not asked"
     node.see()
@@ -91,7 +91,7 @@ def test_answer_outlives_a_restart(caught_up: bool) -> None:
     node.see()
     node.wait(1)
     assert (said(node) is True, node.runs() == []) == (caught_up, caught_up)
-    assert not caught_up or not any(isinstance(each, Log) and each.action == "agent_caught_up" for each in node.did)
+    assert not caught_up or not any(isinstance(each, WriteLog) and each.action == "agent_caught_up" for each in node.did)
 
 
 def test_preparing_takes_the_word_back() -> None:

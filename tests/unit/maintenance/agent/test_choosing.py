@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions.event_rules import choose, prepare_at
 from shared.maintenance.agent.decisions.step import next_wake
-from shared.maintenance.agent.model import Approve, Event, Grant, Log, Now, Posted, RunHook
-from shared.maintenance.agent.policy import Rule
+from shared.maintenance.agent.model import ApprovalPosted, Approve, LeasedApproval, Now, RunHook, ScheduledEvent, WriteLog
+from shared.maintenance.agent.policy import ActionRule
 from tests.unit.maintenance.agent.node import HOOKS, SETTINGS, START, VM, Node, event
 
 
-def one(type: str = "Freeze", duration: int = 9, source: str = "Platform", names: tuple[str, ...] = (VM,)) -> Event:
-    return Event("e1", "E1", type, "Scheduled", START, source, duration, names)  # type: ignore[arg-type]
+def one(type: str = "Freeze", duration: int = 9, source: str = "Platform", names: tuple[str, ...] = (VM,)) -> ScheduledEvent:
+    return ScheduledEvent("e1", "E1", type, "Scheduled", START, source, duration, names)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -30,19 +30,19 @@ def one(type: str = "Freeze", duration: int = 9, source: str = "Platform", names
         (one("Terminate", -1, "User"), "approve"),
     ],
 )
-def test_without_rules_users_and_what_is_no_impact_are_approved(found: Event, action: str) -> None:
+def test_without_rules_users_and_what_is_no_impact_are_approved(found: ScheduledEvent, action: str) -> None:
     assert choose(found, SETTINGS) == action
 
 
 def test_first_rule_that_fits_decides() -> None:
     rules = (
-        Rule("ignore", resources=frozenset({"vm-9"})),
-        Rule("hold", type="reboot", source="User"),
-        Rule("approve", type="Freeze", max_seconds=5),
-        Rule("hold", max_seconds=60),
-        Rule("prepare"),
+        ActionRule("ignore", resources=frozenset({"vm-9"})),
+        ActionRule("hold", type="reboot", source="User"),
+        ActionRule("approve", type="Freeze", max_seconds=5),
+        ActionRule("hold", max_seconds=60),
+        ActionRule("prepare"),
     )
-    settings = Settings(vm=VM, rules=rules)
+    settings = AgentSettings(vm=VM, rules=rules)
     for found, action in (
         (one(names=(VM, "vm-9"), duration=1), "ignore"),
         (one("Reboot", -1, "User"), "hold"),
@@ -52,19 +52,19 @@ def test_first_rule_that_fits_decides() -> None:
         (one("Redeploy", -1, "User"), "prepare"),
     ):
         assert choose(found, settings) == action, found
-        rehearsed = Event(found.event_id, found.raw_id, found.type, "Scheduled", duration=found.duration, rehearsal=True)
+        rehearsed = ScheduledEvent(found.event_id, found.raw_id, found.type, "Scheduled", duration=found.duration, rehearsal=True)
         assert choose(rehearsed, settings) == "prepare"
 
 
 def test_preparing_is_due_by_the_lead_of_its_type() -> None:
-    settings = Settings(vm=VM, lead=30, leads={"Reboot": 120.0, "Preempt": 5.0})
+    settings = AgentSettings(vm=VM, lead=30, leads={"Reboot": 120.0, "Preempt": 5.0})
     assert prepare_at(one(), settings) == START - 30_000
     assert prepare_at(one("Reboot"), settings) == START - 120_000
     assert prepare_at(one("Preempt"), settings) == 0, "a Preempt gives too little time to wait"
 
 
 def test_ignored_event_is_neither_prepared_for_nor_approved_nor_keeps_the_node_away() -> None:
-    node = Node().with_settings(rules=(Rule("ignore", type="Reboot"),))
+    node = Node().with_settings(rules=(ActionRule("ignore", type="Reboot"),))
     node.see(event(in_s=20), event("E2", EventType="Reboot", in_s=400))
     node.hook()
     node.post()
@@ -79,9 +79,9 @@ def test_ignored_event_is_neither_prepared_for_nor_approved_nor_keeps_the_node_a
 
 
 def test_ignored_event_is_approved_where_the_fleet_grants_it() -> None:
-    node = Node().with_settings(rules=(Rule("ignore"),), central=True)
+    node = Node().with_settings(rules=(ActionRule("ignore"),), central=True)
     node.see(event())
-    node.answer(grants=(Grant("g1", "e1", node.steady + 5, node.wall + 60_000),))
+    node.answer(grants=(LeasedApproval("g1", "e1", node.steady + 5, node.wall + 60_000),))
     assert node.posts() == ["e1"]
 
 
@@ -115,7 +115,7 @@ def test_agent_wakes_when_the_next_thing_is_due() -> None:
 
 
 def test_without_a_prepare_hook_the_node_is_prepared_at_once_and_never_put_back() -> None:
-    node = Node(Settings(vm=VM, hooks={"restore": 60.0, "emergency": 5.0}))
+    node = Node(AgentSettings(vm=VM, hooks={"restore": 60.0, "emergency": 5.0}))
     node.see(event(in_s=20))
     assert (node.posts(), node.runs(), node.state.disabled) == (["e1"], [], False)
     node.post()
@@ -124,7 +124,7 @@ def test_without_a_prepare_hook_the_node_is_prepared_at_once_and_never_put_back(
 
 
 def test_without_an_emergency_hook_an_operators_drain_is_not_undone_by_a_failure_of_hardware() -> None:
-    node = Node(Settings(vm=VM, hooks={key: HOOKS[key] for key in ("prepare", "restore", "verify")}))
+    node = Node(AgentSettings(vm=VM, hooks={key: HOOKS[key] for key in ("prepare", "restore", "verify")}))
     node.see(event(status="Started"))
     node.see()
     assert node.runs() == []
@@ -132,7 +132,7 @@ def test_without_an_emergency_hook_an_operators_drain_is_not_undone_by_a_failure
 
 @pytest.mark.parametrize("runs", [[], ["restore"], ["verify"], ["restore", "verify"]])
 def test_putting_back_goes_by_the_hooks_that_there_are(runs: list[str]) -> None:
-    node = Node(Settings(vm=VM, hooks={key: HOOKS[key] for key in ("prepare", *runs)}))
+    node = Node(AgentSettings(vm=VM, hooks={key: HOOKS[key] for key in ("prepare", *runs)}))
     node.see(event(in_s=20))
     node.hook()
     node.clear()
@@ -164,15 +164,15 @@ def test_post_that_is_answered_after_the_event_began_or_went_changes_no_phase() 
     node.see()
     node.hook()
     node.hook()
-    node.observe(Posted("e1", "busy", 503))
+    node.observe(ApprovalPosted("e1", "busy", 503))
     assert str(node.phase()) == "DONE"
-    node.observe(Posted("nobody", "accepted", 200))
+    node.observe(ApprovalPosted("nobody", "accepted", 200))
 
 
 def test_lines_about_an_event_name_it() -> None:
     node = Node().to_prepared()
     node.post()
-    lines = [each for each in node.did if isinstance(each, Log) and each.action != "agent_gap_observed"]
+    lines = [each for each in node.did if isinstance(each, WriteLog) and each.action != "agent_gap_observed"]
     assert len(lines) >= 6 and all(each.event_id == "e1" and each.fields["type"] == "Freeze" for each in lines)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shared.core.clock import to_text
 from shared.maintenance.agent.imds.document import MAX_PROBLEMS, read
-from shared.maintenance.agent.model import Approve, Document, Event, Nonsense, Phase, Seen, Unseen
+from shared.maintenance.agent.model import Approve, DocumentRead, EventPhase, EventsDocument, PollFailed, ScheduledEvent, UnreadableDocument
 from shared.maintenance.not_before import read_time
 from tests.unit.maintenance.agent.node import START, VM, Node, event
 
@@ -21,13 +21,13 @@ def document(*events: Any, incarnation: Any = 1, **more: Any) -> bytes:
     return json.dumps({"DocumentIncarnation": incarnation, "Events": events} | more).encode()
 
 
-def believed(body: bytes) -> Document:
+def believed(body: bytes) -> EventsDocument:
     found = read(body)
-    assert isinstance(found, Document), found
+    assert isinstance(found, EventsDocument), found
     return found
 
 
-def only(raw: Any) -> Event:
+def only(raw: Any) -> ScheduledEvent:
     (found,) = believed(document(raw)).events
     return found
 
@@ -57,19 +57,19 @@ NONSENSE: dict[str, bytes] = {
 @pytest.mark.parametrize("body", NONSENSE.values(), ids=NONSENSE)
 def test_body_that_is_no_document_says_nothing_and_moves_nothing(body: bytes) -> None:
     found = read(body)
-    assert isinstance(found, Nonsense) and found.reason
+    assert isinstance(found, UnreadableDocument) and found.reason
     node = Node().to_prepared()
     before = node.state.events
     node.clear()
-    node.observe(Unseen(found.reason))
+    node.observe(PollFailed(found.reason))
     assert node.state.events == before
     node.wait(600)
-    assert (node.runs(), node.posts(), node.phase()) == ([], [], Phase.PREPARED)
+    assert (node.runs(), node.posts(), node.phase()) == ([], [], EventPhase.PREPARED)
 
 
 @given(st.binary(max_size=200) | st.text(alphabet='{}[]":,0123456789Events', max_size=60).map(str.encode))
 def test_reading_never_fails(body: bytes) -> None:
-    assert isinstance(read(body), Document | Nonsense)
+    assert isinstance(read(body), EventsDocument | UnreadableDocument)
 
 
 _JSON = st.recursive(
@@ -82,16 +82,16 @@ _JSON = st.recursive(
 @given(st.lists(st.dictionaries(st.sampled_from(sorted(event())), _JSON, max_size=9) | _JSON, max_size=4), _JSON)
 def test_any_events_are_read_and_stepped_over_without_failing(items: list[Any], incarnation: Any) -> None:
     found = read(document(*items, incarnation=incarnation).replace(b"NaN", b"0").replace(b"Infinity", b"0"))
-    assert isinstance(found, Document)
+    assert isinstance(found, EventsDocument)
     node = Node()
-    node.observe(Seen(found))
+    node.observe(DocumentRead(found))
     node.wait(2)
     node.see()
 
 
 def test_whole_event_is_read() -> None:
     raw = event("F020BA2E-3BC0-4C40-A10B-86575A9EABD5", Description="Host", unknown={"x": 1})
-    assert only(raw) == Event(
+    assert only(raw) == ScheduledEvent(
         event_id="f020ba2e-3bc0-4c40-a10b-86575a9eabd5",
         raw_id="F020BA2E-3BC0-4C40-A10B-86575A9EABD5",
         type="Freeze",
@@ -136,9 +136,9 @@ def test_incarnation_may_be_a_number_or_one_in_a_string(raw: Any, incarnation: i
 
 def test_documents_without_a_comparable_incarnation_are_each_new() -> None:
     node = Node()
-    node.observe(Seen(believed(document(event(), incarnation=None))))
-    node.observe(Seen(believed(document(incarnation=None))))
-    assert node.phase() is Phase.DONE
+    node.observe(DocumentRead(believed(document(event(), incarnation=None))))
+    node.observe(DocumentRead(believed(document(incarnation=None))))
+    assert node.phase() is EventPhase.DONE
 
 
 TIMES = {
@@ -198,7 +198,7 @@ def test_unknown_status_prepares_in_time_and_approves_nothing(status: Any) -> No
     node.wait(871)
     assert node.runs() == ["prepare"]
     node.hook()
-    assert (node.phase(), node.posts()) == (Phase.PREPARED, [])
+    assert (node.phase(), node.posts()) == (EventPhase.PREPARED, [])
     node.see(event(EventStatus=status, EventSource="User"))
     assert node.posts() == []
     node.see(event())
@@ -210,7 +210,7 @@ def test_status_that_becomes_unknown_is_told_once() -> None:
     node.see(event())
     node.see(event(EventStatus="Paused"))
     node.see(event(EventStatus="Broken"))
-    assert (node.phase(), node.warned()) == (Phase.WAITING, ["agent_event_status_unknown"])
+    assert (node.phase(), node.warned()) == (EventPhase.WAITING, ["agent_event_status_unknown"])
 
 
 def test_event_that_began_is_begun_whatever_a_later_document_says() -> None:
@@ -218,7 +218,7 @@ def test_event_that_began_is_begun_whatever_a_later_document_says() -> None:
     node.see(event(status="Started"))
     node.see(event())
     node.wait(60)
-    assert (node.phase(), node.posts(), node.warned()) == (Phase.STARTED, [], ["agent_event_went_back"])
+    assert (node.phase(), node.posts(), node.warned()) == (EventPhase.STARTED, [], ["agent_event_went_back"])
     assert node.record().event.status == "Started"
 
 
@@ -227,13 +227,13 @@ def test_unknown_type_is_an_impact(kind: Any) -> None:
     node = Node()
     node.see(event(EventType=kind, DurationInSeconds=0))
     assert node.posts() == (["e1"] if kind == "freeze" else [])
-    assert node.phase() is Phase.WAITING
+    assert node.phase() is EventPhase.WAITING
 
 
 def test_event_that_names_nobody_is_on_no_node() -> None:
     node = Node()
     node.see(event(names=()))
-    assert node.phase() is Phase.FOREIGN
+    assert node.phase() is EventPhase.FOREIGN
     assert any("nobody" in getattr(each, "text", "") for each in node.did)
 
 
@@ -257,7 +257,7 @@ def test_document_with_an_unreadable_event_tells_of_the_others_and_nothing_is_go
     node.clear()
     node.see(item, event("E2", in_s=890))
     assert believed(document(item)).problems
-    assert (node.phase("e1"), node.phase("e2"), node.runs()) == (Phase.APPROVED, Phase.PREPARING, ["prepare"])
+    assert (node.phase("e1"), node.phase("e2"), node.runs()) == (EventPhase.APPROVED, EventPhase.PREPARING, ["prepare"])
     assert node.warned() == ["agent_document_partly_unreadable"]
     node.see(item, event("E2", in_s=890))
     node.hook()
@@ -278,14 +278,14 @@ def test_problems_told_are_bounded() -> None:
 def test_event_listed_twice_is_one_and_taken_for_the_worse() -> None:
     one = event("E1", in_s=900, DurationInSeconds=0)
     for other, posts, phase in (
-        (event("e1", in_s=900, DurationInSeconds=0), ["e1"], Phase.WAITING),
-        (event("e1", in_s=900, DurationInSeconds=9), [], Phase.WAITING),
-        (event("e1", in_s=10, DurationInSeconds=9), [], Phase.PREPARING),
-        (event("e1", in_s=None, DurationInSeconds=9), [], Phase.PREPARING),
-        (event("e1", in_s=900, DurationInSeconds=0, EventType="Reboot"), [], Phase.WAITING),
-        (event("e1", status="Started", DurationInSeconds=0), [], Phase.STARTED),
-        (event("e1", in_s=900, DurationInSeconds=0, EventStatus="Paused"), [], Phase.WAITING),
-        (event("e1", in_s=900, DurationInSeconds=0, names=("vm-2",)), ["e1"], Phase.WAITING),
+        (event("e1", in_s=900, DurationInSeconds=0), ["e1"], EventPhase.WAITING),
+        (event("e1", in_s=900, DurationInSeconds=9), [], EventPhase.WAITING),
+        (event("e1", in_s=10, DurationInSeconds=9), [], EventPhase.PREPARING),
+        (event("e1", in_s=None, DurationInSeconds=9), [], EventPhase.PREPARING),
+        (event("e1", in_s=900, DurationInSeconds=0, EventType="Reboot"), [], EventPhase.WAITING),
+        (event("e1", status="Started", DurationInSeconds=0), [], EventPhase.STARTED),
+        (event("e1", in_s=900, DurationInSeconds=0, EventStatus="Paused"), [], EventPhase.WAITING),
+        (event("e1", in_s=900, DurationInSeconds=0, names=("vm-2",)), ["e1"], EventPhase.WAITING),
     ):
         for pair in ((one, other), (other, one)):
             node = Node()

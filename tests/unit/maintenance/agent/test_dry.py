@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from shared.maintenance.agent.dry_run import pretend
-from shared.maintenance.agent.model import Approve, Effect, HookEnded, Log, Look, Posted, Report, Result, RunHook, StopHook
+from shared.maintenance.agent.dry_run import replace_effect
+from shared.maintenance.agent.model import (
+    AgentEffect,
+    ApprovalPosted,
+    Approve,
+    HookEnded,
+    PollNow,
+    RunHook,
+    SendReport,
+    SendResult,
+    StopHook,
+    WriteLog,
+)
 from tests.unit.maintenance.agent.node import Node, event
 
 
 def test_whole_life_passes_with_nothing_done() -> None:
     node, said = Node(), []
 
-    def carry_out(effects: tuple[Effect, ...]) -> None:
+    def carry_out(effects: tuple[AgentEffect, ...]) -> None:
         for effect in effects:
-            found = pretend(effect)
+            found = replace_effect(effect)
             if found is not None:
                 said.append(found.log.text)
                 if found.observation is not None:
@@ -26,9 +37,15 @@ def test_whole_life_passes_with_nothing_done() -> None:
 
 
 def test_only_looking_and_logging_are_done_in_a_dry_run() -> None:
-    assert pretend(Look()) is None and pretend(Log("info", "a", "b")) is None
-    effects: list[Effect] = [RunHook(3, "verify", None, 1, 9.0), StopHook(3), Approve("e", "E", 1, "g"), Report(), Result("g", "gone")]
-    found = [pretend(effect) for effect in effects]
+    assert replace_effect(PollNow()) is None and replace_effect(WriteLog("info", "a", "b")) is None
+    effects: list[AgentEffect] = [
+        RunHook(3, "verify", None, 1, 9.0),
+        StopHook(3),
+        Approve("e", "E", 1, "g"),
+        SendReport(),
+        SendResult("g", "gone"),
+    ]
+    found = [replace_effect(effect) for effect in effects]
     answers = [each and each.observation for each in found]
-    assert answers == [HookEnded(3, True, "dry run"), None, Posted("e", "accepted", 0, "g"), None, None]
+    assert answers == [HookEnded(3, True, "dry run"), None, ApprovalPosted("e", "accepted", 0, "g"), None, None]
     assert all(each is not None and each.log.action == "agent_dry_run" for each in found)

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.maintenance.agent import journal
-from shared.maintenance.agent.journal import MARK, REPORTS, STATE, Backlog, Folder, Journal, decode, encode
-from shared.maintenance.agent.model import Event, NodeState, Phase, Record
+from shared.maintenance.agent.journal import MARK, REPORTS, STATE, DiskFolder, Journal, ReportBacklog, decode, encode
+from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState, ScheduledEvent
 from tests.paths import ROOT
 from tests.unit.maintenance.agent.disk import Cut, CuttableDisk
 from tests.unit.maintenance.agent.node import START, VM, Node, event
@@ -51,9 +51,9 @@ def kept(state: NodeState) -> bytes:
 
 
 def test_all_that_is_to_be_kept_comes_back() -> None:
-    record = Record(
-        event=Event("e1", "E1", "Reboot", "Started", START, "User", 30, (VM, "vm-2"), "why", rehearsal=True),
-        phase=Phase.RESTORE_FAILED,
+    record = EventRecord(
+        event=ScheduledEvent("e1", "E1", "Reboot", "Started", START, "User", 30, (VM, "vm-2"), "why", rehearsal=True),
+        phase=EventPhase.RESTORE_FAILED,
         seen_at=1,
         listed=False,
         prepared_at=2,
@@ -81,13 +81,13 @@ def test_what_belongs_to_the_process_begins_anew() -> None:
 
 def test_folder_keeps_the_state_and_our_mark(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
-    keeper = Journal(Folder(folder))
+    keeper = Journal(DiskFolder(folder))
     assert keeper.load() == (NodeState(), "none", False)
     marks = []
     for state in LIFE:
         assert keeper.save(state)
         assert not keeper.save(replace(state, runs=99)), "nothing to keep has changed"
-        loaded = Journal(Folder(folder)).load()
+        loaded = Journal(DiskFolder(folder)).load()
         assert (kept(loaded.state), loaded.found) == (kept(state), "kept")
         marks.append((folder / MARK).exists())
     assert marks == [state.disabled for state in LIFE]
@@ -115,28 +115,28 @@ def _signed(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
 def test_state_that_cannot_be_read_is_set_aside_and_our_mark_still_counts(damage: Any, tmp_path: Path) -> None:
-    Journal(Folder(tmp_path)).save(LIFE[1])
+    Journal(DiskFolder(tmp_path)).save(LIFE[1])
     good = (tmp_path / STATE).read_bytes()
     for number in (1, 2):
         (tmp_path / STATE).write_bytes(damage(good))
-        assert Journal(Folder(tmp_path)).load() == (NodeState(), "corrupt", True)
+        assert Journal(DiskFolder(tmp_path)).load() == (NodeState(), "corrupt", True)
         assert (tmp_path / f"{STATE}.bad-{number}").read_bytes() == damage(good) and not (tmp_path / STATE).exists()
-    assert Journal(Folder(tmp_path)).load() == (NodeState(), "none", True)
+    assert Journal(DiskFolder(tmp_path)).load() == (NodeState(), "none", True)
 
 
 def test_mark_that_a_crash_left_behind_is_removed_while_the_state_is_there(tmp_path: Path) -> None:
-    Journal(Folder(tmp_path)).save(LIFE[0])
+    Journal(DiskFolder(tmp_path)).save(LIFE[0])
     (tmp_path / MARK).write_bytes(b"x")
-    assert Journal(Folder(tmp_path)).load().found == "kept"
+    assert Journal(DiskFolder(tmp_path)).load().found == "kept"
     assert not (tmp_path / MARK).exists()
 
 
 def test_disk_that_fails_is_told_and_the_old_state_stays(tmp_path: Path) -> None:
-    keeper = Journal(Folder(tmp_path))
+    keeper = Journal(DiskFolder(tmp_path))
     keeper.save(LIFE[0])
     with patch.object(os, "fsync", side_effect=OSError(28, "No space left on device")), pytest.raises(OSError, match="No space"):
         keeper.save(LIFE[1])
-    assert kept(Journal(Folder(tmp_path)).load().state) == kept(LIFE[0])
+    assert kept(Journal(DiskFolder(tmp_path)).load().state) == kept(LIFE[0])
     assert keeper.save(LIFE[1]), "and the next attempt does not think it is kept"
 
 
@@ -230,11 +230,11 @@ KILLED = """
 import sys
 from pathlib import Path
 from dataclasses import replace
-from shared.maintenance.agent.journal import Folder, Journal
-from shared.maintenance.agent.model import Event, NodeState, Phase, Record
-keeper = Journal(Folder(Path(sys.argv[1])))
+from shared.maintenance.agent.journal import DiskFolder, Journal
+from shared.maintenance.agent.model import ScheduledEvent, NodeState, EventPhase, EventRecord
+keeper = Journal(DiskFolder(Path(sys.argv[1])))
 state = NodeState(boot_id="b")
-record = Record(Event("e1", "E1", "Freeze", "Scheduled"), Phase.WAITING, 0)
+record = EventRecord(ScheduledEvent("e1", "E1", "Freeze", "Scheduled"), EventPhase.WAITING, 0)
 number = 0
 while True:
     number += 1
@@ -254,7 +254,7 @@ def test_process_that_is_killed_while_it_saves_leaves_a_state_that_is_whole(tmp_
     process.wait(60)
     process.stdout.close()
     last = int(rest[-1]) if rest else last
-    loaded = Journal(Folder(tmp_path)).load()
+    loaded = Journal(DiskFolder(tmp_path)).load()
     assert loaded.found == "kept" and loaded.state.events["e1"].seen_at in (last, last + 1)
     assert loaded.marker or not loaded.state.disabled
 
@@ -263,36 +263,36 @@ def test_process_that_is_killed_while_it_saves_leaves_a_state_that_is_whole(tmp_
 
 
 def test_reports_wait_in_order_over_a_restart(tmp_path: Path) -> None:
-    backlog = Backlog(Folder(tmp_path))
+    backlog = ReportBacklog(DiskFolder(tmp_path))
     for seq in range(5):
         backlog.add({"seq": seq})
     assert [each["seq"] for each in backlog.first(3)] == [0, 1, 2]
     backlog.delivered(2)
-    again = Backlog(Folder(tmp_path))
+    again = ReportBacklog(DiskFolder(tmp_path))
     assert [each["seq"] for each in again.first(10)] == [2, 3, 4] and len(again) == 3
     again.delivered(3)
-    assert len(Backlog(Folder(tmp_path))) == 0 and not (tmp_path / REPORTS).exists()
+    assert len(ReportBacklog(DiskFolder(tmp_path))) == 0 and not (tmp_path / REPORTS).exists()
 
 
 def test_line_that_a_crash_cut_is_dropped_and_the_next_is_whole(tmp_path: Path) -> None:
     (tmp_path / REPORTS).write_bytes(b'{"seq":1}\n[]\n{"seq":')
-    backlog = Backlog(Folder(tmp_path))
+    backlog = ReportBacklog(DiskFolder(tmp_path))
     backlog.add({"seq": 3})
-    assert [each["seq"] for each in Backlog(Folder(tmp_path)).first(9)] == [1, 3]
+    assert [each["seq"] for each in ReportBacklog(DiskFolder(tmp_path)).first(9)] == [1, 3]
 
 
 def test_of_too_many_reports_the_oldest_go(tmp_path: Path) -> None:
-    backlog = Backlog(Folder(tmp_path), most=10)
+    backlog = ReportBacklog(DiskFolder(tmp_path), most=10)
     for seq in range(11):
         backlog.add({"seq": seq})
-    assert [each["seq"] for each in Backlog(Folder(tmp_path)).first(99)] == [6, 7, 8, 9, 10]
+    assert [each["seq"] for each in ReportBacklog(DiskFolder(tmp_path)).first(99)] == [6, 7, 8, 9, 10]
 
 
 @given(st.integers(0, 30), st.data())
 def test_report_that_was_kept_is_there_after_a_crash(cut: int, data: st.DataObject) -> None:
     disk, kept_seqs = CuttableDisk(cut), []
     try:
-        backlog = Backlog(disk)
+        backlog = ReportBacklog(disk)
         for seq in range(8):
             backlog.add({"seq": seq})
             kept_seqs.append(seq)
@@ -300,5 +300,5 @@ def test_report_that_was_kept_is_there_after_a_crash(cut: int, data: st.DataObje
         pass
     disk.crash(lambda ways: data.draw(st.integers(0, ways - 1)))
     disk.cut_after = None
-    seqs = [each["seq"] for each in Backlog(disk).first(99)]
+    seqs = [each["seq"] for each in ReportBacklog(disk).first(99)]
     assert seqs[: len(kept_seqs)] == kept_seqs and len(seqs) <= len(kept_seqs) + 1

@@ -10,11 +10,11 @@ from typing import get_args
 
 import pytest
 
-from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions.event_rules import choose, prepare_at, strictest
 from shared.maintenance.agent.journal import Journal, decode, encode
-from shared.maintenance.agent.model import Action, Command, Event, NodeState, Phase
-from shared.maintenance.agent.policy import Policy, Rule
+from shared.maintenance.agent.model import Action, AppCommand, EventPhase, NodeState, ScheduledEvent
+from shared.maintenance.agent.policy import ActionRule, FleetPolicy
 from tests.unit.maintenance.agent.disk import CuttableDisk
 from tests.unit.maintenance.agent.node import SETTINGS, START, VM, Node, event
 
@@ -22,11 +22,11 @@ CENTRAL = replace(SETTINGS, central=True, fleet="db")
 USERS = event(EventType="Reboot", EventSource="User", in_s=900)
 
 
-def asked(*rules: Rule, **more: object) -> Policy:
-    return replace(Policy(rules=rules), **more)  # type: ignore[arg-type]
+def asked(*rules: ActionRule, **more: object) -> FleetPolicy:
+    return replace(FleetPolicy(rules=rules), **more)  # type: ignore[arg-type]
 
 
-def told(policy: Policy, settings: Settings = CENTRAL) -> Node:
+def told(policy: FleetPolicy, settings: AgentSettings = CENTRAL) -> Node:
     """An agent that has heard this of its fleet."""
     node = Node(settings)
     node.answer(policy=policy)
@@ -36,36 +36,36 @@ def told(policy: Policy, settings: Settings = CENTRAL) -> Node:
 
 @pytest.mark.parametrize(("one", "other"), list(product(get_args(Action.__value__), repeat=2)))
 def test_of_two_rules_it_is_prepared_where_one_says_so_and_approved_only_where_both_do(one: Action, other: Action) -> None:
-    settings = Settings(vm=VM, rules=(Rule(one),)).following(asked(Rule(other)))
-    found = choose(Event("e1", "E1", "Reboot", "Scheduled", START, resources=(VM,)), settings)
+    settings = AgentSettings(vm=VM, rules=(ActionRule(one),)).following(asked(ActionRule(other)))
+    found = choose(ScheduledEvent("e1", "E1", "Reboot", "Scheduled", START, resources=(VM,)), settings)
     assert (found in ("prepare", "hold")) == (one in ("prepare", "hold") or other in ("prepare", "hold"))
     assert (found in ("approve", "prepare")) == (one in ("approve", "prepare") and other in ("approve", "prepare"))
     assert found == strictest((other, one))
 
 
 def test_a_rule_of_one_side_alone_decides_and_without_any_the_house_does() -> None:
-    users = Event("e1", "E1", "Reboot", "Scheduled", START, "User", resources=(VM,))
+    users = ScheduledEvent("e1", "E1", "Reboot", "Scheduled", START, "User", resources=(VM,))
     platforms = replace(users, source="Platform")
-    settings = Settings(vm=VM, rules=(Rule("approve", source="Platform"),)).following(asked(Rule("hold", source="User")))
+    settings = AgentSettings(vm=VM, rules=(ActionRule("approve", source="Platform"),)).following(asked(ActionRule("hold", source="User")))
     assert (choose(users, settings), choose(platforms, settings)) == ("hold", "approve")
-    settings = Settings(vm=VM).following(asked(Rule("hold", type="Freeze")))
+    settings = AgentSettings(vm=VM).following(asked(ActionRule("hold", type="Freeze")))
     assert (choose(users, settings), choose(platforms, settings)) == ("approve", "prepare")
 
 
 @pytest.mark.parametrize(
     ("file", "fleet", "freeze", "reboot"),
     [
-        (Settings(VM), Policy(), 30, 30),
-        (Settings(VM), Policy(lead=60), 60, 60),
-        (Settings(VM), Policy(lead=60, leads={"Reboot": 120.0}), 60, 120),
-        (Settings(VM, lead=45), Policy(lead=60, leads={"Reboot": 120.0}), 45, 45),
-        (Settings(VM, leads={"Reboot": 5.0}), Policy(lead=60, leads={"Reboot": 120.0}), 60, 5),
-        (Settings(VM, lead=0), Policy(lead=60), 0, 0),
+        (AgentSettings(VM), FleetPolicy(), 30, 30),
+        (AgentSettings(VM), FleetPolicy(lead=60), 60, 60),
+        (AgentSettings(VM), FleetPolicy(lead=60, leads={"Reboot": 120.0}), 60, 120),
+        (AgentSettings(VM, lead=45), FleetPolicy(lead=60, leads={"Reboot": 120.0}), 45, 45),
+        (AgentSettings(VM, leads={"Reboot": 5.0}), FleetPolicy(lead=60, leads={"Reboot": 120.0}), 60, 5),
+        (AgentSettings(VM, lead=0), FleetPolicy(lead=60), 0, 0),
     ],
 )
-def test_lead_is_the_files_where_it_says_one_else_the_fleets(file: Settings, fleet: Policy, freeze: int, reboot: int) -> None:
+def test_lead_is_the_files_where_it_says_one_else_the_fleets(file: AgentSettings, fleet: FleetPolicy, freeze: int, reboot: int) -> None:
     for kind, lead in (("Freeze", freeze), ("Reboot", reboot)):
-        found = Event("e1", "E1", kind, "Scheduled", START, resources=(VM,))
+        found = ScheduledEvent("e1", "E1", kind, "Scheduled", START, resources=(VM,))
         assert prepare_at(found, file.following(fleet)) == START - lead * 1000
 
 
@@ -73,25 +73,25 @@ def test_timer_runs_by_the_fleets_lead_as_soon_as_it_is_told() -> None:
     node = told(asked(lead=60.0))
     node.see(event(in_s=900))
     node.wait(839)
-    assert node.phase() is Phase.WAITING
+    assert node.phase() is EventPhase.WAITING
     node.answer(policy=asked(lead=90.0))
-    assert node.phase() is Phase.PREPARING
+    assert node.phase() is EventPhase.PREPARING
 
 
 def test_what_is_told_is_logged_once_until_it_changes() -> None:
     node = Node(CENTRAL)
-    node.answer(policy=asked(Rule("hold"), require_central=True))
-    node.answer(policy=asked(Rule("hold"), require_central=True))
+    node.answer(policy=asked(ActionRule("hold"), require_central=True))
+    node.answer(policy=asked(ActionRule("hold"), require_central=True))
     assert node.logged().count("agent_fleet_settings") == 1
     node.answer(policy=asked())
     assert node.logged().count("agent_fleet_settings") == 2
 
 
 def test_an_app_that_does_not_tell_leaves_what_is_known() -> None:
-    node = told(asked(Rule("hold")))
+    node = told(asked(ActionRule("hold")))
     node.answer()
     node.see(USERS)
-    assert (node.posts(), node.state.policy) == ([], asked(Rule("hold"), of="db"))
+    assert (node.posts(), node.state.policy) == ([], asked(ActionRule("hold"), of="db"))
 
 
 def test_fleets_word_is_required_where_the_fleet_says_so_though_the_file_does_not() -> None:
@@ -102,10 +102,10 @@ def test_fleets_word_is_required_where_the_fleet_says_so_though_the_file_does_no
 
 
 def test_users_event_that_the_fleet_wants_prepared_for_is_not_approved_before() -> None:
-    node = told(asked(Rule("prepare", source="User")))
+    node = told(asked(ActionRule("prepare", source="User")))
     node.see(USERS)
     node.wait(860)
-    assert (node.posts(), node.phase()) == ([], Phase.WAITING)
+    assert (node.posts(), node.phase()) == ([], EventPhase.WAITING)
     node.wait(11)
     node.hook()
     node.answer()
@@ -113,14 +113,14 @@ def test_users_event_that_the_fleet_wants_prepared_for_is_not_approved_before() 
 
 
 def test_what_the_fleet_asks_outlives_a_restart_without_the_app() -> None:
-    node = told(asked(Rule("prepare", source="User"), lead=60.0, leads={"Reboot": 80.0}, require_central=True))
+    node = told(asked(ActionRule("prepare", source="User"), lead=60.0, leads={"Reboot": 80.0}, require_central=True))
     node.restart()
     node.app_away()
     node.see(USERS)
     node.wait(815)
-    assert (node.posts(), node.phase()) == ([], Phase.WAITING)
+    assert (node.posts(), node.phase()) == ([], EventPhase.WAITING)
     node.wait(6)
-    assert node.phase() is Phase.PREPARING
+    assert node.phase() is EventPhase.PREPARING
     node.hook()
     node.app_away()
     node.wait(60)
@@ -130,10 +130,10 @@ def test_what_the_fleet_asks_outlives_a_restart_without_the_app() -> None:
 def test_settings_are_saved_when_nothing_else_has_changed_and_with_every_rule() -> None:
     disk = CuttableDisk()
     journal = Journal(disk)
-    state = NodeState("b", policy=Policy(of="db"))
+    state = NodeState("b", policy=FleetPolicy(of="db"))
     assert journal.save(state)
-    rule = Rule("hold", "Reboot", "User", 30)
-    policy = Policy("db", 1.5, {"Reboot": 2.5}, True, (rule, Rule("approve")))
+    rule = ActionRule("hold", "Reboot", "User", 30)
+    policy = FleetPolicy("db", 1.5, {"Reboot": 2.5}, True, (rule, ActionRule("approve")))
     assert journal.save(replace(state, policy=policy)) and not journal.save(replace(state, policy=policy))
     assert Journal(disk).load().state.policy == policy
 
@@ -147,10 +147,10 @@ def test_state_of_an_agent_that_knew_of_no_fleets_settings_is_taken() -> None:
 
 
 def test_settings_of_another_fleet_are_forgotten() -> None:
-    node = told(asked(Rule("hold")))
+    node = told(asked(ActionRule("hold")))
     node.restart(settings=replace(CENTRAL, fleet="other"))
     assert node.state.policy is None
-    node = told(asked(Rule("hold")))
+    node = told(asked(ActionRule("hold")))
     node.restart(settings=SETTINGS)
     node.see(USERS)
     assert node.posts() == ["e1"], "an agent that works alone goes by its file"
@@ -181,7 +181,7 @@ def test_app_of_a_release_that_tells_no_settings_is_one_that_asks_for_nothing() 
     node = Node(CENTRAL)
     node.see(USERS)
     node.answer()
-    assert (node.posts(), node.state.policy) == (["e1"], Policy(of="db"))
+    assert (node.posts(), node.state.policy) == (["e1"], FleetPolicy(of="db"))
 
 
 def test_dry_run_which_asks_no_app_shows_what_its_file_comes_to() -> None:
@@ -194,9 +194,9 @@ def test_approved_event_that_the_fleet_now_wants_prepared_for_is_prepared_for_at
     node = told(asked())
     node.see(USERS)
     node.post()
-    node.answer(policy=asked(Rule("prepare", source="User")))
-    assert (node.phase(), node.runs()) == (Phase.PREPARING, ["prepare"])
-    node.answer(commands=(Command("c1", "e1", "prepare"),))
+    node.answer(policy=asked(ActionRule("prepare", source="User")))
+    assert (node.phase(), node.runs()) == (EventPhase.PREPARING, ["prepare"])
+    node.answer(commands=(AppCommand("c1", "e1", "prepare"),))
     assert node.posts() == ["e1"], "and is not approved twice"
 
 

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from shared.maintenance.agent.decisions.step import unready
-from shared.maintenance.agent.model import Event, Grant, Monitors, Now, Phase, Report, Result, StartUp, StopHook
+from shared.maintenance.agent.model import (
+    ElectedMonitors,
+    EventPhase,
+    LeasedApproval,
+    Now,
+    ScheduledEvent,
+    SendReport,
+    SendResult,
+    StartUp,
+    StopHook,
+)
 from tests.unit.maintenance.agent.node import START, VM, Node, event
 from tests.unit.maintenance.agent.table import row
 
@@ -17,7 +27,7 @@ def test_restart_of_the_machine_was_expected_where_its_event_has_begun() -> None
     node.restart(boot="boot-2")
     node.clear()
     node.see(event(status="Started"))
-    assert (node.phase(), "agent_restart_expected" in node.logged(), node.runs()) == (Phase.STARTED, True, [])
+    assert (node.phase(), "agent_restart_expected" in node.logged(), node.runs()) == (EventPhase.STARTED, True, [])
 
 
 @row("start-up", "listed Started")
@@ -28,7 +38,7 @@ def test_restart_of_the_agent_alone_is_unexpected() -> None:
     node.restart()
     node.clear()
     node.see(event(status="Started"))
-    assert (node.phase(), "agent_restart_unexpected" in node.warned()) == (Phase.STARTED, True)
+    assert (node.phase(), "agent_restart_unexpected" in node.warned()) == (EventPhase.STARTED, True)
 
 
 @row("start-up", "listed Started")
@@ -40,7 +50,7 @@ def test_services_that_came_up_at_boot_are_taken_down_again_where_the_setting_sa
         node.restart(boot=boot)
         node.clear()
         node.see(event(status="Started"))
-        assert (node.runs(), node.posts(), node.phase()) == (runs, [], Phase.STARTED)
+        assert (node.runs(), node.posts(), node.phase()) == (runs, [], EventPhase.STARTED)
         if runs:
             node.hook()
         node.see()
@@ -60,9 +70,9 @@ def test_node_prepared_before_its_boot_is_prepared_again() -> None:
         node.wait(5)
         assert node.runs() == [], "the document tells first"
         node.see(event(names=names))
-        assert (node.phase(), node.runs()) == (Phase.PREPARING, ["prepare"])
+        assert (node.phase(), node.runs()) == (EventPhase.PREPARING, ["prepare"])
         node.hook()
-        assert (node.phase(), node.posts()) == (Phase.APPROVED if approved else Phase.PREPARED, [])
+        assert (node.phase(), node.posts()) == (EventPhase.APPROVED if approved else EventPhase.PREPARED, [])
 
 
 @row("start-up", "listed Scheduled, was PREPARED")
@@ -72,7 +82,7 @@ def test_node_prepared_in_this_boot_is_still_prepared_after_the_agent_restarts()
     node.clear()
     assert node.posts() == []
     node.see(event())
-    assert (node.phase(), node.runs(), node.posts()) == (Phase.PREPARED, [], ["e1"])
+    assert (node.phase(), node.runs(), node.posts()) == (EventPhase.PREPARED, [], ["e1"])
 
 
 @row("any", "metadata service unreachable, or nonsense")
@@ -100,7 +110,7 @@ def test_node_that_was_waiting_when_it_booted_is_not_taken_down_before_a_documen
     node.wait(60)
     assert node.runs() == []
     node.see()
-    assert (node.phase(), node.runs()) == (Phase.DONE, [])
+    assert (node.phase(), node.runs()) == (EventPhase.DONE, [])
 
 
 @row("start-up", "gone")
@@ -112,13 +122,13 @@ def test_node_is_put_back_when_the_event_went_while_the_agent_was_down() -> None
         node.wait(5)
         assert node.runs() == []
         node.see()
-        assert (node.phase(), node.record().outcome, node.runs()) == (Phase.RESTORING, "completed or cancelled", ["restore"])
+        assert (node.phase(), node.record().outcome, node.runs()) == (EventPhase.RESTORING, "completed or cancelled", ["restore"])
     node = Node()
     node.see(event())
     node.restart()
     node.clear()
     node.see()
-    assert (node.phase(), node.runs()) == (Phase.DONE, [])
+    assert (node.phase(), node.runs()) == (EventPhase.DONE, [])
 
 
 @row("start-up", "state corrupt or lost")
@@ -149,9 +159,9 @@ def test_timers_run_on_what_is_known_while_nothing_can_be_read() -> None:
     node.see(event(in_s=60))
     node.blind("HTTP 500")
     node.wait(30)
-    assert (node.phase(), node.runs()) == (Phase.PREPARING, ["prepare"])
+    assert (node.phase(), node.runs()) == (EventPhase.PREPARING, ["prepare"])
     node.hook()
-    assert (node.phase(), node.posts()) == (Phase.PREPARED, [])
+    assert (node.phase(), node.posts()) == (EventPhase.PREPARED, [])
     node.see(event(in_s=60), same=True)
     assert node.posts() == ["e1"]
 
@@ -184,7 +194,7 @@ def test_same_incarnation_changes_nothing_and_timers_still_run() -> None:
     node = Node()
     node.see(event(in_s=60))
     node.see(same=True)
-    assert node.phase() is Phase.WAITING
+    assert node.phase() is EventPhase.WAITING
     node.pass_by(31)
     node.see(same=True)
     assert node.runs() == ["prepare"]
@@ -197,7 +207,7 @@ def test_incarnation_that_fell_back_is_a_new_document() -> None:
     node.see(event())
     node.incarnation = 2
     node.see()
-    assert node.phase() is Phase.DONE
+    assert node.phase() is EventPhase.DONE
 
 
 @row("any", "gap between ticks")
@@ -209,9 +219,9 @@ def test_gap_is_recorded_as_the_impact_of_the_event_and_timers_are_looked_at_aga
     node.clear()
     node.pass_by(58)
     node.wait(1)
-    assert (node.record().observed_ms, "agent_impact_observed" in node.logged(), node.has(Report)) == (59_000, True, True)
+    assert (node.record().observed_ms, "agent_impact_observed" in node.logged(), node.has(SendReport)) == (59_000, True, True)
     assert node.record("e2").observed_ms == 0
-    assert (node.phase("e2"), node.runs()) == (Phase.PREPARING, ["prepare"])
+    assert (node.phase("e2"), node.runs()) == (EventPhase.PREPARING, ["prepare"])
     node.pass_by(1.5)
     node.wait(1)
     assert node.record().observed_ms == 59_000, "a short gap is none"
@@ -249,8 +259,8 @@ def test_local_rules_prepare_in_time_though_the_apps_word_is_required() -> None:
     node.wait(30)
     assert node.runs() == ["prepare"]
     node.hook()
-    assert (node.phase(), node.posts()) == (Phase.PREPARED, [])
-    node.answer(monitors=Monitors("n1", "n2", 3))
+    assert (node.phase(), node.posts()) == (EventPhase.PREPARED, [])
+    node.answer(monitors=ElectedMonitors("n1", "n2", 3))
     assert node.posts() == ["e1"] and "agent_app_back" in node.logged()
 
 
@@ -270,7 +280,7 @@ def test_ending_agent_puts_nothing_back_and_approves_nothing() -> None:
     node.stop()
     assert node.stops() == 1
     node.hook(ok=True)
-    assert (node.phase(), node.posts()) == (Phase.PREPARING, []), "begun again with the next start"
+    assert (node.phase(), node.posts()) == (EventPhase.PREPARING, []), "begun again with the next start"
     node.restart()
     assert node.runs() == ["prepare"]
     node.blind()
@@ -284,43 +294,51 @@ def test_ending_agent_puts_nothing_back_and_approves_nothing() -> None:
 def test_agent_relays_the_approval_of_an_event_of_others() -> None:
     node = Node().with_settings(central=True)
     node.see(event(names=("vm-2",)))
-    node.answer(grants=(Grant("g1", "e1", node.steady + 5, node.wall + 900_000),))
+    node.answer(grants=(LeasedApproval("g1", "e1", node.steady + 5, node.wall + 900_000),))
     assert (node.posts(), node.runs()) == (["e1"], [])
     node.post()
-    assert (node.phase(), [each for each in node.did if isinstance(each, Result)]) == (Phase.FOREIGN, [Result("g1", "posted", 200)])
+    assert (node.phase(), [each for each in node.did if isinstance(each, SendResult)]) == (
+        EventPhase.FOREIGN,
+        [SendResult("g1", "posted", 200)],
+    )
 
 
 @row("FOREIGN", "the fleet leases its approval to this agent")
 def test_lease_of_what_is_gone_begun_or_run_out_is_not_used() -> None:
     node = Node().with_settings(central=True)
     node.see(event("E2", names=("vm-2",), status="Started"))
-    node.answer(grants=(Grant("g1", "e1", node.steady + 5, node.wall + 900_000), Grant("g2", "e2", node.steady + 5, node.wall + 900_000)))
-    assert [each for each in node.did if isinstance(each, Result)] == [Result("g1", "gone"), Result("g2", "gone")]
+    node.answer(
+        grants=(
+            LeasedApproval("g1", "e1", node.steady + 5, node.wall + 900_000),
+            LeasedApproval("g2", "e2", node.steady + 5, node.wall + 900_000),
+        )
+    )
+    assert [each for each in node.did if isinstance(each, SendResult)] == [SendResult("g1", "gone"), SendResult("g2", "gone")]
     node.see(event("E3", names=("vm-2",)))
-    node.answer(grants=(Grant("g3", "e3", node.steady, node.wall + 900_000),))
-    node.answer(grants=(Grant("g4", "e3", node.steady + 5, node.wall),))
+    node.answer(grants=(LeasedApproval("g3", "e3", node.steady, node.wall + 900_000),))
+    node.answer(grants=(LeasedApproval("g4", "e3", node.steady + 5, node.wall),))
     assert node.posts() == []
 
 
 @row("rehearsal", "the app sends one")
 def test_rehearsal_runs_all_hooks_by_the_clock_and_is_never_posted() -> None:
     node = Node().with_settings(central=True)
-    rehearsed = Event("r1", "r1", "Freeze", "Scheduled", START + 300_000, duration=9, rehearsal=True)
+    rehearsed = ScheduledEvent("r1", "r1", "Freeze", "Scheduled", START + 300_000, duration=9, rehearsal=True)
     node.answer(rehearsals=(rehearsed,))
     node.see()
-    assert node.phase("r1") is Phase.WAITING, "documents say nothing of rehearsals"
+    assert node.phase("r1") is EventPhase.WAITING, "documents say nothing of rehearsals"
     node.wait(270)
     node.hook()
-    node.answer(rehearsals=(rehearsed,), grants=(Grant("g1", "r1", node.steady + 5, node.wall + 900_000),))
-    assert (node.phase("r1"), node.posts()) == (Phase.PREPARED, [])
+    node.answer(rehearsals=(rehearsed,), grants=(LeasedApproval("g1", "r1", node.steady + 5, node.wall + 900_000),))
+    assert (node.phase("r1"), node.posts()) == (EventPhase.PREPARED, [])
     node.wait(30)
-    assert node.phase("r1") is Phase.STARTED
+    assert node.phase("r1") is EventPhase.STARTED
     node.wait(9)
     node.hook()
     node.hook()
     node.answer(rehearsals=(rehearsed,))
     node.wait(60)
-    assert (node.phase("r1"), node.runs(), node.posts()) == (Phase.DONE, ["prepare", "restore", "verify"], [])
+    assert (node.phase("r1"), node.runs(), node.posts()) == (EventPhase.DONE, ["prepare", "restore", "verify"], [])
 
 
 def test_effects_to_stop_a_hook_name_the_run() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.maintenance.agent.model import Approve, Grant, Look, Phase, RunHook
+from shared.maintenance.agent.model import Approve, EventPhase, LeasedApproval, PollNow, RunHook
 from tests.unit.maintenance.agent.node import SETTINGS, VM, Node, event
 from tests.unit.maintenance.agent.table import row
 
@@ -14,7 +14,7 @@ def test_intent_is_recorded_with_the_post_when_only_this_node_is_named() -> None
     node = Node().to_prepared()
     assert (node.posts(), node.record().approve_intent, node.record().approved_at) == (["e1"], node.wall, None)
     node.post()
-    assert (node.phase(), node.record().approved_at) == (Phase.APPROVED, node.wall)
+    assert (node.phase(), node.record().approved_at) == (EventPhase.APPROVED, node.wall)
 
 
 @row("PREPARED", "only this node is named, or the fleet says that all named are prepared; and the guard agrees")
@@ -39,7 +39,7 @@ def test_event_that_names_others_is_approved_only_under_a_lease_of_the_fleet() -
     node.to_prepared(names=(VM, "vm-2"))
     node.answer()
     assert node.posts() == []
-    node.answer(grants=(Grant("g1", "e1", node.steady + 5, node.wall + 20_000),))
+    node.answer(grants=(LeasedApproval("g1", "e1", node.steady + 5, node.wall + 20_000),))
     assert [each.grant for each in node.did if isinstance(each, Approve)] == ["g1"]
 
 
@@ -91,9 +91,9 @@ def test_held_approval_says_why_and_lets_not_before_pass() -> None:
     node = Node().to_prepared(names=(VM, "vm-2"))
     assert node.record().reason == "others are named too: the fleet approves when all are prepared"
     node.wait(600)
-    assert (node.phase(), node.posts(), node.logged().count("agent_approval_held")) == (Phase.PREPARED, [], 1)
+    assert (node.phase(), node.posts(), node.logged().count("agent_approval_held")) == (EventPhase.PREPARED, [], 1)
     node.see(event(names=(VM, "vm-2"), status="Started"))
-    assert node.phase() is Phase.STARTED
+    assert node.phase() is EventPhase.STARTED
 
 
 # -- POST
@@ -103,7 +103,7 @@ def test_held_approval_says_why_and_lets_not_before_pass() -> None:
 def test_unanswered_post_is_followed_by_a_look_and_tried_again_while_scheduled() -> None:
     node = Node().to_prepared()
     node.post("busy", 503)
-    assert node.has(Look)
+    assert node.has(PollNow)
     node.wait(5)
     assert node.posts() == ["e1"], "first the document is read again"
     node.see(event(), same=True)
@@ -117,7 +117,7 @@ def test_unanswered_post_is_followed_by_a_look_and_tried_again_while_scheduled()
     node.wait(60)
     node.see(event(), same=True)
     assert node.posts() == ["e1"] * 3, "NotBefore has passed"
-    assert node.phase() is Phase.PREPARED
+    assert node.phase() is EventPhase.PREPARED
 
 
 @row("POST", "time-out, 429, 5xx")
@@ -126,7 +126,7 @@ def test_post_without_an_answer_that_was_applied_goes_the_normal_way() -> None:
     node.post("busy", 0)
     node.see(event(status="Started"))
     node.wait(60)
-    assert (node.phase(), node.posts()) == (Phase.STARTED, ["e1"])
+    assert (node.phase(), node.posts()) == (EventPhase.STARTED, ["e1"])
 
 
 @row("POST", "400, 404")
@@ -134,7 +134,7 @@ def test_refused_post_of_an_event_that_is_gone_or_begun_goes_the_normal_way() ->
     node = Node().to_prepared()
     node.post("refused", 404)
     node.see()
-    assert (node.phase(), node.posts()) == (Phase.RESTORING, ["e1"])
+    assert (node.phase(), node.posts()) == (EventPhase.RESTORING, ["e1"])
 
 
 @row("POST", "400, 404")
@@ -148,7 +148,7 @@ def test_refused_post_of_an_event_still_scheduled_raises_an_alarm_and_stops_afte
         node.see(event(in_s=5000))
     assert len(node.posts()) == SETTINGS.post_tries
     assert node.warned().count("agent_approval_given_up") == 1
-    assert node.phase() is Phase.PREPARED
+    assert node.phase() is EventPhase.PREPARED
 
 
 # -- APPROVED and STARTED
@@ -161,7 +161,7 @@ def test_approved_event_stays_prepared_and_warns_once_when_it_is_late() -> None:
     node.wait(320)
     assert "agent_event_late" not in node.warned()
     node.wait(300)
-    assert (node.phase(), node.runs(), node.posts()) == (Phase.APPROVED, ["prepare"], ["e1"])
+    assert (node.phase(), node.runs(), node.posts()) == (EventPhase.APPROVED, ["prepare"], ["e1"])
     assert node.warned().count("agent_event_late") == 1
 
 
@@ -176,7 +176,7 @@ def test_started_ends_all_waiting() -> None:
             node.post()
         node.clear()
         node.see(event(status="Started"))
-        assert node.phase() is Phase.STARTED
+        assert node.phase() is EventPhase.STARTED
         assert ("agent_event_started" in node.warned()) is not ready, "a warning when it begins unprepared"
         node.wait(1000)
         assert (node.runs(), node.posts()) == ([], [])
@@ -189,7 +189,7 @@ def test_node_is_not_put_back_while_the_event_is_listed() -> None:
     node.see(event(status="Started"))
     node.pass_by(9)
     node.wait(1700)
-    assert (node.phase(), node.runs(), "agent_event_lasts" in node.warned()) == (Phase.STARTED, ["prepare"], False)
+    assert (node.phase(), node.runs(), "agent_event_lasts" in node.warned()) == (EventPhase.STARTED, ["prepare"], False)
     node.wait(100)
     assert node.warned().count("agent_event_lasts") == 1
     assert node.runs() == ["prepare"]
@@ -201,7 +201,7 @@ def test_node_that_we_took_out_is_put_back_when_the_event_is_over() -> None:
     node.post()
     node.see(event(status="Started"))
     node.see()
-    assert (node.phase(), node.record().outcome, node.runs()) == (Phase.RESTORING, "completed", ["prepare", "restore"])
+    assert (node.phase(), node.record().outcome, node.runs()) == (EventPhase.RESTORING, "completed", ["prepare", "restore"])
 
 
 @row("STARTED", "gone")
@@ -210,7 +210,7 @@ def test_node_that_we_did_not_take_out_is_left_alone() -> None:
     node.see(event())
     node.see(event(status="Started"))
     node.see()
-    assert (node.phase(), node.record().outcome, node.runs()) == (Phase.DONE, "completed", [])
+    assert (node.phase(), node.record().outcome, node.runs()) == (EventPhase.DONE, "completed", [])
 
 
 @row("APPROVED", "gone, Started never seen")
@@ -218,12 +218,12 @@ def test_approved_event_that_vanishes_may_have_been_either() -> None:
     node = Node().to_prepared()
     node.post()
     node.see()
-    assert (node.phase(), node.record().outcome) == (Phase.RESTORING, "completed or cancelled")
+    assert (node.phase(), node.record().outcome) == (EventPhase.RESTORING, "completed or cancelled")
     node = Node()
     node.see(event(EventSource="User"))
     node.post()
     node.see()
-    assert (node.phase(), node.record().outcome, node.runs()) == (Phase.DONE, "completed or cancelled", [])
+    assert (node.phase(), node.record().outcome, node.runs()) == (EventPhase.DONE, "completed or cancelled", [])
 
 
 @row("WAITING", "gone")
@@ -231,7 +231,7 @@ def test_event_that_is_called_off_before_its_time_leaves_nothing_to_do() -> None
     node = Node()
     node.see(event())
     node.see()
-    assert (node.phase(), node.record().outcome, node.runs()) == (Phase.DONE, "cancelled", [])
+    assert (node.phase(), node.record().outcome, node.runs()) == (EventPhase.DONE, "cancelled", [])
 
 
 @row("PREPARING, PREPARED, PREPARE_FAILED", "gone")
@@ -239,7 +239,7 @@ def test_hook_is_stopped_and_the_node_put_back_when_the_event_is_called_off() ->
     node = Node()
     node.see(event(in_s=20))
     node.see()
-    assert (node.phase(), node.stops(), node.runs()) == (Phase.RESTORING, 1, ["prepare"]), "not before the hook has ended"
+    assert (node.phase(), node.stops(), node.runs()) == (EventPhase.RESTORING, 1, ["prepare"]), "not before the hook has ended"
     node.hook(ok=False)
     assert (node.runs(), node.record().outcome) == (["prepare", "restore"], "cancelled")
 
@@ -251,7 +251,7 @@ def test_prepared_or_half_prepared_node_is_put_back_when_the_event_is_called_off
         node.see(event(in_s=20, names=(VM, "vm-2")))
         node.hook(ok=ok)
         node.see()
-        assert (node.phase(), node.record().outcome, node.runs()) == (Phase.RESTORING, "cancelled", ["prepare", "restore"])
+        assert (node.phase(), node.record().outcome, node.runs()) == (EventPhase.RESTORING, "cancelled", ["prepare", "restore"])
 
 
 # -- RESTORING
@@ -262,12 +262,12 @@ def test_verified_node_is_done_and_its_id_known_for_a_day() -> None:
     node = Node().to_prepared()
     node.see()
     node.hook()
-    assert (node.runs(), node.phase(), node.state.disabled) == (["prepare", "restore", "verify"], Phase.RESTORING, True)
+    assert (node.runs(), node.phase(), node.state.disabled) == (["prepare", "restore", "verify"], EventPhase.RESTORING, True)
     node.hook()
-    assert (node.phase(), node.state.disabled) == (Phase.DONE, False)
+    assert (node.phase(), node.state.disabled) == (EventPhase.DONE, False)
     node.pass_by(86_000)
     node.wait(1)
-    assert node.phase() is Phase.DONE
+    assert node.phase() is EventPhase.DONE
     node.pass_by(400)
     node.wait(1)
     assert node.phase() is None
@@ -282,9 +282,9 @@ def test_event_that_comes_back_is_prepared_for_again_and_not_approved_again() ->
     node.hook()
     node.clear()
     node.see(event())
-    assert (node.phase(), node.runs()) == (Phase.PREPARING, ["prepare"])
+    assert (node.phase(), node.runs()) == (EventPhase.PREPARING, ["prepare"])
     node.hook()
-    assert (node.phase(), node.posts()) == (Phase.APPROVED, [])
+    assert (node.phase(), node.posts()) == (EventPhase.APPROVED, [])
 
 
 @row("RESTORING", "fails")
@@ -294,16 +294,16 @@ def test_failed_restore_is_tried_for_ever_with_longer_waits_and_an_alarm() -> No
     node.clear()
     for number in range(1, 30):
         node.hook(ok=False, detail="exit status 1") if number % 2 else (node.hook(), node.hook(ok=False))
-        assert (node.phase(), node.state.disabled) == (Phase.RESTORE_FAILED, True)
+        assert (node.phase(), node.state.disabled) == (EventPhase.RESTORE_FAILED, True)
         assert node.warned().count("agent_restore_failed") == number
         wait = min(300.0, 2.0 ** (number - 1))
         node.wait(wait - 0.5)
         assert node.state.run is None
         node.wait(0.5)
-        assert node.state.run is not None and node.phase() is Phase.RESTORING
+        assert node.state.run is not None and node.phase() is EventPhase.RESTORING
     node.hook()
     node.hook()
-    assert (node.phase(), node.state.disabled) == (Phase.DONE, False)
+    assert (node.phase(), node.state.disabled) == (EventPhase.DONE, False)
 
 
 @row("RESTORING", "new impactful event near")
@@ -312,14 +312,14 @@ def test_node_stays_out_of_service_for_an_event_that_comes_while_it_is_put_back(
     node.see()
     assert node.runs() == ["prepare", "restore"]
     node.see(event("E2", in_s=1500))
-    assert (node.stops(), node.phase("e1"), node.phase("e2")) == (1, Phase.DONE, Phase.WAITING)
+    assert (node.stops(), node.phase("e1"), node.phase("e2")) == (1, EventPhase.DONE, EventPhase.WAITING)
     node.hook(ok=True)
     assert node.state.disabled, "what a stopped hook says does not count"
     node.wait(600)
     assert node.runs() == ["prepare", "restore", "prepare"]
     node.hook()
     node.see()
-    assert (node.phase("e2"), node.runs()[3:]) == (Phase.RESTORING, ["restore"])
+    assert (node.phase("e2"), node.runs()[3:]) == (EventPhase.RESTORING, ["restore"])
 
 
 @row("RESTORING", "new impactful event near")
@@ -330,7 +330,7 @@ def test_node_is_put_back_when_the_next_event_is_far_off() -> None:
     assert node.stops() == 0
     node.hook()
     node.hook()
-    assert (node.state.disabled, node.phase("e1"), node.phase("e2")) == (False, Phase.DONE, Phase.WAITING)
+    assert (node.state.disabled, node.phase("e1"), node.phase("e2")) == (False, EventPhase.DONE, EventPhase.WAITING)
 
 
 @row("two or more events on this node", "one is gone")
@@ -341,10 +341,10 @@ def test_node_is_put_back_only_when_the_last_is_gone() -> None:
     node.hook()
     node.see(event("E1", status="Started"), second)
     node.see(second)
-    assert (node.phase("e1"), node.state.disabled, node.runs()) == (Phase.DONE, True, ["prepare"])
+    assert (node.phase("e1"), node.state.disabled, node.runs()) == (EventPhase.DONE, True, ["prepare"])
     assert "e2" in node.record("e1").reason
     node.wait(571)
-    assert (node.phase("e2"), node.runs()) == (Phase.PREPARING, ["prepare", "prepare"])
+    assert (node.phase("e2"), node.runs()) == (EventPhase.PREPARING, ["prepare", "prepare"])
     node.hook()
     node.see()
     assert node.runs() == ["prepare", "prepare", "restore"]
@@ -358,7 +358,7 @@ def test_last_event_puts_the_node_back_though_it_was_never_prepared_for() -> Non
     node.see(event("E2", in_s=600))
     assert node.runs() == ["prepare"]
     node.see()
-    assert (node.phase("e2"), node.runs()) == (Phase.RESTORING, ["prepare", "restore"])
+    assert (node.phase("e2"), node.runs()) == (EventPhase.RESTORING, ["prepare", "restore"])
 
 
 @row("two or more events on this node", "one is gone")
@@ -370,4 +370,4 @@ def test_hooks_never_run_beside_each_other() -> None:
     node.hook()
     assert node.runs() == ["prepare", "prepare"]
     node.hook()
-    assert node.phase("e1") is node.phase("e2") is Phase.PREPARED
+    assert node.phase("e1") is node.phase("e2") is EventPhase.PREPARED

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shared.core.clock import to_text
-from shared.maintenance.agent.model import Command, Grant, Log, Phase, Report, Result
-from shared.maintenance.agent.policy import Rule
+from shared.maintenance.agent.model import AppCommand, EventPhase, LeasedApproval, SendReport, SendResult, WriteLog
+from shared.maintenance.agent.policy import ActionRule
 from tests.unit.maintenance.agent.node import SETTINGS, VM, Node, event
 from tests.unit.maintenance.agent.table import row
 
@@ -17,8 +17,8 @@ from tests.unit.maintenance.agent.table import row
 def test_event_of_others_is_logged_and_reported_and_nothing_else() -> None:
     node = Node()
     node.see(event(names=("vm-2",)))
-    assert node.phase() is Phase.FOREIGN
-    assert node.has(Report) and node.logged() == ["agent_event_of_others"]
+    assert node.phase() is EventPhase.FOREIGN
+    assert node.has(SendReport) and node.logged() == ["agent_event_of_others"]
     node.clear()
     node.wait(2000)
     assert (node.runs(), node.posts()) == ([], [])
@@ -30,7 +30,7 @@ def test_event_of_others_is_logged_and_reported_and_nothing_else() -> None:
 def test_names_that_only_look_alike_are_others() -> None:
     node = Node()
     node.see(event(names=("vm-10", "VM-1", "xvm-1", "vm-1.example", " vm-1", "vm")))
-    assert node.phase() is Phase.FOREIGN
+    assert node.phase() is EventPhase.FOREIGN
 
 
 @row("-", "Scheduled, User")
@@ -39,7 +39,7 @@ def test_event_of_a_user_is_approved_at_once_without_preparing() -> None:
     node.see(event(EventType="Reboot", EventSource="User", DurationInSeconds=-1))
     assert (node.posts(), node.runs()) == (["e1"], [])
     node.post()
-    assert node.phase() is Phase.APPROVED
+    assert node.phase() is EventPhase.APPROVED
 
 
 @row("-", "Scheduled, User")
@@ -53,7 +53,7 @@ def test_event_of_a_user_is_approved_though_the_app_is_away_and_its_word_require
 
 @row("-", "Scheduled, User")
 def test_event_of_a_user_is_prepared_for_where_a_rule_says_so() -> None:
-    node = Node().with_settings(rules=(Rule("prepare", source="User"),))
+    node = Node().with_settings(rules=(ActionRule("prepare", source="User"),))
     node.see(event(EventSource="User", in_s=20))
     assert (node.posts(), node.runs()) == ([], ["prepare"])
     node.hook()
@@ -62,10 +62,10 @@ def test_event_of_a_user_is_prepared_for_where_a_rule_says_so() -> None:
 
 @row("-", "Scheduled, User")
 def test_event_of_a_user_is_prepared_for_and_left_to_the_fleet_where_a_rule_says_hold() -> None:
-    node = Node().with_settings(rules=(Rule("hold", source="User"),))
+    node = Node().with_settings(rules=(ActionRule("hold", source="User"),))
     node.see(event(EventSource="User", in_s=20))
     node.hook()
-    assert (node.posts(), node.phase(), node.record().reason) == ([], Phase.PREPARED, "the rule says hold")
+    assert (node.posts(), node.phase(), node.record().reason) == ([], EventPhase.PREPARED, "the rule says hold")
 
 
 @row("-", "Scheduled, Platform, no impact by rule")
@@ -87,11 +87,11 @@ def test_freeze_shorter_than_the_limit_is_approved_and_one_of_unknown_length_is_
 def test_impactful_event_waits_until_its_lead_before_not_before() -> None:
     node = Node()
     node.see(event(in_s=900))
-    assert node.phase() is Phase.WAITING
+    assert node.phase() is EventPhase.WAITING
     node.wait(869)
-    assert node.phase() is Phase.WAITING and node.runs() == []
+    assert node.phase() is EventPhase.WAITING and node.runs() == []
     node.wait(1)
-    assert node.phase() is Phase.PREPARING and node.runs() == ["prepare"]
+    assert node.phase() is EventPhase.PREPARING and node.runs() == ["prepare"]
 
 
 @row("-", "Scheduled, impactful")
@@ -117,7 +117,7 @@ def test_no_time_to_lose_means_preparing_at_once() -> None:
     for raw in (event(EventType="Preempt", in_s=3600), event(in_s=29), event(in_s=-60), *unreadable):
         node = Node()
         node.see(raw)
-        assert (node.phase(), node.runs()) == (Phase.PREPARING, ["prepare"]), raw
+        assert (node.phase(), node.runs()) == (EventPhase.PREPARING, ["prepare"]), raw
 
 
 @row("-", "Scheduled, impactful")
@@ -125,11 +125,11 @@ def test_no_time_to_lose_means_preparing_at_once() -> None:
 def test_log_tells_when_preparing_is_due_as_all_times_are_told(in_s: float | None, due_in: int) -> None:
     node = Node()
     node.see(event(in_s=in_s))
-    [seen] = [effect for effect in node.did if isinstance(effect, Log) and effect.action == "agent_event_seen"]
+    [seen] = [effect for effect in node.did if isinstance(effect, WriteLog) and effect.action == "agent_event_seen"]
     assert seen.fields["due"] == to_text(node.wall + 1000 * due_in)
     node.clear()
     node.see(event(in_s=1000))
-    [changed] = [effect for effect in node.did if isinstance(effect, Log) and effect.action == "agent_event_changed"]
+    [changed] = [effect for effect in node.did if isinstance(effect, WriteLog) and effect.action == "agent_event_changed"]
     assert changed.fields["due"] == to_text(node.wall + 1000 * 970)
 
 
@@ -137,21 +137,21 @@ def test_log_tells_when_preparing_is_due_as_all_times_are_told(in_s: float | Non
 def test_event_that_had_begun_gets_the_emergency_hook_and_no_approval() -> None:
     node = Node()
     node.see(event(status="Started"))
-    assert (node.phase(), node.runs(), node.posts()) == (Phase.STARTED, ["emergency"], [])
+    assert (node.phase(), node.runs(), node.posts()) == (EventPhase.STARTED, ["emergency"], [])
     assert node.warned() == ["agent_event_first_seen_started"]
     assert node.state.disabled
     node.hook()
     node.see()
-    assert (node.phase(), node.runs()[1:]) == (Phase.RESTORING, ["restore"])
+    assert (node.phase(), node.runs()[1:]) == (EventPhase.RESTORING, ["restore"])
 
 
 @row("-", "first seen Started")
 def test_event_of_a_user_that_had_begun_is_no_emergency() -> None:
     node = Node()
     node.see(event(status="Started", EventSource="User"))
-    assert (node.phase(), node.runs(), node.posts()) == (Phase.STARTED, [], [])
+    assert (node.phase(), node.runs(), node.posts()) == (EventPhase.STARTED, [], [])
     node.see()
-    assert (node.phase(), node.runs()) == (Phase.DONE, [])
+    assert (node.phase(), node.runs()) == (EventPhase.DONE, [])
 
 
 # -- WAITING
@@ -186,11 +186,11 @@ def test_event_that_becomes_an_impact_after_its_approval_is_prepared_for_at_once
     node = Node()
     node.see(event(DurationInSeconds=0))
     node.post()
-    assert node.phase() is Phase.APPROVED
+    assert node.phase() is EventPhase.APPROVED
     node.see(event(DurationInSeconds=30))
-    assert (node.phase(), node.runs()) == (Phase.PREPARING, ["prepare"])
+    assert (node.phase(), node.runs()) == (EventPhase.PREPARING, ["prepare"])
     node.hook()
-    assert (node.phase(), node.posts()) == (Phase.APPROVED, ["e1"])
+    assert (node.phase(), node.posts()) == (EventPhase.APPROVED, ["e1"])
 
 
 @row("WAITING", "details changed")
@@ -198,7 +198,7 @@ def test_event_that_no_longer_names_the_node_is_off() -> None:
     node = Node()
     node.see(event())
     node.see(event(names=("vm-2",)))
-    assert (node.phase(), node.record().outcome) == (Phase.DONE, "cancelled")
+    assert (node.phase(), node.record().outcome) == (EventPhase.DONE, "cancelled")
     node.wait(900)
     assert node.runs() == []
 
@@ -207,21 +207,21 @@ def test_event_that_no_longer_names_the_node_is_off() -> None:
 def test_early_approval_of_the_fleet_prepares_and_then_approves() -> None:
     node = Node().with_settings(central=True)
     node.see(event(names=(VM, "vm-2")))
-    node.answer(grants=(Grant("g1", "e1", node.steady + 5, node.wall + 900_000),))
+    node.answer(grants=(LeasedApproval("g1", "e1", node.steady + 5, node.wall + 900_000),))
     assert (node.runs(), node.posts()) == (["prepare"], [])
     node.pass_by(2)
     node.hook()
     assert node.posts() == ["e1"]
     node.post()
-    assert Result("g1", "posted", 200) in node.did and node.phase() is Phase.APPROVED
+    assert SendResult("g1", "posted", 200) in node.did and node.phase() is EventPhase.APPROVED
 
 
 @row("WAITING", "its time comes, or the fleet approves early")
 def test_fleet_may_ask_to_prepare_early() -> None:
     node = Node().with_settings(central=True)
     node.see(event())
-    node.answer(commands=(Command("c1", "e1", "prepare"),))
-    assert (node.phase(), node.runs(), node.posts()) == (Phase.PREPARING, ["prepare"], [])
+    node.answer(commands=(AppCommand("c1", "e1", "prepare"),))
+    assert (node.phase(), node.runs(), node.posts()) == (EventPhase.PREPARING, ["prepare"], [])
 
 
 # -- PREPARING
@@ -230,7 +230,7 @@ def test_fleet_may_ask_to_prepare_early() -> None:
 @row("PREPARING", "hook succeeds")
 def test_successful_hook_prepares() -> None:
     node = Node().to_prepared(names=(VM, "vm-2"))
-    assert (node.phase(), node.record().prepared_boot, node.record().prepared_at) == (Phase.PREPARED, "boot-1", node.wall)
+    assert (node.phase(), node.record().prepared_boot, node.record().prepared_at) == (EventPhase.PREPARED, "boot-1", node.wall)
 
 
 @row("PREPARING", "hook fails or passes its deadline")
@@ -239,7 +239,7 @@ def test_failed_hook_is_tried_again_and_nothing_is_approved() -> None:
     node.see(event(in_s=60))
     node.wait(30)
     node.hook(ok=False, detail="exit status 3")
-    assert (node.phase(), node.record().reason) == (Phase.PREPARE_FAILED, "prepare failed: exit status 3")
+    assert (node.phase(), node.record().reason) == (EventPhase.PREPARE_FAILED, "prepare failed: exit status 3")
     assert "agent_prepare_failed" in node.warned()
     node.wait(1)
     assert node.runs() == ["prepare"] * 2
@@ -249,7 +249,7 @@ def test_failed_hook_is_tried_again_and_nothing_is_approved() -> None:
     node.wait(1)
     assert node.runs() == ["prepare"] * 3
     node.hook(ok=True)
-    assert (node.phase(), node.posts()) == (Phase.PREPARED, ["e1"])
+    assert (node.phase(), node.posts()) == (EventPhase.PREPARED, ["e1"])
 
 
 @row("PREPARING", "hook fails or passes its deadline")
@@ -259,7 +259,7 @@ def test_after_not_before_preparing_is_given_up_with_an_alarm_and_no_approval() 
     for _ in range(3):
         node.hook(ok=False)
         node.wait(20)
-    assert (node.runs(), node.phase()) == (["prepare"] * 3, Phase.PREPARE_FAILED)
+    assert (node.runs(), node.phase()) == (["prepare"] * 3, EventPhase.PREPARE_FAILED)
     node.wait(600)
     assert node.posts() == [] and node.warned().count("agent_prepare_given_up") == 1
     assert len(node.runs()) == 3
@@ -272,9 +272,9 @@ def test_setting_approves_though_prepare_failed() -> None:
     node.hook(ok=False)
     assert node.posts() == ["e1"]
     node.post()
-    assert node.phase() is Phase.APPROVED
+    assert node.phase() is EventPhase.APPROVED
     node.wait(60)
-    assert (node.phase(), node.runs()) == (Phase.APPROVED, ["prepare"])
+    assert (node.phase(), node.runs()) == (EventPhase.APPROVED, ["prepare"])
 
 
 @row("PREPARING", "becomes Started")
@@ -282,9 +282,9 @@ def test_hook_under_way_is_left_to_finish_when_the_impact_begins() -> None:
     node = Node()
     node.see(event(in_s=20))
     node.see(event(status="Started"))
-    assert (node.phase(), node.stops()) == (Phase.STARTED, 0)
+    assert (node.phase(), node.stops()) == (EventPhase.STARTED, 0)
     node.hook()
-    assert (node.phase(), node.posts()) == (Phase.STARTED, [])
+    assert (node.phase(), node.posts()) == (EventPhase.STARTED, [])
 
 
 @row("PREPARING", "becomes Started")
@@ -292,8 +292,8 @@ def test_hook_that_cannot_be_run_twice_is_stopped_when_the_impact_begins() -> No
     node = Node().with_settings(idempotent=False)
     node.see(event(in_s=20))
     node.see(event(status="Started"))
-    assert (node.phase(), node.stops()) == (Phase.STARTED, 1)
+    assert (node.phase(), node.stops()) == (EventPhase.STARTED, 1)
     node.hook(ok=False)
-    assert node.phase() is Phase.STARTED
+    assert node.phase() is EventPhase.STARTED
     node.see()
     assert node.runs() == ["prepare", "restore"]

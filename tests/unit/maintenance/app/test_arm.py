@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.maintenance.service.arm import Arm, NoApproval, url_of
+from shared.maintenance.service.arm import ArmClient, NoApproval, url_of
 
 from .azure import Azure, serving, token
 
@@ -23,7 +23,7 @@ async def azure() -> AsyncIterator[tuple[Azure, str]]:
 
 async def test_an_approval_is_one_post_with_the_apps_own_token(azure: tuple[Azure, str]) -> None:
     there, endpoint = azure
-    arm = Arm(None, endpoint=endpoint, token=token)
+    arm = ArmClient(None, endpoint=endpoint, token=token)
     assert await arm(VM, EVENT) == ("posted", 200)
     await arm.close()
     path = f"{VM}/providers/Microsoft.Maintenance/scheduledevents/{EVENT}/acknowledge?api-version=2025-11-01"
@@ -42,7 +42,7 @@ async def test_an_approval_is_one_post_with_the_apps_own_token(azure: tuple[Azur
 async def test_what_azures_answers_mean(azure: tuple[Azure, str], status: int, outcome: str) -> None:
     there, endpoint = azure
     there.status = status
-    arm = Arm(None, endpoint=endpoint, token=token)
+    arm = ArmClient(None, endpoint=endpoint, token=token)
     assert await arm(VM, EVENT) == (outcome, status)
     await arm.close()
     assert len(there.calls) == 1, "a redirection is not followed"
@@ -52,10 +52,10 @@ async def test_azure_away_or_a_token_that_cannot_be_had_is_unreachable() -> None
     async def none() -> str:
         raise OSError("no token")
 
-    arm = Arm(None, endpoint="http://127.0.0.1:9", token=token)
+    arm = ArmClient(None, endpoint="http://127.0.0.1:9", token=token)
     assert await arm(VM, EVENT) == ("unreachable", 0)
     await arm.close()
-    arm = Arm(None, endpoint="http://127.0.0.1:9", token=none)
+    arm = ArmClient(None, endpoint="http://127.0.0.1:9", token=none)
     assert await arm(VM, EVENT) == ("unreachable", 0)
     await arm.close()
 
@@ -82,7 +82,7 @@ async def test_what_an_agent_says_of_its_vm_never_makes_another_call(azure: tupl
     there, endpoint = azure
     with pytest.raises(NoApproval):
         url_of(resource, event_id)
-    arm = Arm(None, endpoint=endpoint, token=token)
+    arm = ArmClient(None, endpoint=endpoint, token=token)
     assert await arm(resource, event_id) == ("refused", 0)
     await arm.close()
     assert there.calls == []

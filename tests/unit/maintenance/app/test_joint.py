@@ -9,32 +9,32 @@ from email.utils import formatdate
 from typing import Any, Final
 
 from shared.maintenance import approvals, rules
-from shared.maintenance.agent.app.messages import Told, body_of, read_answer
-from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.app.messages import CreatedReport, body_of, read_answer
+from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions import step as agents
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import decode, encode
 from shared.maintenance.agent.model import (
-    AppAway,
+    ApprovalPosted,
     Approve,
-    Document,
+    AppUnreachable,
+    DocumentRead,
+    EventsDocument,
     HookEnded,
     NodeState,
     Now,
     Observation,
-    Posted,
-    Result,
     RunHook,
-    Seen,
+    SendResult,
     StartUp,
     Tick,
 )
-from shared.maintenance.model import ReportIn
-from shared.maintenance.rows import Event, View
+from shared.maintenance.model import AgentReportIn
+from shared.maintenance.rows import EventRow, FleetEvents
 from shared.maintenance.service.reports import _node
 from shared.maintenance.service.views import answer_out
-from shared.maintenance.terms import Rule, Terms
+from shared.maintenance.terms import FleetRule, MaintenanceTerms
 
 START: Final = 1_800_000_000_000
 NAMES: Final = ("a", "b", "c")
@@ -45,10 +45,10 @@ MOVES: Final = (
     *("lost", "restart", "event", "azure", "person", "leave"),
 )
 FLEETS: Final = (
-    Terms(catch_up=0, hand_off=20_000),
-    Terms(catch_up=30_000, hand_off=20_000, early=True),
-    Terms(catch_up=0, hand_off=20_000, early=True, domains_down=3),
-    Terms(lead=60_000, catch_up=0, hand_off=20_000, require_central=True, rules=(Rule("prepare", source="User"),)),
+    MaintenanceTerms(catch_up=0, hand_off=20_000),
+    MaintenanceTerms(catch_up=30_000, hand_off=20_000, early=True),
+    MaintenanceTerms(catch_up=0, hand_off=20_000, early=True, domains_down=3),
+    MaintenanceTerms(lead=60_000, catch_up=0, hand_off=20_000, require_central=True, rules=(FleetRule("prepare", source="User"),)),
 )
 
 
@@ -57,7 +57,7 @@ class One:
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self.fleet, self.name, self.partitions, self.boots = fleet, name, 0, 1
-        self.settings = Settings(f"vm_{name}", hooks=HOOKS, central=True, fleet="db", retry_first=0.0)
+        self.settings = AgentSettings(f"vm_{name}", hooks=HOOKS, central=True, fleet="db", retry_first=0.0)
         self.state, self.ready, self.holds = NodeState(), set[str](), set[str]()
         self.run: RunHook | None = None
         self.seq = 0
@@ -75,19 +75,19 @@ class One:
                         self.ready.clear()
                 case Approve():
                     posts.append(effect)
-                case Result():
+                case SendResult():
                     self.fleet.result(self, effect)
         for post in posts:
             if post.raw_id in self.fleet.listed:
                 self.fleet.approved(self, post)
-                self.observe(Posted(post.event_id, "accepted", 200, post.grant))
+                self.observe(ApprovalPosted(post.event_id, "accepted", 200, post.grant))
             else:
-                self.observe(Posted(post.event_id, "refused", 404, post.grant))
+                self.observe(ApprovalPosted(post.event_id, "refused", 404, post.grant))
 
     def look(self) -> None:
         found = read(json.dumps({"DocumentIncarnation": self.fleet.wall, "Events": list(self.fleet.listed.values())}).encode())
-        assert isinstance(found, Document)
-        self.observe(Seen(found))
+        assert isinstance(found, EventsDocument)
+        self.observe(DocumentRead(found))
 
     def hook(self, ok: bool) -> None:
         run, self.run = self.run, None
@@ -107,14 +107,14 @@ class One:
         self.seq += 1
         body = {**body_of(self.state, self.name, Machine(f"vm_{self.name}", "west", "set", self.name)), "seq": self.seq}
         shown, sent = agents.prepared(self.state), self.fleet.wall / 1000
-        told = _node(ReportIn.model_validate_json(json.dumps(body), strict=True))
+        told = _node(AgentReportIn.model_validate_json(json.dumps(body), strict=True))
         heard = self.fleet.heard(told)
         answer = json.dumps(answer_out(heard.answer, self.fleet.terms)).encode()
         if lost:
-            self.observe(AppAway("lost"))
+            self.observe(AppUnreachable("lost"))
             return
         found = read_answer(answer, sent, shown)
-        assert isinstance(found, Told), found
+        assert isinstance(found, CreatedReport), found
         self.holds = set(found.answer.holds)
         self.observe(found.answer)
 
@@ -122,8 +122,8 @@ class One:
 class Fleet:
     """Three nodes in fault domains of their own, the app's rows, and Azure. `posts`: what was approved."""
 
-    def __init__(self, terms: Terms, dice: random.Random) -> None:
-        self.terms, self.dice, self.wall, self.view = terms, dice, START, View({}, {})
+    def __init__(self, terms: MaintenanceTerms, dice: random.Random) -> None:
+        self.terms, self.dice, self.wall, self.view = terms, dice, START, FleetEvents({}, {})
         self.listed = dict[str, dict[str, Any]]()
         self.posts, self.made = list[str](), 0
         self.nodes = {name: One(self, name) for name in NAMES}
@@ -131,17 +131,17 @@ class Fleet:
             # Who has never heard of its fleet's settings goes by its own in the end.
             node.report(lost=False)
 
-    def heard(self, told: Any) -> rules.Heard:
+    def heard(self, told: Any) -> rules.AcceptedAgentReport:
         asked = rules.asks_for_leases(self.view, told, self.terms)
         held = {name: self.nodes[name].partitions for name in asked}
         heard = rules.receive(self.view, told, self.terms, held, True, self.wall)
-        assert isinstance(heard, rules.Heard)
-        self.view = View({**self.view.nodes, heard.node.node: heard.node}, heard.events, heard.monitors)
+        assert isinstance(heard, rules.AcceptedAgentReport)
+        self.view = FleetEvents({**self.view.nodes, heard.node.node: heard.node}, heard.events, heard.monitors)
         return heard
 
-    def result(self, node: One, result: Result) -> None:
+    def result(self, node: One, result: SendResult) -> None:
         made = rules.finish(self.view, result.approval_id, node.name, result.outcome, result.http_status)
-        if isinstance(made, Event):
+        if isinstance(made, EventRow):
             self.view = replace(self.view, events={**self.view.events, made.event_id: made})
 
     def approved(self, node: One, post: Approve) -> None:
@@ -223,7 +223,7 @@ class Fleet:
     def _decide(self) -> None:
         event = self.view.events[self.dice.choice(list(self.view.events))]
         made = rules.approve(event, "ops", "", self.wall) if self.dice.random() < 0.7 else rules.hold(event, "ops", "", self.wall)
-        if isinstance(made, Event):
+        if isinstance(made, EventRow):
             self.view = replace(self.view, events={**self.view.events, made.event_id: made})
 
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.maintenance.rows import (
-    Entry,
-    Event,
-    Grant,
-    Hold,
-    Kept,
-    Monitors,
-    Node,
+    ApprovalRow,
+    EventHold,
+    EventRow,
+    MaintenanceRow,
+    MonitorsRow,
+    NodeEntry,
+    NodeRow,
     TooLarge,
     parse_event,
     parse_monitors,
@@ -24,11 +24,11 @@ from shared.maintenance.rows import (
 )
 from shared.storage.ports import MAX_STRING_UNITS, Row
 
-NODE = Node("n1", "vm_1", "set", 3, 1000, entries=(Entry("e", "Freeze", "Scheduled", "WAITING", 5, resources=("vm_1",)),))
-EVENT = Event("e", "set", "Freeze", "scheduled", 1, 5, resources=("vm_1",), phases={"n1": ("DONE", 7)}, observed={"n1": 12})
+NODE = NodeRow("n1", "vm_1", "set", 3, 1000, entries=(NodeEntry("e", "Freeze", "Scheduled", "WAITING", 5, resources=("vm_1",)),))
+EVENT = EventRow("e", "set", "Freeze", "scheduled", 1, 5, resources=("vm_1",), phases={"n1": ("DONE", 7)}, observed={"n1": 12})
 
 
-def stored(kept: Kept) -> Row:
+def stored(kept: MaintenanceRow) -> Row:
     props = props_of(kept)
     assert all(len(value.encode("utf-16-le")) // 2 <= MAX_STRING_UNITS for value in props.values() if isinstance(value, str))
     return Row("pk", "rk", props, "etag", 0, 0)
@@ -36,10 +36,12 @@ def stored(kept: Kept) -> Row:
 
 def test_what_is_stored_comes_back() -> None:
     assert parse_node(stored(NODE)) == NODE
-    made = replace(EVENT, grant=Grant("e.1", "k", "r", 1, 5), hold=Hold("e.hold", "k", "r", 1), alarms=("silent",), told=("+silent",))
+    made = replace(
+        EVENT, grant=ApprovalRow("e.1", "k", "r", 1, 5), hold=EventHold("e.hold", "k", "r", 1), alarms=("silent",), told=("+silent",)
+    )
     assert parse_event(stored(made)) == made
-    assert parse_monitors(stored(Monitors("a", "b", 3, 4))) == Monitors("a", "b", 3, 4)
-    assert parse_monitors(None) == Monitors()
+    assert parse_monitors(stored(MonitorsRow("a", "b", 3, 4))) == MonitorsRow("a", "b", 3, 4)
+    assert parse_monitors(None) == MonitorsRow()
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300), st.integers(0, 400))

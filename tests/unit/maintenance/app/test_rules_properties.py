@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.maintenance import approvals, domain_guard, rules
-from shared.maintenance.rows import Entry, Event, Node, Phase, View
-from shared.maintenance.terms import Terms
+from shared.maintenance.rows import EventRow, FleetEvents, NodeEntry, NodePhaseName, NodeRow
+from shared.maintenance.terms import MaintenanceTerms
 
 MINUTE = 60_000
-TERMS = Terms(early=True, catch_up=0)
+TERMS = MaintenanceTerms(early=True, catch_up=0)
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Machine:
     name: str
     domain: str
     not_before: int
-    phase: Phase = "WAITING"
+    phase: NodePhaseName = "WAITING"
     started: bool = False
     gone: bool = False
     disabled: bool = False
@@ -34,13 +34,13 @@ class Machine:
     def event_id(self) -> str:
         return f"e-{self.name}"
 
-    def told(self, now: int) -> Node:
+    def told(self, now: int) -> NodeRow:
         self.seq += 1
         status = "Started" if self.started else "Scheduled"
-        entry = Entry(
+        entry = NodeEntry(
             self.event_id, "Freeze", status, self.phase, None if self.started else self.not_before, resources=(f"vm-{self.name}",)
         )  # type: ignore[arg-type]
-        return Node(
+        return NodeRow(
             self.name, f"vm-{self.name}", "set", self.seq, 0, "west", self.domain, disabled=self.disabled, entries=(entry,), caught_up=True
         )
 
@@ -48,16 +48,16 @@ class Machine:
 class Fleet:
     """The app's side: a view, changed by the production rules alone."""
 
-    def __init__(self, machines: list[Machine], terms: Terms = TERMS) -> None:
+    def __init__(self, machines: list[Machine], terms: MaintenanceTerms = TERMS) -> None:
         self.machines, self.terms, self.now = machines, terms, 1_000_000
-        self.view = View({}, {})
+        self.view = FleetEvents({}, {})
         self.leases: dict[str, tuple[str, int]] = {}
         self.posted: list[str] = []
 
     def report(self, machine: Machine, *, answered: bool = True) -> None:
         heard = rules.receive(self.view, machine.told(self.now), self.terms, {}, True, self.now)
-        assert isinstance(heard, rules.Heard)
-        self.view = View({**self.view.nodes, machine.name: heard.node}, heard.events, heard.monitors)
+        assert isinstance(heard, rules.AcceptedAgentReport)
+        self.view = FleetEvents({**self.view.nodes, machine.name: heard.node}, heard.events, heard.monitors)
         for leased in heard.answer.approvals:
             other = self.leases.get(leased.id)
             assert other is None or other[0] == machine.name or self.now >= other[1], "two agents have one approval"
@@ -69,8 +69,8 @@ class Fleet:
         """Two instances decide on the same view. Who writes last decides anew if both write a row, as the store has it."""
         before = self.view
         first, second = (rules.receive(before, each.told(self.now), self.terms, {}, True, self.now) for each in (one, other))
-        assert isinstance(first, rules.Heard)
-        assert isinstance(second, rules.Heard)
+        assert isinstance(first, rules.AcceptedAgentReport)
+        assert isinstance(second, rules.AcceptedAgentReport)
         self._write(before, first)
         if _rows(before, first) & _rows(before, second):
             self.report(other)
@@ -79,12 +79,12 @@ class Fleet:
             self.obey(other, second.answer)
         self.obey(one, first.answer)
 
-    def _write(self, before: View, heard: rules.Heard) -> None:
+    def _write(self, before: FleetEvents, heard: rules.AcceptedAgentReport) -> None:
         monitors = heard.monitors if heard.monitors != before.monitors else self.view.monitors
         events = {key: event for key, event in heard.events.items() if event != before.events.get(key)}
-        self.view = View({**self.view.nodes, heard.node.node: heard.node}, {**self.view.events, **events}, monitors)
+        self.view = FleetEvents({**self.view.nodes, heard.node.node: heard.node}, {**self.view.events, **events}, monitors)
 
-    def obey(self, machine: Machine, answer: rules.Answer) -> None:
+    def obey(self, machine: Machine, answer: rules.AgentAnswer) -> None:
         mine = machine.event_id
         if machine.phase == "WAITING" and any(order.event_id == mine for order in answer.orders):
             machine.phase = "PREPARING"
@@ -92,7 +92,7 @@ class Fleet:
             machine.phase = "APPROVED"
             self.posted.append(mine)
             made = rules.finish(self.view, f"{mine}.1", machine.name, "posted", 200)
-            if isinstance(made, Event):
+            if isinstance(made, EventRow):
                 self.view = replace(self.view, events={**self.view.events, mine: made})
 
     def goes_on(self, machine: Machine) -> None:
@@ -116,7 +116,7 @@ class Fleet:
         return {machine.domain for machine in self.machines if machine.disabled}
 
 
-def _rows(before: View, heard: rules.Heard) -> set[str]:
+def _rows(before: FleetEvents, heard: rules.AcceptedAgentReport) -> set[str]:
     found = {key for key, event in heard.events.items() if event != before.events.get(key)}
     return found | ({"monitors"} if heard.monitors != before.monitors else set())
 
@@ -160,7 +160,7 @@ def test_early_approvals_never_take_two_fault_domains_down_and_one_agent_has_eac
 def test_agents_that_prepared_by_themselves_are_let_go_one_fault_domain_after_the_other(
     fleet: Fleet, steps: list[tuple[int, str, int]]
 ) -> None:
-    fleet.terms = Terms(catch_up=0)
+    fleet.terms = MaintenanceTerms(catch_up=0)
     for machine in fleet.machines:
         fleet.report(machine)
     for number, what, seconds in steps:
@@ -209,13 +209,13 @@ def test_decisions_of_one_moment_that_pass_each_other_take_two_domains_down(monk
     """The property can fail: without a row that both write, both are let go."""
     plain = rules.receive
 
-    def apart(view: View, *told: object) -> object:
+    def apart(view: FleetEvents, *told: object) -> object:
         heard = plain(view, *told)  # type: ignore[arg-type]
-        assert isinstance(heard, rules.Heard)
+        assert isinstance(heard, rules.AcceptedAgentReport)
         return replace(heard, monitors=replace(heard.monitors, decisions=0))
 
     def let_go() -> set[str]:
-        fleet = _two_apart(Terms(catch_up=0))
+        fleet = _two_apart(MaintenanceTerms(catch_up=0))
         for machine in fleet.machines:
             machine.phase, machine.disabled = "PREPARED", True
         fleet.report_together(*fleet.machines)
@@ -226,7 +226,7 @@ def test_decisions_of_one_moment_that_pass_each_other_take_two_domains_down(monk
     assert let_go() == {"a", "b"}
 
 
-def _two_apart(terms: Terms = TERMS) -> Fleet:
+def _two_apart(terms: MaintenanceTerms = TERMS) -> Fleet:
     fleet = Fleet([Machine("a", "0", 3_000_000), Machine("b", "1", 3_000_001)], terms)
     for machine in fleet.machines:
         fleet.report(machine)

@@ -15,7 +15,7 @@ import pytest
 
 from shared.cli.main import main
 from shared.maintenance.agent.config.config import load
-from shared.maintenance.agent.logs import JsonLines, Words, set_up
+from shared.maintenance.agent.logs import JsonLines, TextLines, set_up
 from tests.paths import ROOT
 
 GOOD = """
@@ -129,7 +129,12 @@ def test_line_of_the_log_is_json_with_action_and_event(logger: tuple[logging.Log
     log.warning("it is %s", "late", extra={"action": "agent_event_late", "event_id": "e1", "fields": {"phase": "WAITING", "level": 9}})
     line = json.loads(stream.getvalue())
     assert line == {
-        "at": line["at"], "level": "warning", "action": "agent_event_late", "event_id": "e1", "text": "it is late", "phase": "WAITING"
+        "at": line["at"],
+        "level": "warning",
+        "action": "agent_event_late",
+        "event_id": "e1",
+        "text": "it is late",
+        "phase": "WAITING",
     }
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["at"])
 
@@ -147,7 +152,7 @@ def test_line_of_the_log_carries_a_trace_and_stays_one_line(logger: tuple[loggin
 def test_words_are_for_people() -> None:
     record = logging.LogRecord("x", logging.INFO, "", 0, "prepared", (), None)
     record.__dict__ |= {"event_id": "e1", "fields": {"ms": 7}}
-    assert Words().format(record)[12:] == " I prepared [e1] (ms=7)"
+    assert TextLines().format(record)[12:] == " I prepared [e1] (ms=7)"
     assert isinstance(JsonLines(), logging.Formatter)
 
 

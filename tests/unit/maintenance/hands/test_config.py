@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from shared.maintenance.agent.config.config import BadConfig, Config, NodeSettings, load
-from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.hooks.runner import Hook
 from shared.maintenance.agent.imds.client import API_VERSION, BASE
-from shared.maintenance.agent.policy import Rule
+from shared.maintenance.agent.policy import ActionRule
 
 KEY = "an-agents-own-key"
 FULL = """
@@ -99,9 +99,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_empty_file_is_an_agent_that_works_alone(folder: Path) -> None:
-    expected = Config(
-        Path("/var/lib/tocsin-agent"), NodeSettings(), Settings(""), {}, BASE, API_VERSION, 1, None, ("127.0.0.1", 9478)
-    )
+    expected = Config(Path("/var/lib/tocsin-agent"), NodeSettings(), AgentSettings(""), {}, BASE, API_VERSION, 1, None, ("127.0.0.1", 9478))
     assert read(folder, "") == expected
 
 
@@ -115,9 +113,9 @@ def test_every_setting_reaches_its_place(folder: Path) -> None:
         "prepare": Hook(("/usr/local/bin/leave", "--now"), deadline=20, environment={"MODE": "fast"}),
         "restore": Hook(call="ours.hooks:join", path=str(folder / "hooks")),
     }
-    assert config.settings == Settings(
+    assert config.settings == AgentSettings(
         "vm_1",
-        rules=(Rule("approve", "Freeze", "Platform", 0), Rule("hold", resources=frozenset({"vm_1", "vm_2"}))),
+        rules=(ActionRule("approve", "Freeze", "Platform", 0), ActionRule("hold", resources=frozenset({"vm_1", "vm_2"}))),
         freeze_limit=5,
         lead=45,
         leads={"Preempt": 0, "Reboot": 90.5},
@@ -192,7 +190,7 @@ type = "Reboot"
         ("[[rules]]\naction='hold'\nsource='Robot'", "rules[0].source: 'Robot' is not one of Platform, User"),
         ("[hooks.prepare]\ncommand='leave'\n[hooks.restore]\ncall='a:b'", "hooks.prepare.command: 'leave' is not a list of texts"),
         ("[hooks.restore]\ncall='a:b'\ncommand=['x']", "hooks.restore.command: write either command = "),
-        ("[hooks.restore]\ncall='a.b'", "hooks.restore.call: not like \"module:function\""),
+        ("[hooks.restore]\ncall='a.b'", 'hooks.restore.call: not like "module:function"'),
         ("[hooks.restore]\ncall='a:b'\nenvironment={N=1}", "hooks.restore.environment: {'N': 1} is not a table of texts"),
         ("[hooks.prepare]\ncall='a:b'", "hooks.restore: left out, but there is a prepare; nothing would bring the node back"),
         ("[hooks.recover]\ncall='a:b'", "hooks.recover: no such setting"),

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from shared.maintenance.agent.http_exchange import Answer, Silence, exchange, root_of
+from shared.maintenance.agent.http_exchange import HttpAnswer, TransportFailure, exchange, root_of
 
 from .server import Peer, Say, peer, saying
 
 
-def ask(url: str, timeout: float = 60, largest: int = 1000) -> Answer | Silence:
+def ask(url: str, timeout: float = 60, largest: int = 1000) -> HttpAnswer | TransportFailure:
     return exchange("GET", f"{url}/path?x=1", headers={"Metadata": "true"}, timeout=timeout, largest=largest)
 
 
@@ -29,8 +29,8 @@ def dripping(it: list[Peer]) -> Say:
 def test_any_status_comes_back_with_its_body() -> None:
     with peer(saying(200, b"yes"), saying(503, b"no")) as it:
         first, second = ask(it.url), ask(it.url)
-    assert isinstance(first, Answer) and (first.status, first.body) == (200, b"yes")
-    assert isinstance(second, Answer) and (second.status, second.body) == (503, b"no")
+    assert isinstance(first, HttpAnswer) and (first.status, first.body) == (200, b"yes")
+    assert isinstance(second, HttpAnswer) and (second.status, second.body) == (503, b"no")
     assert it.heard[0].startswith(b"GET /path?x=1 HTTP/1.1\r\n") and b"Metadata: true" in it.heard[0]
 
 
@@ -38,7 +38,7 @@ def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -
     with peer(saying(500, b"proxy")) as proxy, peer(saying(200, b"direct")) as it:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
-        assert isinstance(answer := ask(it.url), Answer) and answer.body == b"direct"
+        assert isinstance(answer := ask(it.url), HttpAnswer) and answer.body == b"direct"
     assert proxy.heard == []
 
 
@@ -49,21 +49,21 @@ def test_peer_that_drips_bytes_cannot_hold_the_agent_longer_than_the_time_out() 
         began = time.monotonic()
         answer = ask(dripper.url, timeout=0.3)
         # Ten thousand drips would take minutes: what ends it is the time-out, however slow the machine.
-        assert isinstance(answer, Silence) and answer.timed_out and time.monotonic() - began >= 0.3
+        assert isinstance(answer, TransportFailure) and answer.timed_out and time.monotonic() - began >= 0.3
 
 
 def test_peer_that_says_nothing_is_silence_that_timed_out() -> None:
     it: list[Peer] = []
     with peer(lambda connection: it[0].closing.wait() and None) as mute:
         it.append(mute)
-        assert ask(mute.url, timeout=0.1) == Silence("no answer within 0.1 s", timed_out=True)
+        assert ask(mute.url, timeout=0.1) == TransportFailure("no answer within 0.1 s", timed_out=True)
 
 
 def test_nobody_there_is_silence_with_its_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     answer = ask(f"http://127.0.0.1:{port}")
-    assert isinstance(answer, Silence) and not answer.timed_out and "refused" in answer.reason
+    assert isinstance(answer, TransportFailure) and not answer.timed_out and "refused" in answer.reason
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_nobody_there_is_silence_with_its_reason() -> None:
 )
 def test_answer_that_is_cut_broken_or_too_long_is_silence(say: Say) -> None:
     with peer(say) as it:
-        assert isinstance(ask(it.url), Silence)
+        assert isinstance(ask(it.url), TransportFailure)
 
 
 def test_body_without_a_length_is_read_to_its_end() -> None:
     with peer(lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nall of it")) as it:
-        assert isinstance(answer := ask(it.url), Answer) and answer.body == b"all of it"
+        assert isinstance(answer := ask(it.url), HttpAnswer) and answer.body == b"all of it"
 
 
 @pytest.mark.parametrize("url", ["http://169.254.169.254", "https://app.example", "http://[::1]:8080/", "http://localhost:7071"])
@@ -96,7 +96,18 @@ def test_root_is_an_address_without_a_slash_at_its_end(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "app.example", "ftp://x", "https://", "https://u:pa55@x", "https://x/api", "https://x?a=b", "https://x#f", "http://x:0", "http://x:y"],
+    [
+        "",
+        "app.example",
+        "ftp://x",
+        "https://",
+        "https://u:pa55@x",
+        "https://x/api",
+        "https://x?a=b",
+        "https://x#f",
+        "http://x:0",
+        "http://x:y",
+    ],
 )
 def test_what_is_no_root_is_refused_without_being_repeated(url: str) -> None:
     with pytest.raises(ValueError, match="not an address") as caught:

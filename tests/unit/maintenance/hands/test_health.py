@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from shared.maintenance.agent.figures import FAMILIES, Figures
-from shared.maintenance.agent.health import Health, HealthServer
+from shared.maintenance.agent.figures import FAMILIES, AgentFigures
+from shared.maintenance.agent.health import AgentHealth, HealthServer
 
-WELL = Health(True, (), True, {"node": "n1", "events": []})
+WELL = AgentHealth(True, (), True, {"node": "n1", "events": []})
 
 
 @dataclass
 class Told:
-    health: Health = WELL
-    figures: Figures = field(default_factory=Figures)
+    health: AgentHealth = WELL
+    figures: AgentFigures = field(default_factory=AgentFigures)
     port: int = 0
 
     def get(self, path: str, method: str = "GET") -> httpx.Response:
@@ -40,12 +40,12 @@ def served() -> Iterator[Told]:
     ("health", "live", "ready", "maintenance"),
     [
         (WELL, 200, 200, 200),
-        (Health(False, (), True), 503, 503, 200),
-        (Health(True, ("no document for 61 s",), True), 200, 503, 200),
-        (Health(True, (), False), 200, 200, 503),
+        (AgentHealth(False, (), True), 503, 503, 200),
+        (AgentHealth(True, ("no document for 61 s",), True), 200, 503, 200),
+        (AgentHealth(True, (), False), 200, 200, 503),
     ],
 )
-def test_each_probe_answers_its_own_question(served: Told, health: Health, live: int, ready: int, maintenance: int) -> None:
+def test_each_probe_answers_its_own_question(served: Told, health: AgentHealth, live: int, ready: int, maintenance: int) -> None:
     served.health = health
     assert [served.get(path).status_code for path in ("/live", "/ready", "/maintenance?x=1")] == [live, ready, maintenance]
     assert served.get("/ready").json() == {"ready": ready == 200, "reasons": list(health.reasons)}
@@ -85,7 +85,7 @@ def test_port_that_is_taken_is_an_error_at_once() -> None:
 
 
 def test_figures_add_up_by_label_and_gauges_are_replaced() -> None:
-    figures = Figures()
+    figures = AgentFigures()
     figures.add("tocsin_agent_polls_total", outcome="good")
     figures.add("tocsin_agent_polls_total", 2, outcome="good")
     figures.put("tocsin_agent_node_disabled", 1)
@@ -99,7 +99,7 @@ def test_figures_add_up_by_label_and_gauges_are_replaced() -> None:
 
 
 def test_every_figure_is_explained() -> None:
-    text = Figures().text()
+    text = AgentFigures().text()
     for name, (kind, about) in FAMILIES.items():
         assert f"# HELP {name} {about}\n# TYPE {name} {kind}\n" in text
         assert (kind == "counter") == name.endswith("_total")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shared.maintenance.agent.hooks.runner import KEPT, LONGEST_VARIABLE, Hook, Processes, Ran, Run, environment_of
+from shared.maintenance.agent.hooks.runner import KEPT, LONGEST_VARIABLE, Hook, HookResult, ProcessRunner, RunningHook, environment_of
 from tests.paths import ROOT
 
 BUSY = 60.0
@@ -35,17 +35,17 @@ class Hooks:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.processes = Processes(folder, grace=0.5)
-        self.ended: queue.SimpleQueue[Ran] = queue.SimpleQueue()
+        self.processes = ProcessRunner(folder, grace=0.5)
+        self.ended: queue.SimpleQueue[HookResult] = queue.SimpleQueue()
 
-    def start(self, hook: Hook, event: dict[str, Any] | None = None) -> Run:
+    def start(self, hook: Hook, event: dict[str, Any] | None = None) -> RunningHook:
         return self.processes.start("prepare", hook, EVENT if event is None else event, self.ended.put)
 
-    def run(self, hook: Hook, event: dict[str, Any] | None = None) -> Ran:
+    def run(self, hook: Hook, event: dict[str, Any] | None = None) -> HookResult:
         self.start(hook, event)
         return self.end()
 
-    def end(self) -> Ran:
+    def end(self) -> HookResult:
         return self.ended.get(timeout=BUSY)
 
 
@@ -203,9 +203,9 @@ def test_hook_that_could_not_be_noted_never_begins(hooks: Hooks, tmp_path: Path,
 LEAVING = """
 import os, sys, time
 from pathlib import Path
-from shared.maintenance.agent.hooks.runner import Hook, Processes
+from shared.maintenance.agent.hooks.runner import Hook, ProcessRunner
 folder = Path(sys.argv[1])
-Processes(folder).start("prepare", Hook(("sh", "-c", f"echo $$ > {folder}/../pid; sleep 1000"), deadline=60), {}, print)
+ProcessRunner(folder).start("prepare", Hook(("sh", "-c", f"echo $$ > {folder}/../pid; sleep 1000"), deadline=60), {}, print)
 while not ((folder.parent / "pid").exists() and list(folder.glob("*.run")) and (folder.parent / "pid").read_text()):
     time.sleep(0.01)
 os.kill(os.getpid(), 9)

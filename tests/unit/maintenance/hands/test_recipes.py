@@ -13,7 +13,7 @@ import pytest
 
 from shared.maintenance.agent.config.config import load
 from shared.maintenance.agent.hooks.recipes import cassandra, note, systemd
-from shared.maintenance.agent.hooks.runner import Processes, Ran
+from shared.maintenance.agent.hooks.runner import HookResult, ProcessRunner
 
 ID = "6f4b7c1e-9d0a-4a57-8a64-0d1f2e3c4b5a"
 NODETOOL = """#!/bin/sh
@@ -243,9 +243,9 @@ def test_recipe_of_a_file_of_settings_runs_as_the_agent_runs_it(node: Node) -> N
     path = node.folder / "agent.toml"
     recipe = f"name = 'cassandra'\nnodetool = '{node.folder}/nodetool'\narguments = ['-p', '7199']"
     path.write_text(f"state = '{node.state}'\n[recipe]\n{recipe}\n")
-    config, processes = load(path, {}), Processes(node.state / "hooks")
+    config, processes = load(path, {}), ProcessRunner(node.state / "hooks")
     node.put("binary", "gossip")
-    ended: queue.SimpleQueue[Ran] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[HookResult] = queue.SimpleQueue()
     for kind in ("prepare", "restore", "verify"):
         processes.start(kind, config.hooks[kind], EVENT | {"state": str(node.state)}, ended.put)
         ran = ended.get(timeout=60)

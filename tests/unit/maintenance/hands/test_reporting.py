@@ -13,35 +13,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.maintenance.agent.app.messages import MOST, MOST_NAMED, Told, body_of, near, read_answer
-from shared.maintenance.agent.app.reporter import Door, Reporter
+from shared.maintenance.agent.app.messages import MOST, MOST_NAMED, CreatedReport, body_of, near, read_answer
+from shared.maintenance.agent.app.reporter import AppClient, Reporter
 from shared.maintenance.agent.config.config import AppSettings
-from shared.maintenance.agent.config.settings import Settings
+from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions.step import next_wake, step
-from shared.maintenance.agent.figures import Figures
-from shared.maintenance.agent.http_exchange import Answer, Silence
+from shared.maintenance.agent.figures import AgentFigures
+from shared.maintenance.agent.http_exchange import HttpAnswer, TransportFailure
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.document import read
-from shared.maintenance.agent.journal import Backlog, Folder
-from shared.maintenance.agent.model import Answer as Heard
+from shared.maintenance.agent.journal import DiskFolder, ReportBacklog
+from shared.maintenance.agent.model import AppAnswer as Heard
 from shared.maintenance.agent.model import (
-    AppAway,
-    Command,
-    Document,
-    Event,
-    Grant,
+    AppCommand,
+    AppUnreachable,
+    DocumentRead,
+    EventPhase,
+    EventRecord,
+    EventsDocument,
+    LeasedApproval,
     NodeState,
     Now,
     Observation,
-    Phase,
-    Record,
-    Result,
-    Seen,
+    ScheduledEvent,
+    SendResult,
     StartUp,
     Tick,
 )
-from shared.maintenance.agent.policy import Policy, Rule
-from shared.maintenance.model import HeldOut, LeasedOut, MonitorsOut, OrderOut, RehearsalOut, ReportAnswer, ReportIn, RuleOut, SettingsOut
+from shared.maintenance.agent.policy import ActionRule, FleetPolicy
+from shared.maintenance.model import (
+    AgentReportAnswer,
+    AgentReportIn,
+    AgentSettingsOut,
+    HeldEventOut,
+    LeasedOut,
+    MonitorsOut,
+    OrderOut,
+    RehearsalOut,
+    RuleOut,
+)
 from shared.maintenance.routes import MAX_REPORT
 from shared.maintenance.rows import props_of
 from shared.maintenance.service.reports import _node
@@ -52,33 +62,35 @@ NOT_BEFORE = 1_800_000_000_000
 KEY = "an-agents-own-key"
 
 
-def event(number: int = 1, **more: Any) -> Event:
+def event(number: int = 1, **more: Any) -> ScheduledEvent:
     name = f"e{number}"
-    return replace(Event(name, name, "Freeze", "Scheduled", NOT_BEFORE, duration=9, resources=("vm_1",)), **more)
+    return replace(ScheduledEvent(name, name, "Freeze", "Scheduled", NOT_BEFORE, duration=9, resources=("vm_1",)), **more)
 
 
-def state(phase: Phase = Phase.WAITING, *, number: int = 1, **more: Any) -> NodeState:
-    record = Record(event(number), phase, 1)
+def state(phase: EventPhase = EventPhase.WAITING, *, number: int = 1, **more: Any) -> NodeState:
+    record = EventRecord(event(number), phase, 1)
     return NodeState("boot-1", incarnation=4, events={f"e{number}": replace(record, **more)})
 
 
-def answer(**more: Any) -> Answer:
+def answer(**more: Any) -> HttpAnswer:
     usual = {"next_report_ms": 5000, "approvals": [], "hold": [], "commands": [], "rehearsals": [], "monitors": None}
-    return Answer(200, json.dumps(usual | more).encode())
+    return HttpAnswer(200, json.dumps(usual | more).encode())
 
 
-def problem(status: int, code: str) -> Answer:
-    return Answer(status, json.dumps({"type": f"https://tocsin.dev/problems/{code}", "detail": f"because {code}"}).encode())
+def problem(status: int, code: str) -> HttpAnswer:
+    return HttpAnswer(status, json.dumps({"type": f"https://tocsin.dev/problems/{code}", "detail": f"because {code}"}).encode())
 
 
 class App:
     """Stands for the app: answers in turn, then always well; keeps what it was sent."""
 
-    def __init__(self, *answers: Answer | Silence) -> None:
+    def __init__(self, *answers: HttpAnswer | TransportFailure) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[str, dict[str, Any]]] = []
 
-    def __call__(self, method: str, url: str, *, headers: dict[str, str], body: bytes, timeout: float, tls: object) -> Answer | Silence:
+    def __call__(
+        self, method: str, url: str, *, headers: dict[str, str], body: bytes, timeout: float, tls: object
+    ) -> HttpAnswer | TransportFailure:
         assert method == "POST" and headers["Authorization"] == f"Bearer {KEY}"
         self.asked.append((url, json.loads(body)))
         return self.answers.pop(0) if self.answers else answer()
@@ -90,10 +102,10 @@ class App:
 class Desk:
     """A reporter without its thread, and a clock that stands still."""
 
-    def __init__(self, folder: Path, *answers: Answer | Silence, wall: int = 1000) -> None:
-        self.app, self.heard, self.time, self.figures = App(*answers), list[Observation](), 100.0, Figures()
-        self.backlog = Backlog(Folder(folder), 5)
-        door = Door(AppSettings("https://app.example", "search", KEY), ask=self.app)
+    def __init__(self, folder: Path, *answers: HttpAnswer | TransportFailure, wall: int = 1000) -> None:
+        self.app, self.heard, self.time, self.figures = App(*answers), list[Observation](), 100.0, AgentFigures()
+        self.backlog = ReportBacklog(DiskFolder(folder), 5)
+        door = AppClient(AppSettings("https://app.example", "search", KEY), ask=self.app)
         self.reporter = Reporter(
             door,
             self.backlog,
@@ -128,8 +140,8 @@ def desk(tmp_path: Path) -> Callable[..., Desk]:
 
 def test_report_is_what_the_app_takes() -> None:
     record = {"reason": "held\nby \x00 the fleet", "observed_ms": 1200, "outcome": "cancelled"}
-    body = body_of(state(Phase.DONE, **record), "n1", MACHINE)
-    taken = ReportIn.model_validate_json(json.dumps({**body, "seq": 7}), strict=True)
+    body = body_of(state(EventPhase.DONE, **record), "n1", MACHINE)
+    taken = AgentReportIn.model_validate_json(json.dumps({**body, "seq": 7}), strict=True)
     [entry] = taken.events
     assert (taken.node, taken.vm, taken.scope, taken.incarnation, taken.resource_id) == ("n1", "vm_1", "set-1", 4, "/subscriptions/s/vm_1")
     assert (entry.event_id, entry.phase, entry.not_before, entry.duration_s) == ("e1", "DONE", NOT_BEFORE, 9)
@@ -138,16 +150,16 @@ def test_report_is_what_the_app_takes() -> None:
 
 def test_report_of_a_node_that_has_seen_nothing_yet_is_taken_too() -> None:
     body = body_of(NodeState("boot-1"), "n1", Machine("vm_1"))
-    assert ReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True).incarnation is None
+    assert AgentReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True).incarnation is None
 
 
 def test_report_of_too_much_is_cut_to_what_matters_on_this_node() -> None:
-    others = {f"e{number}": Record(event(number), Phase.FOREIGN, number) for number in range(2, 2000)}
+    others = {f"e{number}": EventRecord(event(number), EventPhase.FOREIGN, number) for number in range(2, 2000)}
     crowd = ("", "a\x00b", *(f"vm_{number}" for number in range(5000, 3000, -1)), "vm_1")
-    mine = Record(event(1, resources=crowd), Phase.WAITING, 0)
-    odd = Record(replace(event(3), event_id="an id {of} words"), Phase.WAITING, 0)
+    mine = EventRecord(event(1, resources=crowd), EventPhase.WAITING, 0)
+    odd = EventRecord(replace(event(3), event_id="an id {of} words"), EventPhase.WAITING, 0)
     body = body_of(NodeState("b", events={**others, "e1": mine, "odd": odd}), "n1", MACHINE)
-    taken = ReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True)
+    taken = AgentReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True)
     assert len(taken.events) == MOST and taken.events[0].event_id == "e1"
     assert len(taken.events[0].resources) == MOST_NAMED and taken.events[0].resources[0] == "vm_1"
 
@@ -157,15 +169,15 @@ def test_report_of_more_names_than_the_app_keeps_leaves_out_whole_events_those_o
     def crowd(number: int) -> tuple[str, ...]:
         return (*(f"{other:04}{number}{letter * 50}" for other in range(999)), "vm_1")
 
-    others = {f"e{number}": Record(event(number, resources=crowd(number)), Phase.FOREIGN, number) for number in range(10, 60)}
-    mine = {f"e{number}": Record(event(number, resources=crowd(number)), Phase.WAITING, number) for number in range(3)}
+    others = {f"e{number}": EventRecord(event(number, resources=crowd(number)), EventPhase.FOREIGN, number) for number in range(10, 60)}
+    mine = {f"e{number}": EventRecord(event(number, resources=crowd(number)), EventPhase.WAITING, number) for number in range(3)}
     body = body_of(NodeState("b", events={**others, **mine}), "n1", MACHINE)
     assert len(json.dumps(body)) < MAX_REPORT
-    taken = ReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True)
+    taken = AgentReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True)
     props_of(_node(taken))
     assert [entry.event_id for entry in taken.events][:1] == (["e2"] if letter.isascii() else [])
     assert all(set(entry.resources) == set(crowd(int(entry.event_id[1:]))) for entry in taken.events), "all names or none"
-    short = body_of(NodeState("b", events={**others, "e1": Record(event(1), Phase.WAITING, 0)}), "n1", MACHINE)
+    short = body_of(NodeState("b", events={**others, "e1": EventRecord(event(1), EventPhase.WAITING, 0)}), "n1", MACHINE)
     assert short["events"][0]["event_id"] == "e1" and all(len(entry["resources"]) == 1000 for entry in short["events"][1:])
 
 
@@ -191,12 +203,12 @@ TIMES = ["Mon, 19 Sep 2033 18:29:47 GMT", "0001-01-01T00:00:00+23:00", "9999-12-
 )
 def test_report_of_any_document_is_one_that_the_app_takes(events: list[Any], incarnation: Any, where: str) -> None:
     found = read(json.dumps({"DocumentIncarnation": incarnation, "Events": events}).encode())
-    assert isinstance(found, Document)
-    settings = Settings("vm_1", hooks={"prepare": 1.0})
+    assert isinstance(found, EventsDocument)
+    settings = AgentSettings("vm_1", hooks={"prepare": 1.0})
     now = Now(NOT_BEFORE, 1.0)
-    state, _ = step(step(NodeState(), StartUp("boot-1", "none"), now, settings).state, Seen(found), now, settings)
+    state, _ = step(step(NodeState(), StartUp("boot-1", "none"), now, settings).state, DocumentRead(found), now, settings)
     body = body_of(state, "n1", Machine("vm_1", where, where * 5, where, where))
-    taken = ReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True)
+    taken = AgentReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True)
     props_of(_node(taken))
 
 
@@ -204,14 +216,14 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
     rehearsed = RehearsalOut(
         event_id="r1", type="Reboot", status="Scheduled", not_before=NOT_BEFORE, source="Platform", duration_s=9, resources=["vm_1"]
     )
-    told = ReportAnswer(
+    told = AgentReportAnswer(
         next_report_ms=5000,
         approvals=[LeasedOut(id="a1", event_id="E1", lease_ms=5000, expires=NOT_BEFORE)],
-        hold=[HeldOut(event_id="E2", reason="another domain is down")],
+        hold=[HeldEventOut(event_id="E2", reason="another domain is down")],
         commands=[OrderOut(id="c1", event_id="E1", do="prepare")],
         rehearsals=[rehearsed],
         monitors=MonitorsOut(primary="n1", secondary=None, epoch=3),
-        settings=SettingsOut(
+        settings=AgentSettingsOut(
             lead_ms=45_000,
             leads_ms={"Reboot": 120_500},
             require_central=True,
@@ -219,16 +231,16 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
         ),
     )
     found = read_answer(told.model_dump_json().encode(), 50.0, frozenset({"e9"}))
-    assert isinstance(found, Told) and found.next == 5
+    assert isinstance(found, CreatedReport) and found.next == 5
     assert found.answer.told == {"e9"}
-    assert found.answer.grants == (Grant("a1", "e1", 55.0, NOT_BEFORE),)
+    assert found.answer.grants == (LeasedApproval("a1", "e1", 55.0, NOT_BEFORE),)
     assert found.answer.holds == {"e2": "another domain is down"}
-    assert found.answer.commands == (Command("c1", "e1", "prepare"),)
+    assert found.answer.commands == (AppCommand("c1", "e1", "prepare"),)
     [rehearsal] = found.answer.rehearsals
-    assert rehearsal == Event("r1", "r1", "Reboot", "Scheduled", NOT_BEFORE, duration=9, rehearsal=True)
+    assert rehearsal == ScheduledEvent("r1", "r1", "Reboot", "Scheduled", NOT_BEFORE, duration=9, rehearsal=True)
     assert found.answer.monitors is not None and found.answer.monitors.epoch == 3
-    rules = (Rule("approve", "Freeze", "Platform", 0), Rule("hold"))
-    assert found.answer.policy == Policy("", 45, {"Reboot": 120.5}, True, rules)
+    rules = (ActionRule("approve", "Freeze", "Platform", 0), ActionRule("hold"))
+    assert found.answer.policy == FleetPolicy("", 45, {"Reboot": 120.5}, True, rules)
 
 
 @pytest.mark.parametrize(
@@ -260,12 +272,12 @@ def test_answer_that_cannot_be_read_as_a_whole_says_nothing(body: bytes) -> None
 @pytest.mark.parametrize(("asked", "seconds"), [(0, 0.5), (5000, 5), (10**9, 900)])
 def test_next_report_is_bounded_whatever_the_app_asks(asked: int, seconds: float) -> None:
     found = read_answer(answer(next_report_ms=asked).body, 0, frozenset())
-    assert isinstance(found, Told) and found.next == seconds
+    assert isinstance(found, CreatedReport) and found.next == seconds
 
 
 def test_change_goes_out_at_once_and_vouches_for_what_it_shows_prepared(desk: Callable[..., Desk]) -> None:
     it = desk()
-    [report] = it.tell(state(Phase.PREPARED))
+    [report] = it.tell(state(EventPhase.PREPARED))
     assert report["events"][0]["phase"] == "PREPARED" and report["seq"] == 1001
     assert it.app.asked[0][0] == "https://app.example/api/v1/fleets/search/maintenance/reports"
     assert it.heard == [Heard(frozenset({"e1"}))] and len(it.backlog) == 0
@@ -273,18 +285,21 @@ def test_change_goes_out_at_once_and_vouches_for_what_it_shows_prepared(desk: Ca
 
 def test_only_the_newest_of_several_changes_vouches_for_what_is_prepared(desk: Callable[..., Desk]) -> None:
     it = desk()
-    it.tell(state(Phase.PREPARING), state(Phase.PREPARED))
+    it.tell(state(EventPhase.PREPARING), state(EventPhase.PREPARED))
     assert it.heard == [Heard(), Heard(frozenset({"e1"}))]
-    it.tell(state(Phase.PREPARED), state(Phase.STARTED))
+    it.tell(state(EventPhase.PREPARED), state(EventPhase.STARTED))
     assert it.heard[2:] == [Heard(), Heard()]
 
 
 def test_what_a_report_has_no_room_for_is_not_vouched_for(desk: Callable[..., Desk]) -> None:
     it = desk()
     names = tuple(f"{number:04}{'v' * 55}" for number in range(999))
-    crowd = {f"e{number}": Record(event(number, resources=("vm_1", *names)), Phase.WAITING, number) for number in (8, 9)}
-    small = {"e1": Record(event(1, resources=("vm_1", *names)), Phase.PREPARED, 2), "e2": Record(event(2), Phase.PREPARED, 1)}
-    odd = {"{e}": Record(event(3, event_id="{e}"), Phase.PREPARED, 0)}
+    crowd = {f"e{number}": EventRecord(event(number, resources=("vm_1", *names)), EventPhase.WAITING, number) for number in (8, 9)}
+    small = {
+        "e1": EventRecord(event(1, resources=("vm_1", *names)), EventPhase.PREPARED, 2),
+        "e2": EventRecord(event(2), EventPhase.PREPARED, 1),
+    }
+    odd = {"{e}": EventRecord(event(3, event_id="{e}"), EventPhase.PREPARED, 0)}
     [report] = it.tell(NodeState("b", events={**crowd, **small, **odd}))
     shown = {each["event_id"] for each in report["events"]}
     assert shown == {"e9", "e2"} and it.heard == [Heard(frozenset({"e2"}))]
@@ -295,9 +310,9 @@ def test_rules_and_rehearsals_of_an_odd_app_are_values_that_an_agent_can_go_by()
     settings = {"lead_ms": 1000, "leads_ms": {}, "require_central": False, "rules": rules}
     body = json.dumps({"settings": settings, "rehearsals": [{"event_id": "r1", "duration_s": 10**400}]}).encode()
     found = read_answer(body, 0, frozenset())
-    assert isinstance(found, Told)
-    node, settled = NodeState("b"), Settings("vm_1", central=True)
-    for at, observation in enumerate((StartUp("b", "none"), found.answer, Seen(Document(1, (event(),))), Tick())):
+    assert isinstance(found, CreatedReport)
+    node, settled = NodeState("b"), AgentSettings("vm_1", central=True)
+    for at, observation in enumerate((StartUp("b", "none"), found.answer, DocumentRead(EventsDocument(1, (event(),))), Tick())):
         now = Now(30_000 * at, 30.0 * at)
         node, _ = step(node, observation, now, settled)
         next_wake(node, now, settled)
@@ -306,7 +321,7 @@ def test_rules_and_rehearsals_of_an_odd_app_are_values_that_an_agent_can_go_by()
 
 def test_report_without_a_change_goes_out_when_the_app_wants_it(desk: Callable[..., Desk]) -> None:
     it = desk(answer(next_report_ms=5000))
-    it.tell(state(Phase.PREPARED))
+    it.tell(state(EventPhase.PREPARED))
     assert it.wait(4.9) == []
     assert len(it.wait(0.2)) == 1 and it.heard[-1] == Heard(frozenset({"e1"}))
 
@@ -318,11 +333,11 @@ def test_first_report_goes_out_without_any_change(desk: Callable[..., Desk]) -> 
 
 
 def test_what_changes_while_the_app_is_away_waits_on_disk_in_order(desk: Callable[..., Desk]) -> None:
-    it = desk(Silence("refused"))
-    assert len(it.tell(state(Phase.PREPARING))) == 1
-    assert it.heard == [AppAway("refused")] and len(it.backlog) == 1
+    it = desk(TransportFailure("refused"))
+    assert len(it.tell(state(EventPhase.PREPARING))) == 1
+    assert it.heard == [AppUnreachable("refused")] and len(it.backlog) == 1
     # The app is not asked for each change while it is away, and nothing is lost by that.
-    assert it.tell(state(Phase.PREPARED)) == [] and len(it.backlog) == 2
+    assert it.tell(state(EventPhase.PREPARED)) == [] and len(it.backlog) == 2
     sent = it.wait(1)
     assert [report["events"][0]["phase"] for report in sent] == ["PREPARING", "PREPARED"]
     assert [report["seq"] for report in sent] == [1002, 1003] and len(it.backlog) == 0
@@ -330,35 +345,35 @@ def test_what_changes_while_the_app_is_away_waits_on_disk_in_order(desk: Callabl
 
 
 def test_what_waits_outlives_the_process(desk: Callable[..., Desk]) -> None:
-    desk(Silence("refused")).tell(state(Phase.PREPARING))
+    desk(TransportFailure("refused")).tell(state(EventPhase.PREPARING))
     it = desk(wall=5000)
     sent = it.wait(5)
     assert [report["events"][0]["phase"] for report in sent] == ["PREPARING"] and sent[0]["seq"] == 5001
 
 
 def test_attempts_get_rarer_and_stay_frequent_while_an_event_is_near(desk: Callable[..., Desk]) -> None:
-    def attempts(phase: Phase) -> int:
-        it = desk(*[Silence("refused")] * 1000)
+    def attempts(phase: EventPhase) -> int:
+        it = desk(*[TransportFailure("refused")] * 1000)
         it.tell(state(phase))
         return sum(len(it.wait(1)) for _ in range(300))
 
-    assert attempts(Phase.PREPARED) >= 300 / 5 - 2
-    assert 5 <= attempts(Phase.FOREIGN) <= 15
+    assert attempts(EventPhase.PREPARED) >= 300 / 5 - 2
+    assert 5 <= attempts(EventPhase.FOREIGN) <= 15
 
 
 def test_refused_report_is_dropped_and_does_not_stop_what_is_behind_it(desk: Callable[..., Desk], caplog: pytest.LogCaptureFixture) -> None:
     it = desk(problem(422, "invalid-content"))
-    assert len(it.tell(state(Phase.PREPARING), state(Phase.PREPARED))) == 2
+    assert len(it.tell(state(EventPhase.PREPARING), state(EventPhase.PREPARED))) == 2
     assert len(it.backlog) == 0
-    assert it.heard == [AppAway("status 422: because invalid-content"), Heard(frozenset({"e1"}))]
+    assert it.heard == [AppUnreachable("status 422: because invalid-content"), Heard(frozenset({"e1"}))]
     assert actions(caplog) == ["agent_report_refused"]
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503])
 def test_other_refusals_count_as_away_and_keep_the_report(desk: Callable[..., Desk], status: int) -> None:
     it = desk(problem(status, "no"))
-    it.tell(state(Phase.PREPARED))
-    assert it.heard == [AppAway(f"status {status}: because no")] and len(it.backlog) == 1
+    it.tell(state(EventPhase.PREPARED))
+    assert it.heard == [AppUnreachable(f"status {status}: because no")] and len(it.backlog) == 1
     assert it.figures.value("tocsin_agent_reports_total", outcome="refused") == 1
 
 
@@ -374,15 +389,15 @@ def test_conflict_of_another_kind_is_tried_again_without_a_leap(desk: Callable[.
 
 
 def test_only_so_many_reports_wait(desk: Callable[..., Desk]) -> None:
-    it = desk(*[Silence("refused")] * 100)
+    it = desk(*[TransportFailure("refused")] * 100)
     it.tell(*(state(number=number) for number in range(20)))
     kept = [report["events"][0]["event_id"] for report in it.backlog.first(100)]
     assert 1 <= len(kept) <= 5 and kept[-1] == "e19"
 
 
 def test_result_of_an_approval_goes_out_and_comes_again_until_it_is_taken(desk: Callable[..., Desk]) -> None:
-    it = desk(answer(), Silence("refused"), answer(), Answer(503, b""), answer(), Answer(204, b""))
-    it.reporter.result(Result("a/1", "posted", 200))
+    it = desk(answer(), TransportFailure("refused"), answer(), HttpAnswer(503, b""), answer(), HttpAnswer(204, b""))
+    it.reporter.result(SendResult("a/1", "posted", 200))
     it.tell(state())
     for _ in range(10):
         it.wait(5)
@@ -393,7 +408,7 @@ def test_result_of_an_approval_goes_out_and_comes_again_until_it_is_taken(desk: 
 
 def test_result_that_comes_too_late_is_not_repeated(desk: Callable[..., Desk]) -> None:
     it = desk(answer(), problem(409, "lease-lost"))
-    it.reporter.result(Result("a1", "gone"))
+    it.reporter.result(SendResult("a1", "gone"))
     it.tell(state())
     for _ in range(10):
         it.wait(5)
@@ -403,7 +418,7 @@ def test_result_that_comes_too_late_is_not_repeated(desk: Callable[..., Desk]) -
 def test_thread_sends_what_changes_and_ends_when_all_is_out(desk: Callable[..., Desk]) -> None:
     it = desk()
     it.reporter.start()
-    it.reporter.changed(state(Phase.PREPARED))
+    it.reporter.changed(state(EventPhase.PREPARED))
     it.reporter.close(60)
     assert len(it.app.reports()) == 1
 
@@ -417,13 +432,13 @@ def test_reports_that_cannot_be_kept_do_not_have_the_node_wait_for_the_fleet(
     it, heard = desk(), threading.Event()
     monkeypatch.setattr(it.backlog, "add", full)
     monkeypatch.setattr(it.reporter, "_hear", lambda observation: (it.heard.append(observation), heard.set()))
-    it.reporter.changed(state(Phase.PREPARED))
+    it.reporter.changed(state(EventPhase.PREPARED))
     it.reporter.start()
     assert heard.wait(60)
     it.reporter.close(60)
-    assert it.heard == [AppAway("reports cannot be kept: No space left on device")]
+    assert it.heard == [AppUnreachable("reports cannot be kept: No space left on device")]
     assert [record.action for record in caplog.records] == ["agent_reports_unkept"]  # type: ignore[attr-defined]
 
 
 def test_near_is_whatever_is_not_over_and_not_of_others() -> None:
-    assert {phase for phase in Phase if not near(state(phase))} == {Phase.FOREIGN, Phase.DONE}
+    assert {phase for phase in EventPhase if not near(state(phase))} == {EventPhase.FOREIGN, EventPhase.DONE}

@@ -15,19 +15,30 @@ from typing import Any
 
 import pytest
 
-from shared.maintenance.agent.app.reporter import Door
+from shared.maintenance.agent.app.reporter import AppClient
 from shared.maintenance.agent.config.config import AppSettings, Config, NodeSettings, load
-from shared.maintenance.agent.executor import Worker
-from shared.maintenance.agent.figures import Figures
-from shared.maintenance.agent.hooks.runner import Hook, Ran
-from shared.maintenance.agent.http_exchange import Answer, Silence
+from shared.maintenance.agent.executor import ThreadedExecutor
+from shared.maintenance.agent.figures import AgentFigures
+from shared.maintenance.agent.hooks.runner import Hook, HookResult
+from shared.maintenance.agent.http_exchange import HttpAnswer, TransportFailure
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.identity import identify
-from shared.maintenance.agent.journal import MARK, STATE, Folder, Journal
-from shared.maintenance.agent.loop import posted, sight
-from shared.maintenance.agent.model import Approve, HookEnded, NodeState, Observation, Phase, Posted, Record, RunHook, Seen, Unseen
-from shared.maintenance.agent.model import Event as ScheduledEvent
-from shared.maintenance.agent.service import Agent, Refused
+from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal
+from shared.maintenance.agent.loop import interpret_approval, interpret_poll
+from shared.maintenance.agent.model import (
+    ApprovalPosted,
+    Approve,
+    DocumentRead,
+    EventPhase,
+    EventRecord,
+    HookEnded,
+    NodeState,
+    Observation,
+    PollFailed,
+    RunHook,
+)
+from shared.maintenance.agent.model import ScheduledEvent as ScheduledEvent
+from shared.maintenance.agent.service import Agent, CannotStart
 
 from ..agent.disk import CuttableDisk
 
@@ -38,8 +49,8 @@ MACHINE = Machine("vm_1", "westeurope", "set-1", "2", "/vm")
 class Service:
     """Stands for IMDS: lists `events`, notes approvals."""
 
-    def __init__(self, machine: Machine | Silence = MACHINE) -> None:
-        self.told: Machine | Silence = machine
+    def __init__(self, machine: Machine | TransportFailure = MACHINE) -> None:
+        self.told: Machine | TransportFailure = machine
         self.events: list[dict[str, Any]] = []
         self.number = 1
         self.silent = False
@@ -48,16 +59,16 @@ class Service:
     def list(self, *events: dict[str, Any]) -> None:
         self.events, self.number = list(events), self.number + 1
 
-    def get(self) -> Answer | Silence:
+    def get(self) -> HttpAnswer | TransportFailure:
         if self.silent:
-            return Silence("no answer within 5 s", timed_out=True)
-        return Answer(200, json.dumps({"DocumentIncarnation": self.number, "Events": self.events}).encode())
+            return TransportFailure("no answer within 5 s", timed_out=True)
+        return HttpAnswer(200, json.dumps({"DocumentIncarnation": self.number, "Events": self.events}).encode())
 
-    def approve(self, event_id: str) -> Answer | Silence:
+    def approve(self, event_id: str) -> HttpAnswer | TransportFailure:
         self.approved.append(event_id)
-        return Answer(200, b"")
+        return HttpAnswer(200, b"")
 
-    def machine(self) -> Machine | Silence:
+    def machine(self) -> Machine | TransportFailure:
         return self.told
 
 
@@ -69,20 +80,20 @@ class Hooks:
         self.told: list[Mapping[str, Any]] = []
         self._hang = hang
 
-    def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[Ran], None]) -> HangingRun:
+    def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[HookResult], None]) -> HangingRun:
         self.ran.append(name)
         self.told.append(event)
         if name not in self._hang:
-            done(Ran("done", 0, "", 0.0))
+            done(HookResult("done", 0, "", 0.0))
         return HangingRun(done)
 
 
 class HangingRun:
-    def __init__(self, done: Callable[[Ran], None]) -> None:
+    def __init__(self, done: Callable[[HookResult], None]) -> None:
         self._done = done
 
     def stop(self) -> None:
-        self._done(Ran("stopped", -15, "", 1.0))
+        self._done(HookResult("stopped", -15, "", 1.0))
 
 
 def event(**more: Any) -> dict[str, Any]:
@@ -215,7 +226,7 @@ def test_end_stops_the_hook_and_neither_restores_nor_approves(running: Running) 
     running.end()
     assert (hooks.ran, service.approved) == (["prepare"], [])
     loaded = Journal(disk).load()
-    assert loaded.state.disabled and [record.phase for record in loaded.state.events.values()] == [Phase.PREPARING]
+    assert loaded.state.disabled and [record.phase for record in loaded.state.events.values()] == [EventPhase.PREPARING]
     # The next one goes on from there.
     hooks = Hooks()
     running.start(imds=service, runner=hooks, disk=disk)
@@ -251,9 +262,9 @@ def test_once_does_what_one_look_asks_for_and_ends(tmp_path: Path) -> None:
 
 def test_once_hears_the_fleet_before_it_approves_what_its_own_rules_would(tmp_path: Path) -> None:
     told = {"lead_ms": 0, "leads_ms": {}, "require_central": False, "rules": [{"action": "prepare", "source": "User"}]}
-    answers: list[Answer | Silence] = [Silence("busy"), Answer(200, json.dumps({"settings": told}).encode())]
+    answers: list[HttpAnswer | TransportFailure] = [TransportFailure("busy"), HttpAnswer(200, json.dumps({"settings": told}).encode())]
     app = AppSettings("https://app.example", "db", "a-key-of-this-node")
-    door = Door(app, ask=lambda *_, **__: answers.pop(0) if answers[1:] else answers[0])
+    door = AppClient(app, ask=lambda *_, **__: answers.pop(0) if answers[1:] else answers[0])
     service, hooks = Service(), Hooks()
     service.list(event(EventSource="User"))
     alone = configured(tmp_path)
@@ -268,19 +279,19 @@ def test_once_without_a_document_says_so(tmp_path: Path) -> None:
     assert not Agent(configured(tmp_path), once=True, imds=service, runner=Hooks()).run()
     nobody = tmp_path / "nobody"
     nobody.mkdir()
-    assert not Agent(configured(nobody), once=True, imds=Service(Silence("refused")), runner=Hooks()).run()
+    assert not Agent(configured(nobody), once=True, imds=Service(TransportFailure("refused")), runner=Hooks()).run()
 
 
 def test_second_agent_on_one_folder_is_refused(running: Running) -> None:
     agent = running.start()
     until(lambda: agent.health().reasons == (), "ready")
-    with pytest.raises(Refused, match="another agent works with"):
+    with pytest.raises(CannotStart, match="another agent works with"):
         Agent(configured(running.folder), imds=Service(), runner=Hooks()).run()
 
 
 def test_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
-    with pytest.raises(Refused, match=r"state cannot be used: .*; give a folder of its own in `state`"):
+    with pytest.raises(CannotStart, match=r"state cannot be used: .*; give a folder of its own in `state`"):
         Agent(configured(tmp_path), imds=Service(), runner=Hooks()).run()
 
 
@@ -295,8 +306,8 @@ def test_machine_is_what_the_file_says_before_what_the_service_says(tmp_path: Pa
 
 def test_machine_that_the_service_does_not_tell_is_the_one_it_told_last() -> None:
     disk = CuttableDisk()
-    silent = Service(Silence("refused"))
-    assert identify(NodeSettings(), silent, disk) == Silence("refused")
+    silent = Service(TransportFailure("refused"))
+    assert identify(NodeSettings(), silent, disk) == TransportFailure("refused")
     assert identify(NodeSettings(vm="vm_9"), silent, disk) == Machine("vm_9")
     identify(NodeSettings(), Service(), disk)
     assert identify(NodeSettings(), silent, disk) == MACHINE
@@ -306,14 +317,14 @@ def test_machine_that_the_service_does_not_tell_is_the_one_it_told_last() -> Non
 def test_memory_of_the_machine_that_cannot_be_read_counts_as_none(kept: bytes) -> None:
     disk = CuttableDisk()
     disk.write("machine.json", kept)
-    assert identify(NodeSettings(), Service(Silence("refused")), disk) == Silence("refused")
+    assert identify(NodeSettings(), Service(TransportFailure("refused")), disk) == TransportFailure("refused")
 
 
 def test_state_that_came_in_an_image_of_another_machine_is_set_aside(running: Running) -> None:
     disk = CuttableDisk()
     identify(NodeSettings(), Service(Machine("vm_0")), disk)
     old = ScheduledEvent("e1", "E1", "Freeze", "Scheduled", None, resources=("vm_0",))
-    Journal(disk).save(NodeState("boot-0", disabled=True, events={"e1": Record(old, Phase.PREPARED, 1)}))
+    Journal(disk).save(NodeState("boot-0", disabled=True, events={"e1": EventRecord(old, EventPhase.PREPARED, 1)}))
     hooks = Hooks()
     agent = running.start(imds=Service(), runner=hooks, disk=disk)
     until(lambda: agent.health().reasons == (), "ready")
@@ -327,59 +338,61 @@ def test_state_that_came_in_an_image_of_another_machine_is_set_aside(running: Ru
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Silence("no answer within 5 s", timed_out=True), "IMDS: no answer within 5 s"),
-        (Answer(503, b""), "IMDS answers 503"),
-        (Answer(400, b'{"error":\n "Bad request"}'), 'IMDS answers 400: {"error": "Bad request"}'),
-        (Answer(200, b""), "IMDS: the body is empty"),
-        (Answer(204, b'{"Events": []}'), 'IMDS answers 204: {"Events": []}'),
+        (TransportFailure("no answer within 5 s", timed_out=True), "IMDS: no answer within 5 s"),
+        (HttpAnswer(503, b""), "IMDS answers 503"),
+        (HttpAnswer(400, b'{"error":\n "Bad request"}'), 'IMDS answers 400: {"error": "Bad request"}'),
+        (HttpAnswer(200, b""), "IMDS: the body is empty"),
+        (HttpAnswer(204, b'{"Events": []}'), 'IMDS answers 204: {"Events": []}'),
     ],
 )
-def test_only_a_200_with_a_document_shows_anything(answer: Answer | Silence, reason: str) -> None:
-    assert sight(answer) == Unseen(reason)
+def test_only_a_200_with_a_document_shows_anything(answer: HttpAnswer | TransportFailure, reason: str) -> None:
+    assert interpret_poll(answer) == PollFailed(reason)
 
 
 @pytest.mark.parametrize(
     ("answer", "outcome", "status"),
     [
-        (Answer(200, b""), "accepted", 200),
-        (Silence("refused"), "busy", 0),
-        *((Answer(status, b""), "busy", status) for status in (410, 429, 500, 503)),
-        *((Answer(status, b""), "refused", status) for status in (201, 400, 404, 405)),
+        (HttpAnswer(200, b""), "accepted", 200),
+        (TransportFailure("refused"), "busy", 0),
+        *((HttpAnswer(status, b""), "busy", status) for status in (410, 429, 500, 503)),
+        *((HttpAnswer(status, b""), "refused", status) for status in (201, 400, 404, 405)),
     ],
 )
-def test_what_came_of_an_approval(answer: Answer | Silence, outcome: Any, status: int) -> None:
-    assert posted(Approve("e1", "E1", 1, "a1"), answer) == Posted("e1", outcome, status, "a1")
+def test_what_came_of_an_approval(answer: HttpAnswer | TransportFailure, outcome: Any, status: int) -> None:
+    assert interpret_approval(Approve("e1", "E1", 1, "a1"), answer) == ApprovalPosted("e1", outcome, status, "a1")
 
 
-def worker(imds: Service, heard: list[Observation], runner: Hooks | None = None) -> Worker:
+def worker(imds: Service, heard: list[Observation], runner: Hooks | None = None) -> ThreadedExecutor:
     hooks = {"prepare": Hook(("true",), deadline=60)}
-    return Worker(imds, hooks, runner, None, heard.append, Figures(), identity={}, state=Path("/s"), poll=1, steady=lambda: 0.0)  # type: ignore[arg-type]
+    return ThreadedExecutor(
+        imds, hooks, runner, None, heard.append, AgentFigures(), identity={}, state=Path("/s"), poll=1, steady=lambda: 0.0
+    )  # type: ignore[arg-type]
 
 
 def test_same_bytes_are_read_once_and_still_seen_each_time() -> None:
     it = worker(Service(), [])
-    good, other = Service().get(), Answer(200, b'{"DocumentIncarnation": 9, "Events": []}')
+    good, other = Service().get(), HttpAnswer(200, b'{"DocumentIncarnation": 9, "Events": []}')
     first = it._see(good)
-    assert isinstance(first, Seen) and it._see(good) is first
-    assert isinstance(it._see(Silence("refused")), Unseen)
+    assert isinstance(first, DocumentRead) and it._see(good) is first
+    assert isinstance(it._see(TransportFailure("refused")), PollFailed)
     again = it._see(good)
-    assert isinstance(again, Seen) and again == first
-    assert isinstance(found := it._see(other), Seen) and found.document.incarnation == 9
+    assert isinstance(again, DocumentRead) and again == first
+    assert isinstance(found := it._see(other), DocumentRead) and found.document.incarnation == 9
 
 
 @pytest.mark.parametrize(
     ("ran", "ok", "detail"),
     [
-        (Ran("done", 0, "all\n", 1), True, ""),
-        (Ran("failed", 3, "one\nlast words\n\n", 1), False, "exit code 3: last words"),
-        (Ran("failed", None, "", 1), False, "it could not be started"),
-        (Ran("late", -15, "x", 60.2), False, "past its deadline after 60 s"),
-        (Ran("stopped", -15, "", 1), False, "stopped"),
+        (HookResult("done", 0, "all\n", 1), True, ""),
+        (HookResult("failed", 3, "one\nlast words\n\n", 1), False, "exit code 3: last words"),
+        (HookResult("failed", None, "", 1), False, "it could not be started"),
+        (HookResult("late", -15, "x", 60.2), False, "past its deadline after 60 s"),
+        (HookResult("stopped", -15, "", 1), False, "stopped"),
     ],
 )
-def test_end_of_a_hook_is_told_in_a_few_words(ran: Ran, ok: bool, detail: str) -> None:
+def test_end_of_a_hook_is_told_in_a_few_words(ran: HookResult, ok: bool, detail: str) -> None:
     class Ending(Hooks):
-        def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[Ran], None]) -> HangingRun:
+        def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[HookResult], None]) -> HangingRun:
             assert hook.deadline == 7
             done(ran)
             return HangingRun(done)
@@ -390,6 +403,6 @@ def test_end_of_a_hook_is_told_in_a_few_words(ran: Ran, ok: bool, detail: str) -
 
 
 def test_real_folder_is_made_and_readable_by_its_owner_alone(running: Running) -> None:
-    agent = running.start(disk=Folder(running.folder / "state"))
+    agent = running.start(disk=DiskFolder(running.folder / "state"))
     until(lambda: agent.health().reasons == (), "ready")
     assert (running.folder / "state").stat().st_mode & 0o077 == 0
