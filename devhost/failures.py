@@ -9,7 +9,7 @@ from typing import Any
 
 log = logging.getLogger("devhost.deliveries")
 
-SOURCE = "shared.scheduler.firing.owner"
+SOURCE = "shared.scheduler.firing.attempt"
 """The logger that tells of every failed attempt, at DEBUG."""
 ACTION = "attempt_failed"
 QUIET = 10.0

@@ -27,15 +27,14 @@ from .protocol.dispatch import ShardMessage, send
 from .protocol.mirroring import again, mirror, mirror_event
 from .queries.lookup import START, Filter, Lookup, Place
 from .rows import etag_of_row, withdrawn
-from .rules import DISPATCH_AHEAD, WAKE_EARLY
+from .timings import DISPATCH_AHEAD, REDRIVE_FOR, WAKE_EARLY
 
 log = logging.getLogger(__name__)
 
 REDRIVE_PAGE = 1000
 REDRIVE_GROUP = 99
 REDRIVE_BYTES = 3 * 1024 * 1024
-REDRIVE_FOR = 60.0
-"""Seconds one call may take; an answer must come well before the platform's front end gives up."""
+
 FIRING = "the event is being delivered, or about to be; if this attempt fails, it can be changed or cancelled while its state is `retrying`"
 FLAGGED = "an instance was lost that was to deliver the event, and may do so yet: until it has come to its end it can no longer be changed"
 """Details of 409 `already-firing`."""

@@ -27,36 +27,25 @@ from ..tenants.model import Durability
 from .attempts import with_unknown
 from .keys import MINUTE, digest
 from .protocol.gate import Counts, Gate
+from .timings import (
+    BACKLOG_AFTER,
+    BACKLOG_RESEND_PAUSE,
+    CLAIM_AHEAD,
+    CROWDED_SLICE,
+    DISPATCH_AHEAD,
+    LONGEST_RESEND_PAUSE,
+    MOST_LOST_OWNERS,
+    OPEN_BEFORE,
+    OWNER_SILENT,
+    REST_BEYOND,
+    STEADY_ROUNDS,
+    WAKE_EARLY,
+)
 
 FINAL = frozenset({"delivered", "dead", "lapsed", "cancelled", "moved"})
 WAITING = frozenset({"scheduled", "retrying"})
 
-OWNER_MAY_START = 30.0
-"""V: seconds from the SEND of an owner's last beat within which it may start deliveries."""
-OWNER_SILENT: Millis = 45_000
-"""T: age of a gate, in the storage service's own time, from which its shard may be taken. T > V (1 + r) / (1 - r) + 1 s, r = 1 %."""
-BEAT_EVERY = 10.0
-CLAIM_AHEAD: Millis = 3_000
-"""Events are claimed this long before they are due, so that claims are in when the instant comes."""
-REST_BEYOND: Millis = 20_000
-WAKE_EARLY: Millis = 5_000
-"""A shard's message becomes visible this long before its wake-up: time to take and load."""
-CROWDED: Millis = 10_000
-"""The parts of a minute that gets more events than a shard holds. Divides a minute."""
-OPENS_BEFORE: Millis = 1_000
-"""How long before its first event a shard wakes at most. Its owner keeps a slot for so much longer."""
-DISPATCH_AHEAD: Millis = 2 * MINUTE
-BACKLOG_AFTER: Millis = DISPATCH_AHEAD
-"""What is late by more is backlog, and lets punctual events go first. A timer may be silent for that long without an outage."""
-STEADY_ROUNDS = 4
-"""Messages that a shard nobody serves is sent again with an even pause; from then on each pause is twice the one before."""
-STUCK_ROUNDS = 8
-"""Messages after which a shard that nobody serves is called stuck: a person should look."""
-LONGEST_PAUSE: Millis = 60 * MINUTE
-PACED_PAUSE: Millis = 5 * MINUTE
-"""The shortest pause in a backlog: its messages may wait in their queue for minutes, and asking again would only make that longer."""
-CRASH_TRIES = 10
-"""Claims beyond the allowed attempts before an event whose owners keep dying is given up as dead."""
+
 NEVER = -1
 """`expires` of an event that no longer has one: a merge cannot take a property away."""
 
@@ -158,7 +147,7 @@ def after_failure(
 
 def given_up(props: Props, policy: RetryPolicy) -> bool:
     """Whether owners have died over this event so often that it must not be tried again."""
-    return props["state"] == "firing" and int(props.get("tries", 0)) >= policy.attempts + CRASH_TRIES
+    return props["state"] == "firing" and int(props.get("tries", 0)) >= policy.attempts + MOST_LOST_OWNERS
 
 
 _SAFER: tuple[Durability, ...] = ("fast", "standard", "mirrored")
@@ -230,8 +219,8 @@ def nudge(state: str, wake: Millis, resent: Millis, now: Millis, rounds: int = 0
 
 def pause_after(rounds: int, *, paced: bool = False) -> Millis:
     """How long a shard that nobody serves is left alone after its message was sent again `rounds` times."""
-    pause = min(OWNER_SILENT << min(max(0, rounds - STEADY_ROUNDS), 20), LONGEST_PAUSE)
-    return max(pause, PACED_PAUSE) if paced else pause
+    pause = min(OWNER_SILENT << min(max(0, rounds - STEADY_ROUNDS), 20), LONGEST_RESEND_PAUSE)
+    return max(pause, BACKLOG_RESEND_PAUSE) if paced else pause
 
 
 def in_backlog(due: Millis, now: Millis) -> bool:
@@ -249,10 +238,9 @@ def opens_at(due: Millis, now: Millis, *, crowded: bool = False) -> Millis:
     """
     start = due - due % MINUTE
     if start > now:
-        return due - due % CROWDED if crowded else start
+        return due - due % CROWDED_SLICE if crowded else start
     soonest = now + WAKE_EARLY
-    return now if due <= soonest else due - min((due - soonest) // 2, OPENS_BEFORE)
-
+    return now if due <= soonest else due - min((due - soonest) // 2, OPEN_BEFORE)
 
 
 class Agenda(NamedTuple):

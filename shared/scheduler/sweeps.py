@@ -16,7 +16,7 @@ from ..core.errors import StorageError
 from ..engine.effects import Driver, Steps, load
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
 from ..storage.ports import ANY, Applied, Delete, Merge, Refused, Row, Tables, Where
-from . import rules
+from . import timings
 from .firing import backlog as pacing
 from .keys import (
     END_EVENTS,
@@ -38,16 +38,14 @@ from .keys import (
 )
 from .mirror.pair import Mirror
 from .protocol.dispatch import ShardMessage, asks, dispatch, hand_out, rounds_of, send, survey
-from .queries.ledger import KEEP
 from .queries.totals import Totals
+from .timings import KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
 
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 32
 DELETES = 100
-KEEP_LINKED: Millis = 86_400_000
-"""How much longer a shard is kept, at a time, while an event that began there lives on elsewhere."""
-RETAIN_FOR = 120.0
+
 RETAIN_PAGE = 8
 """Shards removed side by side."""
 RECALL = 5_000
@@ -84,7 +82,7 @@ class Sweeps:
         counts: Counter[str] = Counter()
         late: list[Row] = []
         # Minutes sort as text does; the next minute's start bounds what is near.
-        end = minute_text(now + rules.DISPATCH_AHEAD + 60_000)
+        end = minute_text(now + timings.DISPATCH_AHEAD + 60_000)
         found = await asyncio.gather(*(self._partition_of(partition, end, now, late) for partition in self._partitions))
         for each in found:
             counts.update(each)
@@ -126,7 +124,7 @@ class Sweeps:
             kept += len(backlog)
             due = [row for row in page.rows if not pacing.is_late(row, now) and asks(row, now).do != "nothing"]
             counts.update(await asyncio.gather(*(self._one(row, dispatch(row, now)) for row in due)))
-            counts["overdue"] += sum(int(row.props["wake"]) + rules.OWNER_SILENT <= now for row in page.rows)
+            counts["overdue"] += sum(int(row.props["wake"]) + timings.OWNER_SILENT <= now for row in page.rows)
             cursor = page.next
             if cursor is None:
                 return counts
@@ -163,7 +161,7 @@ class Sweeps:
                 log.warning("An index row could not be dispatched: %s", error, extra={"action": "dispatch_failed", "row": row.rk})
                 return "failed"
         rounds = rounds_of(row) + (row.props["state"] == "sent")
-        if done in ("resent", "backlog") and rounds >= rules.STUCK_ROUNDS:
+        if done in ("resent", "backlog") and rounds >= timings.STUCK_ROUNDS:
             extra = {"action": "shard_stuck", "shard": index_shard(row.rk), "rounds": rounds}
             log.error("Shard %s is stuck: nobody has managed to serve it, asked %d times", index_shard(row.rk), rounds, extra=extra)
         return done
@@ -189,11 +187,11 @@ class Sweeps:
         return told
 
     async def retain(self, tenants: Iterable[str], now: Millis) -> Counter[str]:
-        """Remove finished shards whose time is over, for at most `RETAIN_FOR` seconds; the next run goes on. Counts by what was done."""
+        """Remove expired finished shards for at most `RETENTION_RUN_FOR` seconds; the next run continues. Return counts by result."""
         counts: Counter[str] = Counter()
-        until = self._clock.monotonic() + RETAIN_FOR
+        until = self._clock.monotonic() + RETENTION_RUN_FOR
         # Kept at least this long after its bucket: what is younger need not be read.
-        end = minute_text(now - KEEP)
+        end = minute_text(now - KEEP_FINISHED)
         for tenant in tenants:
             try:
                 await self._totals.fold(tenant)

@@ -16,7 +16,7 @@ from ..core.clock import Millis, SettableClock
 from ..scheduler.keys import MINUTE, minute_of
 from ..scheduler.protocol.dispatch import asks
 from ..scheduler.routes import QUEUE_FUNCTIONS, Act
-from ..scheduler.rules import DISPATCH_AHEAD
+from ..scheduler.timings import DISPATCH_AHEAD
 from ..storage.memory import MemoryQueues, MemoryTables
 from ..storage.names import ALL_QUEUES, SCHEDULES, SHARDS
 from ..storage.ports import Message

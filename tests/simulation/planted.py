@@ -12,7 +12,7 @@ from shared.delivery.flow.rules import Hold
 from shared.delivery.flow.service import Flow
 from shared.engine.effects import LOST, Get, Steps, Write
 from shared.scheduler import changes, keys, rules
-from shared.scheduler.firing import owner
+from shared.scheduler.firing import owner, permission
 from shared.scheduler.ingest import queue_consumer, writer
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
 from shared.scheduler.rows import NewEvent, withdrawn
@@ -136,7 +136,7 @@ def index_before_ledger(shard: str, gate: Any, entry: Any, named: str) -> Steps[
 async def started_at_once(self: owner.Owner, row: Any, lane: Any) -> None:
     """A delivery that does not wait for its time."""
     try:
-        outcome = await self._attempt(row.rk, row.props, lane)
+        outcome = await self._attempts.attempt(row.rk, row.props, lane)
         if outcome is not None:
             self._outcomes[row.rk] = outcome
     finally:
@@ -149,9 +149,9 @@ async def nothing_held(self: Flow, *_: Any) -> dict[str, Hold]:
     return {}
 
 
-async def always_valid(self: owner.Owner) -> bool:
-    """An owner that starts deliveries however long ago its last beat was."""
-    return not self.lost
+async def always_valid(self: permission.StartPermission) -> bool:
+    """An owner that starts deliveries however long ago its last heartbeat was."""
+    return not self.ended
 
 
 def owners_never_silent(gate: Any, age: int) -> bool:
@@ -196,7 +196,7 @@ PLANTED: dict[str, list[tuple[Place, Callable[..., Any]]]] = {
         ((Flow, "blocks"), lambda self, target: False),
         ((Flow, "admits"), lambda self, target: True),
     ],
-    "owners start without a beat": [((owner.Owner, "_may_start"), always_valid)],
+    "owners start without a beat": [((permission.StartPermission, "wait_to_start"), always_valid)],
     "dead owners keep their shards": [((rules, "may_take"), owners_never_silent), ((dispatch, "may_take"), owners_never_silent)],
     "counts are added up": [((owning, "counted"), counts_added)],
     "a cancel does not take the id of a queued event": [((changes, "withdrawn"), withdrawn_elsewhere)],

@@ -71,7 +71,7 @@ def test_oldest_goes_first() -> None:
 def test_backlog_that_drains_more_slowly_than_it_is_handed_out_waits_in_the_table() -> None:
     slow = Scenario(rate=100, late_shards=200, instances=1, one_by_one=True, fresh_per_second=1, fresh_for=30.0)
     # A sixth of the real bound, so that two hundred shards are enough to reach it.
-    with patch.object(backlog, "UNDER_WAY", 20_000):
+    with patch.object(backlog, "BACKLOG_UNDER_WAY", 20_000):
         found = play(slow)
     assert Counter(each.id for each in found.arrivals) == found.expected
     assert found.drain_rate < slow.rate / 2

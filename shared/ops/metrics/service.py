@@ -20,7 +20,8 @@ from ...scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
 from ...scheduler.protocol.dispatch import rounds_of
 from ...scheduler.protocol.gate import Gate, parse_gate
 from ...scheduler.queries.totals import Totals
-from ...scheduler.rules import OWNER_SILENT, STUCK_ROUNDS, may_take
+from ...scheduler.rules import may_take
+from ...scheduler.timings import OWNER_SILENT, STUCK_ROUNDS
 from ...storage import Storage
 from ...storage.names import ALL_QUEUES, EVENTS, SHARDS, SWEEPS, TENANTS
 from ...storage.ports import Row

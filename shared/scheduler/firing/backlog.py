@@ -14,22 +14,13 @@ from typing import NamedTuple
 
 from ...core.clock import Millis
 from ...storage.ports import Props, Row
-from ..rules import STUCK_ROUNDS, in_backlog
-
-HORIZON: Millis = 30_000
-"""How far ahead places are given: two periods of the timer, so that one missed tick leaves no gap. Queue scalers count hidden messages."""
-LEAST_EVENTS = 20
-"""What a shard counts at least: to take, load and finish it costs as much as about so many deliveries."""
-UNDER_WAY: Millis = 120_000
-"""No more than what the set rate drains in this time may be handed out and unfinished: where shards drain more slowly than they are handed
-out, the rest waits in the table, not in the queue."""
-TENANT_SHARE = 0.5
-"""The part of that which one tenant may have: a tenant with a slow target does not hold up the others."""
+from ..rules import in_backlog
+from ..timings import BACKLOG_HORIZON, BACKLOG_LEAST_EVENTS, BACKLOG_TENANT_SHARE, BACKLOG_UNDER_WAY, STUCK_ROUNDS
 
 
 def weight(events: int) -> int:
     """What a shard with so many open events counts."""
-    return max(events, LEAST_EVENTS)
+    return max(events, BACKLOG_LEAST_EVENTS)
 
 
 class Handed(NamedTuple):
@@ -52,8 +43,8 @@ class Pace:
 
     def __init__(self, taken: Iterable[Props], now: Millis, rate: int) -> None:
         self._rate = rate
-        self._end = now + HORIZON
-        self._room = rate * UNDER_WAY // 1000
+        self._end = now + BACKLOG_HORIZON
+        self._room = rate * BACKLOG_UNDER_WAY // 1000
         self._under_way: Counter[str] = Counter()
         line = now
         for props in taken:
@@ -69,7 +60,7 @@ class Pace:
 
     def admits(self, tenant: str) -> bool:
         """Whether a shard of the tenant can be given a place."""
-        return not self.full and self._under_way[tenant] < self._room * TENANT_SHARE
+        return not self.full and self._under_way[tenant] < self._room * BACKLOG_TENANT_SHARE
 
     def place(self, tenant: str, events: int) -> Millis:
         """The next place: the end of the time that these events take. Call it only while `admits` the tenant."""

@@ -29,13 +29,14 @@ from ..protocol.dispatch import ShardMessage, parse_message, postpone, send
 from ..protocol.gate import read_gate
 from ..queries.ledger import entry_for
 from ..rows import policy_of
+from ..timings import MIRROR_ASKED_AGAIN_AFTER
+from .attempt import DeliveryAttempts, TenantDelivery
 from .owner import Owner
+from .permission import StartPermission
 
 log = logging.getLogger(__name__)
 
 _DEFAULT_RETRY = Retry()
-UNSURE = 10.0
-"""Seconds after which a mirrored shard is looked at again when the second account could not be asked who serves it."""
 
 
 class Budget:
@@ -98,7 +99,7 @@ class Firing:
                 # Not a failure of the shard's: it must not be asked for ever more seldom.
                 log.debug("Who serves shard %s is not known: %s", message.shard, error, extra={"action": "side_unknown"})
                 self._counters["shards_unsure"] += 1
-                leave = UNSURE
+                leave = MIRROR_ASKED_AGAIN_AFTER
             if leave is None:
                 # The other side's own sweep has messages of its own.
                 self._counters["shards_elsewhere"] += 1
@@ -127,22 +128,13 @@ class Firing:
         self._tracing = tracing.on()
         tenant = shard_tenant(message.shard)
         policy = await self._policies(tenant)
-        owner_at_work = Owner(
-            taken,
-            driver=self._driver,
-            clock=self._clock,
-            ids=self._ids,
-            policy=policy,
-            target=lambda channel: self._directory.target(tenant, channel),
-            send=self._send,
-            flow=self._flow,
-            taken_at=taken_at,
-            leaving=lambda: self.leaving,
-            guard=guard,
-        )
+        view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel))
+        permission = StartPermission(self._clock, taken_at, guard)
+        attempts = DeliveryAttempts(view, permission, clock=self._clock, ids=self._ids, send=self._send, flow=self._flow)
+        serving = Owner(taken, attempts, driver=self._driver, clock=self._clock, flow=self._flow, leaving=lambda: self.leaving)
         with tracing.serving_shard(message.shard) if self._tracing else nullcontext():
-            await owner_at_work.run()
-        if owner_at_work.lost_shard:
+            await serving.run()
+        if permission.shard_lost:
             self._counters["shards_lost"] += 1
 
     async def _policies(self, tenant: str) -> Callable[[Mapping[str, Any]], rules.RetryPolicy]:
@@ -178,4 +170,3 @@ class Firing:
         again = rules.pause_after(rounds) // 1000
         extra = {"action": "poison_redispatched", "shard": message.shard, "rounds": rounds}
         log.error("Serving shard %s failed again and again (%d); tried again in %d s", message.shard, rounds, again, extra=extra)
-

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.clock import Clock
-
-AVOID = 30.0
-"""Seconds for which no shard is opened in an account that did not answer."""
+from ..timings import ACCOUNT_AVOIDED_FOR
 
 
 class Rota:
@@ -28,7 +26,7 @@ class Rota:
         """The account did not answer; True when another is left to try."""
         if place not in self._places:
             return False
-        self._away[place] = self._clock.monotonic() + AVOID
+        self._away[place] = self._clock.monotonic() + ACCOUNT_AVOIDED_FOR
         return bool(self._ready())
 
     def _ready(self) -> tuple[str, ...]:

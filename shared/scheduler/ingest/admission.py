@@ -26,6 +26,7 @@ from ..model import MAX_BATCH_EVENTS, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, OUTLIVED, 
 from ..queries.stats import Stats
 from ..rows import NewEvent, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
+from ..timings import OPEN_EVENTS_RETRY
 from .messages import ROOM, encode
 from .outbox import Outbox
 from .queued_ids import Queued, QueuedIds
@@ -34,8 +35,6 @@ from .writer import Stored, Writer
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
 BREATH = 200
 """Events of a batch that are parsed before the loop may turn to other work."""
-OPEN_RETRY = 10.0
-"""Seconds after which to ask again when a tenant has too many open events."""
 
 
 class Admitted(NamedTuple):
@@ -253,7 +252,9 @@ class Ingest:
             self._stats.admitted(tenant, grant.granted)
         if grant.granted < fits:
             return grant.granted, too_many(grant.retry_after, "over the tenant's events per second")
-        return grant.granted, too_many(OPEN_RETRY, f"the tenant may have {limit:,} open events" if limit is not None else "over a limit")
+        return grant.granted, too_many(
+            OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events" if limit is not None else "over a limit"
+        )
 
     @staticmethod
     def admitted(event: NewEvent, stored: Stored | StorageError) -> Admitted:

@@ -24,7 +24,7 @@ from ...web.fields.types import Strict
 from ...web.parsing import elements, member, parse_json
 from ...web.problem import unreadable
 from ..rows import NewEvent, body_of, body_props
-from .queued_ids import LONGEST_WAIT
+from ..timings import LONGEST_QUEUE_WAIT
 
 MARK = "tocsin1."
 _MAC = 32
@@ -158,11 +158,11 @@ def open_letter(text: str) -> tuple[Letter, list[bytes]]:
 def arriving(event: NewEvent, now: Millis) -> NewEvent:
     """The event as it is stored now: lists find it by this time, its representation keeps the time it was taken in.
 
-    One that is older than `LONGEST_WAIT` is stored as dead: its cancel may have been acknowledged and forgotten. A redrive brings it back.
+    One older than `LONGEST_QUEUE_WAIT` is stored as dead: its cancel may have been acknowledged and forgotten. A redrive brings it back.
     """
     props = event.props
     taken = int(props.get("asked", props["created"]))
-    if now >= taken + LONGEST_WAIT:
+    if now >= taken + LONGEST_QUEUE_WAIT:
         props.update({"state": "dead", "ended": now, "error": "it was in the ingest queue for almost seven days"})
     if taken != now:
         props.update({"asked": taken, "created": now})

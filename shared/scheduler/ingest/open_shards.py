@@ -14,15 +14,12 @@ from ...core.settings import Settings
 from ..keys import MIRRORED, event_row, minute_start, placed, shard_key
 from ..protocol.ingest import Entry, OpenShard
 from ..rows import NewEvent
-from ..rules import CROWDED, opens_at
+from ..rules import opens_at
+from ..timings import CROWDED_SLICE, MESSAGE_TAKEN_WITHIN
 from .account_rotation import Rota
 
 OPEN_SHARDS = 512
 """Most shards kept open; older ones are forgotten, which costs nothing but a new shard."""
-TAKEN_WITHIN: Millis = 2_000
-"""A shard whose message can be seen is written to for this long, the queue's longest pause between two polls: who comes too late learns it
-from the gate, at the price of a few transactions a shard. Events that are posted one by one and due at once so share shards, the more of
-them the longer owners take to come."""
 
 
 class Sink:
@@ -67,7 +64,7 @@ class Filling:
 
     def over(self, now: Millis, settings: Settings) -> bool:
         """Whether nothing more goes in, whatever it is."""
-        seen = self.visible is not None and now >= self.visible + TAKEN_WITHIN
+        seen = self.visible is not None and now >= self.visible + MESSAGE_TAKEN_WITHIN
         return self.closed or self.opened.lost or seen or self.opened.next_number >= settings.shard_events
 
     def fits(self, event: NewEvent, due: Millis, now: Millis, settings: Settings) -> bool:
@@ -99,7 +96,7 @@ class Fillings:
         """A place in an open shard of the event's bucket, or in a new one."""
         due = max(event.due, now)
         minute = (tenant, minute_start(due), mirrored)
-        key = (tenant, due - due % CROWDED, mirrored) if minute in self._crowded else minute
+        key = (tenant, due - due % CROWDED_SLICE, mirrored) if minute in self._crowded else minute
         fillings = self._open.setdefault(key, [])
         fitting = [each for each in fillings if each.fits(event, due, now, self._settings)]
         # The one that wakes last: its owner, who comes for its first event, has the least time to stay for this one.

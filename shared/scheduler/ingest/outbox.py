@@ -12,9 +12,9 @@ from ...core.clock import Clock
 from ...core.errors import OutcomeUnknown, Rejected, StorageError
 from ...storage.names import QUEUE_INGEST
 from ...storage.ports import Queues
+from ..timings import GROUP_WAIT
 from .messages import ROOM, Entry, encode, pack, seal
 from .open_shards import Sink
-from .writer import GROUP_WAIT
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from ...tenants.model import Tenant
 from ...tenants.store import TenantDirectory
 from ...web import auth
 from ..rows import NewEvent
-from .admission import BREATH, OPEN_RETRY, Admitted, Ingest
+from ..timings import LONGEST_INTAKE_PAUSE, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
+from .admission import BREATH, Admitted, Ingest
 from .messages import Entry, Parcel, arriving, encode, open_letter, open_parcel
 from .outbox import Outbox
 from .rejects import Refused, Rejects, key_in, masked, without_keys
@@ -26,10 +27,7 @@ from .writer import Stored, Writer
 
 log = logging.getLogger(__name__)
 
-LONGEST = 60.0
-"""Most seconds between two tries of an event."""
-POISON_DELAY = 60.0
-"""Seconds before a message that went to the poison queue is tried again."""
+
 _SCOPES = frozenset({"events"})
 
 
@@ -107,7 +105,7 @@ class Intake:
                 wrong[number] = found
         await self._reject(tenant, origin, items, wrong, results)
         granted, refusal = await self._ingest.admit(tenant, settings, len(ready))
-        after = float(refusal.headers.get("retry-after", OPEN_RETRY))
+        after = float(refusal.headers.get("retry-after", OPEN_EVENTS_RETRY))
         for number, event in ready[granted:]:
             results[number] = Waiting(event, after, refusal)
         ready, wrong = ready[:granted], {}
@@ -162,7 +160,7 @@ class Intake:
         """A message that failed five times: it is put back, and will be tried again for as long as it takes. What is wrong is told."""
         log.error("A message of the ingest queue failed again and again", extra={"action": "ingest_poisoned", "id": message.id})
         self._counters["ingest_poisoned"] += 1
-        await self._queues.send(QUEUE_INGEST, message.text, visible_in=POISON_DELAY)
+        await self._queues.send(QUEUE_INGEST, message.text, visible_in=POISON_RETRY_DELAY)
 
     async def _letter(self, message: Message) -> None:
         """A producer's message: its key opens the door, its events are judged one by one."""
@@ -195,7 +193,7 @@ class Intake:
                 settings = await self._directory.tenant(tenant) or Tenant()
                 granted, refusal = await self._ingest.admit(tenant, settings, len(events))
                 over.extend(Entry(tenant, event) for event in events[granted:])
-                waits.append(float(refusal.headers.get("retry-after", OPEN_RETRY)) if granted < len(events) else 0.0)
+                waits.append(float(refusal.headers.get("retry-after", OPEN_EVENTS_RETRY)) if granted < len(events) else 0.0)
             events = events[:granted]
             for event, stored in zip(events, await self._writer.store(tenant, events), strict=True):
                 if isinstance(stored, StorageError):
@@ -228,7 +226,7 @@ class Intake:
     async def _put_back(self, failed: list[Entry], over: list[Entry], after: float, tries: int) -> None:
         """Have what is not stored come again, later each time."""
         # With chance, so that what failed together does not all come back at one instant.
-        delay = min(LONGEST, max(after, 2.0 ** min(tries, 10)) * (1.0 + self._ids.chance()))
+        delay = min(LONGEST_INTAKE_PAUSE, max(after, 2.0 ** min(tries, 10)) * (1.0 + self._ids.chance()))
         if failed:
             log.warning("%d events could not be stored; they come again", len(failed), extra={"action": "ingest_put_back"})
             self._counters["events_put_back"] += len(failed)

@@ -16,14 +16,11 @@ from ...core.clock import Millis, to_text
 from ...core.ids import spell
 from ...web.etag import etag_of
 from ..keys import digest
-from ..queries.ledger import KEEP
+from ..timings import LONGEST_QUEUE_WAIT
 
 SHAPE = re.compile(r"q~([0-9a-v]{10})([0-9a-v]{10})([0-9a-v]{16})~([0-9a-v]{16})")
 _ORIGIN: Millis = 1 << 46
 """Added to times: due times may lie before 1970."""
-LONGEST_WAIT: Millis = KEEP - 3_600_000
-"""How old an event in the ingest queue may be and still be scheduled when it comes out. What is older may have been stored before, or
-cancelled, and its row removed since: retention never removes anything as young as this."""
 
 
 def name_of(source: str) -> str:
@@ -58,7 +55,7 @@ class Queued(NamedTuple):
 
     def may_wait(self, now: Millis) -> bool:
         """Whether it can be said to be queued when no table has it."""
-        return now < self.created + LONGEST_WAIT
+        return now < self.created + LONGEST_QUEUE_WAIT
 
 
 class QueuedIds:

@@ -23,7 +23,7 @@ from ...storage.names import LEDGER
 from ...storage.ports import ANY, Delete, Props, Row, Tables, Upsert, Where
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import not_found
-from ..queries.ledger import KEEP
+from ..timings import KEEP_FINISHED, REJECT_RETENTION_RUN_FOR
 from .queued_ids import name_of
 
 log = logging.getLogger(__name__)
@@ -32,8 +32,7 @@ MAX_MESSAGE = 8 * 1024
 """Characters of the message that are kept."""
 GROUP = 50
 """Rejects written at a time: with problems and messages of the greatest size they fit a transaction."""
-RETAIN_FOR = 60.0
-"""Seconds one run of retention may take."""
+
 DELETES = 100
 MASK = "***"
 _KEY_MEMBER = re.compile(r'("key"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|\\?$)')
@@ -110,7 +109,7 @@ class Rejects:
     async def add(self, tenant: str, origin: str, found: Sequence[Refused]) -> list[str]:
         """Keep what was refused, many a transaction; the ids, in the order given. Raises `StorageError`; then some may be kept."""
         ids = [f"{_time_key(each.at)}-{name_of(each.source)}" for each in found]
-        keep = self._clock.now() + KEEP
+        keep = self._clock.now() + KEEP_FINISHED
         ops = {reject_id: Upsert(reject_id, _props(origin, each, keep)) for reject_id, each in zip(ids, found, strict=True)}
         for some in batched(ops.values(), GROUP, strict=False):
             await self._tables.write(LEDGER, _partition(tenant), some)
@@ -150,12 +149,12 @@ class Rejects:
         await self._tables.write(LEDGER, _partition(tenant), (Delete(reject_id, ANY),))
 
     async def retain(self, tenants: Iterable[str], now: Millis) -> Counter[str]:
-        """Remove those whose time is over, for at most `RETAIN_FOR` seconds; the next run goes on. Counts by what was done."""
+        """Remove expired rejects for at most `REJECT_RETENTION_RUN_FOR` seconds; the next run continues. Return counts by result."""
         counts: Counter[str] = Counter()
-        until = self._clock.monotonic() + RETAIN_FOR
+        until = self._clock.monotonic() + REJECT_RETENTION_RUN_FOR
         over = (Where("keep", "le", now),)
         # Kept at least this long after it came in: what is younger need not be read. Some sources tell of times to come.
-        ranges = (("", _time_key(now - KEEP)), (_time_key(now), None))
+        ranges = (("", _time_key(now - KEEP_FINISHED)), (_time_key(now), None))
         for tenant, (first, end) in product(("", *tenants), ranges):
             partition = _partition(tenant)
             cursor: str | None = None

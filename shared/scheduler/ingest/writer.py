@@ -25,7 +25,7 @@ from ..protocol.dispatch import ShardMessage, announce
 from ..protocol.ingest import Entry, Fresh, Known, append, file_shard, known_id, register_id
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on
 from ..rows import NewEvent
-from ..rules import DISPATCH_AHEAD, WAKE_EARLY
+from ..timings import DISPATCH_AHEAD, GROUP_WAIT, URGENT_FILL_TIME, WAKE_EARLY
 from .account_rotation import Rota
 from .open_shards import Filling, Fillings, Pending, Sink
 
@@ -34,10 +34,7 @@ log = logging.getLogger(__name__)
 GROUP = 99
 """Events in one transaction; the gate is the hundredth row."""
 GROUP_BYTES = 3 * 1024 * 1024
-GROUP_WAIT = 0.003
-"""Seconds the first of a group waits for others."""
-NEAR_FILL = 0.1
-"""Seconds after which the message of a shard that is due at once is sent in mid-filling: long enough for a batch, too short to matter."""
+
 IN_FLIGHT = 16
 TRIES = 20
 
@@ -220,7 +217,7 @@ class Writer:
                 if len(filling.pending) < GROUP and not filling.closed:
                     await self._clock.sleep(GROUP_WAIT)
                 await self._write(filling)
-                if filling.visible is None and not (self._urgent(filling) and self._clock.monotonic() - started <= NEAR_FILL):
+                if filling.visible is None and not (self._urgent(filling) and self._clock.monotonic() - started <= URGENT_FILL_TIME):
                     await self._announce(filling)
             if filling.visible is None:
                 await self._announce(filling)

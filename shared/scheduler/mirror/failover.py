@@ -26,6 +26,7 @@ from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, index_pa
 from ..protocol.mirroring import AGAIN_PK, FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Way, finish_copy, mirror, mirror_id, restore
 from ..queries.ledger import entry_for
 from ..queries.stats import copy_lag
+from ..timings import FAILBACK_OVERLAP, FAILBACK_RUN_FOR, RECOPY_AFTER
 from .copying import LAST, follow
 from .orphans import shut_orphans
 from .pair import Pair, Seen
@@ -40,12 +41,7 @@ PATIENCE = 5.0
 """Seconds an account has to answer a probe."""
 CARRY_ON = 1.0
 """Seconds between steps of a failback that waits."""
-CARRY_FOR = 300.0
-"""Seconds for which a failback is carried on by the instance that began it; then the timer does."""
-OVERLAP: Millis = 3_600_000
-"""How much before the failover a shard may have ended, by the ledger, to be looked at: clocks differ."""
-AGAIN_AFTER: Millis = 300_000
-"""Age of a request for another copy from which the timer heeds it: whoever made it has ended."""
+
 LAG_SHARDS = 500
 """Unfinished shards, the earliest first, whose lag is looked at."""
 
@@ -94,7 +90,7 @@ class Failover:
             raise conflict("taking-over", f"the second account serves in {left:.0f} s; the way back begins after that")
         # It must be there to be copied to.
         await self._tables.get(FIRST + SWEEPS, FENCE_PK, FENCE_ROW)
-        since = self._clock.now() - seen.age - OVERLAP
+        since = self._clock.now() - seen.age - FAILBACK_OVERLAP
         await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Upsert(BACK_ROW, {"epoch": seen.fence.epoch, "since": since}),))
         self.carry_on()
 
@@ -128,7 +124,7 @@ class Failover:
             self._carrying = asyncio.create_task(self._carry())
 
     async def _carry(self) -> None:
-        until = self._clock.monotonic() + CARRY_FOR
+        until = self._clock.monotonic() + FAILBACK_RUN_FOR
         while self._clock.monotonic() < until:
             try:
                 counts = await self.run_once(self._clock.now())
@@ -162,7 +158,11 @@ class Failover:
         if fence.active == "first" and not fence.syncing:
             counts = await follow(self._tables, FIRST, SECOND)
             counts += await self._complete(Way(FIRST, SECOND, SECOND, "first", fence.epoch), now)
-            if fence.epoch and seen.age < OVERLAP and (back := await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)) is not None:
+            if (
+                fence.epoch
+                and seen.age < FAILBACK_OVERLAP
+                and (back := await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)) is not None
+            ):
                 # Owners on the second may have ended shards of the first account alone until now.
                 await self._ends(int(back.props["since"]), home=True)
             return counts + await self._again(Way(FIRST, SECOND, SECOND, "first", fence.epoch))
@@ -201,7 +201,7 @@ class Failover:
                 shards |= {index_shard(row.rk) for row in await load(self._tables, side + SHARDS, partition, "", LAST)}
         asked = await load(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST)
         shards |= {row.rk for row in asked}
-        shards |= await self._ends(now - seen.age - OVERLAP - await self._served())
+        shards |= await self._ends(now - seen.age - FAILBACK_OVERLAP - await self._served())
         done = await asyncio.gather(*(self._shard(shard, way, now) for shard in sorted(shards)))
         counts.update(done)
         progress: Props = {"phase": phase, "shards": len(shards), "copied": counts["copied"], "failed": counts["failed"], "at": now}
@@ -225,7 +225,7 @@ class Failover:
         """Copy what was changed when it was finished already; younger changes are under way, and copied by whoever makes them."""
         counts: Counter[str] = Counter()
         for row in await load(self._tables, way.source + SWEEPS, AGAIN_PK, "", LAST):
-            if row.read_at - row.timestamp >= AGAIN_AFTER and await self._driver.drive(mirror(row.rk, way)):
+            if row.read_at - row.timestamp >= RECOPY_AFTER and await self._driver.drive(mirror(row.rk, way)):
                 await self._tables.write(way.source + SWEEPS, AGAIN_PK, (Delete(row.rk, row.etag),))
                 counts["again"] += 1
         return counts

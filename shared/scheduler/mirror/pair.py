@@ -23,20 +23,13 @@ from ...storage.names import SWEEPS
 from ...storage.ports import Props, Tables
 from ..protocol.ingest import Known, known_id
 from ..protocol.mirroring import FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Side, Way, finish_copy, holds, mirror, parse_fence
-from ..rules import OWNER_MAY_START, OWNER_SILENT
+from ..timings import FENCE_FRESH_FOR, FENCE_READ_TIMEOUT, FENCE_STALE_AFTER, MIRROR_COPY_EVERY, OWNER_MAY_START, OWNER_SILENT
 
 log = logging.getLogger(__name__)
 
-FRESH = 1.0
-"""Seconds for which a look at the fence is used again."""
-STALE = 10.0
-"""Seconds after which a call would rather wait for a look than go by the last one."""
-PATIENCE = 3.0
-"""Seconds a call waits for such a look."""
-ASKED_FOR, UNASKED = 1.0, 30.0
+
+ID_CHECK_TIMEOUT, ID_CHECK_PAUSE = 1.0, 30.0
 """Seconds that the first account has to say whether it knows an id, and for which it is not asked again when it did not."""
-COPY_EVERY = 5.0
-"""Seconds between copies of a shard that is being served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +77,7 @@ class Pair:
     async def sure(self) -> Seen:
         """A look that is at most a second old. Raises `Unavailable`."""
         seen = self._seen
-        if seen is not None and self._clock.monotonic() - seen.sent < FRESH:
+        if seen is not None and self._clock.monotonic() - seen.sent < FENCE_FRESH_FOR:
             return seen
         return await asyncio.shield(self._looking())
 
@@ -101,11 +94,11 @@ class Pair:
         While nobody serves, because the first is being brought up to date, the second still knows best.
         """
         seen = self._seen
-        age = self._clock.monotonic() - seen.sent if seen is not None else STALE
-        if age >= FRESH:
+        age = self._clock.monotonic() - seen.sent if seen is not None else FENCE_STALE_AFTER
+        if age >= FENCE_FRESH_FOR:
             look = self._looking()
-            if age >= STALE:
-                await asyncio.wait((look,), timeout=PATIENCE)
+            if age >= FENCE_STALE_AFTER:
+                await asyncio.wait((look,), timeout=FENCE_READ_TIMEOUT)
         return _home(self._seen.fence) if self._seen is not None else "first"
 
     def wait(self, seen: Seen) -> float:
@@ -142,12 +135,12 @@ class Mirror:
         if not self.whole or self._clock.monotonic() < self._unasked_until:
             return None
         try:
-            async with asyncio.timeout(ASKED_FOR):
+            async with asyncio.timeout(ID_CHECK_TIMEOUT):
                 return await self._driver.drive(known_id(tenant, event_id, FIRST))
         except (StorageError, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 # Or each new event would wait for an account that hangs.
-                self._unasked_until = self._clock.monotonic() + UNASKED
+                self._unasked_until = self._clock.monotonic() + ID_CHECK_PAUSE
             log.debug("Whether the first account knows an id cannot be asked: %s", error, extra={"action": "side_unknown"})
             return None
 
@@ -195,7 +188,7 @@ class Guard:
 
     def __init__(self, shard: str, fence: Way, way: Way | None, driver: Driver, clock: Clock, stop: float) -> None:
         self._shard, self._fence, self._way, self._driver, self._clock, self._stop = shard, fence, way, driver, clock, stop
-        self._every = min(COPY_EVERY, stop / 4)
+        self._every = min(MIRROR_COPY_EVERY, stop / 4)
         self._checked = float("-inf")
         self.dirty = True
         """Whether there is something that the copy does not know yet."""

@@ -14,7 +14,7 @@ from ...core.clock import Millis
 from ...engine.effects import Get, Load, Steps, Write
 from ...storage.names import EVENTS, LEDGER, SHARDS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Refused, Row
-from .. import rules
+from .. import rules, timings
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from .changing import finish_move
 from .gate import Counts, Gate, Held, fence, merge_gate, parse_gate, read_gate
@@ -75,7 +75,7 @@ def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: M
             return "done"
         age = row.read_at - row.timestamp
         if not rules.may_take(gate, age) and row.timestamp >= stopped:
-            return Busy(rules.OWNER_SILENT - age)
+            return Busy(timings.OWNER_SILENT - age)
         mine = replace(gate, state="owned", holder=owner, epoch=gate.epoch + 1)
         answer = yield Write(EVENTS, shard, (merge_gate(mine, row.etag),))
         if isinstance(answer, Applied):
@@ -281,9 +281,7 @@ def claimed(session: Session, started: Iterable[str]) -> list[str]:
     return [row.rk for row in sorted(ready, key=lambda row: int(row.props["due"]))]
 
 
-def tidy(
-    shard: str, named: str, entry: Callable[[list[Row]], Props], before: Callable[[Props], Steps[bool]] | None = None
-) -> Steps[None]:
+def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props], before: Callable[[Props], Steps[bool]] | None = None) -> Steps[None]:
     """A done gate was met: repeat what follows it, unless nothing is left in the index. before: see `finish`."""
     row = yield from read_gate(shard)
     if row is None:

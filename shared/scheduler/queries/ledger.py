@@ -10,13 +10,11 @@ import orjson
 
 from ...core.clock import Millis
 from ...storage.ports import Props, Row
+from ..timings import KEEP_DEAD, KEEP_FINISHED
 
 BOUNDS: tuple[Millis, ...] = tuple(base * 10**power for power in range(8) for base in (1, 2, 5))
 """Upper bounds of the lateness buckets, in milliseconds: 1, 2, 5, 10 ... 50,000,000; one more bucket holds what is later."""
 DAY: Millis = 86_400_000
-KEEP: Millis = 7 * DAY
-"""How long a finished event can be looked up, and its id stays taken."""
-KEEP_DEAD: Millis = 30 * DAY
 
 MOST_CHANNELS = 60
 """Channels told apart in one row: 60 full histograms fit a string property."""
@@ -97,7 +95,7 @@ def entry_for(rows: Iterable[Row], now: Millis) -> Props:
     """The ledger row's content besides the counts. `keep`: retention may remove the shard from then on."""
     channels = figures(rows)
     dead = any(channel.dead for channel in channels.values())
-    return {"ended": now, "keep": now + (KEEP_DEAD if dead else KEEP), "late": pack(cut(channels))}
+    return {"ended": now, "keep": now + (KEEP_DEAD if dead else KEEP_FINISHED), "late": pack(cut(channels))}
 
 
 def cut(channels: Mapping[str, Figures]) -> dict[str, Figures]:

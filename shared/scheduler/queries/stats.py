@@ -33,13 +33,12 @@ from ..model import MOST_HELD_SHARDS
 from ..protocol.changing import ORIGIN
 from ..protocol.dispatch import rounds_of
 from ..protocol.gate import COUNTS, Counts, parse_gate
-from ..rules import OWNER_SILENT, STUCK_ROUNDS, may_take
+from ..rules import may_take
+from ..timings import OPEN_COUNT_FRESH_FOR, OWNER_SILENT, STUCK_ROUNDS
 from . import ledger
 from .held import is_waiting
 
 IN_FLIGHT = 32
-OPEN_TTL = 5.0
-"""Seconds a count of open events is used again when checking a tenant's limit."""
 
 
 type Blocks = Callable[[str], Awaitable[Mapping[str, Block | None]]]
@@ -93,7 +92,7 @@ class Stats:
     async def open_events(self, tenant: str) -> int:
         """About how many events of the tenant are open: at most 5 s old."""
         known = self._open.get(tenant)
-        if known is not None and self._clock.monotonic() - known[0] < OPEN_TTL:
+        if known is not None and self._clock.monotonic() - known[0] < OPEN_COUNT_FRESH_FOR:
             return known[1]
         gates = await asyncio.gather(*(self._gate(index_shard(row.rk)) for row in await self._unfinished(tenant)))
         total = sum(counts.open for counts, _ in gates)

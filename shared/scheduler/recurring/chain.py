@@ -14,6 +14,7 @@ from ...core.errors import Problem, StorageError
 from ...storage.ports import Row
 from ...tenants.model import Durability
 from ...tenants.store import TenantDirectory
+from .. import timings
 from ..changes import Changes
 from ..ingest.writer import Writer
 from ..keys import digest
@@ -21,6 +22,7 @@ from ..model import EventIn
 from ..queries.lookup import Lookup
 from ..rows import NewEvent, new_event, withdrawn
 from ..rules import durability_of
+from ..timings import CHAIN_RUN_FOR
 from . import rules
 from .definition import PARTITIONS, Definition, event_ids, offset, pointed
 from .store import Definitions
@@ -37,8 +39,6 @@ LOOK = 5_000
 """Pointers of a partition among which the tenants take turns."""
 PAGE = 200
 """Schedules of a partition that are carried on before the sweep looks at the time."""
-RUN_FOR = 60.0
-"""Seconds after which a sweep starts no further page; what is left is due at the next one."""
 
 type Outcome = Literal["stored", "nothing", "undone", "removed", "lost", "failed"]
 
@@ -55,7 +55,7 @@ class Chain:
 
     async def sweep(self, now: Millis) -> Counter[str]:
         """Carry on every chain whose next occurrence is near. Counts by outcome. Harmless twice at once, late, or cut off."""
-        until = self._clock.monotonic() + RUN_FOR
+        until = self._clock.monotonic() + CHAIN_RUN_FOR
         counts: Counter[str] = Counter()
         for found in await asyncio.gather(*(self._partition(partition, now, until) for partition in PARTITIONS)):
             counts.update(found)
@@ -63,7 +63,7 @@ class Chain:
 
     async def _partition(self, partition: str, now: Millis, until: float) -> Counter[str]:
         counts: Counter[str] = Counter()
-        async for rows in self._store.due(partition, now + rules.AHEAD, LOOK):
+        async for rows in self._store.due(partition, now + timings.OCCURRENCES_AHEAD, LOOK):
             for some in batched(rules.in_turn(rows), PAGE, strict=False):
                 counts.update(await asyncio.gather(*(self._one(row, now) for row in some)))
                 if self._clock.monotonic() > until:

@@ -11,6 +11,7 @@ from ...core.durations import Duration, Time
 from ...web.fields.error_texts import Shaped
 from ...web.fields.params import Query, Whole
 from ...web.fields.types import Maybe, Name, Stamp, Strict
+from ..timings import DEFAULT_GRACE
 from . import cron, zones
 from .timing import Timing, occurrences
 
@@ -20,8 +21,7 @@ ScheduleId = Annotated[
     str, StringConstraints(pattern=rf"^[A-Za-z0-9_:@~-]{{1,{MAX_ID}}}$"), Shaped(f"1 to {MAX_ID} of A-Z a-z 0-9 _ - : @ ~")
 ]
 
-GRACE: Millis = 60_000
-"""How late an occurrence may become an event before it counts as missed."""
+
 DAY: Millis = 86_400_000
 MAX_JITTER = DAY
 
@@ -32,7 +32,7 @@ class CatchUp(Strict):
     """What becomes of missed occurrences: over a minute late, jitter left out, because nothing ran. While paused nothing is missed."""
 
     policy: Policy = Field("last", description="none: they are dropped; last: the latest fires; all: each of them fires, in order.")
-    within: Annotated[Duration, Field(ge=GRACE, le=7 * DAY, description="What was missed longer ago than this is dropped.")] = DAY
+    within: Annotated[Duration, Field(ge=DEFAULT_GRACE, le=7 * DAY, description="What was missed longer ago than this is dropped.")] = DAY
 
 
 class Recurrence(Strict):

@@ -5,17 +5,14 @@ from __future__ import annotations
 from ...core.clock import Clock
 from ...tenants.model import MOST_SCHEDULES
 from ...web.problem import too_many
+from ..timings import SCHEDULE_COUNT_FRESH_FOR, SCHEDULE_QUOTA_RETRY
 from .store import Definitions
 
-TTL = 5.0
-"""Seconds a count is used again."""
-RETRY = 10.0
-"""Seconds after which to ask again."""
 MOST_KNOWN = 10_000
 
 
 class Quota:
-    """Counts schedules when one is to be made. One per process: several may let in a few too many within `TTL`."""
+    """Counts schedules when one is to be made. One per process: several may let in a few too many within `SCHEDULE_COUNT_FRESH_FOR`."""
 
     def __init__(self, store: Definitions, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -25,12 +22,12 @@ class Quota:
         """Raise 429 when the tenant of this incarnation may not have one more. `limit`: None for the product's own."""
         most = MOST_SCHEDULES if limit is None else limit
         known = self._known.get((tenant, uid))
-        if known is None or self._clock.monotonic() - known[0] >= TTL:
+        if known is None or self._clock.monotonic() - known[0] >= SCHEDULE_COUNT_FRESH_FOR:
             while len(self._known) >= MOST_KNOWN:
                 del self._known[next(iter(self._known))]
             known = self._known[tenant, uid] = self._clock.monotonic(), await self._store.count(tenant, uid)
         if known[1] >= most:
-            raise too_many(RETRY, f"the tenant may have {most:,} schedules")
+            raise too_many(SCHEDULE_QUOTA_RETRY, f"the tenant may have {most:,} schedules")
 
     def made(self, tenant: str, uid: str) -> None:
         """One was made: count it until the next look."""

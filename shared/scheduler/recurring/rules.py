@@ -19,19 +19,13 @@ from typing import Any, NamedTuple
 
 from ...core.clock import Millis
 from ...storage.ports import Row
-from ..rules import DISPATCH_AHEAD
+from ..timings import CLOCK_SKEW, DEFAULT_GRACE, KEEP_DELETED_SCHEDULE, OCCURRENCES_AHEAD
 from .definition import Definition, Undo, offset, pointed
-from .model import GRACE, Recurrence
+from .model import Recurrence
 from .timing import occurrences, previous
 
-AHEAD: Millis = DISPATCH_AHEAD
-"""How long before their time occurrences become events: a timer may be silent for that long."""
 BATCH = 500
 """Most occurrences of one schedule that one sweep makes events of; the next sweep goes on."""
-SKEW: Millis = 60_000
-"""How far the clocks of two instances may be apart before a change could make an occurrence anew that has just fired."""
-KEEP_DELETED: Millis = 600_000
-"""How long a deleted schedule's row stays after the last id it may have used: one made anew must not use it again."""
 
 
 class Plan(NamedTuple):
@@ -42,12 +36,12 @@ class Plan(NamedTuple):
 
 
 def plan(definition: Definition, now: Millis) -> Plan:
-    """The occurrences that are not done and due within `AHEAD`; of those over `GRACE` late, what the policy says.
+    """The occurrences that are not done and due within `OCCURRENCES_AHEAD`; of those over `DEFAULT_GRACE` late, what the policy says.
 
     With jitter an occurrence is late from the end of its window on.
     """
     timing, catch_up, done = definition.timing, definition.spec.catch_up, definition.done
-    horizon, late = now + AHEAD, now - GRACE - (definition.spec.jitter or 0) - 1
+    horizon, late = now + OCCURRENCES_AHEAD, now - DEFAULT_GRACE - (definition.spec.jitter or 0) - 1
     if horizon <= done:
         return Plan((), done)
     fire: list[Millis] = []
@@ -85,9 +79,9 @@ def in_turn(pointers: Iterable[Row]) -> list[Row]:
 def pruned(definition: Definition, now: Millis) -> Definition:
     """The definition without the occurrences that no change can reach any more; `last` remembers the latest of them.
 
-    A change goes back to `now`, or to the oldest event that waits in its jitter's window; `SKEW` is for clocks of other instances.
+    A change goes back to `now`, or to the oldest event that waits in its jitter's window; `CLOCK_SKEW` is for clocks of other instances.
     """
-    reach = min(definition.done, now - (definition.spec.jitter or 0) - SKEW)
+    reach = min(definition.done, now - (definition.spec.jitter or 0) - CLOCK_SKEW)
     return replace(
         definition,
         ahead=tuple(at for at in definition.ahead if at > reach),
@@ -114,7 +108,7 @@ def pointed_at(definition: Definition, now: Millis) -> Definition:
     if definition.undo is not None:
         at = now
     elif definition.deleted:
-        at = max(now, definition.burnt) + KEEP_DELETED
+        at = max(now, definition.burnt) + KEEP_DELETED_SCHEDULE
     else:
         at = None if definition.paused else next_of(definition, definition.done)
     return replace(definition, pointer="" if at is None else definition.pointer_at(at))

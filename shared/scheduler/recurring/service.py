@@ -20,6 +20,7 @@ from ...tenants.store import TenantDirectory, contended
 from ...web.etag import check_if_match, etag_of
 from ...web.parsing import member, parse_json
 from ...web.problem import conflict, invalid, not_found
+from .. import timings
 from ..changes import Changes
 from ..ingest.admission import Admitted, Ingest
 from ..ingest.writer import Writer
@@ -246,7 +247,7 @@ class Recurring:
             raise OutcomeUnknown(f"half-way: {error}") from error
         if current is None or current.revision != written.revision:
             return replace(written, undo=None)
-        if current.pointer and not current.deleted and current.pointer <= current.pointer_at(now + rules.AHEAD):
+        if current.pointer and not current.deleted and current.pointer <= current.pointer_at(now + timings.OCCURRENCES_AHEAD):
             try:
                 await self.chain.carry_on(current, now)
             except StorageError as error:

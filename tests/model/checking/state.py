@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from shared.engine.effects import Get, Load, Write
-from shared.scheduler import rules
+from shared.scheduler import timings
 from shared.storage.ports import Row
 
 type Cell = tuple[str, str, str]
@@ -102,7 +102,7 @@ def spent(budget: Budget, what: str) -> Budget:
 
 
 def row_of(cell: Cell, found: Found, old: bool) -> Row:
-    age = rules.OWNER_SILENT if old else 0
+    age = timings.OWNER_SILENT if old else 0
     return Row(cell[1], cell[2], dict(found[1] or ()), str(found[0]), 0, age)
 
 

@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from shared.core.errors import Unavailable
-from shared.scheduler.queries.ledger import KEEP
+from shared.scheduler.timings import KEEP_FINISHED
 from shared.storage.names import EVENTS, LEDGER, QUEUE_INGEST, TENANTS
 from shared.tenants.model import Tenant
 
@@ -90,7 +90,7 @@ async def test_name_is_free_once_retention_has_removed_the_last_event(world: Wor
     await world.clock.advance(DAY, settle=1)
     await world.do(world.app.timers.run_once("retention_scan"))
     assert (await world.admin.put(ACME, {})).status == 409
-    await world.clock.advance(KEEP / 1000, settle=1)
+    await world.clock.advance(KEEP_FINISHED / 1000, settle=1)
     await world.do(world.app.timers.run_once("retention_scan"))
     assert world.rows(LEDGER, "acme") == [] and world.events() == [] and world.rows(EVENTS) == []
     assert (await world.admin.put(ACME, {})).status == 201
@@ -132,6 +132,6 @@ async def test_tenants_that_are_gone_and_left_nothing_are_forgotten(world: World
     await finished_event(world)
     await world.admin.delete(ACME)
     assert (await world.do(world.app.timers.run_once("retention_scan")))["retention"] == {}
-    await world.clock.advance(KEEP / 1000 + DAY, settle=1)
+    await world.clock.advance(KEEP_FINISHED / 1000 + DAY, settle=1)
     assert (await world.do(world.app.timers.run_once("retention_scan")))["retention"] == {"removed": 1, "tenants": 1}
     assert [row.rk for row in world.rows(TENANTS, "tenant")] == ["demo"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.scheduler import attempts, rules
+from shared.scheduler import attempts, rules, timings
 from shared.scheduler.protocol.gate import Counts, Gate, GateState
 from shared.scheduler.rules import RetryPolicy
 
@@ -43,7 +43,7 @@ def test_agenda_claims_what_is_near_and_nothing_twice(found: dict[str, Any], epo
     for rk in agenda.claim:
         props = found[rk]
         assert rules.needs_claim(props, epoch)
-        assert props["state"] == "firing" or rules.due_at(props) <= NOW + rules.CLAIM_AHEAD
+        assert props["state"] == "firing" or rules.due_at(props) <= NOW + timings.CLAIM_AHEAD
         assert not rules.lapsed(props, NOW)
     dues = [rules.due_at(found[rk]) for rk in agenda.claim]
     assert dues == sorted(dues)
@@ -55,7 +55,7 @@ def test_agenda_settles_only_what_nobody_may_still_deliver(found: dict[str, Any]
     for rk, outcome in agenda.settle.items():
         assert outcome.state in ("lapsed", "dead") and rules.needs_claim(found[rk], epoch)
         assert outcome.state != "lapsed" or rules.lapsed(found[rk], NOW)
-        assert outcome.state != "dead" or found[rk]["tries"] >= POLICY.attempts + rules.CRASH_TRIES
+        assert outcome.state != "dead" or found[rk]["tries"] >= POLICY.attempts + timings.MOST_LOST_OWNERS
 
 
 @given(shards, st.integers(1, 3))
@@ -68,10 +68,10 @@ def test_agenda_is_finished_rests_or_goes_on_and_no_open_event_is_forgotten(foun
     assert (agenda.look is None) == (not later)
     if later:
         first = min(rules.due_at(found[rk]) for rk in later)
-        assert agenda.look == first - rules.CLAIM_AHEAD
+        assert agenda.look == first - timings.CLAIM_AHEAD
         assert agenda.rest in (None, first)
     if agenda.rest is not None:
-        assert not running and not agenda.claim and not agenda.settle and agenda.rest > NOW + rules.CLAIM_AHEAD
+        assert not running and not agenda.claim and not agenda.settle and agenda.rest > NOW + timings.CLAIM_AHEAD
 
 
 def test_owner_stays_for_what_is_due_in_20_s_and_rests_for_what_is_later() -> None:
@@ -163,7 +163,7 @@ def test_shard_may_be_taken_when_nobody_can_still_start_a_delivery_of_it(state: 
 
 def test_silence_that_lets_others_in_outlasts_the_validity_of_a_beat() -> None:
     drift = 0.01
-    silent, valid, beat = rules.OWNER_SILENT / 1000, rules.OWNER_MAY_START, rules.BEAT_EVERY
+    silent, valid, beat = timings.OWNER_SILENT / 1000, timings.OWNER_MAY_START, timings.HEARTBEAT_EVERY
     assert silent > valid * (1 + drift) / (1 - drift) + 1
     assert valid > 2 * beat
 
@@ -176,10 +176,10 @@ def test_silence_that_lets_others_in_outlasts_the_validity_of_a_beat() -> None:
 )
 def test_sweep_sends_once_and_then_looks_after_the_owner_now_and_then(state: str, wake: int, resent: int, rounds: int) -> None:
     todo = rules.nudge(state, wake, resent, NOW, rounds)
-    if wake > NOW + rules.DISPATCH_AHEAD:
+    if wake > NOW + timings.DISPATCH_AHEAD:
         assert todo.do == "nothing"
     elif state != "sent":
-        assert (todo.do, todo.at) == ("send", wake - rules.WAKE_EARLY)
+        assert (todo.do, todo.at) == ("send", wake - timings.WAKE_EARLY)
     else:
         quiet = min(NOW - wake, NOW - resent)
         assert todo.do == ("inspect" if quiet >= rules.pause_after(rounds) else "nothing")
@@ -187,9 +187,9 @@ def test_sweep_sends_once_and_then_looks_after_the_owner_now_and_then(state: str
 
 def test_pause_between_messages_is_even_at_first_then_doubles_up_to_an_hour() -> None:
     pauses = [rules.pause_after(rounds) for rounds in range(100)]
-    assert pauses[: rules.STEADY_ROUNDS + 1] == [rules.OWNER_SILENT] * (rules.STEADY_ROUNDS + 1)
-    assert pauses[5:9] == [90_000, 180_000, 360_000, 720_000] and set(pauses[20:]) == {rules.LONGEST_PAUSE}
-    assert sum(pauses[: rules.STUCK_ROUNDS]) < 15 * 60_000, "a quarter of an hour until a person is called"
+    assert pauses[: timings.STEADY_ROUNDS + 1] == [timings.OWNER_SILENT] * (timings.STEADY_ROUNDS + 1)
+    assert pauses[5:9] == [90_000, 180_000, 360_000, 720_000] and set(pauses[20:]) == {timings.LONGEST_RESEND_PAUSE}
+    assert sum(pauses[: timings.STUCK_ROUNDS]) < 15 * 60_000, "a quarter of an hour until a person is called"
 
 
 @given(st.integers(-(10**14), NOW + 10**11), st.booleans())
@@ -203,7 +203,7 @@ def test_shard_opens_in_the_minute_of_its_first_event_before_it_and_not_in_the_p
 
 
 def test_shard_of_the_running_minute_opens_a_little_before_its_first_event_or_now_when_an_owner_must_come_at_once() -> None:
-    assert rules.opens_at(NOW + 30_000, NOW + 10_000) == NOW + 30_000 - rules.OPENS_BEFORE
+    assert rules.opens_at(NOW + 30_000, NOW + 10_000) == NOW + 30_000 - timings.OPEN_BEFORE
     assert rules.opens_at(NOW + 16_000, NOW + 10_000) == NOW + 15_500
     assert rules.opens_at(NOW + 15_002, NOW + 10_000) == NOW + 15_001
     assert rules.opens_at(NOW + 15_000, NOW + 10_000) == NOW + 10_000

@@ -15,7 +15,7 @@ from shared.extras.kafka_source.ingest import item_of
 from shared.extras.kafka_source.sources import Source
 from shared.scheduler.ingest.queue_consumer import Item, Reject, Waiting
 from shared.scheduler.ingest.rejects import MAX_MESSAGE
-from shared.scheduler.queries.ledger import KEEP
+from shared.scheduler.timings import KEEP_FINISHED
 from shared.storage.names import IDS, QUEUE_INGEST
 from shared.storage.ports import Message, Op
 from tests.unit.scheduler.harness import DEMO, START, World
@@ -85,7 +85,7 @@ async def test_a_bad_event_becomes_a_reject_and_its_neighbours_are_stored(world:
     assert (code(reject), reject["problem"]["errors"][0]["pointer"]) == (expected, pointer)
     assert (reject["origin"], reject["source"][-2:], reject["tenant"], reject["at"]) == ("queue", "/1", "demo", to_text(START))
     assert json.dumps(event).startswith(reject["message"]) and reject["cut"] == (len(json.dumps(event)) > MAX_MESSAGE)
-    assert reject["kept_until"] == to_text(START + KEEP)
+    assert reject["kept_until"] == to_text(START + KEEP_FINISHED)
 
 
 async def test_an_id_with_other_content_is_a_reject(world: World) -> None:
@@ -210,7 +210,7 @@ async def test_a_kafka_timestamp_that_no_calendar_holds_is_a_reject_that_can_be_
     assert [each["problem"]["errors"][0]["pointer"] for each in found] == ["/delay", "/delay"]
     assert found[0]["at"].startswith("9999-12-31")
     assert (await world.demo.event(fine.id))["due"] == to_text(START + 60_000)
-    await world.clock.advance(KEEP / 1000 + 1)
+    await world.clock.advance(KEEP_FINISHED / 1000 + 1)
     await world.do(world.app.timers.run_once("retention_scan"))
     assert await rejects(world.demo) == []
 

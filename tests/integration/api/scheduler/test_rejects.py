@@ -11,7 +11,7 @@ from shared.core.clock import to_text
 from shared.core.errors import Unavailable
 from shared.scheduler.ingest.messages import MAX_LETTER
 from shared.scheduler.ingest.rejects import without_keys
-from shared.scheduler.queries.ledger import KEEP
+from shared.scheduler.timings import KEEP_FINISHED
 from shared.storage.names import LEDGER
 from shared.storage.ports import Message
 from tests.unit.scheduler.harness import ADMIN, DEMO, START, World
@@ -156,7 +156,7 @@ async def test_rejects_go_after_a_week_and_the_ledger_never_sees_them(world: Wor
     await world.run(80)
     assert (await world.demo.get("/api/v1/stats")).json()["delivered"] == 1
     assert len(world.rows(LEDGER, "demo:rejects")) == 120 and len(world.rows(LEDGER, "demo")) >= 1
-    await world.clock.advance(KEEP / 1000 - 100)
+    await world.clock.advance(KEEP_FINISHED / 1000 - 100)
     await world.do(world.app.timers.run_once("retention_scan"))
     assert len(world.rows(LEDGER, "demo:rejects")) == 120
     await world.clock.advance(200)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shared.core.errors import Unavailable
-from shared.scheduler import rules
-from shared.scheduler.firing.backlog import HORIZON
+from shared.scheduler import timings
+from shared.scheduler.timings import BACKLOG_HORIZON
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Delete, Merge
 
@@ -19,7 +19,7 @@ from ..harness import World
 
 RATE = 50
 """Events a second: a shard of one event counts as twenty, and takes 0.4 s of the line."""
-PLACES = HORIZON // 400
+PLACES = BACKLOG_HORIZON // 400
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def test_shard_of_the_backlog_whose_message_is_lost_is_handed_out_again(wo
     await dispatch(world)
     lost = await take(world)
     assert len(lost) == 3
-    await world.clock.advance(rules.PACED_PAUSE / 1000 - 10)
+    await world.clock.advance(timings.BACKLOG_RESEND_PAUSE / 1000 - 10)
     assert (await dispatch(world))["backlog"] == 0, "it may just be waiting in its queue"
     await world.clock.advance(15)
     assert (await dispatch(world))["backlog"] == 3

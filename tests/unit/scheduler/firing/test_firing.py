@@ -10,8 +10,7 @@ import pytest
 
 from shared.core.clock import Millis
 from shared.delivery.channels.ports import Delivery, Target, Verdict
-from shared.scheduler import rules
-from shared.scheduler.firing import owner
+from shared.scheduler import timings
 from shared.scheduler.firing.dispatch import Budget
 from shared.scheduler.keys import index_key
 from shared.scheduler.protocol.dispatch import ShardMessage, parse_message
@@ -264,7 +263,7 @@ async def test_owner_lets_go_after_four_minutes_and_its_shard_is_served_on(narro
     await narrow.run(150)
     assert [got.delivery.attempt for got in narrow.receiver.received] == [1] * 200
     assert [row.props["state"] for row in narrow.events()] == ["delivered"] * 200
-    assert owner.HOLD + 60 + rules.BEAT_EVERY < 600, "an invocation ends well before the platform's limit"
+    assert timings.OWNER_SERVES_FOR + 60 + timings.HEARTBEAT_EVERY < 600, "an invocation ends well before the platform's limit"
 
 
 async def test_leaving_owner_starts_nothing_more_and_lets_go(narrow: World) -> None:
@@ -305,7 +304,7 @@ async def test_shard_of_a_dead_owner_is_taken_over_and_its_events_flagged(world:
     assert (got.delivery.id, got.delivery.attempt) == (made["id"], 2)
     [row] = world.events()
     assert (row.props["state"], row.props["flag"]) == ("delivered", True)
-    assert got.began >= 1_800_000_000_000 + rules.OWNER_SILENT
+    assert got.began >= 1_800_000_000_000 + timings.OWNER_SILENT
 
 
 async def test_shard_with_only_retries_left_rests_and_comes_back_through_the_queue_of_retries(world: World) -> None:
@@ -329,7 +328,7 @@ async def test_message_of_a_busy_shard_comes_back_when_its_owner_would_be_silent
     assert world.app.scheduler.counters["shards_busy"] == 1
     sent = list(world.queues._queues[QUEUE_SHARDS].messages.values())[-1]
     assert parse_message(sent.text) == message
-    assert rules.OWNER_SILENT - 5_000 <= sent.visible - world.now <= rules.OWNER_SILENT + 2_000
+    assert timings.OWNER_SILENT - 5_000 <= sent.visible - world.now <= timings.OWNER_SILENT + 2_000
 
 
 async def test_message_of_a_finished_shard_tidies_up_and_one_of_none_is_dropped(world: World) -> None:

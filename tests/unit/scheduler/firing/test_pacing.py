@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.core.clock import Millis
-from shared.scheduler import rules
-from shared.scheduler.firing.backlog import HORIZON, LEAST_EVENTS, TENANT_SHARE, UNDER_WAY, Pace, in_turn, weight
+from shared.scheduler import timings
+from shared.scheduler.firing.backlog import Pace, in_turn, weight
+from shared.scheduler.timings import BACKLOG_HORIZON, BACKLOG_LEAST_EVENTS, BACKLOG_TENANT_SHARE, BACKLOG_UNDER_WAY
 from shared.storage.ports import Props, Row
 
 NOW: Millis = 1_800_000_000_000
@@ -34,8 +35,8 @@ def test_places_follow_each_other_no_faster_than_the_rate_and_none_is_parked_for
         assert abs(at - last - weight(events) * 1000 / rate) <= 1, "each place is as long as its events take"
         last = at
     longest = 990 * 1000 / rate
-    assert all(NOW <= at <= NOW + HORIZON + longest + len(given_out) for *_, at in given_out)
-    assert NOW + HORIZON + longest <= NOW + 60_000, "a minute at most: queue scalers count hidden messages"
+    assert all(NOW <= at <= NOW + BACKLOG_HORIZON + longest + len(given_out) for *_, at in given_out)
+    assert NOW + BACKLOG_HORIZON + longest <= NOW + 60_000, "a minute at most: queue scalers count hidden messages"
 
 
 @given(RATES, WORK, st.integers(1, 59_000), st.booleans())
@@ -49,23 +50,23 @@ def test_next_sweep_goes_on_where_the_line_ends_whatever_has_finished_since(
     pace = Pace(rows, now, rate)
     if pace.admits("new"):
         end = max([at for *_, at in first], default=now)
-        assert pace.place("new", 1) >= max(now, end) + LEAST_EVENTS * 1000 // rate - 1
+        assert pace.place("new", 1) >= max(now, end) + BACKLOG_LEAST_EVENTS * 1000 // rate - 1
 
 
 @given(RATES, WORK, st.lists(st.tuples(TENANTS, st.integers(1, 990), st.integers(1, 10**6)), max_size=200))
 def test_no_more_is_under_way_than_two_minutes_worth_and_half_of_it_for_one_tenant(
     rate: int, work: list[tuple[str, int]], unfinished: list[tuple[str, int, int]]
 ) -> None:
-    room = rate * UNDER_WAY // 1000
+    room = rate * BACKLOG_UNDER_WAY // 1000
     under_way = Counter[str]()
     for tenant, events, _ in unfinished:
         under_way[tenant] += weight(events)
     before = Counter(under_way)
     pace = Pace([handed_out(tenant, NOW - ago, events) for tenant, events, ago in unfinished], NOW, rate)
     for tenant, events, _ in give(pace, work):
-        assert under_way.total() < room and under_way[tenant] < room * TENANT_SHARE
+        assert under_way.total() < room and under_way[tenant] < room * BACKLOG_TENANT_SHARE
         under_way[tenant] += weight(events)
-    assert all(under_way[tenant] == before[tenant] for tenant in before if before[tenant] >= room * TENANT_SHARE)
+    assert all(under_way[tenant] == before[tenant] for tenant in before if before[tenant] >= room * BACKLOG_TENANT_SHARE)
 
 
 def test_tenant_whose_shards_do_not_finish_does_not_hold_up_another() -> None:
@@ -75,7 +76,7 @@ def test_tenant_whose_shards_do_not_finish_does_not_hold_up_another() -> None:
 
 
 def test_shards_that_nobody_manages_to_serve_do_not_count_as_under_way() -> None:
-    rows = [handed_out("a", NOW - 60_000, 990, rounds=rules.STUCK_ROUNDS) for _ in range(1_000)]
+    rows = [handed_out("a", NOW - 60_000, 990, rounds=timings.STUCK_ROUNDS) for _ in range(1_000)]
     assert Pace(rows, NOW, 2_000).admits("a")
 
 

@@ -11,8 +11,9 @@ import pytest
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.scheduler import keys
-from shared.scheduler.ingest.account_rotation import AVOID, Rota
+from shared.scheduler.ingest.account_rotation import Rota
 from shared.scheduler.protocol.changing import target_shard
+from shared.scheduler.timings import ACCOUNT_AVOIDED_FOR
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
@@ -216,7 +217,7 @@ def test_a_rota_leaves_out_what_did_not_answer_until_its_time_is_over_or_nothing
     assert rota.avoid("1") and Counter(rota.next() for _ in range(8)) == {"0": 4, "2": 4}
     assert rota.avoid("0") and not rota.avoid("2")
     assert {rota.next() for _ in range(9)} == {"0", "1", "2"}
-    clock._elapsed += AVOID
+    clock._elapsed += ACCOUNT_AVOIDED_FOR
     assert {rota.next() for _ in range(9)} == {"0", "1", "2"} and rota.avoid("0")
 
 

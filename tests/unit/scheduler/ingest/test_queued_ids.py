@@ -14,9 +14,9 @@ from shared.core.errors import Problem
 from shared.core.ids import SeededIds
 from shared.scheduler import rows
 from shared.scheduler.ingest.messages import MAX_LETTER, ROOM, Entry, arriving, encode, open_letter, open_parcel, pack, parcel_key, seal
-from shared.scheduler.ingest.queued_ids import LONGEST_WAIT, SHAPE, QueuedIds
+from shared.scheduler.ingest.queued_ids import SHAPE, QueuedIds
 from shared.scheduler.model import EventId, EventIn
-from shared.scheduler.queries.ledger import KEEP
+from shared.scheduler.timings import KEEP_FINISHED, LONGEST_QUEUE_WAIT
 from shared.storage.ports import MAX_MESSAGE_BYTES
 from shared.web.parsing import member
 
@@ -69,8 +69,8 @@ def test_an_id_follows_from_its_source_and_sources_do_not_meet() -> None:
 def test_nothing_is_called_queued_that_retention_may_have_removed() -> None:
     found = IDS.read("demo", IDS.make("demo", START, START, CHANCE))
     assert found is not None
-    assert found.may_wait(START + LONGEST_WAIT - 1) and not found.may_wait(START + LONGEST_WAIT)
-    assert LONGEST_WAIT < KEEP
+    assert found.may_wait(START + LONGEST_QUEUE_WAIT - 1) and not found.may_wait(START + LONGEST_QUEUE_WAIT)
+    assert LONGEST_QUEUE_WAIT < KEEP_FINISHED
 
 
 def ready(**event: Any) -> rows.NewEvent:
@@ -161,5 +161,5 @@ def test_an_event_stored_late_keeps_the_time_it_was_taken_in() -> None:
 
 
 def test_an_event_that_may_have_been_cancelled_and_forgotten_is_stored_as_dead() -> None:
-    assert arriving(ready(), START + LONGEST_WAIT - 1).props["state"] == "scheduled"
-    assert arriving(ready(), START + LONGEST_WAIT).props["state"] == "dead"
+    assert arriving(ready(), START + LONGEST_QUEUE_WAIT - 1).props["state"] == "scheduled"
+    assert arriving(ready(), START + LONGEST_QUEUE_WAIT).props["state"] == "dead"

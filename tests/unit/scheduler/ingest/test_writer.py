@@ -11,12 +11,12 @@ import pytest
 
 from shared.core.errors import OutcomeUnknown, StorageError, Unavailable
 from shared.scheduler.ingest import open_shards
-from shared.scheduler.ingest.open_shards import TAKEN_WITHIN
 from shared.scheduler.ingest.writer import Stored
 from shared.scheduler.keys import shard_name
 from shared.scheduler.protocol import owning
 from shared.scheduler.protocol.gate import parse_gate
 from shared.scheduler.rows import NewEvent, body_props, encoded_size
+from shared.scheduler.timings import MESSAGE_TAKEN_WITHIN
 from shared.storage.names import EVENTS, SHARDS
 from shared.storage.ports import Op
 
@@ -172,7 +172,7 @@ async def test_shard_whose_owner_was_told_takes_more_until_he_comes_but_not_for_
     assert told.visible <= world.clock.now()
     [second] = await store(world, event(START + 500))
     assert second.address.shard == first.address.shard
-    await world.clock.advance(TAKEN_WITHIN / 1000)
+    await world.clock.advance(MESSAGE_TAKEN_WITHIN / 1000)
     [third] = await store(world, event(START + 5_000))
     assert third.address.shard != first.address.shard
 

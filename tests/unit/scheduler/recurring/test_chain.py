@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shared.core.clock import Millis
+from shared.scheduler import timings
 from shared.scheduler.recurring import chain, rules
 from shared.scheduler.recurring.definition import Definition, event_ids
 from shared.web.local_client import Reply
@@ -121,7 +122,7 @@ async def test_silent_timer_loses_nothing_that_is_a_minute_late_at_most(world: W
     await world.clock.advance(silence, settle=3)
     await drive(world.clock, sweep(world))
     found = live(world)
-    assert sorted(found) == minutes(START, world.now + rules.AHEAD)
+    assert sorted(found) == minutes(START, world.now + timings.OCCURRENCES_AHEAD)
     assert all(len(ids) == 1 for ids in found.values())
 
 
@@ -238,6 +239,6 @@ async def test_occurrences_of_a_large_payload_are_stored_few_at_a_time(monkeypat
         monkeypatch.setattr(writer, "store", watched)
         await world.clock.advance(60, settle=3)
         await drive(world.clock, sweep(world))
-        assert len(world.events()) == 60 + rules.AHEAD // 1000 and max(together) < 1.1 * chain.FIRE_BYTES
+        assert len(world.events()) == 60 + timings.OCCURRENCES_AHEAD // 1000 and max(together) < 1.1 * chain.FIRE_BYTES
     finally:
         await world.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.core.clock import to_text
-from shared.scheduler.recurring.rules import KEEP_DELETED
+from shared.scheduler.timings import KEEP_DELETED_SCHEDULE
 from shared.storage.names import SCHEDULES
 from tests.unit.scheduler.harness import START, Client, World, drive
 
@@ -316,7 +316,7 @@ async def test_deleted_schedule_is_gone_with_its_events_and_its_rows_follow(worl
     assert (await world.demo.delete(URL)).status == 404
     assert await world.demo.all(SCHEDULES_URL) == []
     assert live(world) == {}
-    await sweeps(world, KEEP_DELETED // 1000 + 180)
+    await sweeps(world, KEEP_DELETED_SCHEDULE // 1000 + 180)
     assert world.rows(SCHEDULES) == []
 
 

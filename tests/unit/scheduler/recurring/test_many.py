@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.scheduler.recurring import chain
-from shared.scheduler.recurring.quota import TTL
+from shared.scheduler.timings import SCHEDULE_COUNT_FRESH_FOR
 from tests.unit.scheduler.harness import Client, World, drive
 
 from .faults import sweep
@@ -30,7 +30,7 @@ async def test_tenant_has_as_many_schedules_as_its_limit_says_and_can_replace_th
     await put(client, "two", cron="0 0 2 6 *")
     await put(world.demo, "three", cron="0 0 1 6 *")
     assert (await client.delete(f"{SCHEDULES_URL}/one")).status == 204
-    await world.clock.advance(TTL)
+    await world.clock.advance(SCHEDULE_COUNT_FRESH_FOR)
     await put(client, "three", cron="0 0 1 6 *")
     assert (await refused(client, "one")).status == 429
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from shared.core.clock import Millis, to_text
 from shared.scheduler.recurring.definition import Definition, Undo, definition_of, event_ids, offset, pointed
 from shared.scheduler.recurring.model import MAX_ID, Recurrence
-from shared.scheduler.recurring.rules import AHEAD, BATCH, changed, claimed, plan, pointed_at, redefined, undone
+from shared.scheduler.recurring.rules import BATCH, changed, claimed, plan, pointed_at, redefined, undone
 from shared.scheduler.recurring.timing import occurrences
+from shared.scheduler.timings import OCCURRENCES_AHEAD
 from shared.storage.ports import Row
 
 NOW: Millis = 1_800_000_000_000
@@ -46,7 +47,7 @@ def fired(definition: Definition, now: Millis = NOW) -> list[str]:
 def test_catch_up_is_as_the_policy_says_within_its_window(policy: str, within: str, expected: list[str]) -> None:
     given = schedule(NOW - 10 * MINUTE, cron="* * * * *", catch_up={"policy": policy, "within": within})
     assert fired(given) == expected
-    assert plan(given, NOW).done == NOW + AHEAD
+    assert plan(given, NOW).done == NOW + OCCURRENCES_AHEAD
 
 
 def test_last_fires_one_of_a_rare_rule_and_nothing_beyond_its_window() -> None:
@@ -63,7 +64,7 @@ def test_all_goes_on_where_a_sweep_stopped() -> None:
         assert len(planned.fire) <= BATCH
         seen += planned.fire
         dense = replace(dense, done=planned.done)
-    assert seen == list(range(NOW - HOUR + 1000, NOW + AHEAD + 1, 1000))
+    assert seen == list(range(NOW - HOUR + 1000, NOW + OCCURRENCES_AHEAD + 1, 1000))
 
 
 def test_jitter_is_no_lateness() -> None:
@@ -93,7 +94,7 @@ def test_sweeps_at_any_times_fire_each_occurrence_once_in_order(ticks: list[int]
             planned = plan(definition, now)
             definition = replace(claimed(definition, planned, now), done=planned.done)
             seen += planned.fire
-    assert seen == [each.at for each in _until(definition, NOW, now + AHEAD)]
+    assert seen == [each.at for each in _until(definition, NOW, now + OCCURRENCES_AHEAD)]
 
 
 def _until(definition: Definition, after: Millis, until: Millis) -> list[Any]:
@@ -175,6 +176,6 @@ def test_definition_survives_its_row() -> None:
 
 def test_longest_list_of_occurrences_fits_a_property() -> None:
     # A day of jitter on every minute, a sweep's batch of late ones on top, and the way ahead.
-    longest = DAY // MINUTE + BATCH + AHEAD // MINUTE + 2
+    longest = DAY // MINUTE + BATCH + OCCURRENCES_AHEAD // MINUTE + 2
     props = replace(schedule(NOW), ahead=tuple(range(NOW, NOW + longest * MINUTE, MINUTE))).chain_props()
     assert len(str(props["ahead"])) < 32_000

@@ -1,0 +1,156 @@
+"""One delivery attempt of a claimed event: wait for a slot, check that it may start, send, and decide what becomes of the event."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from ...core.clock import Clock, Millis
+from ...core.errors import StorageError
+from ...core.ids import Ids
+from ...delivery.channels.ports import Delivery, Target, Verdict
+from ...delivery.flow.lane import Lane
+from ...delivery.flow.service import Flow
+from .. import rules
+from ..attempt_history import ERROR_LENGTH, with_attempt
+from ..rows import body_of
+from ..timings import CHANNEL_UNREAD_WAIT, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS
+from .permission import StartPermission
+
+log = logging.getLogger(__name__)
+
+type SendDelivery = Callable[[Target, Delivery], Awaitable[Verdict]]
+
+
+class TenantDelivery(NamedTuple):
+    """The parts of a tenant's settings that its deliveries need."""
+
+    name: str
+    policy: Callable[[Mapping[str, Any]], rules.RetryPolicy]
+    """Returns the retry policy of an event row."""
+    target: Callable[[str], Awaitable[Target | None]]
+    """Reads a channel by name; None if it was removed."""
+
+
+def punctual_at(props: Mapping[str, Any]) -> Millis:
+    """Return the time up to which a delivery that starts is punctual.
+
+    An event that was overdue when it was accepted, or that waits for its next attempt, is not late for that.
+    """
+    return max(int(props["due"]), int(props.get("next", 0)), int(props["created"]))
+
+
+def unclaimed(props: Mapping[str, Any]) -> rules.Outcome:
+    """Return the outcome that undoes the claim of an event, as if it had never been made. It is not an attempt."""
+    state: Literal["retrying", "scheduled"] = "retrying" if "next" in props else "scheduled"
+    return rules.Outcome(state, {"tries": int(props["tries"]) - 1})
+
+
+class DeliveryAttempts:
+    """Makes the delivery attempts of one owner."""
+
+    def __init__(
+        self, tenant: TenantDelivery, permission: StartPermission, *, clock: Clock, ids: Ids, send: SendDelivery, flow: Flow
+    ) -> None:
+        self.tenant, self.permission = tenant, permission
+        self._clock, self._ids, self._send, self._flow = clock, ids, send, flow
+        self.waiting: set[str] = set()
+        """Row keys of events that wait for a slot; nothing has been started for them."""
+
+    async def attempt(self, rk: str, props: Mapping[str, Any], lane: Lane) -> rules.Outcome | None:
+        """Attempt the delivery once; return the change of its row, or None if nothing was started because the owner has ended."""
+        try:
+            target = await self.tenant.target(str(props["channel"]))
+        except StorageError as error:
+            return self._channel_unread(props, error)
+        if target is None:
+            return self._channel_removed(props)
+        if self._flow.blocks(target):
+            return unclaimed(props)
+        self.waiting.add(rk)
+        backlog = rules.in_backlog(punctual_at(props), self._clock.now())
+        async with self._flow.lanes.slot(lane, backlog=backlog) as slot:
+            self.waiting.discard(rk)
+            # After a wait the channel may have been paused, or its breaker may have opened; and the wait for a slot, or for storage, may
+            # have taken longer than the last heartbeat covers.
+            waited = slot.waited or not self.permission.covers_now()
+            if not await self.permission.wait_to_start():
+                return None
+            if waited:
+                try:
+                    target = await self.tenant.target(target.name)
+                except StorageError as error:
+                    return self._channel_unread(props, error)
+                if target is None:
+                    return self._channel_removed(props)
+                if not await self.permission.wait_to_start():
+                    return None
+            fired = self._clock.now()
+            if rules.lapsed(props, fired):
+                return rules.Outcome("lapsed", {"ended": fired})
+            trace = props.get("trace")
+            delivery = Delivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace)
+            if not self._flow.admits(target):
+                return unclaimed(props)
+            try:
+                verdict = await self._send(target, delivery)
+            except Exception as error:
+                log.exception("A sender raised an unexpected error", extra={"action": "sender_failed", "event": delivery.id})
+                verdict = Verdict("retry", error=f"the sender failed: {type(error).__name__}")
+            except asyncio.CancelledError:
+                self._flow.dropped(target)
+                raise
+            slot.answered = verdict.outcome != "retry" or verdict.status is not None
+        now = self._clock.now()
+        took = now - fired
+        if (turn := self._flow.ended(target, lane, delivery.id, verdict, now)) is not None:
+            await turn
+        if verdict.outcome == "delivered":
+            history = with_attempt(props, fired, "delivered", verdict.status, None, took)
+            return rules.Outcome("delivered", {"ended": now, "late": delivery.late_ms, "history": history})
+        return self._failed(props, fired, verdict, took)
+
+    def failed_inside(self, props: Mapping[str, Any], error: Exception) -> rules.Outcome:
+        """Return the outcome of an attempt that ended with an error of the service itself."""
+        now = self._clock.now()
+        if int(props["tries"]) < MOST_LOST_OWNERS:
+            return rules.Outcome("retrying", {"next": now + INTERNAL_FAILURE_WAIT})
+        return rules.Outcome("dead", {"ended": now, "error": f"the delivery failed inside the service: {type(error).__name__}"})
+
+    def _channel_unread(self, props: Mapping[str, Any], error: StorageError) -> rules.Outcome:
+        # Not an attempt: no request was sent, and an event must not die because the service's own storage fails.
+        log.debug("The settings of a channel could not be read: %s", error, extra={"action": "channel_unread"})
+        return rules.Outcome("retrying", {"next": self._clock.now() + CHANNEL_UNREAD_WAIT, "tries": int(props["tries"]) - 1})
+
+    def _channel_removed(self, props: Mapping[str, Any]) -> rules.Outcome:
+        return self._failed(props, self._clock.now(), Verdict("final", error="the channel no longer exists"), 0)
+
+    def _failed(self, props: Mapping[str, Any], at: Millis, verdict: Verdict, took: Millis) -> rules.Outcome:
+        # Only attempts that are known to have failed count; claims of owners that ended do not use up the policy.
+        failed = int(props.get("failed", 0)) + 1
+        # Time that the event waited because of its channel or an outage does not use up the policy's time.
+        waited = int(props.get("waited", 0)) + max(0, at - punctual_at(props))
+        retry_at = rules.after_failure(
+            self.tenant.policy(props),
+            # An event that was overdue when it was accepted is retried like any other.
+            max(int(props["due"]), int(props["created"])) + waited,
+            failed,
+            self._clock.now(),
+            self._ids.chance(),
+            final=verdict.outcome == "final",
+            retry_after=verdict.retry_after,
+        )
+        history = with_attempt(props, at, verdict.outcome, verdict.status, verdict.error, took)
+        error = (verdict.error or f"answered {verdict.status}")[:ERROR_LENGTH]
+        until = rules.last_call(props)
+        if retry_at is None or (until is not None and retry_at > until):
+            # No later attempt could be in time, so the event ends now.
+            ended: Literal["dead", "lapsed"] = "dead" if retry_at is None else "lapsed"
+            outcome = rules.Outcome(ended, {"ended": self._clock.now(), "history": history, "error": error, "failed": failed})
+        else:
+            outcome = rules.Outcome("retrying", {"next": retry_at, "history": history, "failed": failed, "waited": waited})
+        extra = {"tenant": self.tenant.name, "channel": props["channel"], "event": props["id"], "state": outcome.state, "error": error}
+        log.debug("Event %s was not delivered: %s", props["id"], error, extra=extra | {"action": "attempt_failed"})
+        return outcome

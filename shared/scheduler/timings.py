@@ -1,0 +1,170 @@
+"""The scheduler's time limits: one place for every duration that operators may tune or that several modules depend on.
+
+`Millis` constants are milliseconds; floats are seconds. V and T below bound an ownership; they must keep their relation, because it is what
+makes two owners of one shard impossible to confuse.
+"""
+
+from __future__ import annotations
+
+from ..core.clock import Millis
+
+MINUTE: Millis = 60_000
+DAY: Millis = 86_400_000
+
+# Ownership of a shard.
+
+OWNER_MAY_START = 30.0
+"""V, in seconds: an owner starts deliveries only this long after it sent its last heartbeat."""
+OWNER_SILENT: Millis = 45_000
+"""T: age of a gate, in the storage service's own time, from which another owner may take its shard.
+
+T > V (1 + r) / (1 - r) + 1 s must hold, where r = 1 % is the allowed drift of a machine's clock. Mirrored accounts use V and T too.
+"""
+HEARTBEAT_EVERY = 10.0
+"""Longest time in seconds between two transactions of an owner; each transaction is a heartbeat. Well below `OWNER_MAY_START`."""
+OWNER_TICK = 1.0
+"""Seconds between an owner's transactions while deliveries go on."""
+OWNER_SERVES_FOR = 240.0
+"""Seconds after which an owner releases its shard and sends itself a message: a function call must end well before the platform's limit."""
+CLAIM_AHEAD: Millis = 3_000
+"""Events are claimed this long before they are due, so that the claims are stored when the due time comes."""
+REST_BEYOND: Millis = 20_000
+"""An owner stays with its shard while the next event is due within this time; otherwise the shard rests."""
+MOST_LOST_OWNERS = 10
+"""Claims beyond the allowed attempts after which an event is dead because its owners keep ending without a result."""
+CHANNEL_UNREAD_WAIT: Millis = 2_000
+"""Wait of an event after its channel's settings could not be read."""
+INTERNAL_FAILURE_WAIT: Millis = 60_000
+"""Wait of an event after its delivery failed inside the service."""
+
+# Dispatch: from the index to a shard's message.
+
+DISPATCH_AHEAD: Millis = 2 * MINUTE
+"""The dispatch timer sends the messages of shards that wake within this time.
+
+The timer may be silent for this long without a late delivery. Writers send the message themselves for shards that wake sooner.
+`BACKLOG_AFTER` and `OCCURRENCES_AHEAD` follow from it, and the test kit's time travel uses it.
+"""
+BACKLOG_AFTER: Millis = DISPATCH_AHEAD
+"""Lateness from which an event or shard belongs to the backlog, which lets punctual events go first.
+
+Equal to `DISPATCH_AHEAD`: a timer that was silent for that long has caused no outage yet.
+"""
+OCCURRENCES_AHEAD: Millis = DISPATCH_AHEAD
+"""Occurrences of schedules become events this long before they are due.
+
+Equal to `DISPATCH_AHEAD`: the timer of schedules may be silent for as long as the timer that dispatches.
+"""
+WAKE_EARLY: Millis = 5_000
+"""A shard's message becomes visible this long before its wake-up: time to take the shard and load its rows."""
+CROWDED_SLICE: Millis = 10_000
+"""Length of the parts into which a minute is cut when it gets more events than one shard holds. Divides a minute."""
+OPEN_BEFORE: Millis = 1_000
+"""Longest time that a shard wakes before its first event. Its owner occupies a slot for that much longer."""
+STEADY_ROUNDS = 4
+"""Resent messages of an unserved shard with an even pause; from then on each pause is twice the one before."""
+STUCK_ROUNDS = 8
+"""Resent messages after which an unserved shard is reported as stuck: a person should look. About a quarter of an hour."""
+LONGEST_RESEND_PAUSE: Millis = 60 * MINUTE
+"""Longest pause between two messages of an unserved shard."""
+BACKLOG_RESEND_PAUSE: Millis = 5 * MINUTE
+"""Shortest pause between two messages of an unserved shard in a backlog.
+
+Messages of a backlog may wait in their queue for minutes; more messages would only lengthen the queue.
+"""
+
+# Backlog: how overdue shards are handed out.
+
+BACKLOG_HORIZON: Millis = 30_000
+"""Places in the drain are given this far ahead: two periods of the timer, so that one missed tick leaves no gap.
+
+At most a minute, because queue scalers count hidden messages.
+"""
+BACKLOG_LEAST_EVENTS = 20
+"""Events that a shard counts as at least: to take, load and finish it costs about as much as 20 deliveries."""
+BACKLOG_UNDER_WAY: Millis = 120_000
+"""Work at the set rate that may be handed out and unfinished at once.
+
+Where shards drain more slowly than they are handed out, the rest waits in the table and not in the queue.
+"""
+BACKLOG_TENANT_SHARE = 0.5
+"""One tenant's largest part of `BACKLOG_UNDER_WAY`: a tenant with a slow receiver does not delay the others."""
+
+# Ingest.
+
+GROUP_WAIT = 0.003
+"""Seconds that the first event of a transaction waits for others."""
+URGENT_FILL_TIME = 0.1
+"""Seconds after which the message of a shard that is due at once is sent while the shard is still being filled.
+
+Long enough for a batch, too short for a person to notice.
+"""
+MESSAGE_TAKEN_WITHIN: Millis = 2_000
+"""A shard is written to for this long after its message became visible: the queue's longest pause between two polls.
+
+A writer that comes later finds the shard taken and loses a request.
+"""
+ACCOUNT_AVOIDED_FOR = 30.0
+"""Seconds for which no shard is opened in an account that did not answer."""
+OPEN_EVENTS_RETRY = 10.0
+"""Seconds in `Retry-After` when a tenant has too many open events."""
+OPEN_COUNT_FRESH_FOR = 5.0
+"""Seconds for which a count of a tenant's open events is used again."""
+LONGEST_INTAKE_PAUSE = 60.0
+"""Longest pause in seconds between two attempts to store an event of the ingest queue."""
+POISON_RETRY_DELAY = 60.0
+"""Seconds before a message that went to the poison queue is tried again."""
+REDRIVE_FOR = 60.0
+"""Seconds that one redrive request may take: the answer must come well before the platform's front end gives up."""
+
+# Retention.
+
+KEEP_FINISHED: Millis = 7 * DAY
+"""A finished event can be looked up, and its id stays taken, for this long."""
+KEEP_DEAD: Millis = 30 * DAY
+"""The same for shards with dead events."""
+KEEP_LINKED: Millis = DAY
+"""A shard whose time is over is kept this much longer, repeatedly, while an event that began in it still exists elsewhere."""
+LONGEST_QUEUE_WAIT: Millis = KEEP_FINISHED - 60 * MINUTE
+"""Age up to which an event in the ingest queue is still scheduled when it comes out.
+
+An older one may have been stored before, delivered and removed by retention: it is rejected.
+"""
+RETENTION_RUN_FOR = 120.0
+"""Seconds that one run of retention may take; the next run continues."""
+REJECT_RETENTION_RUN_FOR = 60.0
+"""The same for rejects."""
+
+# Recurring schedules.
+
+DEFAULT_GRACE: Millis = 60_000
+"""Lateness at which an occurrence counts as missed, unless its schedule says otherwise."""
+CLOCK_SKEW: Millis = 60_000
+"""Largest difference between the clocks of two instances at which a change cannot repeat an occurrence that has just fired."""
+KEEP_DELETED_SCHEDULE: Millis = 600_000
+"""A deleted schedule's row stays this long after the last event id that it may have used, so that a new one cannot use the id again."""
+CHAIN_RUN_FOR = 60.0
+"""Seconds after which a sweep of schedules starts no further page; the next sweep continues."""
+SCHEDULE_COUNT_FRESH_FOR = 5.0
+"""Seconds for which a count of a tenant's schedules is used again."""
+SCHEDULE_QUOTA_RETRY = 10.0
+"""Seconds in `Retry-After` when a tenant has too many schedules."""
+
+# Mirrored accounts.
+
+FENCE_FRESH_FOR = 1.0
+"""Seconds for which an observation of the fence is used again."""
+FENCE_STALE_AFTER = 10.0
+"""Age in seconds from which a request waits for a new observation of the fence instead of using the last one."""
+FENCE_READ_TIMEOUT = 3.0
+"""Seconds that a request waits for such an observation."""
+MIRROR_ASKED_AGAIN_AFTER = 10.0
+"""Seconds after which a mirrored shard is tried again when the second account could not say who serves it."""
+MIRROR_COPY_EVERY = 5.0
+"""Seconds between copies of a shard that is being served."""
+FAILBACK_RUN_FOR = 300.0
+"""Seconds for which the instance that began a failback carries it on; after that the timer does."""
+FAILBACK_OVERLAP: Millis = 60 * MINUTE
+"""A failback also compares shards that ended this long before the failover, because clocks differ."""
+RECOPY_AFTER: Millis = 300_000
+"""Age from which the timer carries out a request to copy a finished shard once more: its requester has ended."""
