@@ -18,7 +18,7 @@ from ..core.durations import format_duration
 from ..storage.ports import Props, Row
 from ..tenants.model import Durability, Retry
 from ..web.etag import etag_of
-from . import attempts
+from . import attempt_history
 from .keys import shard_tenant
 from .model import EventIn
 from .rules import NEVER, RetryPolicy, asked_due
@@ -186,7 +186,7 @@ def representation(row: Row) -> dict[str, Any]:
         # Neither is known of an event that was cancelled before it was stored.
         shown["channel"] = props["channel"]
         shown["payload"] = orjson.Fragment(body_of(props))
-    shown["attempts"] = attempts.shown(props)
+    shown["attempts"] = attempt_history.shown(props)
     if "durability" in props:
         shown["durability"] = props["durability"]
     if int(props.get("expires", NEVER)) != NEVER:

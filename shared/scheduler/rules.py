@@ -24,7 +24,7 @@ from ..core.clock import Millis
 from ..delivery.flow.rules import FREE, Hold
 from ..storage.ports import Props
 from ..tenants.model import Durability
-from .attempts import with_unknown
+from .attempt_history import with_unknown
 from .keys import MINUTE, digest
 from .protocol.gate import Counts, Gate
 from .timings import (

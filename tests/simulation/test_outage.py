@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 
 from shared.scheduler import rules
-from shared.scheduler.firing import backlog, owner
+from shared.scheduler.firing import attempt, backlog
 from tests.simulation.world.outage import SHARD_EVENTS, TAKES, Figures, Scenario, play
 
 NEVER = 1 << 60
@@ -97,6 +97,6 @@ def test_without_a_backlogs_rules_fresh_events_wait_behind_it() -> None:
 
 
 def test_without_the_order_of_slots_fresh_events_wait_for_deliveries_of_the_backlog() -> None:
-    with patch.object(owner, "punctual_at", lambda props: NEVER):
+    with patch.object(attempt, "punctual_at", lambda props: NEVER):
         found = play(SHORT)
     assert found.fresh_late(0.99, until=found.drained) > 3 * figures(SHORT, 1).fresh_late(0.99, until=figures(SHORT, 1).drained)

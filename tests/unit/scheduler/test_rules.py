@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.scheduler import attempts, rules, timings
+from shared.scheduler import attempt_history, rules, timings
 from shared.scheduler.protocol.gate import Counts, Gate, GateState
 from shared.scheduler.rules import RetryPolicy
 
@@ -99,7 +99,7 @@ def test_claim_of_a_former_owners_event_sets_the_flag_for_good() -> None:
     again = rules.claim_props({"state": "firing", "due": NOW, **fresh}, 4)
     history = again.pop("history")
     assert again == {"state": "firing", "epoch": 4, "tries": 2, "flag": True}
-    assert attempts.history_of({"history": history}) == [[NOW, "unknown", None, attempts.OWNER_LOST, 0]]
+    assert attempt_history.history_of({"history": history}) == [[NOW, "unknown", None, attempt_history.OWNER_LOST, 0]]
     assert "history" not in rules.claim_props({"state": "retrying", "due": NOW, "next": NOW + 9}, 5)
     assert "flag" not in rules.claim_props({"state": "retrying", "flag": True, "tries": 2}, 5), "a merge keeps what is there"
 
