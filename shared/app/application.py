@@ -24,19 +24,19 @@ from ..extras.bigben.service import BigBen
 from ..extras.kafka_source.ingest import KafkaIngest, opener
 from ..extras.kafka_source.sources import read_sources
 from ..fleets import routes as fleet_functions
-from ..fleets.directory import Fleets
+from ..fleets.directory import FleetDirectory
 from ..fleets.nodes import NodeViews
 from ..fleets.watch import routes as watch_functions
-from ..fleets.watch.service import Watch
+from ..fleets.watch.service import FleetWatch
 from ..leases import routes as lease_functions
 from ..leases.service.control import routes as control_functions
-from ..leases.service.control.service import Control
-from ..leases.service.http_servers import Beats
-from ..leases.service.maintenance_drain import Leaving
+from ..leases.service.control.service import ManualControls
+from ..leases.service.http_servers import HttpServers
+from ..leases.service.maintenance_drain import MaintenanceDrain
 from ..leases.service.planning import Planning
 from ..leases.service.resize import routes as resize_functions
-from ..leases.service.resize.service import Resizes
-from ..leases.service.views import Views
+from ..leases.service.resize.service import ResizeService
+from ..leases.service.views import LeaseViews
 from ..maintenance import routes as maintenance_functions
 from ..maintenance.service.arm import ArmClient
 from ..maintenance.service.service import Maintenance
@@ -97,16 +97,17 @@ class Application:
         home = home or storage.tables
         self.carrier = Carrier(home, clock.monotonic)
         planning = Planning(self.carrier)
-        self.control = Control(self.carrier, planning, clock)
+        self.control = ManualControls(self.carrier, planning, clock)
         """What operators say to fleets."""
-        self.resizes = Resizes(self.carrier, planning, clock)
+        self.resizes = ResizeService(self.carrier, planning, clock)
         """Changes of fleets' partition counts."""
         self.arm = ArmClient(settings.client_id)
-        maintenance = Maintenance(home, clock, Leaving(self.carrier, planning, clock), Events(self.scheduler.ingest), self.arm)
+        drain = MaintenanceDrain(self.carrier, planning, clock)
+        maintenance = Maintenance(home, clock, drain, Events(self.scheduler.ingest), self.arm)
         self.maintenance = maintenance.service
         self.checkpoints = CheckpointService(home, self.carrier, clock, ids, maintenance.pending)
-        self.watch = Watch(home, self.carrier, planning, clock, Events(self.scheduler.ingest), self.checkpoints.stuck)
-        self.fleets = Fleets(
+        self.watch = FleetWatch(home, self.carrier, planning, clock, Events(self.scheduler.ingest), self.checkpoints.stuck)
+        self.fleets = FleetDirectory(
             home,
             self.carrier,
             clock,
@@ -115,9 +116,9 @@ class Application:
             on_tenant_end=(self.checkpoints.forget,),
         )
         self.directory.refuse, self.directory.ends = self.fleets.refuse_living, self.fleets.end_all
-        self.beats = Beats(self.carrier, clock, self.watch.takeover.nudge)
+        self.beats = HttpServers(self.carrier, clock, self.watch.takeover.nudge)
         """What servers that speak HTTP ask for."""
-        self.views = Views(home, self.carrier, clock, self.checkpoints.turn_taker)
+        self.views = LeaseViews(home, self.carrier, clock, self.checkpoints.turn_taker)
         self.nodes = NodeViews(self.views, self.carrier, clock, self.maintenance.nodes, maintenance.pending)
         sources = read_sources(settings.kafka_sources.get_secret_value())
         periods = {**PERIODS, **KAFKA_PERIODS} if sources else PERIODS

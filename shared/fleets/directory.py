@@ -55,7 +55,7 @@ type TenantHook = Callable[[str], Awaitable[None]]
 """Receives the name of a tenant that ends."""
 
 
-class Entry(NamedTuple):
+class FleetEntry(NamedTuple):
     """A fleet in the index."""
 
     key: str
@@ -74,7 +74,7 @@ class Entry(NamedTuple):
         return self.key.partition(":")[2]
 
 
-class Fleets:
+class FleetDirectory:
     """Creates, changes, lists and ends fleets. One per process."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Fleets:
     async def get(self, tenant: str, name: str) -> tuple[FleetOut, str]:
         """The fleet as answered, and its entity tag. Raises 404, `StorageError`."""
         fleet, _ = await self.read(tenant, name)
-        out, etag = _tagged(shown(name, fleet))
+        out, etag = _tagged(fleet_out(name, fleet))
         return await self._with_progress(tenant, out, fleet), etag
 
     async def page(self, tenant: str, limit: int, after: str = "") -> tuple[list[FleetOut], str | None]:
@@ -115,7 +115,7 @@ class Fleets:
         rows = await asyncio.gather(*(self._tables.get(FLEETS, entry.key, FLEET) for entry in entries[:limit]))
         # One whose row is not there is being made, or ending.
         there = [(entry.name, parse_fleet(row.props)) for entry, row in zip(entries, rows, strict=False) if row is not None]
-        items = [await self._with_progress(tenant, shown(name, fleet), fleet) for name, fleet in there]
+        items = [await self._with_progress(tenant, fleet_out(name, fleet), fleet) for name, fleet in there]
         return items, entries[limit - 1].name if len(entries) > limit else None
 
     async def every(self, after: str = "", limit: int | None = None) -> list[str]:
@@ -155,7 +155,7 @@ class Fleets:
                 made = await self._change(key, name, parse_fleet(row.props), row.etag, spec, headers or {})
                 new = False
             if made is not None:
-                return *_tagged(shown(name, made)), new
+                return *_tagged(fleet_out(name, made)), new
         raise contended()
 
     async def delete(self, tenant: str, name: str, headers: Mapping[str, str] | None = None) -> None:
@@ -171,7 +171,7 @@ class Fleets:
                 check_if_match(headers or {}, None)
             else:
                 fleet = parse_fleet(row.props)
-                check_if_match(headers or {}, _tagged(shown(name, fleet))[1])
+                check_if_match(headers or {}, _tagged(fleet_out(name, fleet))[1])
                 closed = await self._carrier.drive(closing.close(key, fleet, row.etag))
                 if isinstance(closed, Living):
                     raise _servers_live(closed.servers, "the fleet")
@@ -245,7 +245,7 @@ class Fleets:
 
     async def _change(self, key: str, name: str, old: Fleet, etag: str, spec: FleetIn, headers: Mapping[str, str]) -> Fleet | None:
         """Change the fleet; None when another write came in between."""
-        check_if_match(headers, _tagged(shown(name, old))[1])
+        check_if_match(headers, _tagged(fleet_out(name, old))[1])
         if spec.partitions != old.partitions:
             raise invalid("/partitions", f"cannot be changed here ({old.partitions:,} now); POST leases/resize does it while servers run")
         await self._refill(key, old)
@@ -274,15 +274,15 @@ class Fleets:
         if isinstance(missing, Unsure):
             raise conflict(
                 "servers-live",
-                f"rows of partitions {some(map(str, missing.partitions))} are missing, and servers of the library live that may serve "
-                f"them: {some(missing.servers)}; only they know, so stop them first",
+                f"rows of partitions {name_first_five(map(str, missing.partitions))} are missing, and running servers may serve them: "
+                f"{name_first_five(missing.servers)}. Stop these servers, then repeat the PUT.",
             )
         if missing:
             log.warning("%d partitions of %s had no row; they have one again", missing, key, extra={"action": "lease_rows_refilled"})
 
     # -- ending
 
-    async def _mark(self, key: str, entry: Entry | None) -> Applied | None:
+    async def _mark(self, key: str, entry: FleetEntry | None) -> Applied | None:
         """Mark the entry as ending."""
         if entry is None:
             made = await self._tables.write(FLEETS, INDEX, [Insert(key, {"created": self._clock.now(), "ending": True})])
@@ -323,11 +323,11 @@ class Fleets:
 
     # -- the index
 
-    async def _find(self, key: str) -> Entry | None:
+    async def _find(self, key: str) -> FleetEntry | None:
         row = await self._tables.get(FLEETS, INDEX, key)
         return _entry(row) if row is not None else None
 
-    async def _entries(self, tenant: str) -> list[Entry]:
+    async def _entries(self, tenant: str) -> list[FleetEntry]:
         return [_entry(row) for row in await load(self._tables, FLEETS, INDEX, f"{tenant}:", f"{tenant};")]
 
 
@@ -345,7 +345,7 @@ def fleet_of(spec: FleetIn, created: Millis) -> Fleet:
     )
 
 
-def shown(name: str, fleet: Fleet) -> FleetOut:
+def fleet_out(name: str, fleet: Fleet) -> FleetOut:
     """The fleet as answered."""
     known = cast(ProfileName | None, next((name for name, profile in PROFILES.items() if profile == fleet.profile), None))
     h, v, t = (round(seconds * 1000) for seconds in (fleet.profile.beat, fleet.profile.validity, fleet.profile.takeover))
@@ -386,8 +386,8 @@ def _tagged(out: FleetOut) -> tuple[FleetOut, str]:
     return out, etag_of(out.model_dump_json())
 
 
-def _entry(row: Row) -> Entry:
-    return Entry(row.rk, int(row.props["created"]), bool(row.props["ending"]), row.etag)
+def _entry(row: Row) -> FleetEntry:
+    return FleetEntry(row.rk, int(row.props["created"]), bool(row.props["ending"]), row.etag)
 
 
 def _key(tenant: str, name: str) -> str:
@@ -398,10 +398,12 @@ def _key(tenant: str, name: str) -> str:
 
 
 def _servers_live(servers: Sequence[str], what: str) -> Problem:
-    return conflict("servers-live", f"{what} cannot change while servers live: {some(sorted(servers))}; drain and stop them first")
+    return conflict(
+        "servers-live", f"{what} cannot change while servers live: {name_first_five(sorted(servers))}; drain and stop them first"
+    )
 
 
-def some(subjects: Iterable[str]) -> str:
+def name_first_five(subjects: Iterable[str]) -> str:
     """The first five of them, and how many more there are."""
     found = list(subjects)
     return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")

@@ -17,13 +17,13 @@ from ..maintenance.model import NodeMaintenance
 from ..maintenance.settings import FleetMaintenance
 from ..web.fields.types import Maybe, Name, Stamp, Strict
 
-DRAIN = 10_000
+DEFAULT_DRAIN = 10_000
 """How long a hand-off may take unless the fleet says otherwise, or two thirds of validity where that is less."""
 
 ProfileName = Literal["economy", "default", "fast", "seed"]
 
-AlarmKind = Literal["stale", "dead", "maintenance"]
-KINDS: tuple[AlarmKind, ...] = ("stale", "dead", "maintenance")
+NotificationKind = Literal["stale", "dead", "maintenance"]
+NOTIFICATION_KINDS: tuple[NotificationKind, ...] = ("stale", "dead", "maintenance")
 
 
 class ProfileIn(Strict):
@@ -72,7 +72,7 @@ class Notify(Strict):
     """Where alarms go."""
 
     channel: Name
-    kinds: list[AlarmKind] = Field(default_factory=lambda: list(KINDS), max_length=len(KINDS))
+    kinds: list[NotificationKind] = Field(default_factory=lambda: list(NOTIFICATION_KINDS), max_length=len(NOTIFICATION_KINDS))
 
     @model_validator(mode="after")
     def _once(self) -> Self:
@@ -98,7 +98,7 @@ class FleetIn(Strict):
 
     def drain(self) -> int:
         """How long a hand-off may take, in milliseconds."""
-        return self.limits.drain if self.limits.drain is not None else min(DRAIN, round(self.seconds().validity * 2000 / 3))
+        return self.limits.drain if self.limits.drain is not None else min(DEFAULT_DRAIN, round(self.seconds().validity * 2000 / 3))
 
     def fault(self) -> tuple[str, str] | None:
         """The inequality of safety that fails, and where; None when all hold."""

@@ -12,18 +12,18 @@ from ..checkpoints.terms import terms_of
 from ..core.clock import Clock
 from ..engine.async_runner import Carrier
 from ..leases.rows import Server, fleet_key
-from ..leases.service.snapshot import Of
-from ..leases.service.views import Standing, Views, beat_age_ms, owners_of
+from ..leases.service.snapshot import Versioned
+from ..leases.service.views import IntentsByTarget, LeaseViews, beat_age_ms, owners_of
 from ..web.problem import not_found
 
-type Agents = Callable[[str], Awaitable[Mapping[str, dict[str, Any]]]]
+type AgentReports = Callable[[str], Awaitable[Mapping[str, dict[str, Any]]]]
 """What agents told last of a fleet's nodes, by node."""
 
 
 class NodeViews:
     """One per process."""
 
-    def __init__(self, leases: Views, carrier: Carrier, clock: Clock, agents: Agents, pending: PendingReader) -> None:
+    def __init__(self, leases: LeaseViews, carrier: Carrier, clock: Clock, agents: AgentReports, pending: PendingReader) -> None:
         self._leases, self._carrier, self._clock, self._agents, self._pending = leases, carrier, clock, agents, pending
 
     async def node(self, tenant: str, fleet: str, name: str) -> dict[str, Any]:
@@ -44,8 +44,8 @@ class NodeViews:
         key = fleet_key(tenant, fleet)
         seen = await self._leases.survey(key)
         turns = await self._carrier.drive(look_at_turns(key))
-        replicas = replicas_out(turns, terms_of(seen.glance.fleet), await self._pending(key))
-        owners, words, servers = owners_of(seen), Standing(seen.glance, self._clock.now()), seen.glance.servers
+        replicas = replicas_out(turns, terms_of(seen.summary.fleet), await self._pending(key))
+        owners, words, servers = owners_of(seen), IntentsByTarget(seen.summary, self._clock.now()), seen.summary.servers
         agents = await self._agents(key)
         names = pick(servers.keys() | replicas.keys() | agents.keys())
         items = [
@@ -56,9 +56,9 @@ class NodeViews:
 
 def node_out(
     name: str,
-    one: Of[Server] | None,
+    one: Versioned[Server] | None,
     held: dict[int, int],
-    words: Standing,
+    words: IntentsByTarget,
     replica: dict[str, Any] | None = None,
     agent: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def node_out(
     }
 
 
-def _beat_out(one: Of[Server]) -> dict[str, Any]:
+def _beat_out(one: Versioned[Server]) -> dict[str, Any]:
     server = one.value
     return {
         "seq": server.beat,

@@ -8,7 +8,7 @@ from ..web.fields.params import Paging
 from ..web.fields.types import Name, NodeName
 from ..web.paging.pages import after, page
 from ..web.routes import Answer, Call, Routes
-from .directory import Fleets
+from .directory import FleetDirectory
 from .model import FleetIn, FleetList, FleetOut, NodeList, NodeOut
 from .nodes import NodeViews
 
@@ -31,7 +31,7 @@ class App(Protocol):
     """What these doors need of the application."""
 
     @property
-    def fleets(self) -> Fleets:
+    def fleets(self) -> FleetDirectory:
         """The tenants' fleets."""
 
     @property

@@ -35,7 +35,7 @@ class Member:
 type MoveReason = Literal["unowned", "owner gone", "draining", "prohibited", "pinned", "over capacity", "balance", "offline", "bump"]
 
 
-class Move(NamedTuple):
+class PartitionMove(NamedTuple):
     """One change. source '' when nobody has the partition, target '' when nobody is to have it."""
 
     partition: int
@@ -45,12 +45,12 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PartitionPlan:
     """target: the server each partition should have ('' for none). moves: what differs from now, by partition. unplaced: why not, by
     partition."""
 
     target: dict[int, str]
-    moves: tuple[Move, ...]
+    moves: tuple[PartitionMove, ...]
     unplaced: dict[int, str] = field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ def plan(
     most: int,
     budget: int,
     epochs: Mapping[int, int] | None = None,
-) -> Plan:
+) -> PartitionPlan:
     """Decide. owners: who has which partition now, gone servers included. most: partitions one server may have. budget: voluntary moves,
     which only balance, at most. epochs: of the partitions, for bumps.
 
@@ -142,7 +142,7 @@ class _Planner:
     def prefer(self, partition: int, servers: Iterable[str]) -> list[str]:
         return sorted(servers, key=lambda name: (-score(partition, name, self.weight[name]), name))
 
-    def run(self) -> Plan:
+    def run(self) -> PartitionPlan:
         self._pin()
         for number in self.online:
             owner = self.owners.get(number, "")
@@ -282,9 +282,11 @@ class _Planner:
                 self.take(number)
                 self.put(number, self.owners[number])
 
-    def _result(self, unplaced: dict[int, str]) -> Plan:
+    def _result(self, unplaced: dict[int, str]) -> PartitionPlan:
         target: dict[int, str] = dict.fromkeys(self.offline, "")
-        moves: list[Move] = [Move(p, self.owners[p], "", "offline") for p in self.offline if self.owners.get(p, "") in self.present]
+        moves: list[PartitionMove] = [
+            PartitionMove(p, self.owners[p], "", "offline") for p in self.offline if self.owners.get(p, "") in self.present
+        ]
         bumped = {p for p, epoch in self.intents.bumps if self.epochs.get(p) == epoch}
         for number in self.online:
             server, owner = self.placed.get(number, ""), self.owners.get(number, "")
@@ -293,10 +295,10 @@ class _Planner:
                 server = owner
             target[number] = server
             if server != owner and (server or owner in self.present):
-                moves.append(Move(number, owner, server, self._reason(number)))
+                moves.append(PartitionMove(number, owner, server, self._reason(number)))
             elif server and number in bumped:
-                moves.append(Move(number, owner, server, "bump"))
-        return Plan(target, tuple(sorted(moves)), unplaced)
+                moves.append(PartitionMove(number, owner, server, "bump"))
+        return PartitionPlan(target, tuple(sorted(moves)), unplaced)
 
     def _reason(self, partition: int) -> MoveReason:
         owner = self.owners.get(partition, "")

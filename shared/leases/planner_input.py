@@ -10,7 +10,7 @@ from ..engine.effects import Get, Load, Steps
 from ..storage.names import FLEETS
 from ..storage.ports import Row
 from . import generations, rules, unreadable_rows
-from .planner import Member, Move, Plan, plan
+from .planner import Member, PartitionMove, PartitionPlan, plan
 from .rows import (
     FLEET,
     PARTITIONS,
@@ -27,7 +27,7 @@ from .rows import (
 )
 
 
-class Facts:
+class PlannerInput:
     """All rows of a fleet at about one time: partitions were read before servers. etags: of the servers' rows, where they are known.
     unreadable: keys of the rows that cannot be read (`reading`).
     """
@@ -44,7 +44,7 @@ class Facts:
         self.fleet, self.intents, self.partitions, self.servers = fleet, intents, partitions, servers
         self.etags, self.unreadable = etags or {}, tuple(unreadable)
         self._owned = _grouped({number: row.owner for number, row in partitions.items()})
-        self._targets: tuple[Plan, dict[str, list[int]]] | None = None
+        self._targets: tuple[PartitionPlan, dict[str, list[int]]] | None = None
 
     @property
     def members(self) -> list[Member]:
@@ -64,7 +64,7 @@ class Facts:
         found, row = self.partitions.get(partition), self.servers.get(server)
         return found is not None and row is not None and found.owner == server and not rules.ended(found.incarnation, row)
 
-    def plan(self, budget: int, before: Mapping[str, Server] | None = None) -> Plan:
+    def plan(self, budget: int, before: Mapping[str, Server] | None = None) -> PartitionPlan:
         """What the planner makes of it. While the partition count changes all is claimed anew, and nothing counts against the budget.
 
         before: the servers as they were before the partitions were read. An order goes when its claim comes, so that by those rows each
@@ -80,7 +80,7 @@ class Facts:
         found = plan(self.fleet.partitions, owners | heirs, self.members, intents, most=self.fleet.most, budget=budget, epochs=epochs)
         # Nobody has had those yet: whoever is to, it is no move from server to server.
         moves = [move for move in found.moves if move.partition not in heirs]
-        moves += [Move(number, "", server, "unowned") for number in heirs if (server := found.target.get(number))]
+        moves += [PartitionMove(number, "", server, "unowned") for number in heirs if (server := found.target.get(number))]
         return replace(found, moves=tuple(sorted(moves)))
 
     def _kept(self) -> set[int]:
@@ -96,7 +96,7 @@ class Facts:
     def _may(self, partition: int, server: str, avoided: set[tuple[int, str]]) -> bool:
         return (partition, server) not in avoided and (partition, server) not in self.intents.prohibited
 
-    def orders(self, found: Plan, server: str) -> tuple[list[int], list[int]]:
+    def orders(self, found: PartitionPlan, server: str) -> tuple[list[int], list[int]]:
         """What the server must take, and what it must drop, to get from here to the plan. A bumped partition is in both, and so may be one
         that is held under a former generation."""
         if self._targets is None or self._targets[0] is not found:
@@ -115,7 +115,7 @@ class Facts:
         # What somebody was told to take is its own already: all who foresee this must agree, whatever moment of a hand-off they see.
         coming = {number: row.name for row in servers.values() if row.state != "dead" for number in row.take}
         partitions = {number: replace(row, owner=coming.get(number, row.owner)) for number, row in self.partitions.items()}
-        found = Facts(self.fleet, self.intents, partitions, servers, unreadable=self.unreadable).plan(0)
+        found = PlannerInput(self.fleet, self.intents, partitions, servers, unreadable=self.unreadable).plan(0)
         heirs: dict[str, dict[str, list[int]]] = {}
         for number, heir in sorted(found.target.items()):
             owner = self.partitions[number].owner if number in self.partitions else ""
@@ -132,7 +132,7 @@ def _grouped(servers: Mapping[int, str]) -> dict[str, list[int]]:
     return found
 
 
-def read_facts(key: str, now: Millis) -> Steps[Facts | None]:
+def read_planner_input(key: str, now: Millis) -> Steps[PlannerInput | None]:
     """Read the whole fleet, partitions before servers. None when there is no such fleet."""
     rows: list[Row] = yield Load(FLEETS, key, FLEET, PARTITIONS[1])
     servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
@@ -142,7 +142,7 @@ def read_facts(key: str, now: Millis) -> Steps[Facts | None]:
     intents, odd = unreadable_rows.words(rows)
     partitions, odder = unreadable_rows.sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
     known, oddest = unreadable_rows.sift(servers, parse_server)
-    return Facts(
+    return PlannerInput(
         parse_fleet(fleet.props),
         in_force(intents, now),
         {partition.number: partition for _, partition in partitions},

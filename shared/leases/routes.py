@@ -14,8 +14,8 @@ from ..web.paging.pages import after, page
 from ..web.problem import not_found
 from ..web.routes import Answer, Call, Routes
 from .model import BeatAnswer, BeatIn, ClaimAnswer, ClaimIn, LeaseList, LeaseOut, ReleaseIn, RoutesOut, ServerLeaseList
-from .service.http_servers import Beats
-from .service.views import Views
+from .service.http_servers import HttpServers
+from .service.views import LeaseViews
 
 _FLEET = {"fleet": Name}
 _INCARNATION = "0b2f7a52-3c1d-4a5e-9f60-7d8e9fa0b1c2"
@@ -28,11 +28,11 @@ class App(Protocol):
     """What these doors need of the application."""
 
     @property
-    def beats(self) -> Beats:
+    def beats(self) -> HttpServers:
         """What servers that speak HTTP ask for."""
 
     @property
-    def views(self) -> Views:
+    def views(self) -> LeaseViews:
         """What there is to see."""
 
 

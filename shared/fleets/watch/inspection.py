@@ -18,16 +18,16 @@ from ...engine.fleet_cursor import FleetCursor, Visit
 from ...leases.rows import Fleet, Server, server_key
 from ...leases.service import takeover_rules
 from ...leases.service.planning import Planning
-from ...leases.service.snapshot import Glance, Of, Survey, glance
-from ...leases.service.sweep_memory import Memory
-from ...leases.service.takeover import Takeover
+from ...leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned, read_summary
+from ...leases.service.sweep_memory import SweepMemory
+from ...leases.service.takeover import TakeoverSweep
 from ...scheduler.ingest.internal_events import Publisher
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Row
 from . import rules
 from .alarms import SENTENCES, publish
-from .rules import Alarm, Findings, Kind, Watched
-from .state import WATCHED, watched_of, watched_props
+from .rules import Alarm, Findings, Kind, WatchState
+from .state import WATCHED, parse_watch_state, watch_state_props
 
 log = logging.getLogger(__name__)
 
@@ -52,16 +52,16 @@ async def no_stuck_turns(keys: Sequence[str]) -> Mapping[str, str]:
     return {}
 
 
-class Inspect:
+class FleetInspection:
     """One per process."""
 
     def __init__(
         self,
-        memory: Memory,
+        memory: SweepMemory,
         cursor: FleetCursor,
         carrier: Carrier,
         planning: Planning,
-        takeover: Takeover,
+        takeover: TakeoverSweep,
         publisher: Publisher,
         stuck_turns: StuckTurns,
     ) -> None:
@@ -83,28 +83,28 @@ class Inspect:
 
     async def _visit(self, key: str, known: Row | None, now: Millis, turns: tuple[str, ...]) -> Counter[str]:
         counts: Counter[str] = Counter()
-        seen = await self._carrier.drive(glance(key))
+        seen = await self._carrier.drive(read_summary(key))
         if seen is None:
             if known is not None:
                 await self._memory.forget(WATCHED, key)
             return Counter(gone=1)
-        before, etag = watched_of(known)
+        before, etag = parse_watch_state(known)
         if before.looked < _made(seen.fleet):
             # That was another fleet of the name.
-            before = Watched()
-        survey: Survey | None = None
+            before = WatchState()
+        survey: FleetSnapshot | None = None
         if before.whole_look(takeover_rules.fingerprint(seen), now):
             survey = await self._planning.look(key)
         if survey is None:
-            after = rules.inspected(before, replace(rules.looked_over(seen, now), turns=turns), now, None)
+            after = rules.next_state(before, replace(rules.findings_of_summary(seen, now), turns=turns), now, None)
         else:
             counts["whole"] = 1
-            seen = survey.glance
-            after = rules.inspected(before, replace(await self._found(survey, now), turns=turns), now, takeover_rules.fingerprint(seen))
+            seen = survey.summary
+            after = rules.next_state(before, replace(await self._found(survey, now), turns=turns), now, takeover_rules.fingerprint(seen))
             counts += await self._tidy(survey, now)
         if after != before:
             # Whoever writes it raises the alarms: two instances at once do not tell twice.
-            saved = await self._memory.save(WATCHED, key, watched_props(after), etag)
+            saved = await self._memory.save(WATCHED, key, watch_state_props(after), etag)
             if saved is None:
                 return counts
             etag = saved
@@ -115,25 +115,25 @@ class Inspect:
             counts += Counter(plans=1, orders=found[2] if found is not None else 0)
         return counts + await self._tell(key, seen.fleet, after, etag)
 
-    async def _found(self, survey: Survey, now: Millis) -> Findings:
-        return rules.findings(survey, (await self._planning.plan(survey, now)).plan, now)
+    async def _found(self, survey: FleetSnapshot, now: Millis) -> Findings:
+        return rules.findings_of_snapshot(survey, (await self._planning.plan(survey, now)).plan, now)
 
-    async def _tidy(self, survey: Survey, now: Millis) -> Counter[str]:
+    async def _tidy(self, survey: FleetSnapshot, now: Millis) -> Counter[str]:
         """Remove bumps that have happened, and servers that have been dead for long."""
         epochs = {number: each.value.epoch for number, each in survey.partitions.items()}
-        counts = Counter(expired=await self._takeover.end(survey.glance, takeover_rules.over(survey.glance, now, epochs)))
-        for name in rules.removable(survey):
-            removed = await self._carrier.drive(_remove(survey.glance, survey.glance.servers[name]))
+        counts = Counter(expired=await self._takeover.end(survey.summary, takeover_rules.expired_intents(survey.summary, now, epochs)))
+        for name in rules.removable_servers(survey):
+            removed = await self._carrier.drive(_remove(survey.summary, survey.summary.servers[name]))
             counts["removed"] += removed
         return counts
 
-    async def _tell(self, key: str, fleet: Fleet, after: Watched, etag: str) -> Counter[str]:
+    async def _tell(self, key: str, fleet: Fleet, after: WatchState, etag: str) -> Counter[str]:
         """Tell the tenant's channel what it has not been told; a failure is made up for next time."""
         untold = [alarm for alarm in after.alarms.values() if not alarm.told]
         done = [alarm for alarm in untold if await publish(self._publisher, key, fleet.rest, alarm)]
         if done:
             alarms = dict(after.alarms) | {alarm.kind: replace(alarm, told=True) for alarm in done}
-            await self._memory.save(WATCHED, key, watched_props(replace(after, alarms=alarms)), etag)
+            await self._memory.save(WATCHED, key, watch_state_props(replace(after, alarms=alarms)), etag)
         return Counter(told=len(done))
 
 
@@ -142,8 +142,8 @@ def _made(fleet: Fleet) -> Millis:
     return int(orjson.loads(fleet.rest).get("created", 0))
 
 
-def _log(key: str, before: Watched, after: Watched) -> Counter[str]:
-    begun, over = rules.raised(before, after)
+def _log(key: str, before: WatchState, after: WatchState) -> Counter[str]:
+    begun, over = rules.alarm_changes(before, after)
     for alarm in begun:
         log.warning("%s: %s (%d: %s)", key, SENTENCES[alarm.kind], alarm.count, _some(alarm), extra=_extra(key, alarm, ACTIONS[alarm.kind]))
     for alarm in over:
@@ -159,7 +159,7 @@ def _some(alarm: Alarm) -> str:
     return ", ".join(alarm.subjects[:5]) + (" ..." if alarm.count > 5 else "")
 
 
-def _remove(seen: Glance, server: Of[Server]) -> Steps[bool]:
+def _remove(seen: FleetSummary, server: Versioned[Server]) -> Steps[bool]:
     """Remove a dead server's row, on the ETag that showed it dead: one that has come back refuses it."""
     answer = yield Write(FLEETS, seen.key, (Delete(server_key(server.value.name), server.etag),))
     return isinstance(answer, Applied)

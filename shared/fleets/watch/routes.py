@@ -12,7 +12,7 @@ from ...web.paging.cursor import encode_cursor
 from ...web.paging.pages import after
 from ...web.routes import Answer, Call, Routes
 from .model import StaleList
-from .service import Watch
+from .service import FleetWatch
 
 _LIST = "stale"
 
@@ -21,7 +21,7 @@ class App(Protocol):
     """What this door needs of the application."""
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> FleetWatch:
         """The watch."""
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 from ...core.clock import Millis
-from ...leases.planner import Plan
+from ...leases.planner import PartitionPlan
 from ...leases.profiles import Profile
 from ...leases.rows import Intent, Intents, Partition, Server
 from ...leases.rules import ended
-from ...leases.service.snapshot import Glance, Of, Survey
-from ...leases.service.takeover_rules import LOOK_EVERY, TICK, ripe
+from ...leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned
+from ...leases.service.takeover_rules import READ_PARTITIONS_EVERY, TICK, may_fence
 
 FORGOTTEN: Final = 24 * 3600.0
 """Seconds after which a control that never expires counts as forgotten."""
@@ -37,12 +37,12 @@ def patience(kind: Kind) -> float:
             return 60.0
 
 
-def allowed(profile: Profile) -> float:
+def allowed_outage(profile: Profile) -> float:
     """Seconds that a partition may be without a server: a take-over by the app has happened by then, and a hand-off long before."""
     return profile.takeover + 2 * TICK
 
 
-class Unserved(NamedTuple):
+class UnservedPartition(NamedTuple):
     """A partition that nobody serves though somebody should. owner: who had it last. age: seconds for which that has been so, by what the
     rows tell; 0.0 for a row that is missing."""
 
@@ -62,8 +62,8 @@ class Findings:
     operators that have stood for long and never expire.
     """
 
-    unserved: tuple[Unserved, ...] = ()
-    stale: tuple[Unserved, ...] = ()
+    unserved: tuple[UnservedPartition, ...] = ()
+    stale: tuple[UnservedPartition, ...] = ()
     silent: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
     live: int = 0
@@ -93,68 +93,68 @@ class Findings:
         return {kind: subjects for kind, subjects in found.items() if subjects}
 
 
-def counted(servers: Iterable[Server], intents: Intents) -> list[str]:
+def usable_servers(servers: Iterable[Server], intents: Intents) -> list[str]:
     """Servers that count as being there: drained and prohibited ones are up, but of no use."""
     return [server.name for server in servers if server.state == "live" and server.name not in intents.drained]
 
 
-def stays(word: Intent, now: Millis) -> bool:
+def is_forgotten(word: Intent, now: Millis) -> bool:
     """Whether a word has stood for a day and never expires."""
     return not word.expires and now - word.created >= FORGOTTEN * 1000
 
 
-def looked_over(seen: Glance, now: Millis) -> Findings:
+def findings_of_summary(seen: FleetSummary, now: Millis) -> Findings:
     """What can be found without the partition rows."""
     fleet, profile, intents = seen.fleet, seen.fleet.profile, seen.in_force(now)
     ages = {server.name: seen.servers[server.name].age for server in seen.living}
-    late = tuple(name for name, age in ages.items() if age >= LATE_BEATS * profile.beat + 1 and not ripe(profile, age))
+    late = tuple(name for name, age in ages.items() if age >= LATE_BEATS * profile.beat + 1 and not may_fence(profile, age))
     return Findings(
-        silent=tuple(name for name, age in ages.items() if ripe(profile, age - 2 * TICK)),
+        silent=tuple(name for name, age in ages.items() if may_fence(profile, age - 2 * TICK)),
         late=late if len(late) >= max(2, len(ages) / 2) else (),
-        live=len(counted(seen.living, intents)),
+        live=len(usable_servers(seen.living, intents)),
         needed=fleet.minimum + fleet.spare,
-        forgotten=tuple(word for word in seen.intents if stays(word, now) and word.key not in seen.unreadable),
+        forgotten=tuple(word for word in seen.intents if is_forgotten(word, now) and word.key not in seen.unreadable),
         oldest=max(ages.values(), default=0.0),
         used=bool(seen.servers),
         unreadable=seen.unreadable,
     )
 
 
-def findings(seen: Survey, plan: Plan, now: Millis) -> Findings:
+def findings_of_snapshot(seen: FleetSnapshot, plan: PartitionPlan, now: Millis) -> Findings:
     """What a whole look shows. plan: of the same look; what it cannot place, for want of servers or room, is stale too.
 
     Partitions that are offline, or have no server that may have them, are as operators want them; of those that cannot be read nobody
     knows.
     """
-    glance = seen.glance
+    glance = seen.summary
     intents, profile = glance.in_force(now), glance.fleet.profile
     # Only since an operator's word ended should somebody serve it. Its end is a write of the fleet's row, at once or soon.
     over = {intent.partition: (now - intent.expires) / 1000 for intent in glance.intents if intent.expires and intent.expires <= now}
-    found: list[Unserved] = []
+    found: list[UnservedPartition] = []
     kept = seen.kept
     for number in range(glance.fleet.partitions):
         if number in kept:
             continue
         row = seen.partitions.get(number)
         if row is None:
-            found.append(Unserved(number, "missing", "", 0.0))
+            found.append(UnservedPartition(number, "missing", "", 0.0))
             continue
         if number in intents.offline or plan.unplaced.get(number) == "prohibited":
             continue
         owner = glance.servers.get(row.value.owner)
         if not row.value.owner:
-            found.append(Unserved(number, "unowned", "", min(row.age, glance.age, over.get(number, row.age))))
+            found.append(UnservedPartition(number, "unowned", "", min(row.age, glance.age, over.get(number, row.age))))
         elif ended(row.value.incarnation, owner.value if owner is not None else None):
-            found.append(Unserved(number, "owner gone", row.value.owner, min(row.age, _gone_for(row.value, owner, profile))))
-        elif owner is not None and ripe(profile, owner.age):
-            found.append(Unserved(number, "owner silent", row.value.owner, owner.age))
-    stale = tuple(each for each in found if each.reason == "missing" or each.age >= allowed(profile))
+            found.append(UnservedPartition(number, "owner gone", row.value.owner, min(row.age, _gone_for(row.value, owner, profile))))
+        elif owner is not None and may_fence(profile, owner.age):
+            found.append(UnservedPartition(number, "owner silent", row.value.owner, owner.age))
+    stale = tuple(each for each in found if each.reason == "missing" or each.age >= allowed_outage(profile))
     # Rows of servers go a day after their end; the epochs stay.
     used = bool(glance.servers) or any(each.value.epoch for each in seen.partitions.values())
-    return replace(looked_over(glance, now), unserved=tuple(found), stale=stale, used=used)
+    return replace(findings_of_summary(glance, now), unserved=tuple(found), stale=stale, used=used)
 
 
-def _gone_for(partition: Partition, owner: Of[Server] | None, profile: Profile) -> float:
+def _gone_for(partition: Partition, owner: Versioned[Server] | None, profile: Profile) -> float:
     """Seconds, at most, for which the partition's owner has been gone."""
     if owner is None:
         return float("inf")
@@ -165,12 +165,12 @@ def _gone_for(partition: Partition, owner: Of[Server] | None, profile: Profile) 
 
 
 
-def removable(seen: Survey) -> list[str]:
+def removable_servers(seen: FleetSnapshot) -> list[str]:
     """Servers that have been dead for long, and whose incarnation no partition names."""
     named = {each.value.incarnation for each in seen.partitions.values()}
     return [
         name
-        for name, each in sorted(seen.glance.servers.items())
+        for name, each in sorted(seen.summary.servers.items())
         if each.value.state == "dead" and each.age >= KEEP_DEAD and each.value.incarnation not in named
     ]
 
@@ -197,7 +197,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchState:
     """What is remembered of a fleet between inspections.
 
     seen: its fingerprint at the last whole look, at wall time `looked`. first: when findings that are no alarms yet were first made.
@@ -214,14 +214,14 @@ class Watched:
 
     def whole_look(self, seen: str, now: Millis) -> bool:
         """Whether the partition rows are to be read: something changed, was not in order, or was not looked at for long."""
-        return seen != self.seen or self.unserved > 0 or not 0 <= now - self.looked < LOOK_EVERY
+        return seen != self.seen or self.unserved > 0 or not 0 <= now - self.looked < READ_PARTITIONS_EVERY
 
 
 PARTITION_KINDS: Final[frozenset[Kind]] = frozenset({"unserved", "missing", "unreadable"})
 """What only a whole look can find."""
 
 
-def inspected(before: Watched, found: Findings, now: Millis, whole: str | None) -> Watched:
+def next_state(before: WatchState, found: Findings, now: Millis, whole: str | None) -> WatchState:
     """What is to be remembered after an inspection. whole: the fingerprint of a whole look; None when partitions were not read, and what
     was known of them stays.
 
@@ -261,16 +261,16 @@ def inspected(before: Watched, found: Findings, now: Millis, whole: str | None) 
     if whole is None:
         return replace(before, first=first, alarms=alarms)
     stale = len(subjects.get("unserved", ())) + len(subjects.get("missing", ()))
-    return Watched(whole, now, first, alarms, len(found.unserved), stale)
+    return WatchState(whole, now, first, alarms, len(found.unserved), stale)
 
 
-def raised(before: Watched, after: Watched) -> tuple[list[Alarm], list[Alarm]]:
+def alarm_changes(before: WatchState, after: WatchState) -> tuple[list[Alarm], list[Alarm]]:
     """The alarms that have begun, and those that are over, since `before`."""
     begun = [alarm for kind, alarm in after.alarms.items() if not alarm.cleared and _since(before, kind) != alarm.since]
     over = [alarm for kind, alarm in after.alarms.items() if alarm.cleared and not before.alarms[kind].cleared]
     return begun, over
 
 
-def _since(before: Watched, kind: Kind) -> Millis | None:
+def _since(before: WatchState, kind: Kind) -> Millis | None:
     known = before.alarms.get(kind)
     return known.since if known is not None else None

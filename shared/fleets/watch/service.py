@@ -11,27 +11,27 @@ from ...engine.effects import load
 from ...engine.fleet_cursor import FleetCursor
 from ...leases.rows import INDEX, fleet_key
 from ...leases.service.planning import Planning
-from ...leases.service.sweep_memory import PLANNED, Memory
-from ...leases.service.takeover import Takeover
+from ...leases.service.sweep_memory import PLANNED, SweepMemory
+from ...leases.service.takeover import TakeoverSweep
 from ...scheduler.ingest.internal_events import Publisher
 from ...storage.names import FLEETS, SWEEPS
 from ...storage.ports import Tables
 from ...web.problem import not_found
 from . import figures, rules
-from .figures import Figures
-from .inspection import Inspect, StuckTurns, no_stuck_turns
-from .rules import Findings, Watched
-from .state import WATCHED, watched_of
+from .figures import FleetFigures
+from .inspection import FleetInspection, StuckTurns, no_stuck_turns
+from .rules import Findings, WatchState
+from .state import WATCHED, parse_watch_state
 
 
-class Wrong(NamedTuple):
+class StaleReport(NamedTuple):
     """What one look found, and what is remembered of earlier ones."""
 
     findings: Findings
-    watched: Watched
+    watched: WatchState
 
 
-class Watch:
+class FleetWatch:
     """Both timers' parts. One per process."""
 
     def __init__(
@@ -45,11 +45,11 @@ class Watch:
     ) -> None:
         """stuck_turns: finds the fleets whose checkpoint turns are stuck."""
         self._tables, self._carrier, self._planning, self._clock = tables, carrier, planning, clock
-        self._memory = Memory(tables)
+        self._memory = SweepMemory(tables)
         turns = FleetCursor(tables, clock, FLEETS, INDEX)
-        self.takeover = Takeover(self._memory, turns, carrier, planning, clock)
+        self.takeover = TakeoverSweep(self._memory, turns, carrier, planning, clock)
         """Every 15 s, and when beats over HTTP ask for it."""
-        self.inspect = Inspect(self._memory, turns, carrier, planning, self.takeover, publisher, stuck_turns)
+        self.inspect = FleetInspection(self._memory, turns, carrier, planning, self.takeover, publisher, stuck_turns)
         """Every minute."""
 
     async def retain(self, now: Millis) -> Counter[str]:
@@ -63,7 +63,7 @@ class Watch:
                     counts["forgotten"] += 1
         return counts
 
-    async def stale(self, tenant: str, fleet: str) -> Wrong:
+    async def stale(self, tenant: str, fleet: str) -> StaleReport:
         """What is wrong now. Raises 404, `StorageError`."""
         key = fleet_key(tenant, fleet)
         survey = await self._planning.look(key)
@@ -72,11 +72,11 @@ class Watch:
         now = self._clock.now()
         planned = await self._planning.plan(survey, now)
         known = await self._memory.load(WATCHED, [key])
-        return Wrong(rules.findings(survey, planned.plan, now), watched_of(known.get(key)).value)
+        return StaleReport(rules.findings_of_snapshot(survey, planned.plan, now), parse_watch_state(known.get(key)).value)
 
-    async def figures(self) -> list[Figures]:
+    async def figures(self) -> list[FleetFigures]:
         """Gauges. Raises `StorageError`."""
-        return await figures.look(self._tables, self._carrier, self._memory, self._clock.now())
+        return await figures.read_figures(self._tables, self._carrier, self._memory, self._clock.now())
 
     async def close(self) -> None:
         """End what runs in the background."""

@@ -9,18 +9,18 @@ from typing import Any, Final, cast
 
 import orjson
 
-from ...leases.service.sweep_memory import Known
+from ...leases.service.sweep_memory import Remembered
 from ...storage.ports import Props, Row
-from .rules import KINDS, Alarm, Kind, Watched
+from .rules import KINDS, Alarm, Kind, WatchState
 
 WATCHED: Final = "lease-watch"
 
 
 
-def watched_of(row: Row | None) -> Known[Watched]:
+def parse_watch_state(row: Row | None) -> Remembered[WatchState]:
     """What a row remembers; what a former release wrote otherwise counts as nothing."""
     if row is None:
-        return Known(Watched(), "")
+        return Remembered(WatchState(), "")
     stored: dict[str, Any] = orjson.loads(str(row.props["state"]))
     kinds = set(KINDS)
     first = {cast(Kind, kind): int(at) for kind, at in stored["first"].items() if kind in kinds}
@@ -30,10 +30,10 @@ def watched_of(row: Row | None) -> Known[Watched]:
         if kind in kinds
     }
     unserved, stale = int(row.props["unserved"]), int(row.props["stale"])
-    return Known(Watched(str(row.props["seen"]), int(row.props["looked"]), first, alarms, unserved, stale), row.etag)
+    return Remembered(WatchState(str(row.props["seen"]), int(row.props["looked"]), first, alarms, unserved, stale), row.etag)
 
 
-def watched_props(watched: Watched) -> Props:
+def watch_state_props(watched: WatchState) -> Props:
     """As stored."""
     alarms = {kind: (a.since, a.subjects, a.count, a.cleared, a.told) for kind, a in watched.alarms.items()}
     state = orjson.dumps({"first": dict(watched.first), "alarms": alarms}).decode()

@@ -12,26 +12,26 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 THREADS: Final = 4
-NOBODY: Final = -1
+URGENT: Final = -1
 """Instead of a partition: waits for no other call, but those of its own kind."""
 _ALL: Final = -2
 
-type Call = Callable[[], object]
+type Callback = Callable[[], object]
 
 
-class Calls:
+class CallbackThreads:
     """Runs callbacks: those of one partition one after the other in their order, those of several at once. What is put before `start`
     waits for it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._lines: dict[int, deque[Call]] = {}
+        self._lines: dict[int, deque[Callback]] = {}
         """Of each partition that has some: the calls that are not over, in their order."""
-        self._behind: deque[tuple[int, Call]] = deque()
+        self._behind: deque[tuple[int, Callback]] = deque()
         """What `between` holds up, itself first."""
         self._ready: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._urgent: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._urgent: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
         self._closed = False
 
     def start(self) -> None:
@@ -40,14 +40,14 @@ class Calls:
             threading.Thread(target=self._serve, name=f"{self._name}-calls-{number}", daemon=True).start()
         threading.Thread(target=self._serve_urgent, name=f"{self._name}-calls-urgent", daemon=True).start()
 
-    def put(self, partition: int, call: Call, done: Call | None = None) -> None:
+    def put(self, partition: int, call: Callback, done: Callback | None = None) -> None:
         """Run `call`, then `done`; what `call` raises is logged."""
-        if partition == NOBODY:
+        if partition == URGENT:
             self._urgent.put(self._logged(call, done))
         else:
             self._add(partition, self._logged(call, done))
 
-    def between(self, call: Call) -> None:
+    def between(self, call: Callback) -> None:
         """Run `call` after all that was put before, and before all that is put after."""
         self._add(_ALL, self._logged(call))
 
@@ -59,7 +59,7 @@ class Calls:
             self._end()
 
     @staticmethod
-    def _logged(call: Call, done: Call | None = None) -> Call:
+    def _logged(call: Callback, done: Callback | None = None) -> Callback:
         def run() -> None:
             try:
                 call()
@@ -72,7 +72,7 @@ class Calls:
 
         return run
 
-    def _add(self, partition: int, call: Call) -> None:
+    def _add(self, partition: int, call: Callback) -> None:
         with self._lock:
             self._behind.append((partition, call))
             self._admit()

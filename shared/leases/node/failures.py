@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Final
 
 from ...core.errors import Rejected, StorageError
-from .keeper_state import Desk
+from .keeper_state import KeeperState
 
 log = logging.getLogger(__name__)
 
@@ -15,23 +15,26 @@ _AWAY: Final = 3
 """Requests in a row that storage did not answer, after which somebody should know."""
 
 
-class Failures:
-    """One per keeper, for the loop that beats. The number in a row is on the desk, which that loop sets to 0 when a beat succeeds."""
+class RequestFailures:
+    """Counts failed requests of the heartbeat loop. One per keeper.
 
-    def __init__(self, server: str, desk: Desk) -> None:
-        self._server, self._desk = server, desk
+    The number in a row is `KeeperState.failures`; the loop sets it to 0 when a heartbeat succeeds.
+    """
+
+    def __init__(self, server: str, keeper_state: KeeperState) -> None:
+        self._server, self._keeper_state = server, keeper_state
         self._streak: Counter[bool] = Counter()
 
     def missed(self) -> None:
         """Another one in a row: its answer was lost."""
-        if not self._desk.failures:
+        if not self._keeper_state.failures:
             self._streak.clear()
-        self._desk.failures += 1
+        self._keeper_state.failures += 1
 
     def failed(self, error: StorageError) -> None:
         """Another one in a row, and why."""
         self.missed()
-        self._desk.counts["failed"] += 1
+        self._keeper_state.counts["failed"] += 1
         refused = isinstance(error, Rejected)
         self._streak[refused] += 1
         # What storage will never do needs somebody's help; say so once, not with every try.

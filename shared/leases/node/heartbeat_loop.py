@@ -1,6 +1,7 @@
-"""The keeper's first loop: joins, beats, claims, releases, leaves. No threads, no I/O: who drives it has those.
+"""The keeper's heartbeat loop: registers, sends heartbeats, claims, releases and leaves.
 
-Time comes from the `steady` it is given, what others want from its `Desk`; what the application is to hear goes to its `Notices`.
+The loop has no threads and does no I/O: its runner does both. Time comes from the given `steady` clock, requests of other threads from
+`KeeperState`. Changes for the application go to `ApplicationNotifier`.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from ..protocol import membership
 from ..protocol.membership import MAX_RIDERS, Again, Beaten, Fenced, Publish
 from ..rows import MAX_ORDERS, Fleet, ServerState
 from ..rules import Claim, HandOff, Session
-from .failures import Failures
-from .keeper_state import Desk, Orders
-from .notifications import Notices, Spread
-from .registration import Joining
+from .failures import RequestFailures
+from .keeper_state import KeeperState, PartitionOrders
+from .notifications import ApplicationNotifier, KeySpread
+from .registration import Registration
 from .standby import EXPECTED
 
 log = logging.getLogger(__name__)
@@ -37,45 +38,45 @@ _AVOIDED: Final = 60.0
 """Seconds for which a partition that the application dropped is not wanted back, as long as another can have it."""
 
 
-class Beating:
+class HeartbeatLoop:
     """One per keeper: `open`, then `serve`, until that is done."""
 
     def __init__(
         self,
         key: str,
         server: str,
-        desk: Desk,
-        notices: Notices,
+        keeper_state: KeeperState,
+        notifier: ApplicationNotifier,
         steady: Callable[[], float],
         wall: Callable[[], Millis],
         ids: Ids,
         publish: Publish,
     ) -> None:
-        self._key, self._server, self._desk, self._notices = key, server, desk, notices
+        self._key, self._server, self._keeper_state, self._notifier = key, server, keeper_state, notifier
         self._steady, self._wall, self._ids = steady, wall, ids
         self.publish = publish
         self._hand_offs: dict[int, HandOff] = {}
         self._avoided: dict[int, float] = {}
-        self._obeyed = Orders()
+        self._obeyed = PartitionOrders()
         self._next_beat = 0.0
         self._last_cycle = _NEVER
         self._claimed_this_cycle = 0
         self._exit = False
         self._said: ServerState = "live"
-        self._failures = Failures(server, desk)
-        self._joining = Joining(key, server, desk, self._failures, steady, ids)
+        self._failures = RequestFailures(server, keeper_state)
+        self._registration = Registration(key, server, keeper_state, self._failures, steady, ids)
 
     def open(self) -> Work[Fleet | None]:
         """Read the fleet, for as long as that takes; None when told to stop meanwhile. Raises `FleetMissing`."""
-        return (yield from self._joining.open())
+        return (yield from self._registration.open())
 
     def serve(self, proof: Callable[[str], tuple[str, ...]]) -> Work[bool]:
         """Join and beat until told to stop, again after each fencing. False when the fleet is no longer what was opened: then open it
         again. proof: notes an incarnation durably, and returns those that are proven to be gone. Raises `NameInUse`."""
-        yield from self._joining.pause(self._ids.chance() * self._profile.beat / 4)
-        while (session := (yield from self._joining.join(lambda: self.publish, proof))) is not None:
-            if not (yield from self._joining.confirm()):
-                yield from self._joining.leave(session)
+        yield from self._registration.pause(self._ids.chance() * self._profile.beat / 4)
+        while (session := (yield from self._registration.join(lambda: self.publish, proof))) is not None:
+            if not (yield from self._registration.confirm()):
+                yield from self._registration.leave(session)
                 return False
             self._joined(session)
             while not session.fenced:
@@ -86,31 +87,31 @@ class Beating:
 
     def end(self, reason: str) -> None:
         """Nothing is served any more: say so, and why."""
-        self._notices.nothing(reason)
+        self._notifier.report_loss_of_all(reason)
         if self._exit:
-            self._notices.exit()
+            self._notifier.report_exit()
 
     # -- in, and out again
 
     def _joined(self, session: Session) -> None:
         log.info("Server %s is in, incarnation %s", self._server, session.incarnation, extra={"action": "lease_joined"})
         now = self._steady()
-        self._desk.failures, self._next_beat = 0, now + self._profile.beat * self._ids.chance()
-        self._desk.session, self._obeyed, self._said = session, Orders(), "live"
+        self._keeper_state.failures, self._next_beat = 0, now + self._profile.beat * self._ids.chance()
+        self._keeper_state.session, self._obeyed, self._said = session, PartitionOrders(), "live"
         self._go_over(session)
         # The row may have been read back with orders that somebody was quick to give.
         self._obey(session)
-        self._desk.wake_scans()
+        self._keeper_state.wake_scans()
         self._show(session)
-        self._notices.callbacks.joined()
+        self._notifier.callbacks.joined()
 
     def _after_fence(self) -> None:
         log.warning("Server %s was fenced: it had been silent for too long", self._server, extra={"action": "lease_was_fenced"})
-        self._desk.counts["was_fenced"] += 1
-        self._desk.session = None
+        self._keeper_state.counts["was_fenced"] += 1
+        self._keeper_state.session = None
         self._hand_offs.clear()
-        self._desk.clear()
-        self._notices.nothing("fenced")
+        self._keeper_state.clear()
+        self._notifier.report_loss_of_all("fenced")
 
     # -- one turn
 
@@ -120,43 +121,43 @@ class Beating:
         yield from self._read(session)
         self._show(session)
         self._hear(session, now)
-        drained = self._desk.drained_since + _TOLD * self._profile.beat
-        if self._desk.draining and (now >= drained or self._desk.alone):
+        drained = self._keeper_state.drained_since + _TOLD * self._profile.beat
+        if self._keeper_state.draining and (now >= drained or self._keeper_state.alone):
             self._give_up(session, set(session.held))
         for partition in rules.releasable(self._hand_offs, now):
             del self._hand_offs[partition]
             if partition in session.held:
                 session.leaving[partition] = session.held.pop(partition)
         late = now >= drained + self._limit + self._profile.validity
-        if self._desk.stopping and (late or not (session.held or session.leaving or session.open)):
-            yield from self._joining.leave(session)
+        if self._keeper_state.stopping and (late or not (session.held or session.leaving or session.open)):
+            yield from self._registration.leave(session)
             return True
         claims = self._claims(session, now)
         news = claims or session.leaving or self._state != self._said
-        if now >= self._next_beat or (news and not self._desk.failures):
+        if now >= self._next_beat or (news and not self._keeper_state.failures):
             yield from self._beat(session, claims)
             return False
         waits = [self._next_beat, *(hand_off.until for hand_off in self._hand_offs.values())]
-        if self._notices.serving:
-            until = self._notices.view.until
-            waits += [until] if self._notices.warned else [until, until - self._danger]
-        if self._desk.draining and session.held.keys() - self._hand_offs.keys():
+        if self._notifier.serving:
+            until = self._notifier.view.until
+            waits += [until] if self._notifier.warned else [until, until - self._danger]
+        if self._keeper_state.draining and session.held.keys() - self._hand_offs.keys():
             waits.append(min(drained, now + self._profile.beat / 8))
         yield Wait(min(waits))
         return False
 
     @property
     def _profile(self) -> Profile:
-        return self._desk.fleet.profile
+        return self._keeper_state.fleet.profile
 
     @property
     def _state(self) -> ServerState:
-        return "draining" if self._desk.draining else "live"
+        return "draining" if self._keeper_state.draining else "live"
 
     @property
     def _limit(self) -> float:
         """Seconds that a hand-off may take."""
-        return self._desk.fleet.limits.drain
+        return self._keeper_state.fleet.limits.drain
 
     @property
     def _danger(self) -> float:
@@ -164,16 +165,16 @@ class Beating:
         return max(self._profile.validity - 2.25 * self._profile.beat, self._profile.validity / 6)
 
     def _hear(self, session: Session, now: float) -> None:
-        """What came over the desk."""
-        for partition, hand_off in self._desk.ready():
+        """What came over the keeper_state."""
+        for partition, hand_off in self._keeper_state.take_finished_hand_offs():
             # An older hand-off of the partition says nothing about the one of now.
             if self._hand_offs.get(partition) is hand_off:
                 self._hand_offs[partition] = replace(hand_off, stopped=True)
-        if (orders := self._desk.orders()) is not None:
+        if (orders := self._keeper_state.take_plan()) is not None:
             # They may be those of a generation that the other loop has heard of first.
             self._go_over(session)
             session.take, session.drop = orders.take, orders.drop
-        if dropped := set(self._desk.dropped()):
+        if dropped := set(self._keeper_state.take_dropped()):
             self._avoided |= dict.fromkeys(dropped, now + _AVOIDED)
             session.take = tuple(partition for partition in session.take if partition not in dropped)
             self._give_up(session, dropped)
@@ -183,10 +184,10 @@ class Beating:
     def _claims(self, session: Session, now: float) -> list[Claim]:
         if now - self._last_cycle >= self._profile.beat:
             self._last_cycle, self._claimed_this_cycle = now, 0
-        room = self._desk.fleet.limits.claims_per_cycle - self._claimed_this_cycle
-        offers = self._desk.offers(MAX_RIDERS - len(session.leaving))
+        room = self._keeper_state.fleet.limits.claims_per_cycle - self._claimed_this_cycle
+        offers = self._keeper_state.offered_claims(MAX_RIDERS - len(session.leaving))
         # Found under a former generation.
-        self._desk.tried([claim for claim in offers if claim.generation != session.generation])
+        self._keeper_state.withdraw_claims([claim for claim in offers if claim.generation != session.generation])
         # A transaction cannot name a row twice: what is still leaving is claimed later.
         busy = session.held.keys() | session.leaving.keys()
         open_ = [claim for claim in offers if claim.partition not in busy and claim.generation == session.generation]
@@ -201,13 +202,13 @@ class Beating:
     def _beat(self, session: Session, claims: list[Claim]) -> Work[None]:
         state = self._state
         leaving = sorted(session.leaving)[:MAX_RIDERS]
-        self._desk.tried(claims)
+        self._keeper_state.withdraw_claims(claims)
         # What is forgotten must not stay in the row: the planner takes what stands there for ordered, and would not order it again.
-        session.take = self._desk.wanted(session.take)
+        session.take = self._keeper_state.still_wanted(session.take)
         session.drop = tuple(partition for partition in session.drop if partition in self._hand_offs or partition in session.leaving)
-        session.expect = self._desk.expected(session.expect)
+        session.expect = self._keeper_state.still_expected(session.expect)
         self._obeyed, ordered = _orders(session), set(session.drop)
-        sent, counts = self._steady(), self._desk.counts
+        sent, counts = self._steady(), self._keeper_state.counts
         self._avoided = {partition: until for partition, until in self._avoided.items() if sent < until}
         publish = replace(self.publish, avoid=tuple(sorted(self._avoided))[:MAX_ORDERS])
         counts["beats"] += 1
@@ -221,25 +222,25 @@ class Beating:
             return
         match done:
             case Beaten(claimed, released):
-                self._desk.failures = 0
+                self._keeper_state.failures = 0
                 self._claimed_this_cycle += len(claimed) - len(self._handed_over(claimed))
                 counts["claimed"] += len(claimed)
                 counts["released"] += len(released)
-                self._desk.has(claimed)
+                self._keeper_state.mark_held(claimed)
                 # Who was to take them may be gone by now, and who planned that need not find out.
-                self._desk.give(released, self._steady() + 2 * self._profile.beat)
+                self._keeper_state.watch_released(released, self._steady() + 2 * self._profile.beat)
                 self._next_beat = sent + self._profile.beat * (0.97 + 0.06 * self._ids.chance())
                 self._obeyed = _orders(session)
                 if state != self._said or (state == "live" and not set(released) <= ordered):
                     # Successors are to be told soon, of what is to come or of what nobody was told to take.
                     self._said = state
-                    self._desk.hurry()
+                    self._keeper_state.request_plan()
                 yield from self._collect(session)
             case Again(pushed, refused):
                 counts["races_lost"] += len(refused)
                 if pushed:
                     # Only the own row was not as it was taken for: what was found free is as good as before.
-                    self._desk.offer(claims)
+                    self._keeper_state.offer_claims(claims)
                 else:
                     self._scout_again(claims)
                 if session.open:
@@ -247,7 +248,7 @@ class Beating:
                     self._failures.missed()
                     self._next_beat = self._steady() + self._soon
                 else:
-                    self._next_beat = self._steady() + (self._profile.beat * 0.2 if self._desk.failures else 0.0)
+                    self._next_beat = self._steady() + (self._profile.beat * 0.2 if self._keeper_state.failures else 0.0)
             case Fenced():
                 return
         yield from self._read(session)
@@ -260,7 +261,7 @@ class Beating:
     def _scout_again(self, claims: Collection[Claim]) -> None:
         """They did not succeed. The other loop took them for done, and waits for its next look."""
         if claims:
-            self._desk.wake_scans()
+            self._keeper_state.wake_scans()
 
     @property
     def _soon(self) -> float:
@@ -278,38 +279,38 @@ class Beating:
 
     def _read(self, session: Session) -> Work[None]:
         """Read the fleet when the own row tells of a newer generation, and go over to it."""
-        if session.heard > self._desk.fleet.generation:
+        if session.heard > self._keeper_state.fleet.generation:
             try:
                 fleet = yield from read_fleet(self._key)
             except StorageError as error:
                 self._failures.failed(error)
             else:
-                self._desk.hear(fleet if fleet is not None else self._desk.fleet)
+                self._keeper_state.update_fleet(fleet if fleet is not None else self._keeper_state.fleet)
         self._go_over(session)
 
     def _go_over(self, session: Session) -> None:
         """Work by the fleet's generation: what was claimed under another is handed off, also what is found to be claimed late."""
-        fleet = self._desk.fleet
+        fleet = self._keeper_state.fleet
         session.generation = max(session.generation, fleet.generation)
         if former := set(rules.outdated(session)) - self._hand_offs.keys():
             self._give_up(session, former, "resized")
         # The other loop may have read the fleet's row before, and come with it after.
-        if fleet.generation == session.generation and self._notices.resized(Spread(fleet.generation, fleet.partitions)):
-            self._desk.wake_scans()
+        if fleet.generation == session.generation and self._notifier.report_resize(KeySpread(fleet.generation, fleet.partitions)):
+            self._keeper_state.wake_scans()
 
     # -- orders and hand-offs
 
     def _obey(self, session: Session) -> None:
         """New orders replace the ones before; each has its deadline, after which it is forgotten and the next plan decides."""
         if session.expect != self._obeyed.expect:
-            self._desk.expect(session.expect, self._steady() + EXPECTED * self._profile.beat)
+            self._keeper_state.set_expected(session.expect, self._steady() + EXPECTED * self._profile.beat)
         self._obeyed = _orders(session)
         take = [partition for partition in session.take if partition not in session.held or partition in session.drop]
-        self._desk.want(take, self._steady() + self._limit + self._profile.validity + 2 * self._profile.beat)
+        self._keeper_state.set_wanted(take, self._steady() + self._limit + self._profile.validity + 2 * self._profile.beat)
         self._give_up(session, set(session.drop))
         if session.tell == "exit" and not self._exit:
             self._exit = True
-            self._desk.stop()
+            self._keeper_state.stop()
 
     def _give_up(self, session: Session, partitions: Collection[int], reason: str = "handed-off") -> None:
         """Begin to hand off: stop serving at once, tell the application, release when it is done or its time is up."""
@@ -320,7 +321,7 @@ class Beating:
         # Not served from here on, before anybody hears of it.
         self._publish(session)
         for partition, hand_off in given.items():
-            self._notices.hand_off(partition, partial(self._desk.served_no_more, partition, hand_off), reason)
+            self._notifier.hand_off(partition, partial(self._keeper_state.finish_hand_off, partition, hand_off), reason)
 
     def _publish(self, session: Session) -> float:
         """Publish what `owns` reads; returns until when (steady seconds)."""
@@ -330,15 +331,15 @@ class Beating:
             if partition not in self._hand_offs and held.generation == session.generation
         }
         until = rules.expires(session, self._profile)
-        self._notices.publish(epochs, until)
+        self._notifier.publish(epochs, until)
         return until
 
     def _show(self, session: Session) -> None:
         """Publish, and tell the application what has changed."""
         until, now = self._publish(session), self._steady()
-        self._notices.tell(now, "handed-off" if now < until else "expired")
-        self._notices.warn(until - now, self._danger)
+        self._notifier.report_changes(now, "handed-off" if now < until else "expired")
+        self._notifier.warn(until - now, self._danger)
 
 
-def _orders(session: Session) -> Orders:
-    return Orders(session.take, session.drop, session.expect)
+def _orders(session: Session) -> PartitionOrders:
+    return PartitionOrders(session.take, session.drop, session.expect)

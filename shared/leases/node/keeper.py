@@ -26,12 +26,12 @@ from ...engine.thread_runner import Driver
 from ...storage.blocking import BlockingTables
 from ..protocol.membership import Publish
 from ..rows import MAX_PARTITIONS, Fleet, fleet_key, server_key
-from .callback_threads import Calls
-from .heartbeat_loop import Beating
-from .keeper_state import Desk
-from .notifications import Callbacks, Notices, View
+from .callback_threads import CallbackThreads
+from .heartbeat_loop import HeartbeatLoop
+from .keeper_state import KeeperState
+from .notifications import ApplicationNotifier, Callbacks, OwnershipView
 from .registration import FleetMissing
-from .scan_loop import Scanner
+from .scan_loop import ScanLoop
 from .state_file import NameInUse, StateFile
 
 __all__ = ["FleetMissing", "LeaseKeeper", "NameInUse"]
@@ -101,13 +101,15 @@ class LeaseKeeper:
         self._folder = Path(folder) if folder is not None else None
         self._file: StateFile | None = None
         self._driver, self._scans = Driver(tables, steady, _FIRST_REQUEST), Driver(tables, steady, _FIRST_REQUEST)
-        self._calls = Calls(f"lease-{server}")
-        self._desk = Desk(steady)
-        self._desk.wake_beats, self._desk.wake_scans = self._driver.wake, self._scans.wake
-        self._scanner: Scanner | None = None
+        self._calls = CallbackThreads(f"lease-{server}")
+        self._keeper_state = KeeperState(steady)
+        self._keeper_state.wake_beats, self._keeper_state.wake_scans = self._driver.wake, self._scans.wake
+        self._scanner: ScanLoop | None = None
         self._ready, self._publishing = threading.Event(), threading.RLock()
-        self._notices = Notices(self._calls, Callbacks(on_gained, on_lost, on_danger, on_exit, self._ready.set, on_resized))
-        self._beating = Beating(self._key, server, self._desk, self._notices, steady, self._wall, self._ids, Publish(domain, capacity))
+        self._notifier = ApplicationNotifier(self._calls, Callbacks(on_gained, on_lost, on_danger, on_exit, self._ready.set, on_resized))
+        self._heartbeats = HeartbeatLoop(
+            self._key, server, self._keeper_state, self._notifier, steady, self._wall, self._ids, Publish(domain, capacity)
+        )
         self._problem: TocsinError | None = None
         self._thread: threading.Thread | None = None
         _keepers.add(self)
@@ -116,24 +118,24 @@ class LeaseKeeper:
 
     def owns(self, partition: int) -> bool:
         """Whether this process may act on the partition right now. Under a microsecond; ask at the point of use, each time."""
-        epochs, until = self._notices.view
+        epochs, until = self._notifier.view
         return partition in epochs and steady() < until
 
     def epoch(self, partition: int) -> int | None:
         """The fencing token, None unless the partition is owned."""
-        epochs, until = self._notices.view
+        epochs, until = self._notifier.view
         return epochs.get(partition) if steady() < until else None
 
     def owned(self) -> dict[int, int]:
         """Partition to epoch, of all that are owned right now."""
-        epochs, until = self._notices.view
+        epochs, until = self._notifier.view
         return dict(epochs) if steady() < until else {}
 
     def find(self, number: int) -> tuple[int, int] | None:
         """The partition that a key with this hash falls into, and its epoch, if it is owned right now. Right while the partition count
         changes, too; a key's epochs grow over that."""
-        spread, (epochs, until) = self._notices.spread, self._notices.view
-        if spread is None or spread != self._notices.spread:
+        spread, (epochs, until) = self._notifier.spread, self._notifier.view
+        if spread is None or spread != self._notifier.spread:
             return None
         partition = number % spread.partitions
         return (partition, epochs[partition]) if partition in epochs and steady() < until else None
@@ -141,24 +143,24 @@ class LeaseKeeper:
     @property
     def partitions(self) -> int:
         """The fleet's partition count, 0 before this server is in for the first time."""
-        return self._notices.spread.partitions if self._notices.spread is not None else 0
+        return self._notifier.spread.partitions if self._notifier.spread is not None else 0
 
     @property
     def generation(self) -> int:
         """Of the partition count: each change raises it. 0 before this server is in for the first time."""
-        return self._notices.spread.generation if self._notices.spread is not None else 0
+        return self._notifier.spread.generation if self._notifier.spread is not None else 0
 
     @property
     def counts(self) -> Counter[str]:
         """What was done so far, by name (docs/leases.md)."""
-        return self._desk.counts
+        return self._keeper_state.counts
 
     def publish(self, *, load: float | None = None, capacity: int | None = None) -> None:
         """Tell the planner, with the next beat. load: any measure that is alike on all servers. ValueError for what is no measure."""
         _check(load=load, capacity=capacity)
         with self._publishing:
-            now = self._beating.publish
-            self._beating.publish = replace(
+            now = self._heartbeats.publish
+            self._heartbeats.publish = replace(
                 now, capacity=now.capacity if capacity is None else capacity, load=now.load if load is None else load
             )
 
@@ -168,11 +170,11 @@ class LeaseKeeper:
         # Every server of the fleet reads what is written then.
         if type(partition) is not int or not 0 <= partition < MAX_PARTITIONS:
             raise ValueError(f"no partition: {partition!r}")
-        self._desk.drop(partition)
+        self._keeper_state.drop(partition)
 
     def start(self) -> Self:
         """Start the threads; once only. Returns at once: `wait` tells when the server is in. One that was stopped before ends at once."""
-        if self._thread is not None or self._desk.ended:
+        if self._thread is not None or self._keeper_state.ended:
             raise RuntimeError("a keeper starts once, and not anew in a forked child")
         self._calls.start()
         self._thread = threading.Thread(target=self._run, name=f"lease-{self.server}-beats", daemon=True)
@@ -184,27 +186,27 @@ class LeaseKeeper:
         self._ready.wait(timeout)
         if self._problem is not None:
             raise self._problem
-        return self._desk.session is not None
+        return self._keeper_state.session is not None
 
     def ended(self, timeout: float | None = None) -> bool:
         """Wait until the keeper has ended: it was stopped, an operator told it to exit, or it failed (`wait` raises why). timeout: seconds,
         0 to ask only."""
         if self._thread is not None:
             self._thread.join(timeout)
-        return self._desk.ended
+        return self._keeper_state.ended
 
     def drain(self) -> None:
         """Hand everything off, and take nothing, until `undrain`."""
-        self._desk.drain(True)
+        self._keeper_state.drain(True)
 
     def undrain(self) -> None:
         """Take part again."""
-        self._desk.drain(False)
+        self._keeper_state.drain(False)
 
     def stop(self, timeout: float | None = None) -> bool:
         """Hand off, leave, end the threads. False when that takes longer than `timeout` seconds; it goes on then, and ends in bounded
         time. Said before `start`, as a signal's handler may, it counts too."""
-        self._desk.stop()
+        self._keeper_state.stop()
         if self._thread is None:
             return True
         self._thread.join(timeout)
@@ -226,7 +228,7 @@ class LeaseKeeper:
 
     def _run(self) -> None:
         try:
-            while (fleet := self._driver.drive(self._beating.open())) is not None:
+            while (fleet := self._driver.drive(self._heartbeats.open())) is not None:
                 if self._serve(fleet):
                     break
         except TocsinError as problem:
@@ -236,9 +238,9 @@ class LeaseKeeper:
             self._problem = TocsinError(f"the lease keeper failed: {type(error).__name__}")
             log.exception("The lease keeper failed", extra={"action": "lease_keeper_failed"})
         finally:
-            self._beating.end("stopped" if self._problem is None else "failed")
-            self._desk.ended = True
-            self._desk.wake_scans()
+            self._heartbeats.end("stopped" if self._problem is None else "failed")
+            self._keeper_state.ended = True
+            self._keeper_state.wake_scans()
             self._calls.close()
             if self._file is not None:
                 self._file.close()
@@ -250,9 +252,9 @@ class LeaseKeeper:
         if self._folder is not None and self._file is None:
             self._file = StateFile(self._folder, self._key, self.server)
         if self._scanner is None:
-            self._scanner = Scanner(self._key, self.server, self._desk, steady, self._wall, self._ids.chance)
+            self._scanner = ScanLoop(self._key, self.server, self._keeper_state, steady, self._wall, self._ids.chance)
             threading.Thread(target=self._scans.drive, args=(self._scanner.run(),), name=f"lease-{self.server}-scans", daemon=True).start()
-        return self._driver.drive(self._beating.serve(self._file.begin if self._file is not None else lambda incarnation: ()))
+        return self._driver.drive(self._heartbeats.serve(self._file.begin if self._file is not None else lambda incarnation: ()))
 
     def _forked(self) -> None:
         """In a child: the parent goes on alone, and hands over what the child would take for its own. One not yet started is both's."""
@@ -260,9 +262,9 @@ class LeaseKeeper:
         self._publishing = threading.RLock()
         if self._thread is None:
             return
-        self._notices.view = View({}, float("-inf"))
-        self._desk = Desk(steady)
-        self._desk.ended, self._thread = True, None
+        self._notifier.view = OwnershipView({}, float("-inf"))
+        self._keeper_state = KeeperState(steady)
+        self._keeper_state.ended, self._thread = True, None
         self._ready = threading.Event()
         self._ready.set()
         if self._file is not None:

@@ -18,7 +18,7 @@ from ..rules import Claim, HandOff, Session
 _NEVER: Final = float("inf")
 
 
-class Orders(NamedTuple):
+class PartitionOrders(NamedTuple):
     """Partitions to claim, and to hand off; and to claim once others are fenced."""
 
     take: tuple[int, ...] = ()
@@ -26,7 +26,7 @@ class Orders(NamedTuple):
     expect: Expected = ()
 
 
-class Desk:
+class KeeperState:
     """One per keeper. `wake_beats` and `wake_scans` end the waits of the loops: who runs the loops sets them.
 
     fleet: as last read; before that, one of no partitions.
@@ -42,7 +42,7 @@ class Desk:
         self._wants: dict[int, float] = {}
         self._offered: dict[int, Claim] = {}
         self._expected: dict[str, tuple[tuple[int, ...], float]] = {}
-        self._orders: Orders | None = None
+        self._orders: PartitionOrders | None = None
         self._ready: list[tuple[int, HandOff]] = []
         self._dropped: list[int] = []
         self.wake_beats: Callable[[], object] = lambda: None
@@ -52,7 +52,7 @@ class Desk:
         self.fleet = Fleet(0)
         self.failures = 0
         self.alone = False
-        self.hurried = False
+        self.plan_requested = False
         self._given: dict[int, float] = {}
         self._drained = self._stopped = _NEVER
         self.stopping = False
@@ -91,7 +91,7 @@ class Desk:
             self._dropped.append(partition)
         self.wake_beats()
 
-    def served_no_more(self, partition: int, hand_off: HandOff) -> None:
+    def finish_hand_off(self, partition: int, hand_off: HandOff) -> None:
         """The application has ended what it did under this hand-off."""
         with self._lock:
             self._ready.append((partition, hand_off))
@@ -99,36 +99,36 @@ class Desk:
 
     # -- for the loop that looks
 
-    def seat(self) -> Session | None:
+    def current_session(self) -> Session | None:
         """The incarnation in force, None while there is none."""
         session = self.session
         return session if session is not None and not session.fenced else None
 
-    def wants(self) -> list[int]:
+    def wanted_partitions(self) -> list[int]:
         """Partitions to be claimed, once they can be."""
         now = self._steady()
         with self._lock:
             return [] if self.draining else sorted(p for p, until in self._wants.items() if now < until and p not in self._offered)
 
-    def offer(self, claims: Collection[Claim]) -> None:
+    def offer_claims(self, claims: Collection[Claim]) -> None:
         """These can be claimed now."""
         with self._lock:
             self._offered |= {claim.partition: claim for claim in claims}
         self.wake_beats()
 
-    def order(self, take: Collection[int], drop: Collection[int]) -> None:
+    def set_plan(self, take: Collection[int], drop: Collection[int]) -> None:
         """The plan for this server itself."""
         with self._lock:
-            self._orders = Orders(tuple(take)[:MAX_ORDERS], tuple(drop)[:MAX_ORDERS])
+            self._orders = PartitionOrders(tuple(take)[:MAX_ORDERS], tuple(drop)[:MAX_ORDERS])
         self.wake_beats()
 
-    def expecting(self) -> list[str]:
+    def expected_servers(self) -> list[str]:
         """Servers whose end is expected."""
         now = self._steady()
         with self._lock:
             return [] if self.draining else sorted(server for server, (_, until) in self._expected.items() if now < until)
 
-    def inherit(self, server: str, seconds: float) -> None:
+    def inherit_partitions(self, server: str, seconds: float) -> None:
         """It has ended: what was expected of it is wanted for so long."""
         until = self._steady() + seconds
         with self._lock:
@@ -136,62 +136,62 @@ class Desk:
             held = self.session.held if self.session is not None else ()
             self._wants |= {partition: until for partition in partitions if partition not in held}
 
-    def forget(self, server: str) -> None:
+    def forget_server(self, server: str) -> None:
         """Nothing is expected of it any more."""
         with self._lock:
             self._expected.pop(server, None)
 
-    def hear(self, fleet: Fleet) -> None:
+    def update_fleet(self, fleet: Fleet) -> None:
         """What the fleet's row says now. The durations of the profile stay: what runs was begun under them."""
         self.fleet = replace(fleet, profile=self.fleet.profile)
 
-    def shed(self) -> frozenset[rules.Duty]:
+    def shed_duties(self) -> frozenset[rules.Duty]:
         """What storage is too slow for."""
         return rules.shed(self.failures)
 
-    def given(self) -> dict[int, float]:
+    def released_partitions(self) -> dict[int, float]:
         """Partitions that were given up, and when (steady seconds) to look whether somebody took them."""
         with self._lock:
             return dict(self._given)
 
-    def looked_after(self, partition: int) -> None:
+    def mark_checked(self, partition: int) -> None:
         """This one was looked at."""
         with self._lock:
             self._given.pop(partition, None)
 
     # -- for the loop that beats
 
-    def give(self, partitions: Collection[int], look: float) -> None:
+    def watch_released(self, partitions: Collection[int], look: float) -> None:
         """These were given up: look after them then (steady seconds)."""
         if partitions:
             with self._lock:
                 self._given |= dict.fromkeys(partitions, look)
             self.wake_scans()
 
-    def hurry(self) -> None:
+    def request_plan(self) -> None:
         """Have the other loop plan at once."""
-        self.hurried = True
+        self.plan_requested = True
         self.wake_scans()
 
-    def orders(self) -> Orders | None:
+    def take_plan(self) -> PartitionOrders | None:
         """The plan of one's own, once."""
         with self._lock:
             found, self._orders = self._orders, None
         return found
 
-    def ready(self) -> list[tuple[int, HandOff]]:
+    def take_finished_hand_offs(self) -> list[tuple[int, HandOff]]:
         """The hand-offs whose user has ended, once."""
         with self._lock:
             found, self._ready = self._ready, []
         return found
 
-    def dropped(self) -> list[int]:
+    def take_dropped(self) -> list[int]:
         """The partitions that the application dropped, once."""
         with self._lock:
             found, self._dropped = self._dropped, []
         return found
 
-    def want(self, take: Collection[int], until: float) -> None:
+    def set_wanted(self, take: Collection[int], until: float) -> None:
         """Orders replace the ones before; each is forgotten at its deadline (steady seconds), and the next plan decides."""
         with self._lock:
             self._wants = dict.fromkeys(take, until)
@@ -199,38 +199,38 @@ class Desk:
         if take:
             self.wake_scans()
 
-    def expect(self, expected: Expected, until: float) -> None:
+    def set_expected(self, expected: Expected, until: float) -> None:
         """Expectations replace the ones before, and are forgotten at their deadline (steady seconds)."""
         with self._lock:
             self._expected = {server: (partitions, until) for server, partitions in expected}
         if expected:
             self.wake_scans()
 
-    def expected(self, expected: Expected) -> Expected:
+    def still_expected(self, expected: Expected) -> Expected:
         """Those of `expected` that still are."""
-        standing = set(self.expecting())
+        standing = set(self.expected_servers())
         return tuple((server, partitions) for server, partitions in expected if server in standing)
 
-    def wanted(self, take: Collection[int]) -> tuple[int, ...]:
+    def still_wanted(self, take: Collection[int]) -> tuple[int, ...]:
         """Those of `take` that are still wanted."""
         now = self._steady()
         with self._lock:
             return tuple(partition for partition in take if now < self._wants.get(partition, 0.0))
 
-    def offers(self, room: int) -> list[Claim]:
+    def offered_claims(self, room: int) -> list[Claim]:
         """Up to `room` claims of what is wanted. What is tried and does not succeed is scouted again."""
         with self._lock:
-            if self.draining or "claim" in self.shed():
+            if self.draining or "claim" in self.shed_duties():
                 self._offered.clear()
             return list(self._offered.values())[: max(0, room)]
 
-    def tried(self, claims: Collection[Claim]) -> None:
+    def withdraw_claims(self, claims: Collection[Claim]) -> None:
         """These are under way."""
         with self._lock:
             for claim in claims:
                 self._offered.pop(claim.partition, None)
 
-    def has(self, claims: Collection[Claim]) -> None:
+    def mark_held(self, claims: Collection[Claim]) -> None:
         """These are no longer wanted: they are held."""
         with self._lock:
             for claim in claims:

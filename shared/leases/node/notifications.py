@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from .callback_threads import NOBODY
+from .callback_threads import URGENT
 
 _NEVER: Final = float("-inf")
 
 
-class View(NamedTuple):
+class OwnershipView(NamedTuple):
     """What `owns` reads: the epochs of what is held, and until when (steady seconds, exclusive)."""
 
     epochs: dict[int, int]
     until: float
 
 
-class Spread(NamedTuple):
+class KeySpread(NamedTuple):
     """How keys are spread over partitions: `hash mod partitions`."""
 
     generation: int
     partitions: int
 
 
-class Runs(Protocol):
+class CallbackRunner(Protocol):
     """What runs callbacks: see `calls.Calls`."""
 
     def put(self, partition: int, call: Callable[[], object], done: Callable[[], object] | None = None) -> None:
@@ -48,13 +48,13 @@ class Callbacks:
     resized: Callable[[int, int], object] = lambda generation, partitions: None
 
 
-class Notices:
+class ApplicationNotifier:
     """One per keeper. `view` may be read at any time; the rest belongs to the loop that beats."""
 
-    def __init__(self, calls: Runs, callbacks: Callbacks) -> None:
+    def __init__(self, calls: CallbackRunner, callbacks: Callbacks) -> None:
         self._calls, self.callbacks = calls, callbacks
-        self.view = View({}, _NEVER)
-        self.spread: Spread | None = None
+        self.view = OwnershipView({}, _NEVER)
+        self.spread: KeySpread | None = None
         """As the application has been told; set before the first partition of a generation is published."""
         self.warned = False
         self._told: dict[int, int] = {}
@@ -66,9 +66,9 @@ class Notices:
 
     def publish(self, epochs: dict[int, int], until: float) -> None:
         """This is owned, until then."""
-        self.view = View(epochs, until)
+        self.view = OwnershipView(epochs, until)
 
-    def tell(self, now: float, reason: str) -> None:
+    def report_changes(self, now: float, reason: str) -> None:
         """Tell what has changed. reason: of what is owned no longer."""
         epochs: Mapping[int, int] = self.view.epochs if now < self.view.until else {}
         for partition, epoch in list(self._told.items()):
@@ -86,7 +86,7 @@ class Notices:
             self.warned = False
         elif not self.warned:
             self.warned = True
-            self._calls.put(NOBODY, partial(self.callbacks.danger, left))
+            self._calls.put(URGENT, partial(self.callbacks.danger, left))
 
     def hand_off(self, partition: int, done: Callable[[], object], reason: str = "handed-off") -> None:
         """Have the application end what it does with the partition, then call `done`."""
@@ -95,12 +95,12 @@ class Notices:
         else:
             done()
 
-    def nothing(self, reason: str) -> None:
+    def report_loss_of_all(self, reason: str) -> None:
         """Nothing is owned any more."""
-        self.view = View({}, _NEVER)
-        self.tell(_NEVER, reason)
+        self.view = OwnershipView({}, _NEVER)
+        self.report_changes(_NEVER, reason)
 
-    def resized(self, spread: Spread) -> bool:
+    def report_resize(self, spread: KeySpread) -> bool:
         """Keys are spread so from here on; what was owned has been handed off before. False when that is known, or the first that is."""
         before, self.spread = self.spread, spread
         if before is None or before == spread:
@@ -108,6 +108,6 @@ class Notices:
         self._calls.between(partial(self.callbacks.resized, *spread))
         return True
 
-    def exit(self) -> None:
+    def report_exit(self) -> None:
         """The process is to end."""
-        self._calls.put(NOBODY, self.callbacks.exit)
+        self._calls.put(URGENT, self.callbacks.exit)

@@ -13,8 +13,8 @@ from ..protocol import membership
 from ..protocol.membership import Fenced, InUse, Publish, Registered, Waiting
 from ..rows import Fleet
 from ..rules import Session, Sight
-from .failures import Failures
-from .keeper_state import Desk
+from .failures import RequestFailures
+from .keeper_state import KeeperState
 from .state_file import NameInUse
 
 
@@ -22,20 +22,22 @@ class FleetMissing(TocsinError):
     """There is no fleet of that name, or its profile is unsafe."""
 
 
-class Joining:
+class Registration:
     """One per keeper."""
 
-    def __init__(self, key: str, server: str, desk: Desk, failures: Failures, steady: Callable[[], float], ids: Ids) -> None:
-        self._key, self._server, self._desk, self._failures = key, server, desk, failures
+    def __init__(
+        self, key: str, server: str, keeper_state: KeeperState, failures: RequestFailures, steady: Callable[[], float], ids: Ids
+    ) -> None:
+        self._key, self._server, self._keeper_state, self._failures = key, server, keeper_state, failures
         self._steady, self._ids = steady, ids
 
     @property
     def _profile(self) -> Profile:
-        return self._desk.fleet.profile
+        return self._keeper_state.fleet.profile
 
     def open(self) -> Work[Fleet | None]:
         """Read the fleet, for as long as that takes; None when told to stop meanwhile. Raises `FleetMissing`."""
-        while not self._desk.stopping:
+        while not self._keeper_state.stopping:
             try:
                 fleet = yield from read_fleet(self._key)
             except StorageError as error:
@@ -51,13 +53,13 @@ class Joining:
             name = next((name for name, known in PROFILES.items() if known == fleet.profile), "")
             if problem := unsafe(fleet.profile, fleet.limits.drain, name=name):
                 raise FleetMissing(f"the fleet's profile is unsafe: {problem}")
-            self._desk.fleet, self._desk.failures = fleet, 0
+            self._keeper_state.fleet, self._keeper_state.failures = fleet, 0
             return fleet
         return None
 
     def pause(self, seconds: float) -> Work[None]:
         """Wait, unless told to stop."""
-        if seconds > 0 and not self._desk.stopping:
+        if seconds > 0 and not self._keeper_state.stopping:
             yield Wait(self._steady() + seconds)
 
     def join(self, publish: Callable[[], Publish], proof: Callable[[str], tuple[str, ...]]) -> Work[Session | None]:
@@ -66,7 +68,7 @@ class Joining:
         session = self._incarnation()
         proven = proof(session.incarnation)
         before: Sight | None = None
-        while not self._desk.stopping:
+        while not self._keeper_state.stopping:
             try:
                 found = yield from membership.register(session, publish(), before, proven, self._profile.takeover)
             except StorageError as error:
@@ -86,11 +88,11 @@ class Joining:
         return None
 
     def _incarnation(self) -> Session:
-        return Session(self._key, self._server, self._ids.name(), generation=self._desk.fleet.generation)
+        return Session(self._key, self._server, self._ids.name(), generation=self._keeper_state.fleet.generation)
 
     def confirm(self) -> Work[bool]:
         """Read the fleet again now that its changers see this server (`protocol.closing`). True as well when told to stop meanwhile."""
-        while not self._desk.stopping:
+        while not self._keeper_state.stopping:
             try:
                 fleet = yield from read_fleet(self._key)
             except StorageError as error:
@@ -99,7 +101,7 @@ class Joining:
                 continue
             if fleet is None or fleet.closed or fleet.profile != self._profile:
                 return False
-            self._desk.hear(fleet)
+            self._keeper_state.update_fleet(fleet)
             break
         return True
 

@@ -18,14 +18,14 @@ from ...engine.effects import Get, Wait, Work
 from ...storage.names import FLEETS
 from ...storage.ports import Row
 from .. import generations, rules, unreadable_rows
-from ..planner import Move, Plan
-from ..planner_input import Facts, read_facts, read_fleet
+from ..planner import PartitionMove, PartitionPlan
+from ..planner_input import PlannerInput, read_fleet, read_planner_input
 from ..profiles import Profile
 from ..protocol import resizing, takeover
 from ..rows import MAX_ORDERS, Server, parse_partition, parse_server, partition_key
 from ..rules import Session, Sight
-from .keeper_state import Desk
-from .standby import Heirs
+from .keeper_state import KeeperState
+from .standby import StandbyAssignments
 
 log = logging.getLogger(__name__)
 
@@ -50,19 +50,19 @@ UNREADABLE: Final = {"action": "lease_rows_unreadable"}
 _NEVER: Final = float("inf")
 
 
-class Scanner:
+class ScanLoop:
     """One per keeper, over all its incarnations: what it has seen of others stays true."""
 
     def __init__(
         self,
         key: str,
         server: str,
-        desk: Desk,
+        keeper_state: KeeperState,
         steady: Callable[[], float],
         wall: Callable[[], Millis],
         chance: Callable[[], float],
     ) -> None:
-        self._key, self._server, self._desk = key, server, desk
+        self._key, self._server, self._keeper_state = key, server, keeper_state
         self._steady, self._wall, self._chance = steady, wall, chance
         self._sights: dict[str, Sight] = {}
         self._known: frozenset[tuple[str, str, str, int]] | None = None
@@ -71,30 +71,30 @@ class Scanner:
         self._seen_changes = -1
         self._next_fence = self._next_scan = self._next_plan = self._next_poll = 0.0
         self._ordered: dict[tuple[int, str], float] = {}
-        self._moves: tuple[Move, ...] = ()
+        self._moves: tuple[PartitionMove, ...] = ()
         self._told: dict[tuple[int, str], float] = {}
         self._patience = PLAN_SOON
         self._drained: frozenset[str] = frozenset()
         self._refused = False
         self._looks, self._generation, self._next_sweep, self._turn = False, 0, _NEVER, 0
         self._came, self._next_ask = False, 0.0
-        self._heirs = Heirs(key, server, desk, self._sights, steady, wall)
+        self._standby = StandbyAssignments(key, server, keeper_state, self._sights, steady, wall)
         self._living: set[str] = set()
         self._living_until = 0.0
         self._unreadable: tuple[str, ...] = ()
 
     @property
     def _profile(self) -> Profile:
-        return self._desk.fleet.profile
+        return self._keeper_state.fleet.profile
 
     def run(self) -> Work[None]:
-        """Look, fence, plan, scout until the desk is closed."""
+        """Look, fence, plan, scout until the keeper_state is closed."""
         self._next_scan = self._steady() + self._profile.beat / 2
-        while not self._desk.ended:
+        while not self._keeper_state.ended:
             try:
                 yield from self._step()
             except StorageError as error:
-                self._desk.counts["failed"] += 1
+                self._keeper_state.counts["failed"] += 1
                 # As with beats: who may write but not read all would never learn why it gets nothing.
                 level = logging.ERROR if isinstance(error, Rejected) and not self._refused else logging.DEBUG
                 self._refused = self._refused or isinstance(error, Rejected)
@@ -106,7 +106,7 @@ class Scanner:
                 self._next_sweep = max(self._next_sweep, now + POLL * 4)
                 self._next_ask = max(self._next_ask, now + min(POLL * 4, self._profile.beat / 4))
             except Exception:
-                if self._desk.ended:
+                if self._keeper_state.ended:
                     # Who stopped the keeper may have closed the tables since.
                     return
                 # The loop must go on: what failed is tried again at the next round.
@@ -116,25 +116,25 @@ class Scanner:
             yield Wait(self._next_step())
 
     def _next_step(self) -> float:
-        if self._desk.seat() is None:
+        if self._keeper_state.current_session() is None:
             # Joining wakes this loop.
             return max(self._next_scan, self._steady() + self._profile.beat / 4)
         steps = [self._next_scan]
-        if self._desk.wants():
+        if self._keeper_state.wanted_partitions():
             steps.append(self._next_poll)
-        if self._desk.expecting():
+        if self._keeper_state.expected_servers():
             steps.append(self._next_ask)
         # A row that stays unchanged is read again when it is ripe, not at the next round.
         ripe = [sight.first.ripens(self._profile.takeover) for name, sight in self._sights.items() if name in self._suspects]
-        if "scan" not in self._desk.shed():
+        if "scan" not in self._keeper_state.shed_duties():
             steps.append(self._next_sweep)
-            foreseen = self._heirs.due(self._suspects).values() if self._looks else ()
-            if due := [*ripe, *foreseen, *self._desk.given().values()]:
+            foreseen = self._standby.due(self._suspects).values() if self._looks else ()
+            if due := [*ripe, *foreseen, *self._keeper_state.released_partitions().values()]:
                 steps.append(max(self._next_fence, min(due)))
         return min(steps)
 
     def _step(self) -> Work[None]:
-        session, now, shed = self._desk.seat(), self._steady(), self._desk.shed()
+        session, now, shed = self._keeper_state.current_session(), self._steady(), self._keeper_state.shed_duties()
         if session is None:
             # Who waits to join, perhaps for T, has then seen the silence of others too.
             if now >= self._next_scan and "scan" not in shed:
@@ -144,18 +144,18 @@ class Scanner:
         if session.incarnation != self._incarnation:
             self._incarnation, self._next_scan, self._known = session.incarnation, now + ALONE * self._profile.beat, None
             self._came = True
-        if self._desk.hurried:
-            self._desk.hurried, self._next_scan, self._due = False, now, True
-        fleet = self._desk.fleet
+        if self._keeper_state.plan_requested:
+            self._keeper_state.plan_requested, self._next_scan, self._due = False, now, True
+        fleet = self._keeper_state.fleet
         if fleet.generation != self._generation:
             # Those who look begin at once to carry the change on.
             self._generation, self._next_scan = fleet.generation, now if self._looks else self._next_scan
             self._due = self._due or self._looks
-        if now >= self._next_ask and self._desk.expecting():
+        if now >= self._next_ask and self._keeper_state.expected_servers():
             self._next_ask = now + min(POLL, self._profile.beat / 4)
-            if "claim" not in shed and (yield from self._heirs.ask()):
+            if "claim" not in shed and (yield from self._standby.ask()):
                 self._next_poll = now
-        wants = self._desk.wants()
+        wants = self._keeper_state.wanted_partitions()
         if wants and now >= self._next_poll:
             self._next_poll = now + min(POLL, self._profile.beat / 4) * max(1, len(wants) // takeover.FEW)
             if fleet.former:
@@ -167,7 +167,7 @@ class Scanner:
             return
         yield from self._fence(now)
         if self._looks and now >= self._next_fence:
-            yield from self._heirs.foresee(self._suspects, now)
+            yield from self._standby.foresee(self._suspects, now)
         yield from self._look_after(now)
         if now >= self._next_sweep:
             yield from self._sweep(now)
@@ -179,14 +179,14 @@ class Scanner:
         if now >= self._living_until:
             self._living, self._living_until = set(), now + self._profile.beat / 2
         for some in [wants] if len(wants) > takeover.FEW else batched(wants, CHUNK, strict=False):
-            if (claims := (yield from takeover.scout(session, some, self._living))) and session is self._desk.seat():
-                self._desk.offer(claims)
+            if (claims := (yield from takeover.scout(session, some, self._living))) and session is self._keeper_state.current_session():
+                self._keeper_state.offer_claims(claims)
 
     def _look_after(self, now: float) -> Work[None]:
         """Look whether somebody took what this server gave up; if not, it is time to plan."""
-        for partition in [partition for partition, at in self._desk.given().items() if now >= at][: takeover.FEW]:
+        for partition in [partition for partition, at in self._keeper_state.released_partitions().items() if now >= at][: takeover.FEW]:
             row: Row | None = yield Get(FLEETS, self._key, partition_key(partition))
-            self._desk.looked_after(partition)
+            self._keeper_state.mark_checked(partition)
             found, _ = unreadable_rows.sift([row] if row is not None else [], parse_partition)
             if any(not partition.owner and not partition.closed for _, partition in found):
                 self._due, self._next_scan = True, now
@@ -199,8 +199,8 @@ class Scanner:
     def _sweep(self, now: float) -> Work[None]:
         """Carry a change of the partition count on; plan when it is done."""
         progress = yield from resizing.sweep(self._key)
-        self._desk.counts["sweeps"] += 1
-        self._next_sweep = now + generations.pace(self._desk.fleet, POLL)
+        self._keeper_state.counts["sweeps"] += 1
+        self._next_sweep = now + generations.pace(self._keeper_state.fleet, POLL)
         if progress is None or progress.done:
             self._next_sweep, self._next_scan, self._due = _NEVER, now, True
 
@@ -212,7 +212,7 @@ class Scanner:
             if name in self._suspects and now >= sight.first.ripens(self._profile.takeover):
                 found = yield from takeover.fence(self._key, name, self._sights, self._profile.takeover)
                 if found == "fenced":
-                    self._desk.counts["fenced"] += 1
+                    self._keeper_state.counts["fenced"] += 1
                     log.warning("Server %s has been silent for too long and is fenced", name, extra={"action": "lease_fenced"})
                 if found == "lives":
                     self._next_fence = now + self._profile.beat / 4
@@ -222,7 +222,7 @@ class Scanner:
                     self._next_scan, self._due = now, True
 
     def _look(self, now: float) -> Work[None]:
-        self._desk.counts["scans"] += 1
+        self._keeper_state.counts["scans"] += 1
         rows = yield from takeover.look(self._key, self._sights)
         self._refused = False
         servers = [parse_server(row) for row in rows]
@@ -236,7 +236,7 @@ class Scanner:
         ages = {server.name: max(0, row.read_at - row.timestamp) / 1000 for server, row in zip(servers, rows, strict=True)}
         self._suspects = rules.suspects(self._server, looking, ages, self._sights, self._profile, now)
         others = (server.name for server in servers if server.state == "live" and server.name != self._server)
-        self._desk.alone = not set(others) - self._drained
+        self._keeper_state.alone = not set(others) - self._drained
         if self._looks:
             # For all others a plan is due when they have fenced somebody, or have something to say: it reads all rows.
             self._due = self._due or known != self._known or now >= self._next_plan or (yield from self._changes())
@@ -253,18 +253,18 @@ class Scanner:
         return fleet is not None and fleet.changes != self._seen_changes
 
     def _plan(self, now: float, before: Mapping[str, Server]) -> Work[None]:
-        if "balance" in self._desk.shed():
+        if "balance" in self._keeper_state.shed_duties():
             return
-        facts = yield from read_facts(self._key, self._wall())
+        facts = yield from read_planner_input(self._key, self._wall())
         if facts is None:
             return
-        self._desk.counts["plans"] += 1
+        self._keeper_state.counts["plans"] += 1
         if facts.unreadable != self._unreadable and facts.unreadable:
             odd = ", ".join(facts.unreadable[:10])
             log.error("Rows of fleet %s cannot be read, and what they are about stays as it is: %s", self._key, odd, extra=UNREADABLE)
         self._unreadable = facts.unreadable
         self._seen_changes = facts.fleet.changes
-        self._desk.hear(facts.fleet)
+        self._keeper_state.update_fleet(facts.fleet)
         if facts.fleet.former and self._looks:
             self._next_sweep = min(self._next_sweep, now)
         found = facts.plan(self._budget(facts, now), before)
@@ -277,19 +277,19 @@ class Scanner:
         self._next_plan = now + beats * self._profile.beat
         later = self._not_yet(found, now)
         ready = [member.name for member in facts.members if not member.draining and member.name not in facts.intents.drained]
-        self._desk.alone = not [name for name in ready if name != self._server]
+        self._keeper_state.alone = not [name for name in ready if name != self._server]
         self._drained = facts.intents.drained
         for move in found.moves:
             if move.reason in ("balance", "over capacity"):
                 self._ordered.setdefault((move.partition, move.target), now)
         refused = yield from self._give(facts, found, later)
-        self._desk.counts["orders_refused"] += refused
+        self._keeper_state.counts["orders_refused"] += refused
         # Who was not reached beat in between: plan again soon, from what is there then.
         self._due = refused > 0 or bool(later)
         again = [*([now + self._profile.beat / 4] if refused else []), *later.values()]
         self._next_scan = min([self._next_scan, *again])
 
-    def _give(self, facts: Facts, found: Plan, later: Collection[int]) -> Work[int]:
+    def _give(self, facts: PlannerInput, found: PartitionPlan, later: Collection[int]) -> Work[int]:
         """Give the orders of a plan. later: what is not to be handed off yet. Returns how many were not told: they beat in between."""
         generation = facts.fleet.generation
         given: dict[str, tuple[list[int], list[int]]] = {}
@@ -299,8 +299,8 @@ class Scanner:
             # What somebody has ordered already is not put off again.
             drop = [number for number in drop if number not in later or number in row.drop]
             if member.name == self._server:
-                self._heirs.planned(facts)
-                self._desk.order(take, drop)
+                self._standby.planned(facts)
+                self._keeper_state.set_plan(take, drop)
             elif (list(row.take), list(row.drop), row.generation) != (take[:MAX_ORDERS], drop[:MAX_ORDERS], generation):
                 given[member.name] = take, drop
         props = {name: (takeover.orders(*each, generation), facts.etags[name]) for name, each in given.items()}
@@ -312,21 +312,21 @@ class Scanner:
                 heard = yield from takeover.order(self._key, name, *given[name], generation)
             except StorageError:
                 # One lost answer must not keep the others waiting; where most are lost, to ask so many would take too long.
-                self._desk.counts["failed"] += 1
+                self._keeper_state.counts["failed"] += 1
                 if (failed := failed + 1) > MISSES:
                     raise
                 heard = False
             refused += not heard
         return refused
 
-    def _not_yet(self, found: Plan, now: float) -> dict[int, float]:
+    def _not_yet(self, found: PartitionPlan, now: float) -> dict[int, float]:
         """Partitions whose owners are to go on until their successors have heard that they are to take over, and when that will be. So a
         planned hand-off costs one look at a free partition, not a beat."""
         gentle = [(move.partition, move.target) for move in found.moves if move.reason in GENTLE and move.target not in ("", self._server)]
         self._told = {move: self._told.get(move, now + HEARD * self._profile.beat) for move in gentle}
         return {partition: heard for (partition, _), heard in self._told.items() if now < heard}
 
-    def _budget(self, facts: Facts, now: float) -> int:
+    def _budget(self, facts: PlannerInput, now: float) -> int:
         """Moves that may still be ordered: the limit less those of the last minute that are done; those under way are planned anew."""
         self._ordered = {move: at for move, at in self._ordered.items() if now - at < MINUTE}
         done = sum(facts.has(target, partition) for partition, target in self._ordered)

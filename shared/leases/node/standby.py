@@ -14,11 +14,11 @@ from ...engine.effects import Get, Work
 from ...storage.names import FLEETS
 from ...storage.ports import Props, Row
 from .. import rules, unreadable_rows
-from ..planner_input import Facts, read_facts
+from ..planner_input import PlannerInput, read_planner_input
 from ..protocol import takeover
 from ..rows import join_expected, parse_server, server_key
 from ..rules import Sight
-from .keeper_state import Desk
+from .keeper_state import KeeperState
 
 EXPECTED: Final = 2.0
 """Beats for which an end is expected: it comes within 1.25, or not at all."""
@@ -26,13 +26,19 @@ TRIES: Final = 2
 """Times that an heir is told which beats in between. Else it is told with the orders after the fencing."""
 
 
-class Heirs:
+class StandbyAssignments:
     """Part of one scanner. sights: what it has seen of others, which it goes on changing."""
 
     def __init__(
-        self, key: str, server: str, desk: Desk, sights: dict[str, Sight], steady: Callable[[], float], wall: Callable[[], Millis]
+        self,
+        key: str,
+        server: str,
+        keeper_state: KeeperState,
+        sights: dict[str, Sight],
+        steady: Callable[[], float],
+        wall: Callable[[], Millis],
     ) -> None:
-        self._key, self._server, self._desk, self._sights = key, server, desk, sights
+        self._key, self._server, self._keeper_state, self._sights = key, server, keeper_state, sights
         self._steady, self._wall = steady, wall
         self._foreseen: dict[str, Sight] = {}
         self._seen: dict[str, tuple[str, int]] = {}
@@ -41,9 +47,9 @@ class Heirs:
 
     def due(self, suspects: set[str]) -> dict[str, float]:
         """When (steady seconds) the end of each of them is to be foreseen, of those that have not been yet."""
-        profile = self._desk.fleet.profile
+        profile = self._keeper_state.fleet.profile
         after = rules.foreseen(profile)
-        if after >= profile.takeover or self._desk.fleet.former:
+        if after >= profile.takeover or self._keeper_state.fleet.former:
             return {}
         return {
             name: sight.first.ripens(after)
@@ -56,7 +62,7 @@ class Heirs:
         names = sorted(name for name, at in self.due(suspects).items() if now >= at)
         if not names:
             return
-        after = rules.foreseen(self._desk.fleet.profile)
+        after = rules.foreseen(self._keeper_state.fleet.profile)
         silent = []
         for name in names:
             if (yield from takeover.overdue(self._key, name, self._sights, after)):
@@ -68,14 +74,14 @@ class Heirs:
             self._foreseen = foreseen
 
     def _tell(self, ending: set[str]) -> Work[None]:
-        facts = yield from read_facts(self._key, self._wall())
+        facts = yield from read_planner_input(self._key, self._wall())
         # Where half of all are silent, it is more likely that storage was away.
         if facts is None or facts.fleet.former or 2 * len(ending) > len(facts.members):
             return
-        self._desk.counts["foreseen"] += 1
+        self._keeper_state.counts["foreseen"] += 1
         heirs = facts.heirs(ending)
         if mine := heirs.pop(self._server, None):
-            self._desk.expect(mine, self._steady() + EXPECTED * self._desk.fleet.profile.beat)
+            self._keeper_state.set_expected(mine, self._steady() + EXPECTED * self._keeper_state.fleet.profile.beat)
         told: dict[str, tuple[Props, str]] = {
             heir: ({"expect": join_expected(expected)}, facts.etags[heir])
             for heir, expected in heirs.items()
@@ -88,26 +94,26 @@ class Heirs:
 
     # -- who is an heir
 
-    def planned(self, facts: Facts) -> None:
+    def planned(self, facts: PlannerInput) -> None:
         """The plan of these facts is about those that have ended, too: nothing more is inherited of them."""
-        for name in self._desk.expecting():
+        for name in self._keeper_state.expected_servers():
             if name not in facts.servers or facts.servers[name].state == "dead":
-                self._desk.forget(name)
+                self._keeper_state.forget_server(name)
 
     def ask(self) -> Work[bool]:
         """Look whether those whose end is expected have been fenced. True when one has: what it had is wanted now."""
-        limits, profile, found = self._desk.fleet.limits, self._desk.fleet.profile, False
-        expecting = self._desk.expecting()
+        limits, profile, found = self._keeper_state.fleet.limits, self._keeper_state.fleet.profile, False
+        expecting = self._keeper_state.expected_servers()
         self._seen = {name: seen for name, seen in self._seen.items() if name in expecting}
         for name in expecting:
             row: Row | None = yield Get(FLEETS, self._key, server_key(name))
             known, unreadable = unreadable_rows.sift([row] if row is not None else [], parse_server)
             server = known[0][1] if known else None
             if unreadable:
-                self._desk.forget(name)
+                self._keeper_state.forget_server(name)
             elif server is None or server.state == "dead":
-                self._desk.inherit(name, limits.drain + profile.validity)
+                self._keeper_state.inherit_partitions(name, limits.drain + profile.validity)
                 found = True
             elif self._seen.setdefault(name, (server.incarnation, server.beat)) != (server.incarnation, server.beat):
-                self._desk.forget(name)
+                self._keeper_state.forget_server(name)
         return found

@@ -20,7 +20,7 @@ from .views import out_of_range
 
 log = logging.getLogger(__name__)
 
-type Nudge = Callable[[str, str, float], object]
+type OnHeartbeat = Callable[[str, str, float], object]
 
 _OVER = "this incarnation is over: stop acting on everything, and register a new one with seq 1"
 _WHY = {
@@ -30,10 +30,10 @@ _WHY = {
 }
 
 
-class Beats:
+class HttpServers:
     """One per process; keeps nothing. `nudge`: told of tenant, fleet and beat (seconds) at each beat; returns at once."""
 
-    def __init__(self, carrier: Carrier, clock: Clock, nudge: Nudge = lambda tenant, fleet, beat: None) -> None:
+    def __init__(self, carrier: Carrier, clock: Clock, nudge: OnHeartbeat = lambda tenant, fleet, beat: None) -> None:
         self._carrier, self._clock, self._nudge = carrier, clock, nudge
 
     async def beat(self, tenant: str, fleet: str, node: str, told: BeatIn) -> dict[str, Any]:

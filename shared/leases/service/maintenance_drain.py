@@ -17,19 +17,19 @@ from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Op, Props, Upsert
 from ..rows import FLEET, Intent
 from .planning import Planning
-from .snapshot import Glance, glance
+from .snapshot import FleetSummary, read_summary
 from .views import owners_of
 
 log = logging.getLogger(__name__)
 
-LASTS: Final[Millis] = 3_600_000
-MOST: Final = 98
+INTENT_LIFETIME: Final[Millis] = 3_600_000
+MAX_SERVERS: Final = 98
 """Servers that one transaction is about."""
 TRIES: Final = 5
 AUTHOR: Final = "maintenance"
 
 
-class Leaving:
+class MaintenanceDrain:
     """One per process; keeps nothing."""
 
     def __init__(self, carrier: Carrier, planning: Planning, clock: Clock) -> None:
@@ -41,11 +41,11 @@ class Leaving:
         if seen is None:
             return {}
         owned = owners_of(seen)
-        return {name: len(owned.get(name, ())) for name in nodes if name in seen.glance.servers or name in owned}
+        return {name: len(owned.get(name, ())) for name in nodes if name in seen.summary.servers or name in owned}
 
     async def leave(self, key: str, nodes: Mapping[str, bool]) -> None:
         """Have partitions leave the servers that map to True, and let those return that map to False. Raises `StorageError`."""
-        if not await self._carrier.drive(say(key, nodes, self._clock.now())):
+        if not await self._carrier.drive(write_intents(key, nodes, self._clock.now())):
             return
         told = ", ".join(f"{name} {'is left' if gone else 'is back'}" for name, gone in sorted(nodes.items())[:5])
         log.info("Leases of %s: %s", key, told, extra={"action": "lease_maintenance", "fleet": key})
@@ -54,13 +54,13 @@ class Leaving:
             await self._planning.carry_out(key, await self._planning.plan(seen, self._clock.now()))
 
 
-def say(key: str, nodes: Mapping[str, bool], now: Millis) -> Steps[bool]:
+def write_intents(key: str, nodes: Mapping[str, bool], now: Millis) -> Steps[bool]:
     """Write the intents that differ; whether any did. False too when others kept coming in between: the sweep says it again."""
     for _ in range(TRIES):
-        seen = yield from glance(key)
+        seen = yield from read_summary(key)
         if seen is None:
             return False
-        ops = changes(seen, nodes, now)
+        ops = intent_changes(seen, nodes, now)
         if not ops:
             return False
         count: Props = {"changes": seen.fleet.changes + 1}
@@ -70,7 +70,7 @@ def say(key: str, nodes: Mapping[str, bool], now: Millis) -> Steps[bool]:
     return False
 
 
-def changes(seen: Glance, nodes: Mapping[str, bool], now: Millis) -> tuple[Op, ...]:
+def intent_changes(seen: FleetSummary, nodes: Mapping[str, bool], now: Millis) -> tuple[Op, ...]:
     """What to write so that intents say what `nodes` does. Pure.
 
     Where no server would be left that partitions could go to, none is told to go: served until the impact is better than not at all.
@@ -85,8 +85,8 @@ def changes(seen: Glance, nodes: Mapping[str, bool], now: Millis) -> tuple[Op, .
         before = standing.get(name)
         if not gone:
             ops += [Delete(before.key, ANY)] if before is not None else []
-        elif refuge and (before is None or before.expires - now < LASTS // 2):
+        elif refuge and (before is None or before.expires - now < INTENT_LIFETIME // 2):
             since = before.created if before is not None else now
-            new = Intent("maintain", server=name, note="maintenance is near", author=AUTHOR, expires=now + LASTS, created=since)
+            new = Intent("maintain", server=name, note="maintenance is near", author=AUTHOR, expires=now + INTENT_LIFETIME, created=since)
             ops.append(Upsert(new.key, new.props()))
-    return tuple(ops[:MOST])
+    return tuple(ops[:MAX_SERVERS])

@@ -15,22 +15,22 @@ from ...engine.async_runner import Carrier
 from ...engine.effects import Steps, Write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Merge, Props
-from ..planner import Plan
+from ..planner import PartitionPlan
 from ..protocol import takeover
 from ..rows import MAX_ORDERS, join, server_key
-from .snapshot import Survey, survey
+from .snapshot import FleetSnapshot, read_snapshot
 
 IN_FLIGHT = 16
 """Orders given side by side."""
 TRIES = 4
 """Times an order is given to a server that beats in between."""
-LATE = 3
+LATE_BEATS = 3
 """Beats after which a server that has not beaten is late."""
-MUCH = 100_000
+THREAD_ABOVE = 100_000
 """Partitions times servers from which on planning goes to a thread: the loop has other work to do."""
 
 
-class Order(NamedTuple):
+class ServerOrder(NamedTuple):
     """What a server is told: partitions to claim and to hand off under a generation, by its row as it was seen."""
 
     server: str
@@ -40,11 +40,11 @@ class Order(NamedTuple):
     etag: str
 
 
-class Planned(NamedTuple):
+class PlanResult(NamedTuple):
     """A plan, and the orders that lead to it. told: how many servers were given theirs."""
 
-    plan: Plan
-    orders: tuple[Order, ...] = ()
+    plan: PartitionPlan
+    orders: tuple[ServerOrder, ...] = ()
     told: int = 0
 
     @property
@@ -53,38 +53,38 @@ class Planned(NamedTuple):
         return not self.plan.moves and not self.orders
 
 
-def budget(seen: Survey) -> int:
+def balance_budget(seen: FleetSnapshot) -> int:
     """Moves that only balance, at most. Pure.
 
     Where servers look, it is theirs to count a minute's. Else it is the part of them that falls on one beat, one at least where any are
     allowed: what was ordered and is not done yet is planned anew, and counts again, so that nothing has to be remembered.
     """
-    fleet = seen.glance.fleet
+    fleet = seen.summary.fleet
     most = fleet.limits.moves_per_minute
-    if any(server.scans for server in seen.glance.living):
+    if any(server.scans for server in seen.summary.living):
         return most
     return min(most, max(1, round(most * fleet.profile.beat / 60)))
 
 
-def orders_of(seen: Survey, found: Plan, now: Millis) -> tuple[Order, ...]:
+def orders_of(seen: FleetSnapshot, found: PartitionPlan, now: Millis) -> tuple[ServerOrder, ...]:
     """The orders that differ from those which the servers have. Pure.
 
     A server that is late gets none, nor one that is evicted: each write to its row puts off the moment at which it counts as silent.
     """
-    facts, late = seen.facts(now), LATE * seen.glance.fleet.profile.beat
-    orders: list[Order] = []
+    facts, late = seen.facts(now), LATE_BEATS * seen.summary.fleet.profile.beat
+    orders: list[ServerOrder] = []
     for member in facts.members:
-        row = seen.glance.servers[member.name]
+        row = seen.summary.servers[member.name]
         if row.age >= late or row.value.evicted:
             continue
         take, drop = (tuple(each[:MAX_ORDERS]) for each in facts.orders(found, member.name))
-        generation = max(seen.glance.fleet.generation, row.value.generation)
+        generation = max(seen.summary.fleet.generation, row.value.generation)
         if (take, drop, generation) != (row.value.take, row.value.drop, row.value.generation):
-            orders.append(Order(member.name, take, drop, generation, row.etag))
+            orders.append(ServerOrder(member.name, take, drop, generation, row.etag))
     return tuple(orders)
 
 
-def give(key: str, order: Order) -> Steps[bool]:
+def give_order(key: str, order: ServerOrder) -> Steps[bool]:
     """Give one order. False when the server beat in between each time, or is dead."""
     told: Props = {"take": join(order.take), "drop": join(order.drop), "generation": order.generation}
     answer = yield Write(FLEETS, key, (Merge(server_key(order.server), told, order.etag),))
@@ -102,23 +102,23 @@ class Planning:
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
 
-    async def look(self, key: str) -> Survey | None:
+    async def look(self, key: str) -> FleetSnapshot | None:
         """The whole fleet. Raises `StorageError`."""
-        return await self._carrier.drive(survey(key))
+        return await self._carrier.drive(read_snapshot(key))
 
-    async def plan(self, seen: Survey, now: Millis) -> Planned:
+    async def plan(self, seen: FleetSnapshot, now: Millis) -> PlanResult:
         """What to do; nothing is done."""
 
-        def think() -> Planned:
-            found = seen.facts(now).plan(budget(seen))
-            return Planned(found, orders_of(seen, found, now))
+        def think() -> PlanResult:
+            found = seen.facts(now).plan(balance_budget(seen))
+            return PlanResult(found, orders_of(seen, found, now))
 
-        much = seen.glance.fleet.partitions * max(1, len(seen.glance.servers)) > MUCH
+        much = seen.summary.fleet.partitions * max(1, len(seen.summary.servers)) > THREAD_ABOVE
         return await asyncio.to_thread(think) if much else think()
 
-    async def carry_out(self, key: str, planned: Planned) -> Planned:
+    async def carry_out(self, key: str, planned: PlanResult) -> PlanResult:
         """Give the orders. Raises `StorageError`; then some are given."""
         told = 0
         for some in batched(planned.orders, IN_FLIGHT, strict=False):
-            told += sum(await asyncio.gather(*(self._carrier.drive(give(key, order)) for order in some)))
+            told += sum(await asyncio.gather(*(self._carrier.drive(give_order(key, order)) for order in some)))
         return planned._replace(told=told)

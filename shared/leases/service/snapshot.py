@@ -14,7 +14,7 @@ from ...engine.effects import Load, Steps
 from ...storage.names import FLEETS
 from ...storage.ports import Row
 from .. import unreadable_rows
-from ..planner_input import Facts
+from ..planner_input import PlannerInput
 from ..rows import (
     FLEET,
     INTENTS,
@@ -32,7 +32,7 @@ from ..rows import (
 )
 
 
-class Of[T](NamedTuple):
+class Versioned[T](NamedTuple):
     """A row's meaning, its ETag, and the seconds since it was last written, as the storage service counts them."""
 
     value: T
@@ -40,14 +40,14 @@ class Of[T](NamedTuple):
     age: float
 
 
-def age(row: Row) -> float:
+def row_age(row: Row) -> float:
     """Seconds from the row's last write to the answer that showed it, both in the storage service's time. Whole seconds may be missing,
     never too many: the answer's time is cut to a second."""
     return max(0, row.read_at - row.timestamp) / 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class FleetSummary:
     """A fleet without its partitions. etag, age: of its own row, seconds. intents: expired ones too. unreadable: keys of the rows that
     cannot be read, in a survey the partitions' too (`reading`)."""
 
@@ -56,7 +56,7 @@ class Glance:
     etag: str
     age: float
     intents: tuple[Intent, ...]
-    servers: dict[str, Of[Server]]
+    servers: dict[str, Versioned[Server]]
     unreadable: tuple[str, ...] = ()
 
     def in_force(self, now: Millis) -> Intents:
@@ -70,32 +70,32 @@ class Glance:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class FleetSnapshot:
     """A glance, and the partitions, which were read before the servers (`rules.ended`)."""
 
-    glance: Glance
-    partitions: dict[int, Of[Partition]]
+    summary: FleetSummary
+    partitions: dict[int, Versioned[Partition]]
 
-    def facts(self, now: Millis) -> Facts:
+    def facts(self, now: Millis) -> PlannerInput:
         """What the planner needs, with the intents in force at wall time `now`."""
         partitions = {number: each.value for number, each in self.partitions.items()}
-        servers = {name: each.value for name, each in self.glance.servers.items()}
-        return Facts(self.glance.fleet, self.glance.in_force(now), partitions, servers, unreadable=self.glance.unreadable)
+        servers = {name: each.value for name, each in self.summary.servers.items()}
+        return PlannerInput(self.summary.fleet, self.summary.in_force(now), partitions, servers, unreadable=self.summary.unreadable)
 
     @property
     def kept(self) -> set[int]:
         """Partitions that nobody can tell the state of: they stay as they are."""
-        return unreadable_rows.kept(self.glance.unreadable, ((number, each.value.owner) for number, each in self.partitions.items()))
+        return unreadable_rows.kept(self.summary.unreadable, ((number, each.value.owner) for number, each in self.partitions.items()))
 
 
-def glance(key: str) -> Steps[Glance | None]:
+def read_summary(key: str) -> Steps[FleetSummary | None]:
     """Two reads of a page each, as a rule. None when there is no such fleet."""
     rows: list[Row] = yield Load(FLEETS, key, FLEET, INTENTS[1])
     servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
     return _glance(key, rows, servers)
 
 
-def survey(key: str) -> Steps[Survey | None]:
+def read_snapshot(key: str) -> Steps[FleetSnapshot | None]:
     """Everything: a page for each thousand partitions more. None when there is no such fleet."""
     rows: list[Row] = yield Load(FLEETS, key, FLEET, PARTITIONS[1])
     servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
@@ -104,20 +104,20 @@ def survey(key: str) -> Steps[Survey | None]:
         return None
     partitions, odd = unreadable_rows.sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
     found = replace(found, unreadable=(*found.unreadable, *odd))
-    return Survey(found, {partition.number: Of(partition, row.etag, age(row)) for row, partition in partitions})
+    return FleetSnapshot(found, {partition.number: Versioned(partition, row.etag, row_age(row)) for row, partition in partitions})
 
 
-def standing(key: str, rows: Iterable[Row]) -> Glance | None:
+def parse_summary(key: str, rows: Iterable[Row]) -> FleetSummary | None:
     """The fleet's own row and its intents, of `rows`; without servers."""
     return _glance(key, rows, ())
 
 
-def _glance(key: str, rows: Iterable[Row], servers: Iterable[Row]) -> Glance | None:
+def _glance(key: str, rows: Iterable[Row], servers: Iterable[Row]) -> FleetSummary | None:
     rows = list(rows)
     fleet = next((row for row in rows if row.rk == FLEET), None)
     if fleet is None:
         return None
     intents, odd = unreadable_rows.words(rows)
     found, odder = unreadable_rows.sift(servers, parse_server)
-    known = {server.name: Of(server, row.etag, age(row)) for row, server in found}
-    return Glance(key, parse_fleet(fleet.props), fleet.etag, age(fleet), tuple(intents), known, (*odd, *odder))
+    known = {server.name: Versioned(server, row.etag, row_age(row)) for row, server in found}
+    return FleetSummary(key, parse_fleet(fleet.props), fleet.etag, row_age(fleet), tuple(intents), known, (*odd, *odder))

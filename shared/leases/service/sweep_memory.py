@@ -13,7 +13,7 @@ from ...storage.ports import ANY, Applied, Delete, Insert, Op, Props, Replace, R
 PLANNED: Final = "lease-plans"
 
 
-class Planned(NamedTuple):
+class LastPlan(NamedTuple):
     """The fleet at the last plan of the app, and whether there was nothing left to do; at wall time."""
 
     seen: str = ""
@@ -21,14 +21,14 @@ class Planned(NamedTuple):
     at: Millis = 0
 
 
-class Known[T](NamedTuple):
+class Remembered[T](NamedTuple):
     """A remembered value, and its row's ETag; '' when there is no row."""
 
     value: T
     etag: str
 
 
-class Memory:
+class SweepMemory:
     """Rows of what is remembered. One per process."""
 
     def __init__(self, tables: Tables) -> None:
@@ -65,13 +65,13 @@ class Memory:
         await self._tables.write(SWEEPS, duty, (Delete(key, ANY),))
 
 
-def planned_of(row: Row | None) -> Known[Planned]:
+def parse_last_plan(row: Row | None) -> Remembered[LastPlan]:
     """What a row remembers."""
     if row is None:
-        return Known(Planned(), "")
-    return Known(Planned(str(row.props["seen"]), bool(row.props["settled"]), int(row.props["at"])), row.etag)
+        return Remembered(LastPlan(), "")
+    return Remembered(LastPlan(str(row.props["seen"]), bool(row.props["settled"]), int(row.props["at"])), row.etag)
 
 
-def planned_props(planned: Planned) -> Props:
+def last_plan_props(planned: LastPlan) -> Props:
     """As stored."""
     return {"seen": planned.seen, "settled": planned.settled, "at": planned.at}

@@ -22,21 +22,21 @@ from ..protocol import repair, resizing
 from ..rows import FLEET, Intent, Server, fleet_key, server_key
 from . import takeover_rules
 from .planning import Planning
-from .snapshot import Glance, Of, Survey, glance
-from .sweep_memory import PLANNED, Known, Memory, Planned, planned_of, planned_props
+from .snapshot import FleetSnapshot, FleetSummary, Versioned, read_summary
+from .sweep_memory import PLANNED, LastPlan, Remembered, SweepMemory, last_plan_props, parse_last_plan
 
 log = logging.getLogger(__name__)
 
-MOST_OVER: Final = 99
+MAX_EXPIRED: Final = 99
 """Intents that one transaction removes."""
-MOST_NUDGED: Final = 10_000
+MAX_REMEMBERED: Final = 10_000
 """Fleets of which a process remembers when it looked last."""
 
 
-class Takeover:
+class TakeoverSweep:
     """The timer's part, and what beats over HTTP may ask for in between. One per process."""
 
-    def __init__(self, memory: Memory, turns: FleetCursor, carrier: Carrier, planning: Planning, clock: Clock) -> None:
+    def __init__(self, memory: SweepMemory, turns: FleetCursor, carrier: Carrier, planning: Planning, clock: Clock) -> None:
         self._memory, self._turns, self._carrier, self._planning, self._clock = memory, turns, carrier, planning, clock
         self._nudged: dict[str, float] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -63,7 +63,7 @@ class Takeover:
         key, now = fleet_key(tenant, fleet), self._clock.monotonic()
         if now - self._nudged.get(key, float("-inf")) < beat or key in self._tasks:
             return
-        if len(self._nudged) >= MOST_NUDGED:
+        if len(self._nudged) >= MAX_REMEMBERED:
             self._nudged = {each: at for each, at in self._nudged.items() if now - at < 60.0}
         self._nudged[key] = now
         task = self._tasks[key] = asyncio.create_task(self._nudge(key))
@@ -94,7 +94,7 @@ class Takeover:
 
     async def _visit(self, key: str, known: Row | None, now: Millis) -> Counter[str]:
         counts: Counter[str] = Counter()
-        seen = await self._carrier.drive(glance(key))
+        seen = await self._carrier.drive(read_summary(key))
         if seen is None:
             # Its rows are going: the index row follows.
             if known is not None:
@@ -102,41 +102,41 @@ class Takeover:
             return Counter(gone=1)
         counts.update(await self._mend(seen, now))
         if counts.total():
-            seen = await self._carrier.drive(glance(key)) or seen
+            seen = await self._carrier.drive(read_summary(key)) or seen
         if not any(server.scans for server in seen.living):
-            counts.update(await self._plan(seen, planned_of(known), now))
+            counts.update(await self._plan(seen, parse_last_plan(known), now))
         # Where servers look, they see what has changed by themselves.
         return counts
 
-    async def _mend(self, seen: Glance, now: Millis) -> Counter[str]:
+    async def _mend(self, seen: FleetSummary, now: Millis) -> Counter[str]:
         """Fence the silent, remove what has expired, carry a change of the partition count on."""
         counts: Counter[str] = Counter()
         for each in seen.servers.values():
-            if each.value.state != "dead" and takeover_rules.ripe(seen.fleet.profile, each.age):
+            if each.value.state != "dead" and takeover_rules.may_fence(seen.fleet.profile, each.age):
                 counts["fenced"] += await self.fence(seen.key, each)
-        counts["expired"] = await self.end(seen, takeover_rules.over(seen, now))
-        for each in takeover_rules.left_told(seen, now):
+        counts["expired"] = await self.end(seen, takeover_rules.expired_intents(seen, now))
+        for each in takeover_rules.outdated_requests(seen, now):
             counts["untold"] += await self._carrier.drive(_untell(seen, each))
-        if takeover_rules.left_closed(seen):
+        if takeover_rules.is_left_closed(seen):
             counts["opened"] = await self._carrier.drive(repair.reopen(seen.key, seen.etag))
         if seen.fleet.former:
             counts["resizing"] = await self._carrier.drive(resizing.sweep(seen.key)) is not None
         return counts
 
-    async def _plan(self, seen: Glance, before: Known[Planned], now: Millis) -> Counter[str]:
+    async def _plan(self, seen: FleetSummary, before: Remembered[LastPlan], now: Millis) -> Counter[str]:
         """Plan, if anything has changed since the app did, or is still to be done, or it was long ago."""
         mark = takeover_rules.fingerprint(seen)
         changed = mark != before.value.seen or bool(seen.fleet.former)
-        waiting = bool(seen.living) and not (before.value.settled and 0 <= now - before.value.at < takeover_rules.LOOK_EVERY)
+        waiting = bool(seen.living) and not (before.value.settled and 0 <= now - before.value.at < takeover_rules.READ_PARTITIONS_EVERY)
         found = await self.plan(seen.key, now) if changed or waiting else None
         if found is None:
             return Counter()
         survey, settled, told = found
-        after = Planned(takeover_rules.fingerprint(survey.glance), settled, now)
-        await self._memory.save(PLANNED, seen.key, planned_props(after), before.etag)
+        after = LastPlan(takeover_rules.fingerprint(survey.summary), settled, now)
+        await self._memory.save(PLANNED, seen.key, last_plan_props(after), before.etag)
         return Counter(plans=1, orders=told)
 
-    async def plan(self, key: str, now: Millis) -> tuple[Survey, bool, int] | None:
+    async def plan(self, key: str, now: Millis) -> tuple[FleetSnapshot, bool, int] | None:
         """Plan, and give orders: the look it rests on, whether nothing is left to do, and how many servers were told."""
         survey = await self._planning.look(key)
         if survey is None:
@@ -144,7 +144,7 @@ class Takeover:
         planned = await self._planning.carry_out(key, await self._planning.plan(survey, now))
         return survey, planned.settled, planned.told
 
-    async def fence(self, key: str, server: Of[Server]) -> bool:
+    async def fence(self, key: str, server: Versioned[Server]) -> bool:
         """Mark a silent server dead, on the ETag that showed its age. False when it beat after all, or another was quicker."""
         fenced = await self._carrier.drive(_mark(key, server))
         if fenced:
@@ -152,10 +152,10 @@ class Takeover:
             log.warning("Server %s of %s has been silent for %.0f s and is fenced", server.value.name, key, server.age, extra=extra)
         return fenced
 
-    async def end(self, seen: Glance, intents: list[Intent]) -> int:
+    async def end(self, seen: FleetSummary, intents: list[Intent]) -> int:
         """Remove intents that are over; those who plan see that something changed. How many; 0 when an operator was quicker."""
         done, etag, changes = 0, seen.etag, seen.fleet.changes
-        for some in batched(intents, MOST_OVER, strict=False):
+        for some in batched(intents, MAX_EXPIRED, strict=False):
             changes += 1
             answer = await self._carrier.drive(_remove(seen.key, etag, changes, some))
             if answer is None:
@@ -167,13 +167,13 @@ class Takeover:
         return done
 
 
-def _mark(key: str, server: Of[Server]) -> Steps[bool]:
+def _mark(key: str, server: Versioned[Server]) -> Steps[bool]:
     answer = yield Write(FLEETS, key, (Merge(server_key(server.value.name), {"state": "dead"}, server.etag),))
     # A lost answer: the next look tells.
     return isinstance(answer, Applied)
 
 
-def _untell(seen: Glance, server: Of[Server]) -> Steps[bool]:
+def _untell(seen: FleetSummary, server: Versioned[Server]) -> Steps[bool]:
     """Take back what a server was told. On the fleet's ETag too: an operator may have said it again after the intents were read."""
     ops = (Merge(FLEET, {"changes": seen.fleet.changes + 1}, seen.etag), Merge(server_key(server.value.name), {"tell": ""}, server.etag))
     answer = yield Write(FLEETS, seen.key, ops)

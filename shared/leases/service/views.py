@@ -32,11 +32,11 @@ from ..rows import (
 )
 from ..unreadable_rows import servers_of, sift
 from .control.model import intent_out
-from .snapshot import Glance, Of, Survey, age, standing, survey
+from .snapshot import FleetSnapshot, FleetSummary, Versioned, parse_summary, read_snapshot, row_age
 
-ROUTES_AGE = 1.0
+ROUTES_MAX_AGE = 1.0
 """Seconds that routes are answered from memory."""
-MOST_ROUTES = 1000
+MAX_CACHED_ROUTES = 1000
 """Fleets whose routes a process keeps in memory."""
 
 
@@ -44,23 +44,23 @@ type TurnTaker = Callable[[str], Awaitable[str | None]]
 """The replica of a fleet that takes a checkpoint now, if any."""
 
 
-class Routing(NamedTuple):
+class ClientRoutes(NamedTuple):
     """The routes as they are sent, and their entity tag."""
 
     body: bytes
     etag: str
 
 
-class Views:
+class LeaseViews:
     """One per process."""
 
     def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, turn_taker: TurnTaker) -> None:
         self._tables, self._carrier, self._clock, self._turn_taker = tables, carrier, clock, turn_taker
-        self._routes = Cached(self._read_routes, clock, ttl=ROUTES_AGE, missing_ttl=ROUTES_AGE, size=MOST_ROUTES)
+        self._routes = Cached(self._read_routes, clock, ttl=ROUTES_MAX_AGE, missing_ttl=ROUTES_MAX_AGE, size=MAX_CACHED_ROUTES)
 
     async def lease(self, tenant: str, fleet: str, number: int) -> dict[str, Any]:
         """One partition. Raises 404, `StorageError`."""
-        found = await self._carrier.drive(_one(fleet_key(tenant, fleet), number))
+        found = await self._carrier.drive(_read_lease(fleet_key(tenant, fleet), number))
         if found is None:
             raise not_found("fleet")
         if number >= found.seen.fleet.partitions:
@@ -69,20 +69,20 @@ class Views:
             raise not_found("partition: its row was edited so that it cannot be read; mend it in the table")
         if found.partition is None:
             raise not_found("partition: its row is missing; PUT of the fleet makes it again")
-        return lease_out(found.partition, found.owner, Standing(found.seen, self._clock.now()), kept=bool(found.odd))
+        return lease_out(found.partition, found.owner, IntentsByTarget(found.seen, self._clock.now()), kept=bool(found.odd))
 
     async def leases(self, tenant: str, fleet: str, limit: int, after: int = -1) -> tuple[list[dict[str, Any]], int | None]:
         """Partitions by number beyond `after`, and the number to go on after. Raises 404, `StorageError`."""
         key = fleet_key(tenant, fleet)
         rows = await load(self._tables, FLEETS, key, FLEET, INTENTS[1])
-        seen = standing(key, rows)
+        seen = parse_summary(key, rows)
         if seen is None:
             raise not_found("fleet")
         end = min(after + 1 + limit, seen.fleet.partitions)
         partitions = await load(self._tables, FLEETS, key, partition_key(after + 1), partition_key(end)) if after + 1 < end else []
         of_servers, odd = sift(await load(self._tables, FLEETS, key, *SERVERS), parse_server)
-        servers = {server.name: Of(server, row.etag, age(row)) for row, server in of_servers}
-        words, unread = Standing(seen, self._clock.now()), servers_of(odd)
+        servers = {server.name: Versioned(server, row.etag, row_age(row)) for row, server in of_servers}
+        words, unread = IntentsByTarget(seen, self._clock.now()), servers_of(odd)
         found = (partition for _, partition in sift(partitions, parse_partition)[0])
         items = [lease_out(each, servers.get(each.owner), words, kept=each.owner in unread) for each in found]
         return items, end - 1 if end < seen.fleet.partitions else None
@@ -91,71 +91,71 @@ class Views:
         """Servers by name beyond `after`, with what they have. Raises 404, `StorageError`."""
         seen = await self.survey(fleet_key(tenant, fleet))
         owners = owners_of(seen)
-        names = [name for name in sorted(seen.glance.servers) if name > after]
+        names = [name for name in sorted(seen.summary.servers) if name > after]
         items = []
         for name in names[:limit]:
-            one = seen.glance.servers[name]
+            one = seen.summary.servers[name]
             partitions = sorted(owners.get(name, ()))
             items.append({"server": name, "state": one.value.state, "beat_age_ms": beat_age_ms(one), "partitions": partitions})
         return items, names[limit - 1] if len(names) > limit else None
 
-    async def routes(self, tenant: str, fleet: str) -> Routing:
+    async def routes(self, tenant: str, fleet: str) -> ClientRoutes:
         """Where to find whom, at most a second old. Raises 404, `StorageError`."""
         found = await self._routes.get(fleet_key(tenant, fleet))
         if found is None:
             raise not_found("fleet")
         return found
 
-    async def _read_routes(self, key: str) -> Routing | None:
-        seen = await self._carrier.drive(survey(key))
+    async def _read_routes(self, key: str) -> ClientRoutes | None:
+        seen = await self._carrier.drive(read_snapshot(key))
         if seen is None:
             return None
-        owners = owners_of(seen, seen.glance.fleet.generation)
+        owners = owners_of(seen, seen.summary.fleet.generation)
         taken = {number for numbers in owners.values() for number in numbers}
         body = {
-            "generation": seen.glance.fleet.generation,
+            "generation": seen.summary.fleet.generation,
             "owners": {name: sorted(numbers) for name, numbers in sorted(owners.items())},
-            "unowned": [number for number in range(seen.glance.fleet.partitions) if number not in taken],
+            "unowned": [number for number in range(seen.summary.fleet.partitions) if number not in taken],
             "taking": await self._turn_taker(key),
         }
         raw = encode(body)
-        return Routing(raw, etag_of(raw))
+        return ClientRoutes(raw, etag_of(raw))
 
-    async def survey(self, key: str) -> Survey:
+    async def survey(self, key: str) -> FleetSnapshot:
         """Read all of a fleet. Raises 404, `StorageError`."""
-        seen = await self._carrier.drive(survey(key))
+        seen = await self._carrier.drive(read_snapshot(key))
         if seen is None:
             raise not_found("fleet")
         return seen
 
 
-class _One(NamedTuple):
+class _LeaseRows(NamedTuple):
     """A partition's row and its owner's, where they are there. odd: one of them cannot be read."""
 
-    seen: Glance
+    seen: FleetSummary
     partition: Partition | None = None
-    owner: Of[Server] | None = None
+    owner: Versioned[Server] | None = None
     odd: bool = False
 
 
-def _one(key: str, number: int) -> Steps[_One | None]:
-    seen = standing(key, (yield Load(FLEETS, key, FLEET, INTENTS[1])))
+def _read_lease(key: str, number: int) -> Steps[_LeaseRows | None]:
+    seen = parse_summary(key, (yield Load(FLEETS, key, FLEET, INTENTS[1])))
     if seen is None or number >= seen.fleet.partitions:
-        return None if seen is None else _One(seen)
+        return None if seen is None else _LeaseRows(seen)
     row: Row | None = yield Get(FLEETS, key, partition_key(number))
     partitions, odd = sift([row] if row is not None else [], parse_partition)
     if not partitions or not (name := partitions[0][1].owner):
-        return _One(seen, partitions[0][1] if partitions else None, odd=bool(odd))
+        return _LeaseRows(seen, partitions[0][1] if partitions else None, odd=bool(odd))
     row = yield Get(FLEETS, key, server_key(name))
     owners, odd = sift([row] if row is not None else [], parse_server)
-    owner = next((Of(server, of.etag, age(of)) for of, server in owners), None)
-    return _One(seen, partitions[0][1], owner, bool(odd))
+    owner = next((Versioned(server, of.etag, row_age(of)) for of, server in owners), None)
+    return _LeaseRows(seen, partitions[0][1], owner, bool(odd))
 
 
-class Standing:
+class IntentsByTarget:
     """What operators have said and is in force at wall time `now`, as answered, by what it is about: a fleet can have thousands of both."""
 
-    def __init__(self, seen: Glance, now: Millis) -> None:
+    def __init__(self, seen: FleetSummary, now: Millis) -> None:
         self.offline = seen.in_force(now).offline
         self._about: defaultdict[int | str, list[dict[str, Any]]] = defaultdict(list)
         for intent in seen.intents:
@@ -167,7 +167,7 @@ class Standing:
         return self._about.get(target, [])
 
 
-def lease_out(partition: Partition, owner: Of[Server] | None, words: Standing, *, kept: bool = False) -> dict[str, Any]:
+def lease_out(partition: Partition, owner: Versioned[Server] | None, words: IntentsByTarget, *, kept: bool = False) -> dict[str, Any]:
     """A partition as answered. owner: the row of its owner, read after its own. kept: that one cannot be read, and may live."""
     owned = bool(partition.owner) and (kept or not rules.ended(partition.incarnation, owner.value if owner is not None else None))
     if owned:
@@ -187,13 +187,13 @@ def lease_out(partition: Partition, owner: Of[Server] | None, words: Standing, *
     }
 
 
-def owners_of(seen: Survey, generation: int = 0) -> dict[str, dict[int, int]]:
+def owners_of(seen: FleetSnapshot, generation: int = 0) -> dict[str, dict[int, int]]:
     """What each server has: partition to epoch. Partitions of incarnations that are over are nobody's; those of servers whose rows cannot
     be read count as theirs. generation: those of generations before are left out."""
     owners: defaultdict[str, dict[int, int]] = defaultdict(dict)
     kept = seen.kept
     for number, each in seen.partitions.items():
-        owner = seen.glance.servers.get(each.value.owner)
+        owner = seen.summary.servers.get(each.value.owner)
         lives = owner is not None and not rules.ended(each.value.incarnation, owner.value)
         if each.value.generation >= generation and (lives or number in kept):
             owners[each.value.owner][number] = each.value.epoch
@@ -205,6 +205,6 @@ def out_of_range(partitions: int) -> Problem:
     return not_found(f"partition: the fleet has 0 to {partitions - 1:,}")
 
 
-def beat_age_ms(one: Of[Server]) -> int:
+def beat_age_ms(one: Versioned[Server]) -> int:
     """Return the age in ms of a server's last heartbeat in milliseconds, by the storage service's own time."""
     return round(one.age * 1000)

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from ...checkpoints.service.views import TurnFigures as TurnFigures
 from ...core.clock import Millis
 from ...engine.fleet_cursor import REST as OTHERS
-from ...fleets.watch.figures import Figures
+from ...fleets.watch.figures import FleetFigures
 from ...fleets.watch.rules import KINDS
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from ...maintenance.service.notifications import SENTENCES
@@ -69,7 +69,7 @@ class Observed:
     ticks: dict[str, Millis] = field(default_factory=dict)
     """Last tick by timer; of one that never ticked, the start of this process."""
     process: str = ""
-    fleets: list[Figures] = field(default_factory=list)
+    fleets: list[FleetFigures] = field(default_factory=list)
     turns: list[TurnFigures] = field(default_factory=list)
     maintenance: list[MaintenanceFigures] = field(default_factory=list)
     counters: Mapping[str, int] = field(default_factory=dict)
@@ -149,7 +149,7 @@ def buckets(figures: ledger.Figures) -> list[tuple[str, float]]:
     return found
 
 
-def _of_fleets(fleets: Iterable[Figures]) -> Iterator[Metric]:
+def _of_fleets(fleets: Iterable[FleetFigures]) -> Iterator[Metric]:
     names = ("tenant", "fleet")
     servers = GaugeMetricFamily("tocsin_lease_servers", "Living servers that count: not drained, not prohibited", labels=names)
     needed = GaugeMetricFamily("tocsin_lease_servers_needed", "Servers there should be: minimum and spare", labels=names)

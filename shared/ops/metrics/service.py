@@ -14,7 +14,7 @@ from ...core.errors import Rejected, Unavailable
 from ...core.ids import Ids
 from ...delivery.flow import circuit_breaker
 from ...engine.effects import load
-from ...fleets.watch.figures import Figures
+from ...fleets.watch.figures import FleetFigures
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from ...scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
 from ...scheduler.protocol.dispatch import rounds_of
@@ -55,7 +55,7 @@ class Metrics:
         clock: Clock,
         ids: Ids,
         counters: Mapping[str, int],
-        fleets: Callable[[], Awaitable[list[Figures]]],
+        fleets: Callable[[], Awaitable[list[FleetFigures]]],
         turns: Callable[[], Awaitable[list[TurnFigures]]],
         maintenance: Callable[[], Awaitable[list[MaintenanceFigures]]],
         timers: Collection[str],

@@ -12,7 +12,7 @@ from typing import Any
 
 from shared.engine.async_runner import Carrier
 from shared.engine.thread_runner import Driver
-from shared.fleets.watch.service import Watch as AppWatch
+from shared.fleets.watch.service import FleetWatch as AppWatch
 from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
 from shared.leases.rows import INDEX, PARTITIONS, Fleet, Limits, fleet_key
@@ -134,7 +134,7 @@ class Measured:
         return {
             name: len(node.view.epochs) if node.host.steady() < node.view.until else 0
             for name, node in self.nodes.items()
-            if node.running and not node.desk.stopping
+            if node.running and not node.keeper_state.stopping
         }
 
     @property

@@ -150,7 +150,7 @@ class History:
     def stop(self) -> None:
         """A process ends as it should."""
         if (node := self._one()) is not None:
-            node.desk.stop()
+            node.keeper_state.stop()
             if self.dice.random() < 0.5:
                 self._later(self._span(1.0), self.restart, node.server)
 
@@ -221,18 +221,18 @@ class History:
     def drain_one(self) -> None:
         """An application drains itself for a while."""
         if (node := self._one()) is not None:
-            node.desk.drain(True)
+            node.keeper_state.drain(True)
             self._later(self._span(1.0), self._undrain, node)
 
     def _undrain(self, node: Node) -> None:
-        if node.running and not node.desk.stopping:
-            node.desk.drain(False)
+        if node.running and not node.keeper_state.stopping:
+            node.keeper_state.drain(False)
 
     def drop_one(self) -> None:
         """An application drops a partition."""
         if (node := self._one()) is not None and node.view.epochs:
             self.dropped = True
-            node.desk.drop(self.dice.choice(sorted(node.view.epochs)))
+            node.keeper_state.drop(self.dice.choice(sorted(node.view.epochs)))
 
     # -- operators
 
@@ -307,7 +307,7 @@ class History:
         if kind == "crash":
             node.crash()
         elif planned:
-            node.desk.stop()
+            node.keeper_state.stop()
         elif kind == "suspend":
             node.host.freeze_with_next, node.host.freeze_with_beat = float("inf"), dice.random() < 0.7
         else:
@@ -349,7 +349,7 @@ class History:
             run_through(world.store.write(FLEETS, KEY, [Delete(key, ANY)]))
         self.changes += 1
         run_through(world.store.write(FLEETS, KEY, [Merge(FLEET, {"changes": self.changes}, ANY)]))
-        if self.told or not [node for node in self.running if node.desk.session is not None and not node.desk.stopping]:
+        if self.told or not [node for node in self.running if node.keeper_state.session is not None and not node.keeper_state.stopping]:
             # Those who were told to exit may not have heard it yet, and those who wait to join may find their name in use.
             self.start("z")
 
@@ -359,7 +359,7 @@ class History:
 
     def illness(self) -> str:
         """What is not as it should be."""
-        ready = [node for node in self.nodes if node.running and not node.desk.stopping]
+        ready = [node for node in self.nodes if node.running and not node.keeper_state.stopping]
         has = Counter({node.host.name: 0 for node in ready})
         for partition in range(self.partitions):
             owners = self.watch.owners(partition)

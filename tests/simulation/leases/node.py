@@ -9,10 +9,10 @@ from typing import Any
 from shared.core.errors import StorageError
 from shared.core.ids import SeededIds
 from shared.engine.effects import Wait
-from shared.leases.node.heartbeat_loop import Beating
-from shared.leases.node.keeper_state import Desk
-from shared.leases.node.notifications import Callbacks, Notices, View
-from shared.leases.node.scan_loop import Scanner
+from shared.leases.node.heartbeat_loop import HeartbeatLoop
+from shared.leases.node.keeper_state import KeeperState
+from shared.leases.node.notifications import ApplicationNotifier, Callbacks, OwnershipView
+from shared.leases.node.scan_loop import ScanLoop
 from shared.leases.node.state_file import NameInUse
 from shared.leases.profiles import Profile
 from shared.leases.protocol import fencing
@@ -52,7 +52,7 @@ class _Calls:
         self._free = [0.0] * _THREADS
 
     def put(self, partition: int, call: Callable[[], object], done: Callable[[], object] | None = None) -> None:
-        """See `notices.Runs`."""
+        """See `notifier.Runs`."""
         world, thread = self._node.world, partition % _THREADS
         begins = max(world.time.seconds, self._free[thread]) + 1e-4
         self._free[thread] = begins + self._node.application.calls()
@@ -61,7 +61,7 @@ class _Calls:
             world.at(self._free[thread], self._run, done)
 
     def between(self, call: Callable[[], object]) -> None:
-        """See `notices.Runs`."""
+        """See `notifier.Runs`."""
         begins = max(self._node.world.time.seconds, *self._free) + 1e-4
         self._free = [begins + self._node.application.calls()] * _THREADS
         self._node.world.at(begins, self._run, call)
@@ -92,24 +92,24 @@ class Node:
         self.disk, self.application = disk, application or Application()
         self._seen = seen
         ids = SeededIds(f"{host.name} {world.random.random()}")
-        self.desk = Desk(host.steady)
+        self.keeper_state = KeeperState(host.steady)
         callbacks = Callbacks(self._gained, self._lost, lambda left: None, self._exit)
-        self.notices = Notices(_Calls(self), callbacks)
-        self.beating = Beating(key, server, self.desk, self.notices, host.steady, host.wall, ids, Publish(capacity=capacity))
-        self.scanner = Scanner(key, server, self.desk, host.steady, host.wall, ids.chance)
+        self.notifier = ApplicationNotifier(_Calls(self), callbacks)
+        self.beating = HeartbeatLoop(key, server, self.keeper_state, self.notifier, host.steady, host.wall, ids, Publish(capacity=capacity))
+        self.scanner = ScanLoop(key, server, self.keeper_state, host.steady, host.wall, ids.chance)
         self.ended: Any = None
         """None while it runs; then True, or what it failed with."""
         self.exited = False
         self.serving: dict[int, int] = {}
         self._beats = self._task(self._keep(), self._done)
         self._scans = self._task(self.scanner.run(), lambda result: None)
-        self.desk.wake_beats, self.desk.wake_scans = self._beats.wake, self._scans.wake
+        self.keeper_state.wake_beats, self.keeper_state.wake_scans = self._beats.wake, self._scans.wake
         self._looks = False
 
     @property
-    def view(self) -> View:
+    def view(self) -> OwnershipView:
         """What it takes for its own, until when on its own clock."""
-        return self.notices.view
+        return self.notifier.view
 
     @property
     def running(self) -> bool:
@@ -163,8 +163,8 @@ class Node:
         if failed and not isinstance(result, NameInUse):
             raise Violation(f"{self.host.name} failed: {type(result).__name__}: {result}") from result
         self.beating.end("failed" if failed else "stopped")
-        self.desk.ended = True
-        self.desk.wake_scans()
+        self.keeper_state.ended = True
+        self.keeper_state.wake_scans()
         self.ended = result if failed else True
         self._unlock()
         self.world.note(self.host.name, "ends", result)

@@ -13,9 +13,9 @@ from unittest.mock import patch
 from shared.engine.effects import Write
 from shared.engine.moments import ReceivedAt, SentAt
 from shared.leases import rules
-from shared.leases.node.heartbeat_loop import Beating
-from shared.leases.node.notifications import Notices
-from shared.leases.node.scan_loop import Scanner
+from shared.leases.node.heartbeat_loop import HeartbeatLoop
+from shared.leases.node.notifications import ApplicationNotifier
+from shared.leases.node.scan_loop import ScanLoop
 from shared.leases.profiles import Profile
 from shared.leases.protocol import fencing, membership, takeover
 from shared.leases.rows import Server
@@ -28,8 +28,8 @@ type Patch = tuple[Any, str, Any]
 
 def never_expires() -> list[Patch]:
     """`owns` without a deadline: a process that stood still believes what it believed."""
-    plain = Notices.publish
-    return [(Notices, "publish", lambda self, epochs, until: plain(self, epochs, 1e12))]
+    plain = ApplicationNotifier.publish
+    return [(ApplicationNotifier, "publish", lambda self, epochs, until: plain(self, epochs, 1e12))]
 
 
 def takeover_too_soon() -> list[Patch]:
@@ -64,13 +64,13 @@ def claims_without_fencing() -> list[Patch]:
 def serves_while_it_hands_off() -> list[Patch]:
     """What is being handed off stays in the view, until it is released."""
 
-    def publish(self: Beating, session: Session) -> float:
+    def publish(self: HeartbeatLoop, session: Session) -> float:
         epochs = {partition: held.epoch for partition, held in {**session.held, **session.leaving}.items()}
         until = rules.expires(session, self._profile)
-        self._notices.publish(epochs, until)
+        self._notifier.publish(epochs, until)
         return until
 
-    return [(Beating, "_publish", publish)]
+    return [(HeartbeatLoop, "_publish", publish)]
 
 
 def view_outlives_fencing() -> list[Patch]:
@@ -185,12 +185,12 @@ def lost_claims_forgotten() -> list[Patch]:
 def planner_is_satisfied() -> list[Patch]:
     """Who has planned once does not look whether anything came of it."""
 
-    def plan(self: Scanner, *told: Any) -> Any:
+    def plan(self: ScanLoop, *told: Any) -> Any:
         yield from plain(self, *told)
         self._due, self._next_plan = False, 1e12
 
-    plain = Scanner._plan
-    return [(Scanner, "_plan", plan)]
+    plain = ScanLoop._plan
+    return [(ScanLoop, "_plan", plan)]
 
 
 def unsafe_profile() -> list[Patch]:

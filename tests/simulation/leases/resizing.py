@@ -35,7 +35,7 @@ class KeyWatch:
 
     def seen(self, node: Node) -> None:
         """The node's view may have changed. Raises `Violation`."""
-        spread = node.notices.spread
+        spread = node.notifier.spread
         state = (node.view, spread, node.running)
         if self._known.get(node) == state:
             return

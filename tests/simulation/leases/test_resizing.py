@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from shared.leases.node.notifications import Notices
+from shared.leases.node.notifications import ApplicationNotifier
 from shared.leases.protocol import resizing
 from tests.model.leases import resizing_mutants as mutants
 from tests.simulation.leases.resizing import simulate_resizes
@@ -23,12 +23,12 @@ type Patch = tuple[Any, str, Any]
 
 def goes_on_by_the_former_count() -> list[Patch]:
     """The server numbers anew, and the application is not told how many partitions there are."""
-    plain = Notices.resized
+    plain = ApplicationNotifier.resized
 
-    def resized(self: Notices, spread: Any) -> bool:
+    def resized(self: ApplicationNotifier, spread: Any) -> bool:
         return plain(self, self.spread or spread)
 
-    return [(Notices, "resized", resized)]
+    return [(ApplicationNotifier, "resized", resized)]
 
 
 def nobody_carries_it_on() -> list[Patch]:

@@ -53,12 +53,12 @@ def test_who_comes_back_within_v_keeps_what_it_had_although_its_heirs_have_been_
     moved = fleet.moves.total()
     for name in ("s000", "s005"):
         told = fleet.world.store.transactions["write"]
-        foreseen = sum(node.desk.counts["foreseen"] for node in fleet.nodes.values())
+        foreseen = sum(node.keeper_state.counts["foreseen"] for node in fleet.nodes.values())
         fleet.nodes[name].crash()
-        fleet.until(lambda: sum(node.desk.counts["foreseen"] for node in fleet.nodes.values()) > foreseen, PROFILE.validity)  # noqa: B023
+        fleet.until(lambda: sum(node.keeper_state.counts["foreseen"] for node in fleet.nodes.values()) > foreseen, PROFILE.validity)  # noqa: B023
         assert fleet.world.store.transactions["write"] > told
         expecting = [node for node in fleet.nodes.values() if node.running]
-        fleet.until(lambda: any(name in node.desk.expecting() for node in expecting), 2 * PROFILE.beat)  # noqa: B023
+        fleet.until(lambda: any(name in node.keeper_state.expected_servers() for node in expecting), 2 * PROFILE.beat)  # noqa: B023
         fleet.start(name)
         fleet.until(fleet.balanced, 10 * PROFILE.beat)
         fleet.run(QUIET)
@@ -67,7 +67,7 @@ def test_who_comes_back_within_v_keeps_what_it_had_although_its_heirs_have_been_
 
 def test_where_half_of_all_are_silent_no_heirs_are_told(fleet: Measured) -> None:
     # All were seen alive in one look, and the other one that looks is among them.
-    looks = fleet.nodes["s000"].desk.counts
+    looks = fleet.nodes["s000"].keeper_state.counts
     seen = looks["scans"]
     fleet.until(lambda: looks["scans"] > seen, 2 * PROFILE.beat, every=0.01)
     fleet.run(0.05)
@@ -80,7 +80,7 @@ def test_where_half_of_all_are_silent_no_heirs_are_told(fleet: Measured) -> None
 def test_a_profile_that_leaves_no_time_for_it_foresees_nobodys_end(fleet: Measured) -> None:
     with patch.object(standby.rules, "MISSED", 4.0):
         assert max(crash(fleet, "s004", 0.5)) > 0
-    assert not any(node.desk.counts["foreseen"] for node in fleet.nodes.values())
+    assert not any(node.keeper_state.counts["foreseen"] for node in fleet.nodes.values())
 
 
 def test_a_server_that_comes_has_its_share_within_two_beats(fleet: Measured) -> None:
@@ -89,7 +89,7 @@ def test_a_server_that_comes_has_its_share_within_two_beats(fleet: Measured) -> 
         took = fleet.until(lambda: "x" in fleet.shares() and fleet.balanced(), 60 * PROFILE.beat)
         assert took <= 2 * PROFILE.beat
         fleet.run(QUIET)
-        fleet.nodes["x"].desk.stop()
+        fleet.nodes["x"].keeper_state.stop()
         fleet.until(fleet.balanced, 60 * PROFILE.beat)
         fleet.run(QUIET)
 
@@ -97,7 +97,7 @@ def test_a_server_that_comes_has_its_share_within_two_beats(fleet: Measured) -> 
 def test_a_planned_hand_off_leaves_nothing_alone_for_more_than_a_second(fleet: Measured) -> None:
     known = len(fleet.watch.gaps)
     for name in ("s001", "s006"):
-        fleet.nodes[name].desk.stop()
+        fleet.nodes[name].keeper_state.stop()
         fleet.until(lambda: not fleet.nodes[name].running and fleet.served(), 60 * PROFILE.beat)  # noqa: B023
         fleet.start(name)
         fleet.until(lambda: name in fleet.shares() and fleet.balanced(), 60 * PROFILE.beat)  # noqa: B023
@@ -108,13 +108,13 @@ def test_a_planned_hand_off_leaves_nothing_alone_for_more_than_a_second(fleet: M
 
 
 def test_one_after_the_other_stopped_with_a_spare_server_moves_each_partition_once(fleet: Measured) -> None:
-    joined = lambda name: lambda: fleet.nodes[name].desk.session is not None  # noqa: E731
+    joined = lambda name: lambda: fleet.nodes[name].keeper_state.session is not None  # noqa: E731
     moved = fleet.moves.total()
     fleet.start("spare")
     fleet.until(joined("spare"), PROFILE.takeover)
     for name in fleet.names:
         node = fleet.nodes[name]
-        node.desk.stop()
+        node.keeper_state.stop()
         fleet.until(lambda: not node.running, 60 * PROFILE.beat)  # noqa: B023
         if name != fleet.names[-1]:
             fleet.run(PROFILE.takeover + 2 * PROFILE.beat)

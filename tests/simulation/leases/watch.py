@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.leases.node.notifications import View
+from shared.leases.node.notifications import OwnershipView
 from shared.leases.protocol.fencing import HEAD
 from shared.leases.rows import PARTITIONS
 from shared.storage.names import FLEETS
@@ -28,7 +28,7 @@ class Watch:
         self.owner: dict[int, str] = {}
         self._claimed: dict[tuple[int, int], str] = {}
         self._taken: dict[str, int] = {}
-        self._views: dict[Node, View] = {}
+        self._views: dict[Node, OwnershipView] = {}
         self._until: dict[int, dict[Node, tuple[float, int]]] = {}
         self._free: dict[int, float] = {}
         self.gaps: list[tuple[int, float, float]] = []

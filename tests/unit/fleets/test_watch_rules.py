@@ -9,41 +9,43 @@ import pytest
 
 from shared.fleets.watch import rules
 from shared.fleets.watch.alarms import event_of, wanted
-from shared.fleets.watch.rules import Alarm, Findings, Watched
-from shared.leases.planner import Plan
+from shared.fleets.watch.rules import Alarm, Findings, WatchState
+from shared.leases.planner import PartitionPlan
 from shared.leases.profiles import PROFILES, Profile
 from shared.leases.rows import NO_PARTITION, Fleet, Intent, Limits, Partition, Server
 from shared.leases.service import takeover_rules
-from shared.leases.service.planning import budget
-from shared.leases.service.snapshot import Glance, Of, Survey
+from shared.leases.service.planning import balance_budget
+from shared.leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned
 
 NOW = 1_800_000_000_000
 T = 18.0
 DEFAULT = PROFILES["default"]
 
 
-def server(name: str, age: float = 1.0, state: Any = "live", incarnation: str = "", **more: Any) -> Of[Server]:
-    return Of(Server(name, state, incarnation or f"{name}1", more.pop("beat", 1000), **more), "etag", age)
+def server(name: str, age: float = 1.0, state: Any = "live", incarnation: str = "", **more: Any) -> Versioned[Server]:
+    return Versioned(Server(name, state, incarnation or f"{name}1", more.pop("beat", 1000), **more), "etag", age)
 
 
-def row(number: int, owner: str = "", age: float = 1000.0, incarnation: str = "") -> Of[Partition]:
-    return Of(Partition(number, owner, incarnation or (f"{owner}1" if owner else ""), 3), "etag", age)
+def row(number: int, owner: str = "", age: float = 1000.0, incarnation: str = "") -> Versioned[Partition]:
+    return Versioned(Partition(number, owner, incarnation or (f"{owner}1" if owner else ""), 3), "etag", age)
 
 
 def seen(
-    servers: Iterable[Of[Server]] = (),
-    rows: Iterable[Of[Partition]] = (),
+    servers: Iterable[Versioned[Server]] = (),
+    rows: Iterable[Versioned[Partition]] = (),
     intents: Iterable[Intent] = (),
     fleet: Fleet | None = None,
     since: float = 1000.0,
-) -> Survey:
+) -> FleetSnapshot:
     rows = list(rows)
-    glance = Glance("demo:fleet", fleet or Fleet(len(rows)), "etag", since, tuple(intents), {each.value.name: each for each in servers})
-    return Survey(glance, {each.value.number: each for each in rows})
+    glance = FleetSummary(
+        "demo:fleet", fleet or Fleet(len(rows)), "etag", since, tuple(intents), {each.value.name: each for each in servers}
+    )
+    return FleetSnapshot(glance, {each.value.number: each for each in rows})
 
 
-def found(survey: Survey, unplaced: dict[int, str] | None = None) -> Findings:
-    return rules.findings(survey, Plan({}, (), unplaced or {}), NOW)
+def found(survey: FleetSnapshot, unplaced: dict[int, str] | None = None) -> Findings:
+    return rules.findings_of_snapshot(survey, PartitionPlan({}, (), unplaced or {}), NOW)
 
 
 def reasons(findings: Findings) -> list[tuple[int, str]]:
@@ -51,7 +53,7 @@ def reasons(findings: Findings) -> list[tuple[int, str]]:
 
 
 def test_a_server_is_ripe_five_seconds_beyond_t() -> None:
-    assert not takeover_rules.ripe(DEFAULT, T + 4.9) and takeover_rules.ripe(DEFAULT, T + 5)
+    assert not takeover_rules.may_fence(DEFAULT, T + 4.9) and takeover_rules.may_fence(DEFAULT, T + 5)
 
 
 def test_all_well_is_nothing() -> None:
@@ -59,7 +61,7 @@ def test_all_well_is_nothing() -> None:
 
 
 def test_partitions_without_a_server_are_stale_once_a_take_over_should_have_happened() -> None:
-    allowed = rules.allowed(DEFAULT)
+    allowed = rules.allowed_outage(DEFAULT)
     assert allowed == T + 30
     rows = [row(0, age=allowed), row(1, age=allowed - 1), row(2, "gone", allowed), row(3, "dead", 5000), row(4, "back", 5000, "back0")]
     servers = [server("dead", allowed - 1, "dead"), server("back", 1, beat=2)]
@@ -134,8 +136,8 @@ def test_late_beats_of_half_the_servers_are_storages_trouble_one_is_its_own(ages
 
 
 def test_the_fingerprint_changes_with_membership_and_words_but_not_with_beats() -> None:
-    def mark(*servers: Of[Server], **fleet: Any) -> str:
-        return takeover_rules.fingerprint(seen(servers, fleet=Fleet(4, **fleet)).glance)
+    def mark(*servers: Versioned[Server], **fleet: Any) -> str:
+        return takeover_rules.fingerprint(seen(servers, fleet=Fleet(4, **fleet)).summary)
 
     same = mark(server("a"))
     assert mark(server("a", 9, beat=7, load=3.0)) == same
@@ -146,15 +148,15 @@ def test_the_fingerprint_changes_with_membership_and_words_but_not_with_beats() 
 def test_rows_of_servers_go_a_day_after_their_end_once_no_partition_names_them() -> None:
     day = 86_400
     servers = [server("a", day, "dead"), server("b", day, "dead"), server("c", day - 1, "dead"), server("d", day)]
-    assert rules.removable(seen(servers, [row(0, "b")])) == ["a"]
+    assert rules.removable_servers(seen(servers, [row(0, "b")])) == ["a"]
 
 
 def test_bumps_are_over_once_the_epoch_has_moved_on() -> None:
     bump = Intent("bump", 0, epoch=3, created=NOW)
     survey = seen([], [row(0)], [bump, Intent("pin", 1, "a", expires=NOW), Intent("pin", 2, "a", expires=NOW + 1)])
-    assert [intent.verb for intent in takeover_rules.over(survey.glance, NOW)] == ["pin"]
-    assert takeover_rules.over(survey.glance, NOW, {0: 3})[0].partition == 1
-    assert takeover_rules.over(survey.glance, NOW, {0: 4})[0] == bump
+    assert [intent.verb for intent in takeover_rules.expired_intents(survey.summary, NOW)] == ["pin"]
+    assert takeover_rules.expired_intents(survey.summary, NOW, {0: 3})[0].partition == 1
+    assert takeover_rules.expired_intents(survey.summary, NOW, {0: 4})[0] == bump
 
 
 @pytest.mark.parametrize(
@@ -162,8 +164,8 @@ def test_bumps_are_over_once_the_epoch_has_moved_on() -> None:
 )
 def test_where_no_server_looks_a_look_may_order_a_beats_part_of_a_minutes_moves(per_minute: int, profile: Profile, expected: int) -> None:
     fleet = Fleet(4, profile, Limits(moves_per_minute=per_minute))
-    assert budget(seen([server("a", scans=False)], fleet=fleet)) == expected
-    assert budget(seen([server("a", scans=False), server("b")], fleet=fleet)) == per_minute
+    assert balance_budget(seen([server("a", scans=False)], fleet=fleet)) == expected
+    assert balance_budget(seen([server("a", scans=False), server("b")], fleet=fleet)) == per_minute
 
 
 # -- over time
@@ -172,11 +174,11 @@ FEW = Findings(live=1, needed=2)
 FINE = Findings(live=2, needed=2)
 
 
-def watch(*steps: tuple[float, Findings]) -> list[Watched]:
+def watch(*steps: tuple[float, Findings]) -> list[WatchState]:
     """What is known after each look, `whole` all of them. Times in seconds."""
-    known, out = Watched(), []
+    known, out = WatchState(), []
     for at, findings in steps:
-        known = rules.inspected(known, findings, NOW + round(at * 1000), "mark")
+        known = rules.next_state(known, findings, NOW + round(at * 1000), "mark")
         out.append(known)
     return out
 
@@ -185,7 +187,7 @@ def test_what_lasts_for_a_minute_becomes_an_alarm_once() -> None:
     first, young, alarmed, later = watch((0, FEW), (59, FEW), (60, FEW), (600, FEW))
     assert first.alarms == young.alarms == {} and young.first == {"servers": NOW}
     assert alarmed.alarms == later.alarms == {"servers": Alarm("servers", NOW, ("1 of 2",), 1)}
-    assert [rules.raised(young, alarmed), rules.raised(alarmed, later)] == [([alarmed.alarms["servers"]], []), ([], [])]
+    assert [rules.alarm_changes(young, alarmed), rules.alarm_changes(alarmed, later)] == [([alarmed.alarms["servers"]], []), ([], [])]
 
 
 def test_what_mends_itself_within_the_minute_starts_anew_the_next_time() -> None:
@@ -197,13 +199,13 @@ def test_an_alarm_is_cleared_stays_until_that_is_told_and_may_come_back() -> Non
     _, alarmed, cleared, still = watch((0, FEW), (60, FEW), (120, FINE), (180, FINE))
     over = cleared.alarms["servers"]
     assert (over.cleared, over.told) == (NOW + 120_000, False) and still.alarms == cleared.alarms
-    assert rules.raised(alarmed, cleared) == ([], [over]) and rules.raised(cleared, still) == ([], [])
-    told = Watched(alarms={"servers": Alarm("servers", NOW, ("1 of 2",), 1, NOW + 120_000, True)})
-    assert rules.inspected(told, FINE, NOW + 240_000, "mark").alarms == {}
+    assert rules.alarm_changes(alarmed, cleared) == ([], [over]) and rules.alarm_changes(cleared, still) == ([], [])
+    told = WatchState(alarms={"servers": Alarm("servers", NOW, ("1 of 2",), 1, NOW + 120_000, True)})
+    assert rules.next_state(told, FINE, NOW + 240_000, "mark").alarms == {}
     known = told
     for at in (240_000, 310_000):
-        known = rules.inspected(known, FEW, NOW + at, "mark")
-    assert known.alarms["servers"].since == NOW + 240_000 and rules.raised(told, known)[0]
+        known = rules.next_state(known, FEW, NOW + at, "mark")
+    assert known.alarms["servers"].since == NOW + 240_000 and rules.alarm_changes(told, known)[0]
 
 
 def test_what_comes_back_before_its_end_was_told_counts_from_its_return() -> None:
@@ -214,31 +216,33 @@ def test_what_comes_back_before_its_end_was_told_counts_from_its_return() -> Non
 
 def test_partitions_that_were_not_looked_at_are_as_they_were() -> None:
     bad = found(seen([server("a"), server("b")], [row(0)], fleet=Fleet(1, minimum=1)))
-    before = rules.inspected(Watched(), bad, NOW, "mark")
+    before = rules.next_state(WatchState(), bad, NOW, "mark")
     assert before.alarms["unserved"].subjects == ("0",) and (before.unserved, before.stale) == (1, 1)
-    after = rules.inspected(before, FINE, NOW + 60_000, None)
+    after = rules.next_state(before, FINE, NOW + 60_000, None)
     assert after == before
-    assert rules.inspected(before, FINE, NOW + 60_000, "mark").alarms["unserved"].cleared
+    assert rules.next_state(before, FINE, NOW + 60_000, "mark").alarms["unserved"].cleared
 
 
 @pytest.mark.parametrize(
     ("known", "at", "whole"),
     [
-        (Watched("mark", NOW), 60_000, False),
-        (Watched("mark", NOW), 239_999, False),
-        (Watched("mark", NOW), 240_000, True),
-        (Watched("mark", NOW), -1, True),
-        (Watched("other", NOW), 60_000, True),
-        (Watched("mark", NOW, unserved=1), 60_000, True),
-        (Watched(), 0, True),
+        (WatchState("mark", NOW), 60_000, False),
+        (WatchState("mark", NOW), 239_999, False),
+        (WatchState("mark", NOW), 240_000, True),
+        (WatchState("mark", NOW), -1, True),
+        (WatchState("other", NOW), 60_000, True),
+        (WatchState("mark", NOW, unserved=1), 60_000, True),
+        (WatchState(), 0, True),
     ],
 )
-def test_partition_rows_are_read_when_something_changed_is_not_in_order_or_it_was_long_ago(known: Watched, at: int, whole: bool) -> None:
+def test_partition_rows_are_read_when_something_changed_is_not_in_order_or_it_was_long_ago(known: WatchState, at: int, whole: bool) -> None:
     assert known.whole_look("mark", NOW + at) == whole
 
 
 def test_an_alarm_names_some_of_its_subjects_and_tells_how_many_there_are() -> None:
-    alarm = rules.inspected(Watched(), found(seen([server("a")], [row(number) for number in range(50)])), NOW, "mark").alarms["unserved"]
+    alarm = rules.next_state(WatchState(), found(seen([server("a")], [row(number) for number in range(50)])), NOW, "mark").alarms[
+        "unserved"
+    ]
     assert len(alarm.subjects) == 20 and alarm.count == 50
 
 

@@ -20,7 +20,7 @@ from shared.core.clock import Millis
 from shared.delivery import tracing as delivery_tracing
 from shared.delivery.channels.ports import Verdict
 from shared.engine.fleet_cursor import REST
-from shared.fleets.watch.figures import Figures
+from shared.fleets.watch.figures import FleetFigures
 from shared.fleets.watch.rules import KINDS, Kind
 from shared.maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from shared.maintenance.service.notifications import SENTENCES
@@ -84,7 +84,7 @@ async def minute(world: World) -> list[kql.Row]:
 
 
 def test_nothing_fires_while_all_is_well(fire: Any) -> None:
-    fleet = Figures("acme", "db", 3, 2, 0, 0, 1.5, ())
+    fleet = FleetFigures("acme", "db", 3, 2, 0, 0, 1.5, ())
     tenant = Tenant()
     tenant.total.counts.update(accepted=4, delivered=3, dead=1)
     rows = [
@@ -168,13 +168,13 @@ def test_stuck_events_are_found(fire: Any) -> None:
 
 
 def test_partitions_without_a_server_are_found(fire: Any) -> None:
-    assert fire(looked(fleets=[Figures("acme", "db", 3, 2, 2, 1, 1.5, ())])) == {"stale-lease"}
+    assert fire(looked(fleets=[FleetFigures("acme", "db", 3, 2, 2, 1, 1.5, ())])) == {"stale-lease"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_alarms_of_fleets_are_told_of_by_the_alert_that_is_theirs(fire: Any, kind: Kind) -> None:
     wanted = {"unserved": {"unowned-partitions"}, "missing": {"unowned-partitions"}, "turns": {"turn-stuck"}}
-    assert fire(looked(fleets=[Figures("acme", "db", 3, 2, 0, 0, 1.5, (kind,))])) == wanted.get(kind, set())
+    assert fire(looked(fleets=[FleetFigures("acme", "db", 3, 2, 0, 0, 1.5, (kind,))])) == wanted.get(kind, set())
 
 
 @pytest.mark.parametrize("kind", SENTENCES)
@@ -185,7 +185,7 @@ def test_alarms_of_maintenance_are_told_of_by_the_alert_that_is_theirs(fire: Any
 
 
 def test_fleets_beyond_those_told_apart_are_told_of_too(fire: Any) -> None:
-    others = Figures(REST, REST, 0, 0, 0, 0, 0.0, ())
+    others = FleetFigures(REST, REST, 0, 0, 0, 0, 0.0, ())
     assert fire(looked(fleets=[others], maintenance=[MaintenanceFigures(REST, REST, Counter())])) == set()
     assert fire(looked(fleets=[others._replace(stale=1, alarms=("turns", "missing", "turns"))])) == {
         "stale-lease",

@@ -11,7 +11,7 @@ from shared.core.clock import SettableClock
 from shared.core.errors import Problem
 from shared.engine.async_runner import Carrier
 from shared.engine.effects import Steps, load
-from shared.fleets.watch.service import Watch
+from shared.fleets.watch.service import FleetWatch
 from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import Beaten, Fenced, Publish, Registered
 from shared.leases.rows import (
@@ -33,8 +33,8 @@ from shared.leases.rows import (
     server_key,
 )
 from shared.leases.rules import Session
-from shared.leases.service.control.service import Control
-from shared.leases.service.control.verbs import Word
+from shared.leases.service.control.service import ManualControls
+from shared.leases.service.control.verbs import ControlRequest
 from shared.leases.service.planning import Planning
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, FLEETS
@@ -75,8 +75,8 @@ class World:
         self.channel = channel or Channel()
         self.carrier = Carrier(self.tables, self.clock.monotonic)
         planning = Planning(self.carrier)
-        self.control = Control(self.carrier, planning, self.clock)
-        self.watch = Watch(self.tables, self.carrier, planning, self.clock, self.channel)
+        self.control = ManualControls(self.carrier, planning, self.clock)
+        self.watch = FleetWatch(self.tables, self.carrier, planning, self.clock, self.channel)
 
     async def open(self) -> World:
         await self.tables.ensure(ALL_TABLES)
@@ -99,7 +99,7 @@ class World:
         return +await self.watch.inspect.run_once(self.clock.now())
 
     async def say(self, verb: Any, partition: int = NO_PARTITION, server: str = "", fleet: str = "fleet", **more: Any) -> Intent:
-        word = Word(verb, partition, server, more.pop("note", "why"), "abc", self.clock.now(), **more)
+        word = ControlRequest(verb, partition, server, more.pop("note", "why"), "abc", self.clock.now(), **more)
         return await self.control.say(TENANT, fleet, word)
 
     async def row(self, key: str) -> Fleet:

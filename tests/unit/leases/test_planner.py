@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.leases import planner
-from shared.leases.planner import Member, Plan, plan
+from shared.leases.planner import Member, PartitionPlan, plan
 from shared.leases.rows import Intents
 
 NAMES = [f"s{number}" for number in range(6)]
@@ -19,7 +19,7 @@ FREE = Intents()
 
 def decide(
     partitions: int, owners: dict[int, str], members: list[Member], intents: Intents = FREE, *, most: int = 1000, budget: int = 1000
-) -> Plan:
+) -> PartitionPlan:
     return plan(partitions, owners, members, intents, most=most, budget=budget)
 
 
@@ -27,7 +27,7 @@ def members(*names: str) -> list[Member]:
     return [Member(name) for name in names]
 
 
-def counts(found: Plan, names: list[str]) -> list[int]:
+def counts(found: PartitionPlan, names: list[str]) -> list[int]:
     had = Counter(found.target.values())
     return [had[name] for name in names]
 

@@ -13,7 +13,7 @@ import pytest
 from shared.core.clock import steady
 from shared.engine.thread_runner import Driver
 from shared.leases.node.keeper import LeaseKeeper
-from shared.leases.planner_input import read_facts
+from shared.leases.planner_input import read_planner_input
 from shared.leases.profiles import Profile
 from shared.leases.protocol import resizing
 from shared.leases.protocol.resizing import Begun
@@ -196,7 +196,7 @@ def test_a_change_that_is_done_leaves_rows_that_go_on_counting(fleet: Fleet) -> 
     for partitions in (2, 4):
         fleet.resize(partitions)
         until(fleet.served(partitions), "all keys again")
-    facts = fleet.driver.drive(read_facts(KEY, 0))
+    facts = fleet.driver.drive(read_planner_input(KEY, 0))
     assert facts is not None
     assert [row.epoch for row in facts.partitions.values()] == [3, 3, 3, 3]
 
@@ -204,10 +204,10 @@ def test_a_change_that_is_done_leaves_rows_that_go_on_counting(fleet: Fleet) -> 
 def test_a_look_at_the_fleet_that_comes_late_does_not_bring_the_former_count_back(fleet: Fleet) -> None:
     a = fleet.start("a")
     until(fleet.served(4), "all keys")
-    before = a.keeper._desk.fleet
+    before = a.keeper._keeper_state.fleet
     fleet.resize(3)
     until(fleet.served(3), "all keys again")
-    a.keeper._desk.hear(before)
+    a.keeper._keeper_state.update_fleet(before)
     beats = a.keeper.counts["beats"]
     until(lambda: a.keeper.counts["beats"] > beats + 2, "it goes on")
     assert (a.keeper.partitions, a.keeper.generation) == (3, 2)

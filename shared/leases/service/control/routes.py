@@ -25,8 +25,8 @@ from .model import (
     ServerVerb,
     intent_out,
 )
-from .service import Control
-from .verbs import UNDO, Word
+from .service import ManualControls
+from .verbs import REVOCATIONS, ControlRequest
 
 _FLEET = {"fleet": Name}
 _NODE = {"fleet": Name, "node": NodeName}
@@ -62,7 +62,7 @@ class App(Protocol):
     """What these doors need of the application."""
 
     @property
-    def control(self) -> Control:
+    def control(self) -> ManualControls:
         """The verbs."""
 
     @property
@@ -107,9 +107,9 @@ def _verb(
         partition = _number(call.params["partition"]) if "partition" in call.params else NO_PARTITION
         server = call.params["node"] if "node" in call.params else getattr(call.body, "server", None) or ""
         exits = bool(getattr(call.body, "exit", False))
-        word = Word(verb, partition, server, call.body.note, call.key.prefix, now, _expires(call.body, now), exits)
+        word = ControlRequest(verb, partition, server, call.body.note, call.key.prefix, now, _expires(call.body, now), exits)
         intent = await call.app.control.say(call.tenant, call.params["fleet"], word)
-        return Answer(200, {"intent": intent_out(intent, verb if verb in UNDO else None)})
+        return Answer(200, {"intent": intent_out(intent, verb if verb in REVOCATIONS else None)})
 
 
 def _plan(routes: Routes) -> None:

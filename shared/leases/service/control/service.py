@@ -26,9 +26,9 @@ from ...rows import (
     server_key,
 )
 from ...unreadable_rows import sift
-from ..planning import Planned, Planning
-from ..snapshot import Glance, Of, age, standing
-from .verbs import UNDO, Change, Word, decide
+from ..planning import Planning, PlanResult
+from ..snapshot import FleetSummary, Versioned, parse_summary, row_age
+from .verbs import REVOCATIONS, ControlRequest, IntentChange, decide
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +36,13 @@ TRIES = 10
 """Times a verb is tried when beats or other operators come in between."""
 
 
-class Control:
+class ManualControls:
     """The verbs. One per process."""
 
     def __init__(self, carrier: Carrier, planning: Planning, clock: Clock) -> None:
         self._carrier, self._planning, self._clock = carrier, planning, clock
 
-    async def say(self, tenant: str, fleet: str, word: Word) -> Intent:
+    async def say(self, tenant: str, fleet: str, word: ControlRequest) -> Intent:
         """Make the word stand, or take back what it takes back; then plan, and give the orders. The same word again changes nothing.
 
         Raises 404, 409 (`verbs.decide`), `StorageError`.
@@ -71,7 +71,7 @@ class Control:
         now = self._clock.now()
         return [intent for intent in found.intents if not intent.expires or now < intent.expires]
 
-    async def plan(self, tenant: str, fleet: str, *, dry_run: bool) -> Planned:
+    async def plan(self, tenant: str, fleet: str, *, dry_run: bool) -> PlanResult:
         """What the planner would do now; unless `dry_run`, the orders are given. Raises 404, `StorageError`."""
         key = _key(tenant, fleet)
         seen = await self._planning.look(key)
@@ -81,18 +81,18 @@ class Control:
         return planned if dry_run else await self._planning.carry_out(key, planned)
 
 
-def carry_out(key: str, word: Word) -> Steps[Change | None]:
+def carry_out(key: str, word: ControlRequest) -> Steps[IntentChange | None]:
     """Write what the word changes, with the count of changes in the fleet's row, on its ETag. None when there is no such fleet.
 
     Raises `Problem` 404 for a partition or server that is not there, 409.
     """
-    unsure: Change | None = None
+    unsure: IntentChange | None = None
     for _ in range(TRIES):
         found = yield from _standing(key)
         if found is None:
             return None
         partition, server = yield from _about(key, word, found)
-        if unsure is not None and word.verb in UNDO and unsure.intent.key not in {intent.key for intent in found.intents}:
+        if unsure is not None and word.verb in REVOCATIONS and unsure.intent.key not in {intent.key for intent in found.intents}:
             # The lost write was applied.
             return unsure
         change = decide(word, found.intents, partition, server)
@@ -105,15 +105,15 @@ def carry_out(key: str, word: Word) -> Steps[Change | None]:
     raise contended()
 
 
-def _standing(key: str) -> Steps[Glance | None]:
+def _standing(key: str) -> Steps[FleetSummary | None]:
     rows: list[Row] = yield Load(FLEETS, key, FLEET, INTENTS[1])
-    return standing(key, rows)
+    return parse_summary(key, rows)
 
 
-def _about(key: str, word: Word, found: Glance) -> Steps[tuple[Partition | None, Of[Server] | None]]:
+def _about(key: str, word: ControlRequest, found: FleetSummary) -> Steps[tuple[Partition | None, Versioned[Server] | None]]:
     """The rows that a word is about. Raises 404 for a partition out of range, and for a server to be drained that is not known."""
     partition: Partition | None = None
-    server: Of[Server] | None = None
+    server: Versioned[Server] | None = None
     if word.partition != NO_PARTITION:
         if not 0 <= word.partition < found.fleet.partitions:
             raise not_found(f"partition: the fleet has 0 to {found.fleet.partitions - 1}")
@@ -122,7 +122,7 @@ def _about(key: str, word: Word, found: Glance) -> Steps[tuple[Partition | None,
     else:
         row = yield Get(FLEETS, key, server_key(word.server))
         known, _ = sift([row] if row is not None else [], parse_server)
-        server = next((Of(found, of.etag, age(of)) for of, found in known), None)
+        server = next((Versioned(found, of.etag, row_age(of)) for of, found in known), None)
         if row is None and word.verb == "drain":
             raise not_found("node; to keep a server out that has not been here yet, prohibit it")
     return partition, server

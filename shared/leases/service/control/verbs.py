@@ -10,14 +10,14 @@ from ....core.clock import Millis
 from ....storage.ports import ANY, Delete, Merge, Op, Upsert
 from ....web.problem import conflict
 from ...rows import NO_PARTITION, Intent, Partition, Server, Verb, server_key
-from ..snapshot import Of
+from ..snapshot import Versioned
 from .model import AnyVerb
 
-MOST_INTENTS: Final = 5000
+MAX_INTENTS: Final = 5000
 """Words that may stand in one fleet at a time."""
 
 
-class Undo(NamedTuple):
+class Revocation(NamedTuple):
     """What a verb takes back, and what to answer when there is nothing to take back."""
 
     verb: Verb
@@ -25,16 +25,16 @@ class Undo(NamedTuple):
     detail: str
 
 
-UNDO: Final[Mapping[AnyVerb, Undo]] = {
-    "online": Undo("offline", "not-offline", "the partition is not offline"),
-    "unpin": Undo("pin", "not-pinned", "the partition is not pinned to a server"),
-    "permit": Undo("prohibit", "not-prohibited", "the server is not prohibited there"),
-    "undrain": Undo("drain", "not-drained", "the server is not drained"),
+REVOCATIONS: Final[Mapping[AnyVerb, Revocation]] = {
+    "online": Revocation("offline", "not-offline", "the partition is not offline"),
+    "unpin": Revocation("pin", "not-pinned", "the partition is not pinned to a server"),
+    "permit": Revocation("prohibit", "not-prohibited", "the server is not prohibited there"),
+    "undrain": Revocation("drain", "not-drained", "the server is not drained"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ControlRequest:
     """What an operator says. partition: `NO_PARTITION` for verbs on a server. expires: 0 for never."""
 
     verb: AnyVerb
@@ -47,21 +47,21 @@ class Word:
     exit: bool = False
 
 
-class Change(NamedTuple):
+class IntentChange(NamedTuple):
     """intent: what stands now, or what was taken back. ops: the writes beside that of the fleet's row; none when it stands already."""
 
     intent: Intent
     ops: tuple[Op, ...]
 
 
-def decide(word: Word, intents: Iterable[Intent], partition: Partition | None, server: Of[Server] | None) -> Change:
+def decide(word: ControlRequest, intents: Iterable[Intent], partition: Partition | None, server: Versioned[Server] | None) -> IntentChange:
     """What the word changes. intents: all of the fleet's. partition, server: the rows that it is about, where there are any.
 
     Raises `Problem` 409 for what cannot be: `not-offline`, `not-pinned`, `not-prohibited`, `not-drained`, `not-owned`, `prohibited`,
     `too-many-intents`.
     """
     standing = {intent.key: intent for intent in intents if not intent.expires or word.said < intent.expires}
-    undo = UNDO.get(word.verb)
+    undo = REVOCATIONS.get(word.verb)
     if undo is not None:
         return _taken_back(word, undo, standing, server)
     new = intended(word, partition)
@@ -73,12 +73,12 @@ def decide(word: Word, intents: Iterable[Intent], partition: Partition | None, s
         had = standing.get(also.key)
         ops += [] if had is not None and replace(had, created=also.created) == also else [Upsert(also.key, also.props())]
     ops += _told(word, server, {**standing, new.key: new})
-    if len(standing) >= MOST_INTENTS and before is None:
-        raise conflict("too-many-intents", f"{MOST_INTENTS:,} words of operators stand already; take some back")
-    return Change(new if ops or before is None else before, tuple(ops))
+    if len(standing) >= MAX_INTENTS and before is None:
+        raise conflict("too-many-intents", f"{MAX_INTENTS:,} words of operators stand already; take some back")
+    return IntentChange(new if ops or before is None else before, tuple(ops))
 
 
-def intended(word: Word, partition: Partition | None) -> Intent:
+def intended(word: ControlRequest, partition: Partition | None) -> Intent:
     """The intent that a word leaves."""
     verb = word.verb
     assert verb in ("offline", "prohibit", "pin", "drain", "bump")
@@ -86,24 +86,24 @@ def intended(word: Word, partition: Partition | None) -> Intent:
     return Intent(verb, word.partition, word.server, word.note, word.author, word.expires, epoch, word.exit, word.said)
 
 
-def _refuse(word: Word, new: Intent, standing: Mapping[str, Intent], partition: Partition | None) -> None:
+def _refuse(word: ControlRequest, new: Intent, standing: Mapping[str, Intent], partition: Partition | None) -> None:
     if word.verb == "bump" and (partition is None or not partition.owner):
         raise conflict("not-owned", "nobody has the partition, so there is nothing to bump")
     if word.verb == "pin" and Intent("prohibit", word.partition, word.server).key in standing:
         raise conflict("prohibited", "the server is prohibited for the partition; permit it first")
 
 
-def _taken_back(word: Word, undo: Undo, standing: Mapping[str, Intent], server: Of[Server] | None) -> Change:
+def _taken_back(word: ControlRequest, undo: Revocation, standing: Mapping[str, Intent], server: Versioned[Server] | None) -> IntentChange:
     before = standing.get(Intent(undo.verb, word.partition, word.server).key)
     if before is None:
         other = standing.get(Intent("drain", NO_PARTITION, word.server).key) if word.verb == "permit" else None
         hint = "; it is drained: undrain it" if other is not None and word.partition == NO_PARTITION else ""
         raise conflict(undo.code, undo.detail + hint)
     ops = [Delete(before.key, ANY), *_told(word, server, {key: intent for key, intent in standing.items() if intent is not before})]
-    return Change(replace(before, note=word.note, author=word.author, created=word.said, expires=0), tuple(ops))
+    return IntentChange(replace(before, note=word.note, author=word.author, created=word.said, expires=0), tuple(ops))
 
 
-def _told(word: Word, server: Of[Server] | None, standing: Mapping[str, Intent]) -> list[Op]:
+def _told(word: ControlRequest, server: Versioned[Server] | None, standing: Mapping[str, Intent]) -> list[Op]:
     """Tell a living server; the write changes its row's ETag, so that its next beat finds it.
 
     Only servers that speak HTTP are told that they are drained: the others hear of it as orders.

@@ -7,14 +7,14 @@ from typing import Protocol
 from ....web.fields.types import Name
 from ....web.routes import Answer, Call, Routes
 from .model import ResizeIn, ResizeOut
-from .service import Resizes
+from .service import ResizeService
 
 
 class App(Protocol):
     """What this door needs of the application."""
 
     @property
-    def resizes(self) -> Resizes:
+    def resizes(self) -> ResizeService:
         """Changes of partition counts."""
 
 

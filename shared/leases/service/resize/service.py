@@ -21,7 +21,7 @@ SOME = 5
 """Partitions that a refusal names."""
 
 
-class Resizes:
+class ResizeService:
     """One per process."""
 
     def __init__(self, carrier: Carrier, planning: Planning, clock: Clock) -> None:
@@ -52,13 +52,13 @@ class Resizes:
     async def _whole(self, key: str, partitions: int) -> None:
         """A partition without a row is never closed, so that a change would wait for it for ever. Raises 409."""
         seen = await self._planning.look(key)
-        if seen is None or seen.glance.fleet.former or seen.glance.fleet.partitions == partitions:
+        if seen is None or seen.summary.fleet.former or seen.summary.fleet.partitions == partitions:
             return
         kept = seen.kept
-        if missing := [number for number in range(seen.glance.fleet.partitions) if number not in kept and number not in seen.partitions]:
+        if missing := [number for number in range(seen.summary.fleet.partitions) if number not in kept and number not in seen.partitions]:
             text = f"rows of partitions are missing: {_some(missing)}; a PUT of the fleet gives them back"
             raise conflict("rows-missing", text)
-        if odd := [rk for rk in seen.glance.unreadable if not rk.startswith(INTENTS[0])]:
+        if odd := [rk for rk in seen.summary.unreadable if not rk.startswith(INTENTS[0])]:
             text = f"rows cannot be read, and a change would wait for them: {', '.join(odd[:SOME])}; mend them first"
             raise conflict("rows-missing", text)
 

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.leases.node.callback_threads import NOBODY, THREADS, Calls
+from shared.leases.node.callback_threads import THREADS, URGENT, CallbackThreads
 from tests.logs import actions
 
 from ..conftest import until
 
 
 @pytest.fixture
-def calls() -> Iterator[Calls]:
-    found = Calls("test")
+def calls() -> Iterator[CallbackThreads]:
+    found = CallbackThreads("test")
     found.start()
     yield found
     found.close()
 
 
-def test_what_comes_between_waits_for_all_before_and_holds_up_all_after(calls: Calls) -> None:
+def test_what_comes_between_waits_for_all_before_and_holds_up_all_after(calls: CallbackThreads) -> None:
     said: list[str] = []
     may_go_on, began = threading.Event(), threading.Event()
 
@@ -41,7 +41,7 @@ def test_what_comes_between_waits_for_all_before_and_holds_up_all_after(calls: C
     assert said == ["before", "between", *["after"] * 2 * THREADS]
 
 
-def test_what_fails_between_is_logged_and_the_rest_goes_on(calls: Calls, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_fails_between_is_logged_and_the_rest_goes_on(calls: CallbackThreads, caplog: pytest.LogCaptureFixture) -> None:
     done = threading.Event()
 
     def fail() -> None:
@@ -53,7 +53,7 @@ def test_what_fails_between_is_logged_and_the_rest_goes_on(calls: Calls, caplog:
     assert actions(caplog) == ["lease_callback_failed"]
 
 
-def test_a_call_that_does_not_return_holds_up_its_own_partition_only(calls: Calls) -> None:
+def test_a_call_that_does_not_return_holds_up_its_own_partition_only(calls: CallbackThreads) -> None:
     gate, said = threading.Event(), list[int]()
     for _ in range(2):
         calls.put(0, lambda: gate.wait(60))
@@ -65,7 +65,7 @@ def test_a_call_that_does_not_return_holds_up_its_own_partition_only(calls: Call
     until(lambda: 0 in said, "its own")
 
 
-def test_calls_of_one_partition_keep_their_order(calls: Calls) -> None:
+def test_calls_of_one_partition_keep_their_order(calls: CallbackThreads) -> None:
     said: list[tuple[int, int]] = []
     for number in range(200):
         for partition in range(2 * THREADS):
@@ -74,21 +74,21 @@ def test_calls_of_one_partition_keep_their_order(calls: Calls) -> None:
     assert all([n for p, n in said if p == partition] == list(range(200)) for partition in range(2 * THREADS))
 
 
-def test_what_is_urgent_waits_for_nothing_and_several_between_come_in_turn(calls: Calls) -> None:
+def test_what_is_urgent_waits_for_nothing_and_several_between_come_in_turn(calls: CallbackThreads) -> None:
     gate, said = threading.Event(), list[str]()
     for partition in range(2 * THREADS):
         calls.put(partition, lambda: gate.wait(60))
     calls.between(lambda: said.append("first"))
     calls.put(0, lambda: said.append("then"))
     calls.between(lambda: said.append("second"))
-    calls.put(NOBODY, lambda: said.append("urgent"))
+    calls.put(URGENT, lambda: said.append("urgent"))
     until(lambda: said == ["urgent"], "the urgent one")
     gate.set()
     until(lambda: said == ["urgent", "first", "then", "second"], "all in their order")
 
 
 def test_closing_ends_the_threads_after_what_was_put() -> None:
-    calls, gate, said, threads = Calls("test"), threading.Event(), list[int](), set[threading.Thread]()
+    calls, gate, said, threads = CallbackThreads("test"), threading.Event(), list[int](), set[threading.Thread]()
 
     def call(number: int) -> None:
         gate.wait(60)
@@ -98,7 +98,7 @@ def test_closing_ends_the_threads_after_what_was_put() -> None:
     for number in range(3 * THREADS):
         calls.put(number % 2, lambda number=number: call(number))  # type: ignore[misc]
     calls.between(lambda: said.append(-1))
-    calls.put(NOBODY, lambda: threads.add(threading.current_thread()))
+    calls.put(URGENT, lambda: threads.add(threading.current_thread()))
     calls.start()
     calls.close()
     gate.set()

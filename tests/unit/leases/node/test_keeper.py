@@ -238,7 +238,7 @@ def test_a_keeper_stops_in_bounded_time_when_storage_goes_away(servers: Servers)
 def test_asking_takes_no_lock(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     a = servers.start("a")
     until(lambda: a.has() == ALL, "everything")
-    with a.keeper._desk._lock:
+    with a.keeper._keeper_state._lock:
         assert a.keeper.owns(0)
     monkeypatch.setattr(keeper_module, "steady", lambda: float("inf"))
     assert not a.keeper.owns(0)

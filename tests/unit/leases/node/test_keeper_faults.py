@@ -73,7 +73,7 @@ def test_a_signals_handler_may_say_anything_while_its_thread_does(servers: Serve
     def say() -> None:
         keeper = a.keeper
         # Where a handler finds its thread that is interrupted in the middle of each of them.
-        with keeper._desk._lock, keeper._publishing:
+        with keeper._keeper_state._lock, keeper._publishing:
             keeper.publish(load=1.0)
             keeper.drop(0)
             keeper.drain()

@@ -88,7 +88,7 @@ def test_a_server_that_is_told_to_exit_hands_over_leaves_and_says_so(fleet: Flee
 def test_a_server_that_stops_serves_until_its_successors_wait(fleet: FleetOf) -> None:
     a, b = fleet.shared("a", "b")
     had, known = fleet.has(a), len(fleet.watch.gaps)
-    a.desk.stop()
+    a.keeper_state.stop()
     fleet.until(6 * H, lambda: a.ended)
     fleet.until(H, lambda: fleet.has(b) == set(range(4)))
     gaps = {number: gap for number, gap, _ in fleet.watch.gaps[known:]}
@@ -101,21 +101,21 @@ def test_what_is_handed_over_is_claimed_at_once_however_many_may_be_claimed_in_a
     _, b = fleet.shared("a", "b")
     had, known = fleet.has(b), len(fleet.watch.gaps)
     assert len(had) == 20 > Limits().claims_per_cycle
-    b.desk.stop()
+    b.keeper_state.stop()
     fleet.until(6 * H, lambda: len(fleet.has(fleet.nodes[0])) == 40)
     assert max(gap for number, gap, _ in fleet.watch.gaps[known:] if number in had) < 2
 
 
 def test_a_server_that_is_alone_stops_without_waiting(fleet: FleetOf) -> None:
     (a,) = fleet.shared("a")
-    a.desk.stop()
+    a.keeper_state.stop()
     fleet.until(1, lambda: a.ended)
 
 
 def test_what_is_dropped_goes_to_another_and_stays_there(fleet: FleetOf) -> None:
     a, b = fleet.shared("a", "b")
     number = min(fleet.has(a))
-    a.desk.drop(number)
+    a.keeper_state.drop(number)
     fleet.until(4 * H, lambda: b.owns(number))
     fleet.world.run(fleet.now + 8 * H)
     assert b.owns(number) and len(fleet.has(a)) == len(fleet.has(b)) == 2
@@ -123,7 +123,7 @@ def test_what_is_dropped_goes_to_another_and_stays_there(fleet: FleetOf) -> None
 
 def test_what_is_dropped_comes_back_when_nobody_else_is_there(fleet: FleetOf) -> None:
     (a,) = fleet.shared("a")
-    a.desk.drop(0)
+    a.keeper_state.drop(0)
     fleet.until(1, lambda: not a.owns(0))
     fleet.until(3 * H, lambda: a.view.epochs.get(0) == 2)
 
@@ -132,8 +132,8 @@ def test_limits_are_read_again_when_operators_change_them_and_the_profile_is_not
     (a,) = fleet.shared("a")
     changed = Fleet(4, Profile(1, 3, 9), Limits(drain=2.0, claims_per_cycle=3), changes=1)
     fleet.write(Upsert(FLEET, changed.props()))
-    fleet.until(2 * H, lambda: a.desk.fleet.limits == changed.limits)
-    assert a.desk.fleet.profile == PROFILE
+    fleet.until(2 * H, lambda: a.keeper_state.fleet.limits == changed.limits)
+    assert a.keeper_state.fleet.profile == PROFILE
 
 
 def test_a_closed_fleet_is_not_joined_until_it_is_open_and_then_under_its_new_profile(fleet: FleetOf) -> None:
@@ -143,7 +143,7 @@ def test_a_closed_fleet_is_not_joined_until_it_is_open_and_then_under_its_new_pr
     assert run_through(fleet.world.store.get(FLEETS, KEY, server_key("a"))) is None
     fleet.write(Upsert(FLEET, Fleet(4, PROFILES["fast"], Limits(drain=4.0)).props()))
     fleet.until(2 * H, lambda: len(fleet.has(a)) == 4)
-    assert a.desk.fleet.profile == PROFILES["fast"]
+    assert a.keeper_state.fleet.profile == PROFILES["fast"]
 
 
 def test_who_comes_in_while_a_fleet_is_closed_leaves_again(fleet: FleetOf) -> None:
@@ -196,8 +196,8 @@ def test_orders_that_came_with_a_registrations_lost_answer_are_obeyed(fleet: Fle
 
     fleet.world.loses = loses
     a = fleet.start("a")
-    fleet.until(4 * H, lambda: a.desk.session is not None)
-    assert lost[0] and a.desk.wants() == [2]
+    fleet.until(4 * H, lambda: a.keeper_state.session is not None)
+    assert lost[0] and a.keeper_state.wanted_partitions() == [2]
 
 
 def test_claims_that_turn_out_applied_are_served_though_reading_them_failed(fleet: FleetOf) -> None:
@@ -230,7 +230,7 @@ def test_a_callback_that_returns_late_says_nothing_about_the_next_hand_off(fleet
     slow = [30.0]
     a = fleet.start("a", application=Application(calls=lambda: slow[0]))
     fleet.until(4 * H, lambda: len(fleet.has(a)) == 4)
-    a.desk.drop(0)
+    a.keeper_state.drop(0)
     fleet.until(4 * H + 10, lambda: a.view.epochs.get(0) == 2)
     slow[0] = 0.01
     fleet.world.run(fleet.now + 60)

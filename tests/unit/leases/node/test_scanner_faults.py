@@ -10,8 +10,8 @@ import pytest
 from shared.core.errors import StorageError, Unavailable
 from shared.engine.effects import Wait, Work
 from shared.engine.thread_runner import Driver
-from shared.leases.node.keeper_state import Desk
-from shared.leases.node.scan_loop import Scanner
+from shared.leases.node.keeper_state import KeeperState
+from shared.leases.node.scan_loop import ScanLoop
 from shared.leases.profiles import Profile
 from shared.leases.rows import Fleet, Partition, Server, partition_key, server_key
 from shared.leases.rules import Session
@@ -51,9 +51,9 @@ class Looking:
         for name in NAMES:
             run_through(self.bench.memory.write(FLEETS, KEY, [Insert(server_key(name), Server(name, "live", name, 1).props())]))
         self.tables = Unread(self.bench.memory)
-        self.desk = Desk(lambda: self.bench.moment)
-        self.desk.fleet, self.desk.session = Fleet(8, Profile(H, 3, 4.1)), Session(KEY, "a", "a")
-        self.steps = Scanner(KEY, "a", self.desk, lambda: self.bench.moment, lambda: 0, lambda: 0.5).run()
+        self.keeper_state = KeeperState(lambda: self.bench.moment)
+        self.keeper_state.fleet, self.keeper_state.session = Fleet(8, Profile(H, 3, 4.1)), Session(KEY, "a", "a")
+        self.steps = ScanLoop(KEY, "a", self.keeper_state, lambda: self.bench.moment, lambda: 0, lambda: 0.5).run()
         self.driver = Driver(self.tables, lambda: self.bench.moment, 1)
 
     def _rounds(self) -> Work[None]:
@@ -70,10 +70,10 @@ class Looking:
 
     def plan(self) -> None:
         """Go on until it has planned once more."""
-        plans = self.desk.counts["plans"]
+        plans = self.keeper_state.counts["plans"]
         for _ in range(100):
             self.driver.drive(self._rounds())
-            if self.desk.counts["plans"] > plans:
+            if self.keeper_state.counts["plans"] > plans:
                 return
         raise AssertionError("no plan")
 
@@ -85,8 +85,8 @@ def test_an_order_that_is_lost_keeps_no_other_waiting_and_is_given_soon() -> Non
     looking = Looking()
     looking.tables.unread.add(server_key("b"))
     looking.plan()
-    assert looking.told() == [0, 0, 2, 2] and looking.desk.counts["failed"] == 1
-    own = looking.desk.orders()
+    assert looking.told() == [0, 0, 2, 2] and looking.keeper_state.counts["failed"] == 1
+    own = looking.keeper_state.take_plan()
     assert own is not None and len(own.take) == 2
     looking.tables.unread.clear()
     then = looking.bench.moment
@@ -98,7 +98,7 @@ def test_a_plan_is_given_up_when_most_orders_are_lost() -> None:
     looking = Looking()
     looking.tables.unread |= {server_key(name) for name in "bcd"}
     looking.plan()
-    assert looking.told() == [0, 0, 0, 0] and looking.desk.counts["orders_refused"] == 0
+    assert looking.told() == [0, 0, 0, 0] and looking.keeper_state.counts["orders_refused"] == 0
     looking.tables.unread.clear()
     looking.plan()
     assert looking.told() == [0, 2, 2, 2]
@@ -108,7 +108,7 @@ def test_all_orders_of_a_plan_are_given_at_once_and_none_that_stands_is_given_ag
     looking = Looking()
     looking.plan()
     assert looking.told() == [0, 2, 2, 2] and looking.tables.writes == 1
-    looking.desk.hurry()
+    looking.keeper_state.request_plan()
     looking.plan()
     assert looking.tables.writes == 1
 
@@ -125,7 +125,7 @@ def test_orders_that_are_refused_together_are_given_one_by_one() -> None:
 
     looking.tables.query = query  # type: ignore[method-assign]
     looking.plan()
-    assert looking.told() == [0, 2, 2, 2] and looking.desk.counts["orders_refused"] == 0
+    assert looking.told() == [0, 2, 2, 2] and looking.keeper_state.counts["orders_refused"] == 0
     assert looking.bench.server("c").beat == 9
 
 
@@ -135,27 +135,27 @@ def test_rows_that_cannot_be_read_stop_no_look_and_what_they_are_about_stays_as_
     odd = [Merge(server_key("b"), {"beat": "many"}, "*"), Merge(partition_key(5), {"epoch": "high"}, "*")]
     run_through(looking.bench.memory.write(FLEETS, KEY, [Replace(partition_key(3), owned, "*"), *odd]))
     looking.plan()
-    own = looking.desk.orders()
+    own = looking.keeper_state.take_plan()
     assert own is not None
     told = {*own.take, *looking.bench.server("c").take, *looking.bench.server("d").take}
     assert told == {0, 1, 2, 4, 6, 7}
     errors = [record for record in caplog.records if getattr(record, "action", "") == "lease_rows_unreadable"]
     assert len(errors) == 1 and "p:00005, s:b" in errors[0].getMessage()
-    looking.desk.hurry()
+    looking.keeper_state.request_plan()
     looking.plan()
-    assert not looking.desk.counts["failed"] and len(caplog.records) == len(errors)
+    assert not looking.keeper_state.counts["failed"] and len(caplog.records) == len(errors)
 
 
 def test_a_free_partition_is_looked_for_again_soon_after_a_look_that_failed() -> None:
     looking = Looking()
     looking.plan()
-    looking.desk.want([5], 1e9)
+    looking.keeper_state.set_wanted([5], 1e9)
     looking.tables.unread |= {partition_key(5)}
-    failed, then = looking.desk.counts["failed"], looking.bench.moment
-    while looking.desk.counts["failed"] < failed + 3:
+    failed, then = looking.keeper_state.counts["failed"], looking.bench.moment
+    while looking.keeper_state.counts["failed"] < failed + 3:
         looking.driver.drive(looking._rounds())
     assert looking.bench.moment - then <= H
     looking.tables.unread.clear()
-    while not looking.desk.offers(1):
+    while not looking.keeper_state.offered_claims(1):
         looking.driver.drive(looking._rounds())
     assert looking.bench.moment - then <= 1.25 * H

@@ -8,26 +8,26 @@ from itertools import permutations
 
 import pytest
 
-from shared.leases.node.keeper_state import Desk
-from shared.leases.node.standby import Heirs
-from shared.leases.planner_input import Facts
+from shared.leases.node.keeper_state import KeeperState
+from shared.leases.node.standby import StandbyAssignments
+from shared.leases.planner_input import PlannerInput
 from shared.leases.rows import Expected, Fleet, Intents, Partition, Server
 
 KEY = "demo:search"
 SERVERS = {name: Server(name, "live", f"{name}1", 9) for name in "abc"}
 
 
-def facts(owners: dict[int, str], servers: dict[str, Server] = SERVERS) -> Facts:
+def facts(owners: dict[int, str], servers: dict[str, Server] = SERVERS) -> PlannerInput:
     """owners: '' where nobody has the partition."""
     partitions = {number: Partition(number, owner, f"{owner}1" if owner else "", 4) for number, owner in owners.items()}
-    return Facts(Fleet(len(owners)), Intents(), partitions, servers)
+    return PlannerInput(Fleet(len(owners)), Intents(), partitions, servers)
 
 
 def told(name: str, take: Collection[int] = (), drop: Collection[int] = ()) -> dict[str, Server]:
     return SERVERS | {name: replace(SERVERS[name], take=tuple(take), drop=tuple(drop))}
 
 
-def moments(ended: int, moving: int) -> list[Facts]:
+def moments(ended: int, moving: int) -> list[PlannerInput]:
     """Partition `moving` on its way to b, while a, which has `ended`, is silent: ordered from c, or from b itself; released; taken."""
     b, c = (number for number in range(4) if number not in (ended, moving))
     rest = {ended: "a", b: "b", c: "c"}
@@ -58,12 +58,12 @@ def test_orders_to_one_that_ends_count_for_nothing() -> None:
 
 
 class Looks:
-    """The part of a scanner that expects `ended`, and its desk."""
+    """The part of a scanner that expects `ended`, and its keeper_state."""
 
     def __init__(self, expected: Expected) -> None:
-        self.desk = Desk(lambda: 1.0)
-        self.heirs = Heirs(KEY, "b", self.desk, {}, lambda: 1.0, lambda: 1)
-        self.desk.expect(expected, 9.0)
+        self.keeper_state = KeeperState(lambda: 1.0)
+        self.heirs = StandbyAssignments(KEY, "b", self.keeper_state, {}, lambda: 1.0, lambda: 1)
+        self.keeper_state.set_expected(expected, 9.0)
 
 
 @pytest.mark.parametrize("gone", [True, False])
@@ -71,14 +71,14 @@ def test_a_plan_that_knows_of_an_end_leaves_nothing_to_inherit(gone: bool) -> No
     looks = Looks((("a", (0,)),))
     servers = {name: row for name, row in SERVERS.items() if name != "a"} if gone else SERVERS | {"a": replace(SERVERS["a"], state="dead")}
     looks.heirs.planned(facts({0: "a"}, servers))
-    assert looks.desk.expecting() == []
-    looks.desk.inherit("a", 9.0)
-    assert looks.desk.wants() == []
+    assert looks.keeper_state.expected_servers() == []
+    looks.keeper_state.inherit_partitions("a", 9.0)
+    assert looks.keeper_state.wanted_partitions() == []
 
 
 def test_a_plan_of_before_the_end_leaves_what_is_expected() -> None:
     looks = Looks((("a", (0,)),))
     looks.heirs.planned(facts({0: "a"}))
-    assert looks.desk.expecting() == ["a"]
-    looks.desk.inherit("a", 9.0)
-    assert looks.desk.wants() == [0]
+    assert looks.keeper_state.expected_servers() == ["a"]
+    looks.keeper_state.inherit_partitions("a", 9.0)
+    assert looks.keeper_state.wanted_partitions() == [0]

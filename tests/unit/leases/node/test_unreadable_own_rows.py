@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from shared.core.errors import Problem, Rejected
-from shared.fleets.directory import GONE, Fleets
+from shared.fleets.directory import GONE, FleetDirectory
 from shared.leases.protocol import http_servers, membership
 from shared.leases.protocol.http_servers import Heard, Told
 from shared.leases.protocol.membership import Publish
 from shared.leases.rows import parse_server, partition_key, server_key
-from shared.leases.service.maintenance_drain import Leaving
+from shared.leases.service.maintenance_drain import MaintenanceDrain
 from shared.leases.service.planning import Planning
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
@@ -40,7 +40,7 @@ def servers() -> Iterator[Servers]:
 
 async def test_maintenance_waits_for_what_a_server_has_whose_row_cannot_be_read(world: World) -> None:
     key, *_ = await pair(world)
-    leaving = Leaving(world.carrier, Planning(world.carrier), world.clock)
+    leaving = MaintenanceDrain(world.carrier, Planning(world.carrier), world.clock)
     await edit(world, key, server_key("a"))
     assert await leaving.held(key, ["a", "b", "c"]) == {"a": 2, "b": 2}
 
@@ -129,7 +129,7 @@ async def test_a_fleet_with_rows_that_cannot_be_read_ends_once_its_servers_have(
         return None
 
     key, a, b = await pair(world)
-    fleets = Fleets(world.tables, world.carrier, world.clock, tenant)
+    fleets = FleetDirectory(world.tables, world.carrier, world.clock, tenant)
     for node in (a, b):
         await world.drive(membership.leave(node.session))
     await edit(world, key, server_key("a")), await edit(world, key, partition_key(3))

@@ -8,7 +8,7 @@ import pytest
 
 from shared.core.errors import OutcomeUnknown, Problem
 from shared.leases.rows import NO_PARTITION, Intent, Partition
-from shared.leases.service.control.verbs import MOST_INTENTS, Word, decide
+from shared.leases.service.control.verbs import MAX_INTENTS, ControlRequest, decide
 from shared.storage.names import FLEETS
 from shared.storage.ports import Applied, Merge
 from tests.logs import actions
@@ -254,12 +254,12 @@ async def test_what_is_not_there_answers_404(world: World) -> None:
 
 
 def test_words_are_bounded() -> None:
-    intents = [Intent("prohibit", 1, f"s{number}") for number in range(MOST_INTENTS)]
-    word = Word("prohibit", 2, "s", "why", "abc", 1)
+    intents = [Intent("prohibit", 1, f"s{number}") for number in range(MAX_INTENTS)]
+    word = ControlRequest("prohibit", 2, "s", "why", "abc", 1)
     with pytest.raises(Problem) as caught:
         decide(word, intents, Partition(2), None)
     assert caught.value.code == "too-many-intents"
-    assert decide(Word("permit", 1, "s0", "why", "abc", 1), intents, Partition(1), None).ops
+    assert decide(ControlRequest("permit", 1, "s0", "why", "abc", 1), intents, Partition(1), None).ops
 
 
 async def test_a_word_whose_answer_is_lost_is_found_applied_and_not_said_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from shared.engine.async_runner import Carrier
 from shared.leases.node.keeper import LeaseKeeper
 from shared.leases.profiles import Profile
 from shared.leases.rows import NO_PARTITION
-from shared.leases.service.control.service import Control
-from shared.leases.service.control.verbs import Word
+from shared.leases.service.control.service import ManualControls
+from shared.leases.service.control.verbs import ControlRequest
 from shared.leases.service.planning import Planning
 from shared.storage.ports import Applied, Op, Page, Refused, Row, Tables
 
@@ -46,10 +46,10 @@ class Operator:
 
     def __init__(self, tables: FaultyTables) -> None:
         carrier = Carrier(cast(Tables, Awaited(tables)), steady)
-        self._control = Control(carrier, Planning(carrier), SystemClock())
+        self._control = ManualControls(carrier, Planning(carrier), SystemClock())
 
     def say(self, verb: Any, partition: int = NO_PARTITION, server: str = "", **more: Any) -> None:
-        word = Word(verb, partition, server, "why", "abc", SystemClock().now(), **more)
+        word = ControlRequest(verb, partition, server, "why", "abc", SystemClock().now(), **more)
         asyncio.run(self._control.say("default", "fleet", word))
 
 

@@ -14,8 +14,8 @@ from shared.core.clock import SettableClock
 from shared.core.errors import Unavailable
 from shared.engine import fleet_cursor
 from shared.leases import rules
-from shared.leases.planner import Plan
-from shared.leases.planner_input import Facts
+from shared.leases.planner import PartitionPlan
+from shared.leases.planner_input import PlannerInput
 from shared.leases.profiles import PROFILES
 from shared.leases.rows import Limits
 from shared.leases.service import planning
@@ -100,17 +100,17 @@ async def test_moves_that_only_balance_are_bounded_per_look(world: World) -> Non
 
 async def test_large_fleets_are_planned_beside_the_loop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
-    real = Facts.plan
+    real = PlannerInput.plan
 
-    def noted(facts: Facts, budget: int) -> Plan:
+    def noted(facts: PlannerInput, budget: int) -> PartitionPlan:
         threads.append(threading.get_ident())
         return real(facts, budget)
 
-    monkeypatch.setattr(Facts, "plan", noted)
+    monkeypatch.setattr(PlannerInput, "plan", noted)
     key = await world.fleet()
     a = await Node(world, key, "a").join()
     await world.scan()
-    monkeypatch.setattr(planning, "MUCH", 3)
+    monkeypatch.setattr(planning, "THREAD_ABOVE", 3)
     await Node(world, key, "b").join()
     await world.scan()
     await settle(a)

@@ -17,8 +17,8 @@ from shared.leases.protocol.http_servers import Claimed, Heard, Told
 from shared.leases.protocol.repair import Unsure
 from shared.leases.rows import Intent, Partition, Server, fleet_key, in_force, parse_partition, parse_server, partition_key, server_key
 from shared.leases.service.planning import Planning
-from shared.leases.service.resize.service import Resizes
-from shared.leases.service.views import Views
+from shared.leases.service.resize.service import ResizeService
+from shared.leases.service.views import LeaseViews
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Merge, Props, Row
 from tests.logs import actions
@@ -98,7 +98,7 @@ async def test_a_change_of_the_count_is_not_begun_that_would_wait_for_a_row(worl
     key, a, _ = await pair(world)
     await edit(world, key, partition_key(min(a.has)))
     with pytest.raises(Problem, match="cannot be read") as caught:
-        await Resizes(world.carrier, Planning(world.carrier), world.clock).resize(TENANT, "fleet", 8)
+        await ResizeService(world.carrier, Planning(world.carrier), world.clock).resize(TENANT, "fleet", 8)
     assert caught.value.code == "rows-missing" and (await world.row(key)).generation == 1
 
 
@@ -126,7 +126,7 @@ async def test_views_show_the_rest(world: World) -> None:
     async def nobody(key: str) -> str | None:
         return None
 
-    views = Views(world.tables, world.carrier, world.clock, nobody)
+    views = LeaseViews(world.tables, world.carrier, world.clock, nobody)
     items, _ = await views.leases(TENANT, "fleet", 10)
     owners = {**dict.fromkeys(a.has - {odd}, "a"), **dict.fromkeys(b.has, "b")}
     assert {item["partition"]: item["owner"] for item in items} == owners
