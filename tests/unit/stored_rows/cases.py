@@ -15,8 +15,8 @@ from shared.delivery.channels.model import HttpChannel, QueueChannel
 from shared.delivery.flow import circuit_breaker, shared_limits
 from shared.delivery.flow.circuit_breaker import Breaker
 from shared.delivery.flow.rules import Part
-from shared.fleets.watch.rules import Alarm, Watched
-from shared.fleets.watch.state import watched_of, watched_props
+from shared.fleets.watch.rules import Alarm, WatchState
+from shared.fleets.watch.state import parse_watch_state, watch_state_props
 from shared.leases.profiles import PROFILES, Profile
 from shared.leases.protocol.takeover import orders
 from shared.leases.rows import (
@@ -30,7 +30,7 @@ from shared.leases.rows import (
     parse_partition,
     parse_server,
 )
-from shared.leases.service.sweep_memory import Planned, planned_of, planned_props
+from shared.leases.service.sweep_memory import LastPlan, last_plan_props, parse_last_plan
 from shared.maintenance.rows import (
     AlarmsRow,
     ApprovalRow,
@@ -362,7 +362,7 @@ def _tenants() -> list[Case]:
 
 
 def _sweeps() -> list[Case]:
-    watched = Watched(
+    watched = WatchState(
         "seen",
         NOW,
         {"silent": NOW - 1},
@@ -371,10 +371,10 @@ def _sweeps() -> list[Case]:
         4,
     )
     return [
-        Case("what a plan remembers", Planned(), planned_props, lambda props: planned_of(_row("", props)).value),
-        Case("what a plan remembers with everything set", Planned("s", True, NOW), planned_props, lambda p: planned_of(_row("", p)).value),
-        Case("what the watch remembers", Watched(), watched_props, lambda props: watched_of(_row("", props)).value),
-        Case("what the watch remembers with everything set", watched, watched_props, lambda props: watched_of(_row("", props)).value),
+        Case("what a plan remembers", LastPlan(), last_plan_props, lambda props: parse_last_plan(_row("", props)).value),
+        Case("what a plan remembers with everything set", LastPlan("s", True, NOW), last_plan_props, lambda p: parse_last_plan(_row("", p)).value),
+        Case("what the watch remembers", WatchState(), watch_state_props, lambda props: parse_watch_state(_row("", props)).value),
+        Case("what the watch remembers with everything set", watched, watch_state_props, lambda props: parse_watch_state(_row("", props)).value),
     ]
 
 
