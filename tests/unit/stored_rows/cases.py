@@ -90,6 +90,14 @@ def _row(rk: str, props: Props) -> Row:
     return Row("acme:f", rk, props, "", 0, 0)
 
 
+def _last_plan(props: Props) -> LastPlan:
+    return parse_last_plan(_row("", props)).value
+
+
+def _watch_state(props: Props) -> WatchState:
+    return parse_watch_state(_row("", props)).value
+
+
 def _leases() -> list[Case]:
     fleets = {
         "fleet": Fleet(16),
@@ -371,10 +379,10 @@ def _sweeps() -> list[Case]:
         4,
     )
     return [
-        Case("what a plan remembers", LastPlan(), last_plan_props, lambda props: parse_last_plan(_row("", props)).value),
-        Case("what a plan remembers with everything set", LastPlan("s", True, NOW), last_plan_props, lambda p: parse_last_plan(_row("", p)).value),
-        Case("what the watch remembers", WatchState(), watch_state_props, lambda props: parse_watch_state(_row("", props)).value),
-        Case("what the watch remembers with everything set", watched, watch_state_props, lambda props: parse_watch_state(_row("", props)).value),
+        Case("what a plan remembers", LastPlan(), last_plan_props, _last_plan),
+        Case("what a plan remembers with everything set", LastPlan("s", True, NOW), last_plan_props, _last_plan),
+        Case("what the watch remembers", WatchState(), watch_state_props, _watch_state),
+        Case("what the watch remembers with everything set", watched, watch_state_props, _watch_state),
     ]
 
 
