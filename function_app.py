@@ -1,4 +1,4 @@
-"""Tocsin on Azure Functions: one FunctionApp, one blueprint per job."""
+"""Tocsin on Azure Functions: the routes, the queue functions and the timers of one FunctionApp."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ import os
 
 import azure.functions as func
 
-from shared.app import timers
-from shared.app.application import Lazy, build_routes
+from shared.app.lazy import Lazy
+from shared.app.routes import build_routes
+from shared.app.timers import KAFKA_SCHEDULES
+from shared.app.triggers import queue_functions, timer_functions
 from shared.core.setting_names import MIRROR
 from shared.extras.kafka_source.sources import SETTING
 from shared.ops.export.start import begin
-from shared.scheduler import routes as scheduler
 from shared.web.functions_host import bind
 
-# Before the first request, so that this one is traced too.
+# Begins before the first request, so that this request is traced too.
 exporting = begin(os.environ)
 get_app = Lazy(exporting.outlets)
 
 app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
 app.register_functions(bind(build_routes(), get_app))
-app.register_functions(scheduler.triggers(get_app.first, serving=get_app))
-app.register_functions(timers.triggers(get_app))
-# Only looked at, not read: a setting that is wrong must not keep the other functions from being found.
+app.register_functions(queue_functions(get_app.first, serving=get_app))
+app.register_functions(timer_functions(get_app))
+# The setting is not parsed here: a wrong value must not prevent the host from finding the other functions.
 if os.environ.get(SETTING, "").strip():
-    app.register_functions(timers.triggers(get_app, timers.KAFKA_SCHEDULES))
+    app.register_functions(timer_functions(get_app, KAFKA_SCHEDULES))
 if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
-    # The second account of a mirrored pair has queues of its own; both are listened to, whichever serves.
-    app.register_functions(scheduler.triggers(get_app.second, MIRROR, "_second", get_app))
+    # The second account of a mirrored pair has its own queues. The app listens to the queues of both accounts, whichever serves.
+    app.register_functions(queue_functions(get_app.second, MIRROR, "_second", get_app))
 
 
 async def leave() -> None:
-    """Called by the devhost before it waits for what runs: owners let go of their shards."""
+    """Release shards. The devhost calls this before it waits for running functions."""
     get_app.leave()
 
 
 async def shutdown() -> None:
-    """Called by the devhost when it ends."""
+    """Close the application. The devhost calls this when it ends."""
     await get_app.close()
     await asyncio.to_thread(exporting.close)

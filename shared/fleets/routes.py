@@ -1,18 +1,15 @@
-"""The doors of fleets and of their nodes: routes of api.md, "Fleets"."""
+"""Routes of fleets and of their nodes."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 from ..web.fields.params import Paging
 from ..web.fields.types import Name, NodeName
 from ..web.paging.pages import after, page
-from ..web.routes import Answer, Call, Routes
+from ..web.routes import Answer, Call, Group
 from .directory import FleetDirectory
 from .model import FleetIn, FleetList, FleetOut, NodeList, NodeOut
 from .nodes import NodeViews
 
-_FLEET = {"fleet": Name}
 _EXAMPLES = {
     "least": {"partitions": 16},
     "more": {
@@ -26,116 +23,58 @@ _EXAMPLES = {
     "a profile of its own": {"partitions": 16, "profile": {"beat": "PT1S", "validity": "PT3S", "takeover": "PT5S"}},
 }
 
-
-class App(Protocol):
-    """What these doors need of the application."""
-
-    @property
-    def fleets(self) -> FleetDirectory:
-        """The tenants' fleets."""
-
-    @property
-    def nodes(self) -> NodeViews:
-        """Views of nodes."""
+fleets = Group[FleetDirectory]("fleets", scope="fleets", params={"fleet": Name})
+nodes = Group[NodeViews]("fleets", scope="fleets", params={"fleet": Name, "node": NodeName})
 
 
-def register(routes: Routes) -> None:
-    """Add the routes of fleets and nodes."""
-    _fleets(routes)
-    _nodes(routes)
+@fleets.put(
+    "v1/fleets/{fleet}",
+    answers={201: FleetOut, 200: FleetOut, 409: ("servers-live", "too-many-fleets", "changed-meanwhile")},
+    examples=_EXAMPLES,
+    if_match=True,
+    tagged=True,
+)
+async def fleets_put(call: Call[FleetDirectory, FleetIn]) -> Answer:
+    """Create a fleet, or change it while it runs.
+
+    Members that are left out get their defaults. Only a resize changes the partition count. The profile can change only while the fleet has
+    no live server. Partitions without a row get one again.
+    """
+    out, etag, new = await call.service.put(call.tenant, call.params["fleet"], call.body, call.headers)
+    return Answer(201 if new else 200, out, {"location": call.path} if new else None, etag=etag)
 
 
-def _fleets(routes: Routes) -> None:
-    @routes.route(
-        "PUT",
-        "v1/fleets/{fleet}",
-        name="fleets_put",
-        tagged=True,
-        scope="fleets",
-        params=_FLEET,
-        body=FleetIn,
-        if_match=True,
-        answers={201: FleetOut, 200: FleetOut, 409: ("servers-live", "too-many-fleets", "changed-meanwhile")},
-        summary="Create a fleet, or change it while it runs",
-        description="What is left out gets its default. The partition count changes by a resize only, the profile only while no server "
-        "lives. Partitions whose rows are missing get them again.",
-        tag="fleets",
-        examples=_EXAMPLES,
-    )
-    async def put(call: Call[App, FleetIn]) -> Answer:
-        out, etag, new = await call.app.fleets.put(call.tenant, call.params["fleet"], call.body, call.headers)
-        return Answer(201 if new else 200, out, {"location": call.path} if new else None, etag=etag)
-
-    @routes.route(
-        "GET",
-        "v1/fleets/{fleet}",
-        name="fleets_get",
-        tagged=True,
-        scope="fleets",
-        params=_FLEET,
-        answers={200: FleetOut},
-        summary="One fleet",
-        tag="fleets",
-    )
-    async def get(call: Call[App]) -> Answer:
-        out, etag = await call.app.fleets.get(call.tenant, call.params["fleet"])
-        return Answer(200, out, etag=etag)
-
-    @routes.route(
-        "DELETE",
-        "v1/fleets/{fleet}",
-        name="fleets_delete",
-        scope="fleets",
-        params=_FLEET,
-        if_match=True,
-        answers={204: None, 409: ("servers-live", "changed-meanwhile")},
-        summary="End a fleet",
-        description="Only while no server of it lives. One made anew under the same name goes on with higher epochs.",
-        tag="fleets",
-    )
-    async def delete(call: Call[App]) -> Answer:
-        await call.app.fleets.delete(call.tenant, call.params["fleet"], call.headers)
-        return Answer(204)
-
-    @routes.route(
-        "GET",
-        "v1/fleets",
-        name="fleets_list",
-        scope="fleets",
-        query=Paging,
-        answers={200: FleetList},
-        summary="Fleets by name",
-        tag="fleets",
-    )
-    async def list_(call: Call[App, None, Paging]) -> Answer:
-        return page("fleets", *await call.app.fleets.page(call.tenant, call.query.limit, after(call, "fleets", str, "")))
+@fleets.get("v1/fleets/{fleet}", answers={200: FleetOut}, tagged=True)
+async def fleets_get(call: Call[FleetDirectory]) -> Answer:
+    """Return a fleet."""
+    out, etag = await call.service.get(call.tenant, call.params["fleet"])
+    return Answer(200, out, etag=etag)
 
 
-def _nodes(routes: Routes) -> None:
-    @routes.route(
-        "GET",
-        "v1/fleets/{fleet}/nodes",
-        name="nodes_list",
-        scope="fleets",
-        params=_FLEET,
-        query=Paging,
-        answers={200: NodeList},
-        summary="Nodes by name, with their beats and partitions",
-        tag="fleets",
-    )
-    async def list_(call: Call[App, None, Paging]) -> Answer:
-        kind = f"nodes:{call.params['fleet']}"
-        return page(kind, *await call.app.nodes.nodes(call.tenant, call.params["fleet"], call.query.limit, after(call, kind, str, "")))
+@fleets.delete("v1/fleets/{fleet}", answers={204: None, 409: ("servers-live", "changed-meanwhile")}, if_match=True)
+async def fleets_delete(call: Call[FleetDirectory]) -> Answer:
+    """Delete a fleet that has no live server.
 
-    @routes.route(
-        "GET",
-        "v1/fleets/{fleet}/nodes/{node}",
-        name="nodes_get",
-        scope="fleets",
-        params={"fleet": Name, "node": NodeName},
-        answers={200: NodeOut},
-        summary="All that is known of a node",
-        tag="fleets",
-    )
-    async def get(call: Call[App]) -> Answer:
-        return Answer(200, await call.app.nodes.node(call.tenant, call.params["fleet"], call.params["node"]))
+    A fleet that is created later under the same name continues with higher epochs.
+    """
+    await call.service.delete(call.tenant, call.params["fleet"], call.headers)
+    return Answer(204)
+
+
+@fleets.get("v1/fleets", answers={200: FleetList})
+async def fleets_list(call: Call[FleetDirectory, None, Paging]) -> Answer:
+    """List fleets by name."""
+    return page("fleets", *await call.service.page(call.tenant, call.query.limit, after(call, "fleets", str, "")))
+
+
+@nodes.get("v1/fleets/{fleet}/nodes", answers={200: NodeList})
+async def nodes_list(call: Call[NodeViews, None, Paging]) -> Answer:
+    """List nodes by name, with their heartbeats and partitions."""
+    kind = f"nodes:{call.params['fleet']}"
+    return page(kind, *await call.service.nodes(call.tenant, call.params["fleet"], call.query.limit, after(call, kind, str, "")))
+
+
+@nodes.get("v1/fleets/{fleet}/nodes/{node}", answers={200: NodeOut})
+async def nodes_get(call: Call[NodeViews]) -> Answer:
+    """Return everything that is known of a node."""
+    return Answer(200, await call.service.node(call.tenant, call.params["fleet"], call.params["node"]))

@@ -1,9 +1,9 @@
-"""The doors of maintenance: routes of api.md, "Maintenance", for agents, for Event Grid, and for people."""
+"""Routes of maintenance: for agents, for people, and for Event Grid."""
 
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from ..web.auth import bound_to
 from ..web.fields.params import Paging
 from ..web.fields.types import Name
 from ..web.paging.pages import after, page
-from ..web.routes import Answer, Call, Routes
+from ..web.routes import Answer, Call, Group
 from .model import (
     AgentReportAnswer,
     AgentReportIn,
@@ -30,11 +30,9 @@ from .rows import REHEARSAL
 from .service import eventgrid
 from .service.reports import MaintenanceService
 
-_FLEET = {"fleet": Name}
-_EVENT = {"fleet": Name, "event_id": Id}
 _EVENT_ID = "602d9444-d2cd-49c7-8624-8643e7171297"
 MAX_REPORT = 1024 * 1024
-"""Bytes of one report."""
+"""Largest report, in bytes."""
 _ENTRY = {
     "event_id": _EVENT_ID,
     "type": "Freeze",
@@ -57,166 +55,104 @@ _REPORT = {
     "disabled": False,
     "events": [_ENTRY],
 }
+EventGridDelivery = Annotated[list[Any], Field(max_length=eventgrid.MOST)]
+
+maintenance = Group[MaintenanceService]("maintenance", scope="fleets", params={"fleet": Name, "event_id": Id, "approval": ApprovalId})
+AGENTS = ("fleets", "agent")
 
 
-class App(Protocol):
-    """What these doors need of the application."""
+@maintenance.post(
+    "v1/fleets/{fleet}/maintenance/reports",
+    scope=AGENTS,
+    max_body=MAX_REPORT,
+    answers={200: AgentReportAnswer, 409: ("stale-seq", "too-many-nodes", "too-many-events", "changed-meanwhile")},
+    examples={"waiting": _REPORT, "idle": {**_REPORT, "events": []}},
+)
+async def maintenance_report(call: Call[MaintenanceService, AgentReportIn]) -> Answer:
+    """Record a report of a node's agent: all events that it sees, and their phases.
 
-    @property
-    def maintenance(self) -> MaintenanceService:
-        """Maintenance of fleets."""
-
-
-def register(routes: Routes) -> None:
-    """Add the routes of maintenance."""
-    _agents(routes)
-    _people(routes)
-    _eventgrid(routes)
-
-
-def _agents(routes: Routes) -> None:
-    @routes.route(
-        "POST",
-        "v1/fleets/{fleet}/maintenance/reports",
-        name="maintenance_report",
-        scope=("fleets", "agent"),
-        params=_FLEET,
-        body=AgentReportIn,
-        max_body=MAX_REPORT,
-        answers={200: AgentReportAnswer, 409: ("stale-seq", "too-many-nodes", "too-many-events", "changed-meanwhile")},
-        summary="What a node's agent sees and does, all of it each time",
-        description="seq grows with each report; the same again is answered anew. lease_ms counts from the SEND of the report. An event "
-        "that the node has PREPARED and that is not in hold may be approved.",
-        tag="maintenance",
-        examples={"waiting": _REPORT, "idle": {**_REPORT, "events": []}},
-    )
-    async def report(call: Call[App, AgentReportIn]) -> Answer:
-        fleet = call.params["fleet"]
-        bound_to(call.key, fleet, call.body.node)
-        return Answer(200, await call.app.maintenance.report(call.tenant, fleet, call.body))
-
-    @routes.route(
-        "POST",
-        "v1/fleets/{fleet}/maintenance/approvals/{approval}/result",
-        name="maintenance_result",
-        scope=("fleets", "agent"),
-        params={"fleet": Name, "approval": ApprovalId},
-        body=ResultIn,
-        answers={204: None, 409: ("lease-lost", "changed-meanwhile")},
-        summary="How the POST of a leased approval went",
-        tag="maintenance",
-        examples={"posted": {"node": "n1", "outcome": "posted", "http_status": 200}},
-    )
-    async def result(call: Call[App, ResultIn]) -> Answer:
-        fleet = call.params["fleet"]
-        bound_to(call.key, fleet, call.body.node)
-        await call.app.maintenance.result(call.tenant, fleet, call.params["approval"].lower(), call.body)
-        return Answer(204)
+    seq grows with each report; a repeated seq is answered from the current state. lease_ms counts from the moment the report was SENT. The
+    agent may approve an event that its node has PREPARED and that is not on hold.
+    """
+    fleet = call.params["fleet"]
+    bound_to(call.key, fleet, call.body.node)
+    return Answer(200, await call.service.report(call.tenant, fleet, call.body))
 
 
-def _why(call: Call[App, ReasonIn]) -> str:
-    # The body may be left out.
+@maintenance.post(
+    "v1/fleets/{fleet}/maintenance/approvals/{approval}/result",
+    scope=AGENTS,
+    answers={204: None, 409: ("lease-lost", "changed-meanwhile")},
+    examples={"posted": {"node": "n1", "outcome": "posted", "http_status": 200}},
+)
+async def maintenance_result(call: Call[MaintenanceService, ResultIn]) -> Answer:
+    """Record the outcome of an approval that the node sent to Azure under its lease."""
+    fleet = call.params["fleet"]
+    bound_to(call.key, fleet, call.body.node)
+    await call.service.result(call.tenant, fleet, call.params["approval"].lower(), call.body)
+    return Answer(204)
+
+
+@maintenance.get("v1/fleets/{fleet}/maintenance/events", answers={200: MaintenanceEventList})
+async def maintenance_events(call: Call[MaintenanceService, None, Paging]) -> Answer:
+    """List Scheduled Events: open ones first, then the latest of the ledger."""
+    kind = f"maintenance:{call.params['fleet']}"
+    found = await call.service.events(call.tenant, call.params["fleet"], call.query.limit, after(call, kind, int, 0))
+    return page(kind, *found)
+
+
+@maintenance.get("v1/fleets/{fleet}/maintenance/events/{event_id}", answers={200: MaintenanceEventOut})
+async def maintenance_event(call: Call[MaintenanceService]) -> Answer:
+    """Return a Scheduled Event with the phase of each node."""
+    return Answer(200, await call.service.event(call.tenant, call.params["fleet"], call.params["event_id"].lower()))
+
+
+@maintenance.post(
+    "v1/fleets/{fleet}/maintenance/events/{event_id}/approve",
+    answers={202: DecidedOut, 409: ("already-started", "changed-meanwhile")},
+    examples={"why": {"reason": "there is no traffic at night"}},
+)
+async def maintenance_approve(call: Call[MaintenanceService, ReasonIn | None]) -> Answer:
+    """Approve an event before its NotBefore, once its nodes are prepared; this lifts a hold."""
+    fleet, event_id = call.params["fleet"], call.params["event_id"].lower()
+    return Answer(202, await call.service.approve(call.tenant, fleet, event_id, call.key.prefix, _reason(call)))
+
+
+@maintenance.post(
+    "v1/fleets/{fleet}/maintenance/events/{event_id}/hold",
+    answers={202: DecidedOut, 409: ("already-started", "already-approved", "changed-meanwhile")},
+    examples={"why": {"reason": "a repair is under way"}},
+)
+async def maintenance_hold(call: Call[MaintenanceService, ReasonIn | None]) -> Answer:
+    """Hold an event: it is not approved. Azure starts it at NotBefore nevertheless."""
+    fleet, event_id = call.params["fleet"], call.params["event_id"].lower()
+    return Answer(202, await call.service.hold(call.tenant, fleet, event_id, call.key.prefix, _reason(call)))
+
+
+def _reason(call: Call[MaintenanceService, ReasonIn | None]) -> str:
     return call.body.reason if call.body else ""
 
 
-def _people(routes: Routes) -> None:
-    @routes.route(
-        "GET",
-        "v1/fleets/{fleet}/maintenance/events",
-        name="maintenance_events",
-        scope="fleets",
-        params=_FLEET,
-        query=Paging,
-        answers={200: MaintenanceEventList},
-        summary="Scheduled events: open ones first, then the latest of the ledger",
-        tag="maintenance",
-    )
-    async def events(call: Call[App, None, Paging]) -> Answer:
-        kind = f"maintenance:{call.params['fleet']}"
-        found = await call.app.maintenance.events(call.tenant, call.params["fleet"], call.query.limit, after(call, kind, int, 0))
-        return page(kind, *found)
-
-    @routes.route(
-        "GET",
-        "v1/fleets/{fleet}/maintenance/events/{event_id}",
-        name="maintenance_event",
-        scope="fleets",
-        params=_EVENT,
-        answers={200: MaintenanceEventOut},
-        summary="One scheduled event, with where its nodes stand",
-        tag="maintenance",
-    )
-    async def event(call: Call[App]) -> Answer:
-        return Answer(200, await call.app.maintenance.event(call.tenant, call.params["fleet"], call.params["event_id"].lower()))
-
-    @routes.route(
-        "POST",
-        "v1/fleets/{fleet}/maintenance/events/{event_id}/approve",
-        name="maintenance_approve",
-        scope="fleets",
-        params=_EVENT,
-        body=ReasonIn,
-        body_optional=True,
-        answers={202: DecidedOut, 409: ("already-started", "changed-meanwhile")},
-        summary="Have an event approved before its time, once its nodes have prepared; lifts a hold",
-        tag="maintenance",
-        examples={"why": {"reason": "nobody works at night"}},
-    )
-    async def approve(call: Call[App, ReasonIn]) -> Answer:
-        fleet, event_id, reason = call.params["fleet"], call.params["event_id"].lower(), _why(call)
-        return Answer(202, await call.app.maintenance.approve(call.tenant, fleet, event_id, call.key.prefix, reason))
-
-    @routes.route(
-        "POST",
-        "v1/fleets/{fleet}/maintenance/events/{event_id}/hold",
-        name="maintenance_hold",
-        scope="fleets",
-        params=_EVENT,
-        body=ReasonIn,
-        body_optional=True,
-        answers={202: DecidedOut, 409: ("already-started", "already-approved", "changed-meanwhile")},
-        summary="Give no approval for an event; Azure goes on at NotBefore all the same",
-        tag="maintenance",
-        examples={"why": {"reason": "a repair is under way"}},
-    )
-    async def hold(call: Call[App, ReasonIn]) -> Answer:
-        fleet, event_id, reason = call.params["fleet"], call.params["event_id"].lower(), _why(call)
-        return Answer(202, await call.app.maintenance.hold(call.tenant, fleet, event_id, call.key.prefix, reason))
-
-    @routes.route(
-        "POST",
-        "v1/fleets/{fleet}/maintenance/rehearse",
-        name="maintenance_rehearse",
-        scope="fleets",
-        params=_FLEET,
-        body=RehearseIn,
-        answers={202: RehearsedOut, 409: ("too-many-events", "changed-meanwhile")},
-        summary="Run nodes' hooks as for an event, without Azure",
-        tag="maintenance",
-        examples={"one node": {"nodes": ["n1"], "type": "Freeze", "notice": "PT5M", "duration_s": 9}},
-    )
-    async def rehearse(call: Call[App, RehearseIn]) -> Answer:
-        event_id = f"{REHEARSAL}{uuid.uuid4()}"
-        return Answer(202, {"event_id": await call.app.maintenance.rehearse(call.tenant, call.params["fleet"], event_id, call.body)})
+@maintenance.post(
+    "v1/fleets/{fleet}/maintenance/rehearse",
+    answers={202: RehearsedOut, 409: ("too-many-events", "changed-meanwhile")},
+    examples={"one node": {"nodes": ["n1"], "type": "Freeze", "notice": "PT5M", "duration_s": 9}},
+)
+async def maintenance_rehearse(call: Call[MaintenanceService, RehearseIn]) -> Answer:
+    """Run the hooks of nodes as for a Scheduled Event, without Azure."""
+    event_id = f"{REHEARSAL}{uuid.uuid4()}"
+    return Answer(202, {"event_id": await call.service.rehearse(call.tenant, call.params["fleet"], event_id, call.body)})
 
 
-def _eventgrid(routes: Routes) -> None:
-    @routes.route(
-        "POST",
-        "v1/fleets/{fleet}/maintenance/eventgrid",
-        name="maintenance_eventgrid",
-        scope="fleets",
-        params=_FLEET,
-        body=Annotated[list[Any], Field(max_length=eventgrid.MOST)],
-        max_body=MAX_REPORT,
-        answers={200: DeliveredOut, 409: ("changed-meanwhile",)},
-        summary="Deliveries of Event Grid: the same events as an additional source",
-        description="Event Grid schema. A subscription's validation is answered. What tells of no VM's event is taken and ignored.",
-        tag="maintenance",
-    )
-    async def delivered(call: Call[App, list[Any]]) -> Answer:
-        code = eventgrid.validation_code(call.body)
-        if code is not None:
-            return Answer(200, {"validationResponse": code})
-        await call.app.maintenance.delivered(call.tenant, call.params["fleet"], call.body)
-        return Answer(200, {})
+@maintenance.post("v1/fleets/{fleet}/maintenance/eventgrid", max_body=MAX_REPORT, answers={200: DeliveredOut, 409: ("changed-meanwhile",)})
+async def maintenance_eventgrid(call: Call[MaintenanceService, EventGridDelivery]) -> Answer:
+    """Take deliveries of Event Grid: an additional source of the same events.
+
+    The body has the Event Grid schema. The validation of a subscription is answered. Notifications that concern no event of a VM are
+    accepted and ignored.
+    """
+    code = eventgrid.validation_code(call.body)
+    if code is not None:
+        return Answer(200, {"validationResponse": code})
+    await call.service.delivered(call.tenant, call.params["fleet"], call.body)
+    return Answer(200, {})

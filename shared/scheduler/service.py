@@ -33,7 +33,7 @@ from .sweeps import Sweeps
 
 
 class Scheduler:
-    """Everything the doors call. One per process; belongs to one event loop."""
+    """Everything that the routes call. One per process; belongs to one event loop."""
 
     def __init__(
         self,
@@ -50,7 +50,6 @@ class Scheduler:
         self.clock = clock
         self.counters: Counter[str] = Counter()
         self.directory = directory
-        directory.remains = self._remains
         tables = storage.tables
         self.driver = Driver(tables, storage.queues, clock)
         queued_ids, parcels = QueuedIds(settings.master_key), parcel_key(settings.master_key)
@@ -70,6 +69,6 @@ class Scheduler:
         self.firing = Firing(self.driver, clock, ids, settings, directory, senders, self.counters, self.flow, mirror)
         self.sweeps = Sweeps(self.driver, tables, clock, settings.backlog_per_second, storage.places, mirror)
 
-    async def _remains(self, tenant: str) -> bool:
-        """Whether anything is kept that a tenant of this name could look up. Raises `StorageError`."""
+    async def remains(self, tenant: str) -> bool:
+        """Return True if anything is stored that a tenant of this name could look up. Raises `StorageError`."""
         return await self.stats.remains(tenant) or await self.rejects.any(tenant)

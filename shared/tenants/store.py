@@ -51,10 +51,28 @@ CACHE_SIZE = 10_000
 """Most entries per kind."""
 
 
+async def _nothing(tenant: str) -> bool:
+    return False
+
+
 class TenantDirectory:
     """Tenants, their keys and channels. One per process; belongs to one event loop."""
 
-    def __init__(self, tables: Tables, clock: Clock, settings: Settings, *, entropy: Callable[[int], bytes] = secrets.token_bytes) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        clock: Clock,
+        settings: Settings,
+        *,
+        remains: Callable[[str], Awaitable[bool]] = _nothing,
+        refuse_delete: Callable[[str], Awaitable[object]] = _nothing,
+        on_delete: Callable[[str], Awaitable[object]] = _nothing,
+        entropy: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        """remains: returns True while events, or anything else that a tenant can look up, are stored for a deleted tenant. refuse_delete:
+        raises 409 while a part of the tenant cannot be deleted. on_delete: deletes the parts of a tenant beside keys and channels; raises
+        409 like `refuse_delete`; safe to repeat."""
+        self._remains, self._refuse_delete, self._on_delete = remains, refuse_delete, on_delete
         self._tables, self._clock, self._entropy = tables, clock, entropy
         self._mirrored = settings.mirrored
         admin = settings.admin_key
@@ -62,12 +80,6 @@ class TenantDirectory:
         self._homes = Cached(self._read_home, clock, ttl=TENANT_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
         self._keys = Cached(self._read_key, clock, ttl=KEY_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
         self._targets = Cached(self._read_target, clock, ttl=CHANNEL_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
-        self.remains: Callable[[str], Awaitable[bool]] = _nothing
-        """Whether events, or what else a tenant can look up, are still kept of a tenant that is gone. Set by who knows them."""
-        self.refuse: Callable[[str], Awaitable[object]] = _nothing
-        """Raises 409 while something of a tenant cannot be ended. Set by who knows, as is the next."""
-        self.ends: Callable[[str], Awaitable[object]] = _nothing
-        """Ends what a tenant has beside keys and channels; raises 409 as above. Safe to repeat."""
         self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy)
         """Keys: issue, list, revoke."""
         egress = Egress(settings.egress_names, plain=settings.plain_http)
@@ -133,7 +145,7 @@ class TenantDirectory:
                 await self._end(home)
                 former, home = await self._going(home), None
             check_if_match(headers or {}, etag_of(home.etag) if home else None)
-            if former is not None and not inherit and await self.remains(name):
+            if former is not None and not inherit and await self._remains(name):
                 raise conflict("events-left", _EVENTS_LEFT)
             op: Insert | Replace
             if home is not None:
@@ -158,7 +170,7 @@ class TenantDirectory:
                 raise not_found("tenant")
             if not home.deleting:
                 check_if_match(headers or {}, etag_of(home.etag))
-                await self.refuse(name)
+                await self._refuse_delete(name)
                 marked = await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(name, {"deleting": True}, home.etag)])
                 self._homes.drop(name)
                 if not isinstance(marked, Applied):
@@ -187,7 +199,7 @@ class TenantDirectory:
                     except Problem as problem:
                         # Something of it lives on yet; others' deletions do not wait for it.
                         log.info("%s cannot end yet: %s", home.name, problem, extra={"action": "tenant_ends_later", "tenant": home.name})
-                if home.gone and row.read_at - row.timestamp >= REMEMBER and not await self.remains(home.name):
+                if home.gone and row.read_at - row.timestamp >= REMEMBER and not await self._remains(home.name):
                     written = await self._tables.write(TENANTS, rows.PK_TENANTS, [Delete(home.name, row.etag)])
                     forgotten += isinstance(written, Applied)
                     self._homes.drop(home.name)
@@ -201,7 +213,7 @@ class TenantDirectory:
             return
         await self.keys.delete_all(home)
         await self.channels.delete_all(home)
-        await self.ends(home.name)
+        await self._on_delete(home.name)
         now = await self._going(home)
         if now is not None and not now.gone:
             await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(home.name, {"gone": True}, now.etag)])
@@ -234,10 +246,6 @@ class TenantDirectory:
 
     def _drop_target(self, tenant: str, channel: str) -> None:
         self._targets.drop((tenant, channel))
-
-
-async def _nothing(tenant: str) -> bool:
-    return False
 
 
 def shown(home: Home) -> TenantOut:

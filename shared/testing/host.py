@@ -15,7 +15,7 @@ from ..app.timers import PERIODS
 from ..core.clock import Millis, SettableClock
 from ..scheduler.keys import MINUTE, minute_of
 from ..scheduler.protocol.dispatch import asks
-from ..scheduler.routes import QUEUE_FUNCTIONS, Act
+from ..scheduler.queue_functions import QUEUE_FUNCTIONS, Act
 from ..scheduler.timings import DISPATCH_AHEAD
 from ..storage.memory import MemoryQueues, MemoryTables
 from ..storage.names import ALL_QUEUES, SCHEDULES, SHARDS

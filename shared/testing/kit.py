@@ -9,7 +9,8 @@ from typing import Any, Self, cast
 import httpx
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from ..app.application import Application, build_routes
+from ..app.application import Application
+from ..app.routes import build_routes
 from ..client.concurrent import AsyncClient
 from ..core.clock import Millis, to_datetime, to_millis
 from ..core.ids import SeededIds

@@ -16,7 +16,8 @@ from ..core.durations import format_duration
 from . import templates
 from .fields.types import Name
 from .problem import CONTENT_TYPE
-from .routes import Answer, Call, Content, Route, Routes
+from .routes import Answer, Call, Content, Group, Route, Routes
+from .serve import encode
 
 TITLE = "Tocsin"
 VERSION = "1.0.0"
@@ -93,25 +94,19 @@ def build(routes: Routes) -> dict[str, Any]:
     }
 
 
-def register(routes: Routes) -> None:
-    """Add `GET /api/openapi.json`, which describes all routes in the table, itself included."""
-    made: list[Answer] = []
+def document_group(routes: Routes) -> Group[None]:
+    """Return the group with `GET /api/openapi.json`, which describes all routes of the table, itself included."""
+    operations = Group[None]("operations", standalone=True)
+    answers: list[Answer] = []
 
-    @routes.route(
-        "GET",
-        "openapi.json",
-        name="openapi_json",
-        answers={200: dict[str, Any]},
-        summary="This document",
-        standalone=True,
-        tag="operations",
-    )
-    async def openapi(call: Call[None]) -> Answer:
-        if not made:
-            from .serve import encode
+    @operations.get("openapi.json", answers={200: dict[str, Any]})
+    async def openapi_json(call: Call[None]) -> Answer:
+        """Return this document."""
+        if not answers:
+            answers.append(Answer(200, encode(build(routes)), {"cache-control": "max-age=300"}))
+        return answers[0]
 
-            made.append(Answer(200, encode(build(routes)), {"cache-control": "max-age=300"}))
-        return made[0]
+    return operations
 
 
 class _Schemas:

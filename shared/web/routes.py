@@ -1,17 +1,21 @@
-"""The route table: every HTTP operation of Tocsin, with what it takes, whom it admits and what it answers.
+"""The route table: every HTTP operation of Tocsin, declared in groups.
 
-A handler is `async def handler(call: Call[App, Body, Query]) -> Answer`. It gets only what was checked: a known key with the scope,
-an existing tenant, a path that fits, a validated query and body. It raises `Problem` (see `problem`) for everything else it wants
-to say; the layer turns that, storage failures and surprises into `application/problem+json`.
+A handler is `async def events_get(call: Call[Scheduler, Body, Query]) -> Answer`. Its name names the operation and the Azure function, its
+annotation the types of the body and the query, and its docstring gives the summary and the description of the OpenAPI document. It gets
+only checked input: a known key with the scope, an existing tenant, a path that fits, a validated query and body. It raises `Problem` (see
+`problem`) for every refusal; the layer turns that, storage failures and unexpected exceptions into `application/problem+json`.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import Any, Literal, Required, TypedDict, Union, Unpack, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -20,43 +24,45 @@ from .callers import KeyRecord
 from .fields.params import NoQuery, Query
 
 type Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE"]
-type Handler = Callable[[Call[Any, Any, Any]], Awaitable[Answer]]
+type Handler[S] = Callable[[Call[S, Any, Any]], Awaitable[Answer]]
 type Guest = Callable[[Any, str], KeyRecord | None]
+type Answers = Mapping[int, Any]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,62}")
+_SCOPES = frozenset({"events", "fleets", "agent", "admin"})
 _JSON = ("application/json",)
 DEFAULT_MAX_BODY = 64 * 1024
-"""Bytes a body may have unless the route says otherwise."""
+"""Largest body in bytes, unless the route sets another limit."""
 
 
 @dataclass(slots=True)
-class Call[A = Any, B = Any, Q = Any]:
-    """One call, checked. A: the application, B: the body (model, bytes, or None), Q: the query model."""
+class Call[S = Any, B = None, Q = NoQuery]:
+    """One checked call. S: the service of the route's group, B: the body (a model, bytes, or None), Q: the query model."""
 
-    app: A
+    service: S
     tenant: str
-    """The tenant the call is for; '' on routes of no tenant (scope admin, anonymous)."""
+    """The tenant the call acts for; '' on routes without a tenant (scope admin, anonymous)."""
     key: KeyRecord
-    """Who calls; `model.ANONYMOUS` on open routes."""
+    """The caller's key; `callers.ANONYMOUS` on open routes."""
     params: Mapping[str, str]
-    """Path parameters, as text, each valid by the route's `params`."""
+    """Path parameters as text, each valid by the route's `params`."""
     query: Q
     headers: Mapping[str, str]
     """Names in lower case."""
     body: B
     raw: bytes
-    """The body as sent; see `intake.member` for one member of it as sent."""
+    """The body as sent; `parsing.member` returns one member of it as sent."""
     media: str
-    """The body's media type, lower case, no parameters; '' without a body."""
+    """The body's media type in lower case, without parameters; '' without a body."""
     path: str
     """`/api/v1/...`, for Location headers and `instance`."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """What to send back. `body`: a model, JSON-able data (orjson, so `orjson.Fragment` inside passes bytes through), bytes, or None.
+    """The answer to a call. `body`: a model, JSON-able data (orjson, so `orjson.Fragment` inside passes bytes through), bytes, or None.
 
-    Models are written as they are, nulls included; give a field `exclude_if` (or use `model.Maybe`) to leave it out when it is null.
+    Models are written with their nulls; give a field `exclude_if` (or use `types.Maybe`) to leave it out when it is null.
     """
 
     status: int
@@ -69,22 +75,56 @@ class Answer:
 
 @dataclass(slots=True, frozen=True)
 class Content:
-    """An answer that is not application/json, for the OpenAPI document: its media type, and a type if it is some other JSON."""
+    """An answer that is not application/json, for the OpenAPI document: its media type, and a type if it is another kind of JSON."""
 
     media: str
     shape: Any = None
 
 
-@dataclass(frozen=True)
+class RouteOptions(TypedDict, total=False):
+    """The options of one route, beyond those of its group."""
+
+    answers: Required[Answers]
+    """Status -> a type (its JSON), `Content(media)`, None (no body), or one or more problem codes ("id-conflict"). The statuses that the
+    layer itself answers (401, 403, 404, 411, 413, 415, 422, 500, 503) are documented automatically."""
+    scope: str | Sequence[str]
+    """Replaces the group's scope."""
+    name: str
+    """Replaces the handler's name, for handlers made in a loop."""
+    doc: str
+    """Replaces the handler's docstring."""
+    body: Any
+    """Replaces the annotation's body type."""
+    max_body: int
+    """Largest body in bytes; a larger one is answered with 413. Default: `DEFAULT_MAX_BODY`."""
+    media: Sequence[str]
+    """Accepted media types; application/json includes application/*+json."""
+    shape: Any
+    """The type of the JSON in a body that the handler reads as `bytes`."""
+    examples: Mapping[str, Any]
+    """Example bodies by name, for the document."""
+    if_match: bool
+    """True if the handler honours `If-Match` (`etag.check_if_match`); documents the header and 412."""
+    tagged: bool
+    """True if answers carry an `ETag` (`Answer.etag`); documents the header."""
+
+
+def _no_service(app: Any) -> None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Route:
-    """One operation. See `Routes.route` for the meaning of each field."""
+    """One operation: the options of its group, its own options, and what the handler's annotation says."""
 
     method: Method
     template: str
     name: str
-    handler: Handler
+    handler: Handler[Any]
     summary: str
-    answers: Mapping[int, Any]
+    answers: Answers
+    description: str = ""
+    tag: str = ""
     scopes: frozenset[str] = frozenset()
     params: Mapping[str, Any] = field(default_factory=dict)
     query: type[Query] = NoQuery
@@ -92,50 +132,158 @@ class Route:
     body_optional: bool = False
     media: Sequence[str] = _JSON
     max_body: int = DEFAULT_MAX_BODY
-    if_match: bool = False
-    standalone: bool = False
-    description: str = ""
-    tag: str = ""
-    examples: Mapping[str, Any] = field(default_factory=dict)
     shape: Any = None
+    examples: Mapping[str, Any] = field(default_factory=dict)
+    if_match: bool = False
     tagged: bool = False
+    standalone: bool = False
     names_tenant: bool = False
-    guest: Guest | None = None
     tenant_optional: bool = False
+    guest: Guest | None = None
+    service: Callable[[Any], Any] = _no_service
+    """Returns the group's service of an application."""
 
     @cached_property
     def of_tenant(self) -> bool:
-        """Whether calls are for one tenant, so that `?tenant=` is taken."""
+        """True if calls act for one tenant, so that `?tenant=` is accepted."""
         return bool(self.scopes - {"admin"}) and not self.names_tenant
 
     @cached_property
     def takes_body(self) -> bool:
-        """Whether a body is read at all."""
+        """True if the route reads a body."""
         return self.body is not None
 
     @cached_property
     def reads_json(self) -> bool:
-        """Whether the layer parses the body; a route with `body=bytes` parses itself."""
+        """True if the layer parses the body; a handler with a body of `bytes` parses it itself."""
         return self.body is not None and self.body is not bytes
 
     @cached_property
     def body_adapter(self) -> TypeAdapter[Any]:
-        """Validates the JSON body."""
+        """The validator of the JSON body."""
         return TypeAdapter(self.body)
 
     @cached_property
     def query_adapter(self) -> TypeAdapter[Any]:
-        """Validates the query."""
+        """The validator of the query."""
         return TypeAdapter(self.query)
 
     @cached_property
     def param_adapters(self) -> dict[str, TypeAdapter[Any]]:
-        """Validate the path parameters that have a type."""
+        """The validators of the path parameters that have a type."""
         return {name: TypeAdapter(kind) for name, kind in self.params.items()}
 
 
-class Routes:
-    """A table of routes. Jobs add to it, `bind` makes functions of it, `openapi` describes it."""
+class Group[S = Any]:
+    """Routes that share a service, a tag, a scope and path parameters.
+
+    ::
+
+        servers = Group[HttpServers]("leases", scope=("fleets", "agent"), params={"fleet": Name, "node": NodeName})
+
+        @servers.post("v1/fleets/{fleet}/nodes/{node}/beat", answers={200: BeatAnswer, 409: "fenced"})
+        async def leases_beat(call: Call[HttpServers, BeatIn]) -> Answer:
+            \"""Record a server's heartbeat.\"""
+            return Answer(200, await call.service.beat(call.tenant, call.params["fleet"], call.params["node"], call.body))
+
+    Templates stand after `/api/`, in the host's syntax: `v1/events/{id}`, `v1/leases/{partition:int}`. A body type of `Model | None` makes
+    the body optional.
+    """
+
+    def __init__(
+        self,
+        tag: str = "",
+        *,
+        scope: str | Sequence[str] = (),
+        params: Mapping[str, Any] | None = None,
+        standalone: bool = False,
+        names_tenant: bool = False,
+        tenant_optional: bool = False,
+        guest: Callable[[S, str], KeyRecord | None] | None = None,
+    ) -> None:
+        """scope: one or more of events, fleets, agent, admin, of which a key needs one; none for anonymous routes. A scope other than admin
+            makes a tenant's route: `call.tenant` is set, and an admin names the tenant with `?tenant=`.
+        params: a type for each path parameter that has rules. A value that does not fit is 404, for nothing can exist there; on PUT it is
+            422.
+        standalone: `call.service` is None and the application need not exist: for probes.
+        names_tenant: the body or the path names tenants, and the handler checks that the key may act for them; `call.tenant` stays ''.
+        tenant_optional: the bootstrap admin key may leave `?tenant=` out; `call.tenant` is '' then.
+        guest: returns the caller of a request without a key, by service and URL; None if a key is needed.
+        """
+        self._tag, self._scope, self._params = tag, scope, dict(params or {})
+        self._standalone, self._names_tenant, self._tenant_optional, self._guest = standalone, names_tenant, tenant_optional, guest
+        self._routes: list[Route] = []
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._routes)
+
+    def get[H: Callable[..., Awaitable[Answer]]](self, template: str, **options: Unpack[RouteOptions]) -> Callable[[H], H]:
+        """Declare the handler below as GET."""
+        return self._declare("GET", template, options)
+
+    def put[H: Callable[..., Awaitable[Answer]]](self, template: str, **options: Unpack[RouteOptions]) -> Callable[[H], H]:
+        """Declare the handler below as PUT."""
+        return self._declare("PUT", template, options)
+
+    def post[H: Callable[..., Awaitable[Answer]]](self, template: str, **options: Unpack[RouteOptions]) -> Callable[[H], H]:
+        """Declare the handler below as POST."""
+        return self._declare("POST", template, options)
+
+    def patch[H: Callable[..., Awaitable[Answer]]](self, template: str, **options: Unpack[RouteOptions]) -> Callable[[H], H]:
+        """Declare the handler below as PATCH."""
+        return self._declare("PATCH", template, options)
+
+    def delete[H: Callable[..., Awaitable[Answer]]](self, template: str, **options: Unpack[RouteOptions]) -> Callable[[H], H]:
+        """Declare the handler below as DELETE."""
+        return self._declare("DELETE", template, options)
+
+    def _declare[H: Callable[..., Awaitable[Answer]]](self, method: Method, template: str, options: RouteOptions) -> Callable[[H], H]:
+        def add(handler: H) -> H:
+            self._routes.append(self._route(method, template, handler, options))
+            return handler
+
+        return add
+
+    def _route(self, method: Method, template: str, handler: Callable[..., Awaitable[Answer]], options: RouteOptions) -> Route:
+        given: dict[str, Any] = dict(options)
+        name, doc = given.pop("name", handler.__name__), inspect.cleandoc(given.pop("doc", None) or handler.__doc__ or "")
+        summary, _, description = doc.partition("\n\n")
+        scope = given.pop("scope", self._scope)
+        body, optional, query = _taken(handler)
+        given.setdefault("body", body)
+        return Route(
+            method=method,
+            template=template,
+            name=name,
+            handler=handler,
+            summary=" ".join(summary.split()).removesuffix("."),
+            description=" ".join(description.split()),
+            tag=self._tag,
+            scopes=frozenset([scope] if isinstance(scope, str) else scope),
+            params={key: kind for key, kind in self._params.items() if key in templates.names(template)},
+            query=query,
+            body_optional=optional,
+            standalone=self._standalone,
+            names_tenant=self._names_tenant,
+            tenant_optional=self._tenant_optional,
+            guest=self._guest,
+            **given,
+        )
+
+
+def _taken(handler: Callable[..., Awaitable[Answer]]) -> tuple[Any, bool, type[Query]]:
+    """Return the body's type (None without one), whether the body is optional, and the query model, from the handler's annotation."""
+    given = get_args(get_type_hints(handler, include_extras=True).get("call"))
+    body, query = given[1:] if given else (None, NoQuery)
+    if get_origin(body) in (Union, UnionType) and NoneType in get_args(body):
+        branches = [branch for branch in get_args(body) if branch is not NoneType]
+        return reduce(or_, branches), True, query
+    # A handler made in a loop has Any there, and gives its body as an option.
+    return None if body in (NoneType, None, Any) else body, False, query
+
+
+class Routes[A = Any]:
+    """The table of an application's routes: `functions_host.bind` makes functions of it, `openapi` describes it."""
 
     def __init__(self) -> None:
         self._routes: dict[str, Route] = {}
@@ -149,102 +297,27 @@ class Routes:
     def __getitem__(self, name: str) -> Route:
         return self._routes[name]
 
-    def route[H: Callable[..., Awaitable[Answer]]](
-        self,
-        method: Method,
-        template: str,
-        *,
-        name: str,
-        summary: str,
-        answers: Mapping[int, Any],
-        scope: str | Sequence[str] = (),
-        params: Mapping[str, Any] | None = None,
-        query: type[Query] = NoQuery,
-        body: Any = None,
-        body_optional: bool = False,
-        media: Sequence[str] = _JSON,
-        max_body: int = DEFAULT_MAX_BODY,
-        if_match: bool = False,
-        standalone: bool = False,
-        description: str = "",
-        tag: str = "",
-        examples: Mapping[str, Any] | None = None,
-        shape: Any = None,
-        tagged: bool = False,
-        names_tenant: bool = False,
-        guest: Guest | None = None,
-        tenant_optional: bool = False,
-    ) -> Callable[[H], H]:
-        """Register the handler below.
-
-        template: after `/api/`, in the host's syntax: `v1/events/{id}`, `v1/leases/{partition:int}`.
-        name: of the function; lower case, unique in the app.
-        answers: status -> a type (its JSON), `Content(media)`, None (no body), or one or more problem codes ("id-conflict"). The
-            statuses that the layer itself gives (401, 403, 404, 411, 413, 415, 422, 500, 503) are documented by themselves.
-        scope: one or more of events, fleets, agent, admin, of which a key needs one. None: anonymous. A scope other than admin makes it
-            a tenant's route: `call.tenant` is set, and an admin names it with `?tenant=`.
-        params: a type for each path parameter that has rules. What does not fit is 404, for nothing can be there; on PUT it is 422.
-        query: a model of the query parameters. Unknown ones are 422.
-        body: a type for JSON, or `bytes` for a body that the handler reads itself. `body_optional`: an empty body gives None.
-        media: media types taken; application/json includes application/*+json.
-        max_body: bytes; over it is 413.
-        if_match: the handler honours `If-Match` (`etag.check_if_match`); documents the header and 412.
-        tagged: answers carry an `ETag` (`Answer.etag`); documents the header.
-        examples: bodies by name, for the document. `shape`: the type of the JSON in a body that is read as `bytes`.
-        standalone: `call.app` is None and the application need not exist: for probes.
-        names_tenant: the body or the path names tenants, and the handler checks that they are the key's; `call.tenant` stays ''.
-        guest: who a call without a key is, by application and URL; None for nobody.
-        tenant_optional: the bootstrap admin key may leave `?tenant=` out; `call.tenant` is '' then.
-        """
-
-        def add(handler: H) -> H:
-            scopes = frozenset([scope] if isinstance(scope, str) else scope)
-            route = Route(
-                method,
-                template,
-                name,
-                handler,
-                summary,
-                answers,
-                scopes,
-                dict(params or {}),
-                query,
-                body,
-                body_optional,
-                tuple(media),
-                max_body,
-                if_match,
-                standalone,
-                description,
-                tag,
-                dict(examples or {}),
-                shape,
-                tagged,
-                names_tenant,
-                guest,
-                tenant_optional,
-            )
-            self._add(route)
-            return handler
-
-        return add
-
-    def _add(self, route: Route) -> None:
-        if not _NAME.fullmatch(route.name):
-            raise ValueError(f"{route.name!r} cannot be a function's name: lower-case letters, digits and _")
-        if route.name in self._routes:
-            raise ValueError(f"two routes are named {route.name}")
-        unknown = set(route.params) - set(templates.names(route.template))
-        if unknown:
-            raise ValueError(f"{route.name}: the template has no parameter {', '.join(sorted(unknown))}")
-        if strange := route.scopes - {"events", "fleets", "agent", "admin"}:
-            raise ValueError(f"{route.name}: no such scope {', '.join(sorted(strange))}")
-        if route.standalone and route.scopes:
-            raise ValueError(f"{route.name}: without an application nobody can be authenticated")
-        self._routes[route.name] = route
+    def add[S](self, group: Group[S], service: Callable[[A], S]) -> None:
+        """Add a group's routes. service: returns the group's service of an application. Raises ValueError for a route that cannot work."""
+        for route in group:
+            _check(route)
+            if route.name in self._routes:
+                raise ValueError(f"two routes are named {route.name}")
+            self._routes[route.name] = replace(route, service=service)
 
     def check(self) -> None:
         """Raise ValueError when one request could fit two routes."""
         found = templates.clashes([(route.method, route.template, route.name) for route in self])
         if found:
-            raise ValueError("ambiguous routes, the host would choose by name: " + "; ".join(found))
+            raise ValueError("ambiguous routes; the host would choose one by its name: " + "; ".join(found))
+
+
+def _check(route: Route) -> None:
+    if not _NAME.fullmatch(route.name):
+        raise ValueError(f"{route.name!r} cannot be a function's name; use lower-case letters, digits and _")
+    if not route.summary:
+        raise ValueError(f"{route.name}: the handler needs a docstring, which becomes the summary")
+    if unknown := route.scopes - _SCOPES:
+        raise ValueError(f"{route.name}: there is no scope {', '.join(sorted(unknown))}")
+    if route.standalone and route.scopes:
+        raise ValueError(f"{route.name}: a standalone route has no application, so it cannot check keys")

@@ -65,9 +65,9 @@ async def _serve(route: Route, get_app: GetApp, request: Request) -> Response:
 async def admit(route: Route, app: Any, request: Request) -> Call[Any, Any, Any]:
     """The checked call; raises `Problem`. Nobody learns anything before the key is known."""
     headers = request.headers
-    key, tenant = ANONYMOUS, ""
+    key, tenant, service = ANONYMOUS, "", None if route.standalone else route.service(app)
     if route.scopes:
-        guest = route.guest(app, request.url) if route.guest is not None and "authorization" not in headers else None
+        guest = route.guest(service, request.url) if route.guest is not None and "authorization" not in headers else None
         key = guest or await auth.authenticate(app.directory, headers)
         auth.authorize(key, route.scopes)
     query: Any = _NO_QUERY
@@ -90,7 +90,7 @@ async def admit(route: Route, app: Any, request: Request) -> Call[Any, Any, Any]
             body = parsing.parse_json(route.body_adapter, raw) if route.reads_json else raw
         elif not route.body_optional:
             raise problem.unreadable("empty-body", "this call needs a body")
-    return Call(app, tenant, key, request.params, query, headers, body, raw, media, path_of(request.url))
+    return Call(service, tenant, key, request.params, query, headers, body, raw, media, path_of(request.url))
 
 
 def _check_params(route: Route, params: Mapping[str, str]) -> None:

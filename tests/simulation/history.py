@@ -15,7 +15,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from shared.app.application import Application
+from shared.app.application import Application, build
+from shared.app.ports import Ports
 from shared.core.clock import Millis
 from shared.core.ids import SeededIds
 from shared.core.settings import Settings
@@ -227,7 +228,7 @@ class World:
     def application(self, instance: Instance) -> Application:
         """The app of a process."""
         storage = Storage(SimTables(instance, self.tables), SimQueues(instance))
-        return Application(self.settings, storage, instance.clock, self.ids_of(instance), self.senders(instance))
+        return build(self.settings, Ports(storage, instance.clock, self.ids_of(instance), self.senders(instance)))
 
     def ids_of(self, instance: Instance) -> SeededIds:
         """The chance of a process."""

@@ -1,24 +1,19 @@
-"""The doors of health: probes that need no key and tell no secret."""
+"""Routes of health: probes that need no key and show no secret."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from ...core.errors import Problem
 from ...web.problem import CONTENT_TYPE, document
-from ...web.routes import Answer, Call, Content, Routes
+from ...web.routes import Answer, Call, Content, Group
 from .rules import Verdict
 from .service import Health
 
-
-class App(Protocol):
-    """What these doors need of the application."""
-
-    @property
-    def health(self) -> Health:
-        """The probe."""
+probes = Group[None]("operations", standalone=True)
+readiness = Group[Health]("operations")
 
 
 class Alive(BaseModel):
@@ -28,21 +23,21 @@ class Alive(BaseModel):
 
 
 class TimerState(BaseModel):
-    """Seconds since a timer's last tick (null: none seen), and whether that is too long."""
+    """The age of a timer's last tick in seconds (null: no tick is stored). `late`: true if it is too old."""
 
     age_s: float | None
     late: bool
 
 
 class StorageState(BaseModel):
-    """Whether storage answers; where there are several accounts, each by the place of its shards."""
+    """`reachable`: true if storage answers. `accounts`: the same for each of several accounts, by the place of its shards."""
 
     reachable: bool
     accounts: dict[str, bool] | None = None
 
 
 class Ready(BaseModel):
-    """What readiness is made of. `clock_skew_ms`: own clock minus storage's, whose `Date` has whole seconds."""
+    """The parts of readiness. `clock_skew_ms`: the app's clock minus the clock of storage, whose `Date` has whole seconds."""
 
     status: Literal["ready", "not-ready"]
     storage: StorageState
@@ -51,7 +46,7 @@ class Ready(BaseModel):
 
 
 def view(verdict: Verdict) -> dict[str, Any]:
-    """The findings as told, without the status."""
+    """Return the findings as the API shows them, without the status."""
     return {
         "storage": {"reachable": verdict.skew_ms is not None, **({"accounts": dict(verdict.accounts)} if verdict.accounts else {})},
         "clock_skew_ms": verdict.skew_ms,
@@ -59,26 +54,21 @@ def view(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def register(routes: Routes) -> None:
-    """Add the probes."""
+@probes.get("healthz", answers={200: Alive})
+async def healthz(call: Call[None]) -> Answer:
+    """Answer while the process lives."""
+    return Answer(200, b'{"status":"alive"}', {"cache-control": "no-store"})
 
-    @routes.route("GET", "healthz", name="healthz", answers={200: Alive}, summary="The process answers", standalone=True, tag="operations")
-    async def healthz(call: Call[None]) -> Answer:
-        return Answer(200, b'{"status":"alive"}', {"cache-control": "no-store"})
 
-    @routes.route(
-        "GET",
-        "readyz",
-        name="readyz",
-        answers={200: Ready, 503: Content(CONTENT_TYPE)},
-        summary="Storage answers, the timers tick, the clock is right",
-        description="503 is a problem document with the same members as 200 beside the problem's own.",
-        tag="operations",
-    )
-    async def readyz(call: Call[App]) -> Answer:
-        verdict = await call.app.health.check()
-        if not verdict.wrong:
-            return Answer(200, {"status": "ready", **view(verdict)}, {"cache-control": "no-store"})
-        told = Problem(503, "not-ready", "; ".join(verdict.wrong), title="Not ready")
-        body = document(told, call.path, view(verdict))
-        return Answer(503, body, {"cache-control": "no-store", "retry-after": "5"}, content_type=CONTENT_TYPE)
+@readiness.get("readyz", answers={200: Ready, 503: Content(CONTENT_TYPE)})
+async def readyz(call: Call[Health]) -> Answer:
+    """Check that storage answers, the timers tick and the clock is right.
+
+    503 is a problem document that also has the members of 200.
+    """
+    verdict = await call.service.check()
+    if not verdict.wrong:
+        return Answer(200, {"status": "ready", **view(verdict)}, {"cache-control": "no-store"})
+    found = Problem(503, "not-ready", "; ".join(verdict.wrong), title="Not ready")
+    body = document(found, call.path, view(verdict))
+    return Answer(503, body, {"cache-control": "no-store", "retry-after": "5"}, content_type=CONTENT_TYPE)

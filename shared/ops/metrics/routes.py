@@ -1,35 +1,19 @@
-"""The door of the metrics."""
+"""The route of the metrics."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from ...web.routes import Answer, Call, Content, Routes
+from ...web.routes import Answer, Call, Content, Group
 from .service import Metrics
 
-
-class App(Protocol):
-    """What this door needs of the application."""
-
-    @property
-    def metrics(self) -> Metrics:
-        """The look."""
+figures = Group[Metrics]("operations", scope="admin")
 
 
-def register(routes: Routes) -> None:
-    """Add `/api/metrics`."""
+@figures.get("metrics", answers={200: Content("text/plain")})
+async def metrics(call: Call[Metrics]) -> Answer:
+    """Return the metrics of the whole service, for Prometheus.
 
-    @routes.route(
-        "GET",
-        "metrics",
-        name="metrics",
-        scope="admin",
-        summary="Figures of the whole service, for Prometheus",
-        description="From tables, at most ten seconds old. docs/observability.md tells the names.",
-        answers={200: Content("text/plain")},
-        tag="operations",
-    )
-    async def metrics(call: Call[App]) -> Answer:
-        return Answer(200, await call.app.metrics.text(), {"cache-control": "no-store"}, content_type=CONTENT_TYPE_PLAIN_0_0_4)
+    They are read from tables and at most ten seconds old. docs/observability.md describes each metric.
+    """
+    return Answer(200, await call.service.text(), {"cache-control": "no-store"}, content_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -1,23 +1,21 @@
-"""The doors of recurring schedules: routes of api.md, "Scheduler"."""
+"""Routes of recurring schedules."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from ...web.fields.params import Paging
 from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.problem import invalid
-from ...web.routes import Answer, Call, Routes
+from ...web.routes import Answer, Call, Group
 from ..model import EventOut
-from ..queries.held import Showing
+from ..service import Scheduler
 from .definition import PARTITIONS
 from .model import PreviewOut, PreviewQuery, ScheduleId, ScheduleIn, ScheduleList, ScheduleOut
-from .service import Recurring, Schedule
+from .service import Schedule
 from .store import Place
 
 MAX_SCHEDULE_BYTES = 512 * 1024
-_ID = {"id": ScheduleId}
 _LIST = "schedules"
 _EXAMPLES = {
     "workdays at half past two": {"cron": "30 2 * * MON-FRI", "timezone": "Europe/Berlin", "payload": {"job": "report"}},
@@ -25,170 +23,90 @@ _EXAMPLES = {
 }
 
 
-class Scheduler(Protocol):
-    """The scheduler, as far as these doors need it."""
-
-    @property
-    def recurring(self) -> Recurring:
-        """Recurring schedules."""
-
-    @property
-    def showing(self) -> Showing:
-        """Representations of events."""
+schedules = Group[Scheduler]("schedules", scope="events", params={"id": ScheduleId})
 
 
-class App(Protocol):
-    """What these doors need of the application."""
+@schedules.put(
+    "v1/schedules/{id}",
+    answers={
+        201: ScheduleOut,
+        200: ScheduleOut,
+        409: ("changed-meanwhile", "made-elsewhere"),
+        413: "payload-too-large",
+        429: "too-many-requests",
+    },
+    max_body=MAX_SCHEDULE_BYTES,
+    examples=_EXAMPLES,
+    if_match=True,
+    tagged=True,
+)
+async def schedules_put(call: Call[Scheduler, ScheduleIn]) -> Answer:
+    """Create a recurring schedule or replace its content.
 
-    @property
-    def scheduler(self) -> Scheduler:
-        """The scheduler."""
-
-
-def register(routes: Routes) -> None:
-    """Add the routes of recurring schedules."""
-    _single(routes)
-    _switches(routes)
-    _looks(routes)
-
-
-def _single(routes: Routes) -> None:
-    @routes.route(
-        "PUT",
-        "v1/schedules/{id}",
-        name="schedules_put",
-        tagged=True,
-        scope="events",
-        params=_ID,
-        summary="Create a recurring schedule or replace its content",
-        description="The same content again changes nothing. What is about to fire follows: it is cancelled and made anew.",
-        body=ScheduleIn,
-        max_body=MAX_SCHEDULE_BYTES,
-        answers={
-            201: ScheduleOut,
-            200: ScheduleOut,
-            409: ("changed-meanwhile", "made-elsewhere"),
-            413: "payload-too-large",
-            429: "too-many-requests",
-        },
-        if_match=True,
-        examples=_EXAMPLES,
-        tag="schedules",
-    )
-    async def schedules_put(call: Call[App, ScheduleIn]) -> Answer:
-        found, new = await call.app.scheduler.recurring.put(call.tenant, call.params["id"], call.raw, call.headers)
-        return Answer(201 if new else 200, found.shown, {"location": call.path} if new else None, etag=found.etag)
-
-    @routes.route(
-        "GET",
-        "v1/schedules/{id}",
-        name="schedules_get",
-        tagged=True,
-        scope="events",
-        params=_ID,
-        summary="One recurring schedule",
-        answers={200: ScheduleOut},
-        tag="schedules",
-    )
-    async def schedules_get(call: Call[App]) -> Answer:
-        return _shown(await call.app.scheduler.recurring.get(call.tenant, call.params["id"]))
-
-    @routes.route(
-        "DELETE",
-        "v1/schedules/{id}",
-        name="schedules_delete",
-        scope="events",
-        params=_ID,
-        summary="Remove a recurring schedule: once this has answered, no occurrence that is still to come is delivered",
-        description="What is due already and has become an event is not taken back, nor is what is being delivered.",
-        answers={204: None, 409: "changed-meanwhile"},
-        if_match=True,
-        tag="schedules",
-    )
-    async def schedules_delete(call: Call[App]) -> Answer:
-        await call.app.scheduler.recurring.delete(call.tenant, call.params["id"], call.headers)
-        return Answer(204)
+    The same content again changes nothing. The occurrence that is about to fire follows the change: it is cancelled and created again.
+    """
+    found, new = await call.service.recurring.put(call.tenant, call.params["id"], call.raw, call.headers)
+    return Answer(201 if new else 200, found.shown, {"location": call.path} if new else None, etag=found.etag)
 
 
-def _switches(routes: Routes) -> None:
-    def switch(verb: Literal["pause", "resume"], summary: str, description: str, act: Callable[[Call[App]], Awaitable[Schedule]]) -> None:
-        @routes.route(
-            "POST",
-            f"v1/schedules/{{id}}/{verb}",
-            name=f"schedules_{verb}",
-            tagged=True,
-            scope="events",
-            params=_ID,
-            summary=summary,
-            description=description,
-            answers={200: ScheduleOut, 409: "changed-meanwhile"},
-            if_match=True,
-            tag="schedules",
-        )
-        async def handler(call: Call[App]) -> Answer:
-            return _shown(await act(call))
-
-    switch(
-        "pause",
-        "Stop a schedule: once this has answered, no occurrence that is still to come is delivered",
-        "What is due already and has become an event is not taken back, nor is what is being delivered.",
-        lambda call: call.app.scheduler.recurring.pause(call.tenant, call.params["id"], call.headers),
-    )
-    switch(
-        "resume",
-        "Let a schedule go on; what would have occurred meanwhile never fires",
-        "It goes on with the first occurrence that is still to come.",
-        lambda call: call.app.scheduler.recurring.resume(call.tenant, call.params["id"], call.headers),
-    )
-
-    @routes.route(
-        "POST",
-        "v1/schedules/{id}/trigger",
-        name="schedules_trigger",
-        tagged=True,
-        scope="events",
-        params=_ID,
-        summary="Fire once now, beside the schedule's occurrences",
-        answers={202: EventOut, 429: "too-many-requests"},
-        tag="schedules",
-    )
-    async def schedules_trigger(call: Call[App]) -> Answer:
-        made = await call.app.scheduler.recurring.trigger(call.tenant, call.params["id"])
-        shown = await call.app.scheduler.showing.one(made.row)
-        return Answer(202, shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
+@schedules.get("v1/schedules/{id}", answers={200: ScheduleOut}, tagged=True)
+async def schedules_get(call: Call[Scheduler]) -> Answer:
+    """Return a recurring schedule."""
+    return _shown(await call.service.recurring.get(call.tenant, call.params["id"]))
 
 
-def _looks(routes: Routes) -> None:
-    @routes.route(
-        "GET",
-        "v1/schedules",
-        name="schedules_list",
-        scope="events",
-        query=Paging,
-        summary="The tenant's recurring schedules",
-        description="In no order. A page may be short, even empty, while `next` is not null.",
-        answers={200: ScheduleList},
-        tag="schedules",
-    )
-    async def schedules_list(call: Call[App, None, Paging]) -> Answer:
-        start = Place(0, "") if call.query.cursor is None else _place(decode_cursor(_LIST, call.query.cursor, list))
-        found, following = await call.app.scheduler.recurring.list(call.tenant, call.query.limit, start)
-        items = [each.shown for each in found]
-        return Answer(200, {"items": items, "next": None if following is None else encode_cursor(_LIST, list(following))})
+@schedules.delete("v1/schedules/{id}", answers={204: None, 409: "changed-meanwhile"}, if_match=True)
+async def schedules_delete(call: Call[Scheduler]) -> Answer:
+    """Delete a recurring schedule: after the answer, no later occurrence is delivered.
 
-    @routes.route(
-        "GET",
-        "v1/schedules/{id}/preview",
-        name="schedules_preview",
-        scope="events",
-        params=_ID,
-        query=PreviewQuery,
-        summary="The next occurrences of a schedule, without jitter",
-        answers={200: PreviewOut},
-        tag="schedules",
-    )
-    async def schedules_preview(call: Call[App, None, PreviewQuery]) -> Answer:
-        return Answer(200, {"items": await call.app.scheduler.recurring.preview(call.tenant, call.params["id"], call.query.n)})
+    An occurrence that is already due and has become an event stays, and so does a delivery in progress.
+    """
+    await call.service.recurring.delete(call.tenant, call.params["id"], call.headers)
+    return Answer(204)
+
+
+@schedules.post("v1/schedules/{id}/pause", answers={200: ScheduleOut, 409: "changed-meanwhile"}, if_match=True, tagged=True)
+async def schedules_pause(call: Call[Scheduler]) -> Answer:
+    """Pause a schedule: after the answer, no later occurrence is delivered.
+
+    An occurrence that is already due and has become an event stays, and so does a delivery in progress.
+    """
+    return _shown(await call.service.recurring.pause(call.tenant, call.params["id"], call.headers))
+
+
+@schedules.post("v1/schedules/{id}/resume", answers={200: ScheduleOut, 409: "changed-meanwhile"}, if_match=True, tagged=True)
+async def schedules_resume(call: Call[Scheduler]) -> Answer:
+    """Resume a schedule; the occurrences missed during the pause never fire.
+
+    It continues with the first occurrence that is still in the future.
+    """
+    return _shown(await call.service.recurring.resume(call.tenant, call.params["id"], call.headers))
+
+
+@schedules.post("v1/schedules/{id}/trigger", answers={202: EventOut, 429: "too-many-requests"}, tagged=True)
+async def schedules_trigger(call: Call[Scheduler]) -> Answer:
+    """Fire a schedule once now, in addition to its occurrences."""
+    made = await call.service.recurring.trigger(call.tenant, call.params["id"])
+    shown = await call.service.showing.one(made.row)
+    return Answer(202, shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
+
+
+@schedules.get("v1/schedules", answers={200: ScheduleList})
+async def schedules_list(call: Call[Scheduler, None, Paging]) -> Answer:
+    """List the tenant's recurring schedules.
+
+    They have no order. A page may be short, even empty, while `next` is not null.
+    """
+    start = Place(0, "") if call.query.cursor is None else _place(decode_cursor(_LIST, call.query.cursor, list))
+    found, following = await call.service.recurring.list(call.tenant, call.query.limit, start)
+    items = [each.shown for each in found]
+    return Answer(200, {"items": items, "next": None if following is None else encode_cursor(_LIST, list(following))})
+
+
+@schedules.get("v1/schedules/{id}/preview", answers={200: PreviewOut})
+async def schedules_preview(call: Call[Scheduler, None, PreviewQuery]) -> Answer:
+    """Return the next occurrences of a schedule, without jitter."""
+    return Answer(200, {"items": await call.service.recurring.preview(call.tenant, call.params["id"], call.query.n)})
 
 
 def _shown(found: Schedule) -> Answer:
@@ -200,4 +118,4 @@ def _place(found: list[Any]) -> Place:
         case [int(number), str(after)] if 0 <= number < len(PARTITIONS):
             return Place(number, after)
         case _:
-            raise invalid("?cursor", "not a cursor of this list")
+            raise invalid("?cursor", "is not a cursor of this list; leave it out to start from the beginning")

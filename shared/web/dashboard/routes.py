@@ -1,9 +1,13 @@
-"""The doors of the dashboard: the page and its files. They hold no data and need no key; the page asks the API with the key it is given."""
+"""Routes of the dashboard: the page and its files.
+
+They hold no data and need no key; the page calls the API with the key that its user enters.
+"""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -11,12 +15,12 @@ from ..etag import etag_of, matches_none
 from ..fields.params import Query
 from ..fields.types import Name
 from ..problem import not_found
-from ..routes import Answer, Call, Content, Routes
+from ..routes import Answer, Call, Content, Group
 
 ASSETS: Final = Path(__file__).parent / "assets"
 PAGE: Final = "index.html"
 INSIDE: Final = "/"
-"""The page as it is for an address that ends in a slash: its files are beside it there."""
+"""The page for an address that ends in a slash, where relative addresses of its files are shorter."""
 MEDIA: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -24,9 +28,9 @@ MEDIA: Final = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""What is served, by the end of its name."""
+"""Media types by file suffix; other files are not served."""
 HEADERS: Final = {
-    # Asked for again each time, and answered 304: a deployment never mixes old files with new ones.
+    # The browser asks again each time and gets 304, so a deployment never mixes old files with new ones.
     "cache-control": "no-cache",
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
@@ -39,57 +43,51 @@ HEADERS: Final = {
 
 
 class PageQuery(Query):
-    """What the page shows first; the page itself reads it."""
+    """The first view of the page; the page itself reads the parameters."""
 
-    tenant: Name | None = Field(None, description="For the admin key.")
+    tenant: Name | None = Field(None, description="Tenant to show; needed with an admin key.")
     fleet: Name | None = None
 
 
-def register(routes: Routes) -> None:
-    """Add the page and its files."""
-    files: dict[str, tuple[bytes, str, str]] = {}
+files = Group[None]("operations", standalone=True)
 
-    def answer(call: Call[None], name: str) -> Answer:
-        if not files:
-            for path in ASSETS.iterdir():
-                if path.suffix in MEDIA:
-                    raw = path.read_bytes()
-                    files[path.name] = raw, etag_of(raw), MEDIA[path.suffix]
-            raw = files[PAGE][0].replace(b'="dashboard/', b'="')
-            files[INSIDE] = raw, etag_of(raw), MEDIA[".html"]
-        if name not in files:
-            raise not_found("file of the dashboard")
-        raw, etag, media = files[name]
-        if matches_none(call.headers, etag):
-            return Answer(304, None, dict(HEADERS), etag=etag)
-        return Answer(200, raw, dict(HEADERS), media, etag)
 
-    @routes.route(
-        "GET",
-        "dashboard",
-        name="dashboard",
-        summary="A page for operators",
-        description="With If-None-Match: 304 while it has not changed.",
-        query=PageQuery,
-        answers={200: Content("text/html"), 304: None},
-        standalone=True,
-        tagged=True,
-        tag="operations",
-    )
-    async def page(call: Call[None]) -> Answer:
-        return answer(call, INSIDE if call.path.endswith("/") else PAGE)
+@cache
+def _assets() -> dict[str, tuple[bytes, str, str]]:
+    """Return the files by name: content, entity tag and media type."""
+    found: dict[str, tuple[bytes, str, str]] = {}
+    for path in ASSETS.iterdir():
+        if path.suffix in MEDIA:
+            raw = path.read_bytes()
+            found[path.name] = raw, etag_of(raw), MEDIA[path.suffix]
+    raw = found[PAGE][0].replace(b'="dashboard/', b'="')
+    found[INSIDE] = raw, etag_of(raw), MEDIA[".html"]
+    return found
 
-    @routes.route(
-        "GET",
-        "dashboard/{asset}",
-        name="dashboard_asset",
-        summary="What the page is made of",
-        description="With If-None-Match: 304 while it has not changed.",
-        answers={200: Content("*/*"), 304: None, 404: "not-found"},
-        standalone=True,
-        tagged=True,
-        tag="operations",
-    )
-    async def asset(call: Call[None]) -> Answer:
-        name = call.params["asset"]
-        return answer(call, "" if name in (PAGE, INSIDE) else name)
+
+def _file(call: Call[None, None, Any], name: str) -> Answer:
+    if name not in _assets():
+        raise not_found("file of the dashboard")
+    raw, etag, media = _assets()[name]
+    if matches_none(call.headers, etag):
+        return Answer(304, None, dict(HEADERS), etag=etag)
+    return Answer(200, raw, dict(HEADERS), media, etag)
+
+
+@files.get("dashboard", answers={200: Content("text/html"), 304: None}, tagged=True)
+async def dashboard(call: Call[None, None, PageQuery]) -> Answer:
+    """Return the page for operators.
+
+    With If-None-Match, the answer is 304 while the page has not changed.
+    """
+    return _file(call, INSIDE if call.path.endswith("/") else PAGE)
+
+
+@files.get("dashboard/{asset}", answers={200: Content("*/*"), 304: None, 404: "not-found"}, tagged=True)
+async def dashboard_asset(call: Call[None]) -> Answer:
+    """Return a file of the page.
+
+    With If-None-Match, the answer is 304 while the file has not changed.
+    """
+    name = call.params["asset"]
+    return _file(call, "" if name in (PAGE, INSIDE) else name)

@@ -24,7 +24,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devhost.azurite import free_ports
-from shared.app.application import Application, build_routes
+from shared.app.application import Application
+from shared.app.routes import build_routes
 from shared.core.clock import SystemClock
 from shared.core.settings import Settings
 from shared.delivery.channels import open_senders

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shared.app.application import build_routes
+from shared.app.routes import build_routes
 from shared.web.serve import Request, admit, encode
 
 from .instance import Instance

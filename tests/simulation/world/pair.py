@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from shared.app.application import Application
+from shared.app.application import Application, build
+from shared.app.ports import Ports
 from shared.core.errors import Problem, StorageError
 from shared.core.settings import Settings
 from shared.scheduler.keys import GATE, MIRRORED, place_of
-from shared.scheduler.mirror.pair import Pair
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, EVENTS, IDS, LEDGER, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
@@ -103,12 +103,7 @@ class PairWorld(World):
         second = SimTables(instance, self.there, SECOND)
         queues, others = SimQueues(instance, FIRST), SimQueues(instance, SECOND)
         storage = spread_storage([first], queues, instance.clock, second=(second, others))
-        assert storage.second is not None
-        pair = Pair(storage.tables, instance.clock)
-        ids, senders = self.ids_of(instance), self.senders(instance)
-        app = Application(self.settings, storage, instance.clock, ids, senders, pair)
-        app.other = Application(self.settings, storage.second, instance.clock, ids, senders, pair, "second")
-        return app
+        return build(self.settings, Ports(storage, instance.clock, self.ids_of(instance), self.senders(instance)))
 
     def away(self, instance: Instance, side: str) -> bool:
         return side in self._gone or (instance.faulty and self._cut.get((instance.name, side), 0.0) > self.loop.now)

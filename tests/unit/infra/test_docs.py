@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from shared.app.application import build_routes
+from shared.app.routes import build_routes
 
 from .agreement import rules
 from .checks import Project
@@ -130,5 +130,5 @@ def test_the_costs_rest_on_what_was_measured(page: str, measured: str) -> None:
 
 def test_functions_that_may_be_always_ready_are_there() -> None:
     named = re.findall(r"function:(\w+)", DEPLOY)
-    source = (ROOT / "shared" / "scheduler" / "routes.py").read_text()
+    source = (ROOT / "shared" / "scheduler" / "queue_functions.py").read_text()
     assert named and all(f'"{name}"' in source for name in named)

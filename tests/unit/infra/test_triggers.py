@@ -8,9 +8,9 @@ from typing import Any
 import azure.functions as func
 import pytest
 
-from shared.app import timers
+from shared.app.timers import SCHEDULES
+from shared.app.triggers import queue_functions
 from shared.core.setting_names import CONNECTION, MIRROR
-from shared.scheduler import routes as scheduler
 
 from . import facts
 from .agreement import rules, settings_set
@@ -31,7 +31,7 @@ def bindings(blueprint: func.Blueprint) -> list[Any]:
 
 @pytest.mark.parametrize("connection", [CONNECTION, MIRROR])
 def test_each_queue_has_its_function_and_each_connection_its_settings(connection: str, sources: Mapping[str, str]) -> None:
-    found = bindings(scheduler.triggers(no_app, connection))
+    found = bindings(queue_functions(no_app, connection))
     assert {binding.queue_name for binding in found} == facts.queues()
     assert {binding.connection for binding in found} == {connection}
     needed = {f"{connection}__{what}" for what in ("queueServiceUri", "credential", "clientId")}
@@ -40,4 +40,4 @@ def test_each_queue_has_its_function_and_each_connection_its_settings(connection
 
 def test_every_timer_that_always_runs_is_watched(sources: Mapping[str, str]) -> None:
     queries = [rule["query"] for name, rule in rules(Project(sources)).items() if name in ("timer-silent", "retention-silent")]
-    assert all(any(f'"{timer}"' in query for query in queries) for timer in timers.SCHEDULES)
+    assert all(any(f'"{timer}"' in query for query in queries) for timer in SCHEDULES)

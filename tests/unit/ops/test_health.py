@@ -53,22 +53,18 @@ def test_a_timer_never_seen_is_waited_for_after_a_start() -> None:
     assert verdict.timers["scheduler_scan"] == (None, False)
 
 
-class App:
-    def __init__(self, health: Health) -> None:
-        self.health = health
-
-
 class Probe:
     def __init__(self) -> None:
         self.clock = SettableClock(NOW)
         self.tables = MemoryTables(self.clock)
-        routes = Routes()
-        functions.register(routes)
-        self.app = App(Health(self.tables, self.clock, PERIODS))
+        routes = Routes[Health]()
+        routes.add(functions.probes, lambda health: None)
+        routes.add(functions.readiness, lambda health: health)
+        self.health = Health(self.tables, self.clock, PERIODS)
         self.client = LocalClient(routes, self.get_app)
 
-    async def get_app(self) -> App:
-        return self.app
+    async def get_app(self) -> Health:
+        return self.health
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, cast
 
-from shared.app.application import Application, build_routes
+from shared.app.application import Application
+from shared.app.routes import build_routes
 from shared.core.clock import Clock, Millis, SettableClock
 from shared.core.ids import SeededIds
 from shared.core.settings import Settings

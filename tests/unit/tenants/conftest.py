@@ -82,8 +82,9 @@ class World:
         self.other = self.instance()
         self.called_back: list[str] = []
         """Tenants of which a channel was resumed."""
-        routes = Routes()
-        functions.register(routes)
+        routes = Routes[World]()
+        routes.add(functions.tenants, lambda world: functions.TenantServices(world.directory, world.resumed))
+        routes.add(functions.channels, lambda world: functions.TenantServices(world.directory, world.resumed))
         self.admin = LocalClient(routes, self.get_app, key=ADMIN)
 
     def instance(self) -> TenantDirectory:

@@ -22,7 +22,7 @@ from shared.web.fields.params import Flag, Moment, Paging, Query
 from shared.web.fields.types import Name, Strict
 from shared.web.local_client import LocalClient
 from shared.web.problem import too_many
-from shared.web.routes import Answer, Call, Content, Routes
+from shared.web.routes import Answer, Call, Content, Group, Routes
 
 ADMIN = "local-admin-key"
 DEMO = "local-demo-key"
@@ -75,74 +75,80 @@ FAILURES = {
 }
 
 
-def make_routes() -> Routes:
-    routes = Routes()
+things = Group[App]("", scope="events", params={"name": Name})
 
-    @routes.route(
-        "POST", "v1/things", name="things_create", scope="events", body=ThingIn, answers={201: ThingOut, 429: "too-many-requests"},
-        summary="Make a thing", tagged=True, max_body=4096, examples={"least": {"name": "a"}},
-    )  # fmt: skip
-    async def create(call: Call[App, ThingIn]) -> Answer:
-        call.app.seen.append(call)
-        out = {"name": call.body.name, "tenant": call.tenant, "payload": call.body.payload}
-        return Answer(201, out, {"location": f"{call.path}/{call.body.name}"}, etag=etag_of(call.raw))
 
-    @routes.route(
-        "GET", "v1/things/{name}", name="things_get", scope=("events", "fleets"), params={"name": Name}, answers={200: ThingOut},
-        summary="One thing",
-    )  # fmt: skip
-    async def get(call: Call[App]) -> Answer:
-        call.app.seen.append(call)
-        return Answer(200, ThingOut.model_construct(name=call.params["name"], tenant=call.tenant))
+@things.post("v1/things", answers={201: ThingOut, 429: "too-many-requests"}, tagged=True, max_body=4096, examples={"least": {"name": "a"}})
+async def things_create(call: Call[App, ThingIn]) -> Answer:
+    """Make a thing."""
+    call.service.seen.append(call)
+    out = {"name": call.body.name, "tenant": call.tenant, "payload": call.body.payload}
+    return Answer(201, out, {"location": f"{call.path}/{call.body.name}"}, etag=etag_of(call.raw))
 
-    @routes.route(
-        "PUT", "v1/things/{name}", name="things_put", scope="events", params={"name": Name}, body=ThingIn, body_optional=True,
-        if_match=True, answers={200: ThingOut}, summary="Keep a thing",
-    )  # fmt: skip
-    async def put(call: Call[App, ThingIn | None]) -> Answer:
-        call.app.seen.append(call)
-        check_if_match(call.headers, etag_of("1"))
-        return Answer(200, {"body": call.body is not None}, etag=etag_of("1"))
 
-    @routes.route("GET", "v1/things", name="things_list", scope="events", query=Search, answers={200: list[ThingOut]}, summary="Things")
-    async def list_(call: Call[App, None, Search]) -> Answer:
-        call.app.seen.append(call)
-        return Answer(200, {"items": [], "limit": call.query.limit, "from": call.query.from_, "deep": call.query.deep})
+@things.get("v1/things/{name}", scope=("events", "fleets"), answers={200: ThingOut})
+async def things_get(call: Call[App]) -> Answer:
+    """One thing."""
+    call.service.seen.append(call)
+    return Answer(200, ThingOut.model_construct(name=call.params["name"], tenant=call.tenant))
 
-    @routes.route("GET", "v1/at", name="things_at", scope="events", query=WantsTime, answers={200: None}, summary="At a time")
-    async def at(call: Call[App, None, WantsTime]) -> Answer:
-        return Answer(200, {"at": call.query.at})
 
-    @routes.route(
-        "POST", "v1/lines", name="lines_create", scope="events", body=bytes, media=("application/x-ndjson", "application/json"),
-        shape=list[ThingIn], answers={200: None}, summary="Lines",
-    )  # fmt: skip
-    async def lines(call: Call[App, bytes]) -> Answer:
-        return Answer(200, {"bytes": len(call.body), "media": call.media})
+@things.put("v1/things/{name}", if_match=True, answers={200: ThingOut})
+async def things_put(call: Call[App, ThingIn | None]) -> Answer:
+    """Keep a thing."""
+    call.service.seen.append(call)
+    check_if_match(call.headers, etag_of("1"))
+    return Answer(200, {"body": call.body is not None}, etag=etag_of("1"))
 
-    @routes.route(
-        "POST", "v1/fleets/{fleet}/nodes/{node}/beat", name="nodes_beat", scope=("fleets", "agent"), answers={204: None}, summary="Beat",
-    )  # fmt: skip
-    async def beat(call: Call[App]) -> Answer:
-        bound_to(call.key, call.params["fleet"], call.params["node"])
-        return Answer(204)
 
-    @routes.route("GET", "v1/leases/{partition:int}", name="leases_get", scope="fleets", answers={200: None}, summary="A lease")
-    async def lease(call: Call[App]) -> Answer:
-        return Answer(200, {"partition": int(call.params["partition"])})
+@things.get("v1/things", answers={200: list[ThingOut]})
+async def things_list(call: Call[App, None, Search]) -> Answer:
+    """Things."""
+    call.service.seen.append(call)
+    return Answer(200, {"items": [], "limit": call.query.limit, "from": call.query.from_, "deep": call.query.deep})
 
-    @routes.route("GET", "v1/metrics", name="metrics", scope="admin", answers={200: Content("text/plain")}, summary="Metrics")
-    async def metrics(call: Call[App]) -> Answer:
-        return Answer(200, b"up 1\n", content_type="text/plain; version=0.0.4")
 
-    @routes.route(
-        "GET", "v1/fails/{how}", name="fails", scope="events", answers={200: None, 409: "id-conflict", 429: "too-many-requests"},
-        summary="Fails as told",
-    )  # fmt: skip
-    async def fails(call: Call[App]) -> Answer:
-        raise FAILURES[call.params["how"]]
+@things.get("v1/at", answers={200: None})
+async def things_at(call: Call[App, None, WantsTime]) -> Answer:
+    """At a time."""
+    return Answer(200, {"at": call.query.at})
 
-    openapi.register(routes)
+
+@things.post("v1/lines", media=("application/x-ndjson", "application/json"), shape=list[ThingIn], answers={200: None})
+async def lines_create(call: Call[App, bytes]) -> Answer:
+    """Lines."""
+    return Answer(200, {"bytes": len(call.body), "media": call.media})
+
+
+@things.post("v1/fleets/{fleet}/nodes/{node}/beat", scope=("fleets", "agent"), answers={204: None})
+async def nodes_beat(call: Call[App]) -> Answer:
+    """Beat."""
+    bound_to(call.key, call.params["fleet"], call.params["node"])
+    return Answer(204)
+
+
+@things.get("v1/leases/{partition:int}", scope="fleets", answers={200: None})
+async def leases_get(call: Call[App]) -> Answer:
+    """A lease."""
+    return Answer(200, {"partition": int(call.params["partition"])})
+
+
+@things.get("v1/metrics", scope="admin", answers={200: Content("text/plain")})
+async def metrics(call: Call[App]) -> Answer:
+    """Metrics."""
+    return Answer(200, b"up 1\n", content_type="text/plain; version=0.0.4")
+
+
+@things.get("v1/fails/{how}", answers={200: None, 409: "id-conflict", 429: "too-many-requests"})
+async def fails(call: Call[App]) -> Answer:
+    """Fail in the way that the path names."""
+    raise FAILURES[call.params["how"]]
+
+
+def make_routes() -> Routes[App]:
+    routes = Routes[App]()
+    routes.add(things, lambda app: app)
+    routes.add(openapi.document_group(routes), lambda app: None)
     return routes
 
 

@@ -19,8 +19,8 @@ NAMES = sorted(path.name for path in ASSETS.iterdir() if path.name != functions.
 @pytest.fixture
 def client() -> LocalClient:
     """A caller without a key, where there is no application."""
-    routes = Routes()
-    functions.register(routes)
+    routes = Routes[None]()
+    routes.add(functions.files, lambda app: None)
     return LocalClient(routes, None)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ import orjson
 import pytest
 from pydantic import TypeAdapter
 
-from shared.app.application import build_routes
+from shared.app.routes import build_routes
 from shared.core.durations import parse_duration
 from shared.core.errors import Problem
 from shared.web.fields.error_texts import said

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from shared.web.functions_host import bind
-from shared.web.routes import Answer, Call, Routes
+from shared.web.routes import Answer, Call, Group, Routes
 
 from .conftest import DEMO, World
 
@@ -61,12 +61,16 @@ async def test_a_problem_goes_through(world: World) -> None:
 
 
 async def test_an_ambiguous_table_is_not_bound(world: World) -> None:
-    routes = Routes()
+    group = Group[None]()
     for name, template in (("one", "v1/{a}"), ("two", "v1/b")):
 
-        @routes.route("GET", template, name=name, answers={204: None}, summary="x")
+        @group.get(template, name=name, answers={204: None})
         async def handler(call: Call) -> Answer:
+            """Answer."""
             return Answer(204)
+
+    routes = Routes[None]()
+    routes.add(group, lambda app: None)
 
     with pytest.raises(ValueError, match="ambiguous"):
         bind(routes, world.get_app)

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from shared.ops.health import routes as health
-from shared.tenants import routes as tenants
+from shared.app.routes import build_routes
 from shared.web import openapi
-from shared.web.routes import Routes
 
 from .conftest import World, make_routes
 
@@ -28,11 +26,8 @@ def test_the_document_is_valid_openapi(document: dict[str, Any]) -> None:
     validate(document)
 
 
-def test_the_document_of_the_shipped_doors_is_valid_and_unambiguous() -> None:
-    routes = Routes()
-    tenants.register(routes)
-    health.register(routes)
-    openapi.register(routes)
+def test_the_document_of_the_shipped_routes_is_valid_and_unambiguous() -> None:
+    routes = build_routes()
     routes.check()
     document = openapi.build(routes)
     validate(document)

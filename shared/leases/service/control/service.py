@@ -40,7 +40,7 @@ class ManualControls:
     """The verbs. One per process."""
 
     def __init__(self, carrier: Carrier, planning: Planning, clock: Clock) -> None:
-        self._carrier, self._planning, self._clock = carrier, planning, clock
+        self._carrier, self._planning, self.clock = carrier, planning, clock
 
     async def say(self, tenant: str, fleet: str, word: ControlRequest) -> Intent:
         """Make the word stand, or take back what it takes back; then plan, and give the orders. The same word again changes nothing.
@@ -68,7 +68,7 @@ class ManualControls:
         found = await self._carrier.drive(_standing(key))
         if found is None:
             raise not_found("fleet")
-        now = self._clock.now()
+        now = self.clock.now()
         return [intent for intent in found.intents if not intent.expires or now < intent.expires]
 
     async def plan(self, tenant: str, fleet: str, *, dry_run: bool) -> PlanResult:
@@ -77,7 +77,7 @@ class ManualControls:
         seen = await self._planning.look(key)
         if seen is None:
             raise not_found("fleet")
-        planned = await self._planning.plan(seen, self._clock.now())
+        planned = await self._planning.plan(seen, self.clock.now())
         return planned if dry_run else await self._planning.carry_out(key, planned)
 
 

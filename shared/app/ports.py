@@ -1,0 +1,28 @@
+"""The ports of the application: everything through which it reaches the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..core.clock import Clock
+from ..core.ids import Ids
+from ..delivery.channels import Sender
+from ..ops.export.service import Outlet
+from ..storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The adapters that `build` wires to the jobs; production and tests choose them."""
+
+    storage: Storage
+    """Tables and queues; `storage.second` is the second account of a mirrored pair."""
+    clock: Clock
+    ids: Ids
+    senders: Mapping[str, Sender]
+    """Channel type -> sender, over the queues of the first account."""
+    senders_second: Mapping[str, Sender] | None = None
+    """The same over the queues of the second account; None if `senders` serve both."""
+    outlets: Sequence[Outlet] = ()
+    """Receivers of the metrics."""

@@ -1,0 +1,54 @@
+"""The table of all routes: each group with the service of the application that it uses."""
+
+from __future__ import annotations
+
+from ..checkpoints.routes import checkpoints
+from ..extras.bigben import routes as bigben
+from ..fleets import routes as fleets
+from ..fleets.watch.routes import watch
+from ..leases import routes as leases
+from ..leases.service.control.routes import controls
+from ..leases.service.resize.routes import resizes
+from ..maintenance.routes import maintenance
+from ..ops.health import routes as health
+from ..ops.metrics.routes import figures
+from ..scheduler import routes as scheduler
+from ..scheduler.ingest.rejects_routes import rejected
+from ..scheduler.mirror.routes import storage
+from ..scheduler.queries.minutes_routes import minutes
+from ..scheduler.recurring.routes import schedules
+from ..tenants import routes as tenants
+from ..web.dashboard.routes import files
+from ..web.openapi import document_group
+from ..web.routes import Routes
+from .application import Application
+
+
+def build_routes() -> Routes[Application]:
+    """Return the table of all routes, which is bound, described and tested."""
+    routes = Routes[Application]()
+    routes.add(scheduler.events, lambda app: app.scheduler)
+    routes.add(scheduler.dead, lambda app: app.scheduler)
+    routes.add(minutes, lambda app: app.scheduler)
+    routes.add(rejected, lambda app: app.scheduler.rejects)
+    routes.add(schedules, lambda app: app.scheduler)
+    routes.add(tenants.tenants, lambda app: app.tenants)
+    routes.add(tenants.channels, lambda app: app.tenants)
+    routes.add(health.probes, lambda app: None)
+    routes.add(health.readiness, lambda app: app.health)
+    routes.add(storage, lambda app: app.failover)
+    routes.add(figures, lambda app: app.metrics)
+    routes.add(fleets.fleets, lambda app: app.fleets)
+    routes.add(fleets.nodes, lambda app: app.nodes)
+    routes.add(leases.servers, lambda app: app.beats)
+    routes.add(leases.views, lambda app: app.views)
+    routes.add(controls, lambda app: app.control)
+    routes.add(resizes, lambda app: app.resizes)
+    routes.add(watch, lambda app: app.watch)
+    routes.add(checkpoints, lambda app: app.checkpoints)
+    routes.add(maintenance, lambda app: app.maintenance)
+    routes.add(bigben.bigben, lambda app: app.bigben)
+    routes.add(bigben.operators, lambda app: app.bigben)
+    routes.add(files, lambda app: None)
+    routes.add(document_group(routes), lambda app: None)
+    return routes

@@ -1,0 +1,73 @@
+"""The jobs of each timer, in their order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..core.clock import Millis
+from ..engine.effects import load
+from ..ops.export.service import Publishing
+from ..storage.names import TENANTS
+from ..tenants.rows import PK_TENANTS
+from .timers import Job
+
+if TYPE_CHECKING:
+    from .application import Application
+
+
+def timer_jobs(app: Application, publishing: Publishing | None, *, kafka: bool) -> Mapping[str, Sequence[tuple[str, Job]]]:
+    """Return the named jobs of each timer. publishing: sends the metrics, if there are receivers for them. kafka: True if there are Kafka
+    sources."""
+    scheduler, maintenance, retention = app.scheduler, app.maintenance_sweeps, Retention(app)
+    jobs: dict[str, list[tuple[str, Job]]] = {
+        "scheduler_scan": [("dispatch", scheduler.sweeps.dispatch), ("recurring", scheduler.recurring.chain.sweep)],
+        "lease_scan": [
+            ("takeover", app.watch.takeover.run_once),
+            ("turns", app.checkpoints.run_once),
+            ("maintenance", maintenance.run_once),
+        ],
+        "stale_scan": [
+            ("dispatch", scheduler.sweeps.dispatch),
+            ("failover", app.failover.sweep),
+            ("leases", app.watch.inspect.run_once),
+            ("maintenance", maintenance.inspect),
+        ],
+        "retention_scan": [
+            ("retention", retention.events),
+            ("rejects", retention.rejects),
+            ("recurring", scheduler.recurring.chain.retain),
+            ("leases", app.watch.retain),
+            ("turns", app.checkpoints.retain),
+            ("maintenance", maintenance.retain),
+        ],
+    }
+    if publishing is not None:
+        jobs["stale_scan"].append(("telemetry", publishing.run_once))
+    if kafka:
+        jobs["ingest_kafka"] = [("kafka", app.kafka.run_once)]
+    return jobs
+
+
+class Retention:
+    """Removes the events and rejects of every tenant whose time is over, and then the tenants that are deleted."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def events(self, now: Millis) -> Counter[str]:
+        """Remove finished events, and tenants of which nothing is left; the counts include `tenants`."""
+        tenants = await self._tenants()
+        counts = await self._app.scheduler.sweeps.retain(tenants, now)
+        await self._app.metrics.totals.forget(tenants)
+        if forgotten := await self._app.directory.tidy():
+            counts["tenants"] = forgotten
+        return counts
+
+    async def rejects(self, now: Millis) -> Counter[str]:
+        """Remove rejects."""
+        return await self._app.scheduler.rejects.retain(await self._tenants(), now)
+
+    async def _tenants(self) -> list[str]:
+        return [row.rk for row in await load(self._app.storage.tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))]

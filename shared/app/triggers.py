@@ -1,0 +1,82 @@
+"""The functions that the host calls for queue messages and timer ticks.
+
+The worker reads a function's signature and annotations when it indexes the app, so the handlers get their names by hand: `functools.wraps`
+would show it another signature.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC
+from typing import Any
+
+import azure.functions as func
+
+from ..core.clock import Millis, to_millis
+from ..core.setting_names import CONNECTION
+from ..scheduler.queue_functions import QUEUE_FUNCTIONS, Act
+from ..storage.names import QUEUE_INGEST
+from ..storage.ports import Message
+from .application import Application
+from .timers import SCHEDULES
+
+log = logging.getLogger(__name__)
+
+type GetApplication = Callable[[], Awaitable[Application]]
+
+
+def queue_functions(
+    get_app: GetApplication,
+    connection: str = CONNECTION,
+    suffix: str = "",
+    serving: GetApplication | None = None,
+) -> func.Blueprint:
+    """Return the queue functions, bound to the queues of one account.
+
+    suffix: appended to their names. serving: for a mirrored pair, returns the application of the side that serves; it accepts events,
+    whichever account's queue holds them.
+    """
+    blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
+
+    def on_message(name: str, queue: str, act: Act) -> None:
+        async def handler(msg: func.QueueMessage) -> None:
+            try:
+                scheduler = (await (serving if serving is not None and queue.startswith(QUEUE_INGEST) else get_app)()).scheduler
+                await act(scheduler, _message(msg, scheduler.clock.now()))
+            except Exception:
+                # The host logs it again and counts the failure; this record has the function's name.
+                log.exception("%s failed", name, extra={"action": "queue_function_failed", "function": name})
+                raise
+
+        handler.__name__ = handler.__qualname__ = name
+        blueprint.function_name(name)(blueprint.queue_trigger(arg_name="msg", queue_name=queue, connection=connection)(handler))
+
+    for name, queue, act in QUEUE_FUNCTIONS:
+        on_message(name + suffix, queue, act)
+    return blueprint
+
+
+def _message(msg: func.QueueMessage, now: Millis) -> Message:
+    """Return the message as storage's port has it. Bytes that are not UTF-8 survive as surrogates."""
+    sent = msg.insertion_time
+    inserted = now if sent is None else to_millis(sent if sent.tzinfo is not None else sent.replace(tzinfo=UTC))
+    return Message(msg.id or "", msg.pop_receipt or "", msg.get_body().decode(errors="surrogateescape"), msg.dequeue_count or 0, inserted)
+
+
+def timer_functions(get_app: GetApplication, schedules: Mapping[str, str] = SCHEDULES) -> func.Blueprint:
+    """Return one timer function per schedule."""
+    blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
+
+    def on_tick(name: str, schedule: str) -> None:
+        async def handler(timer: func.TimerRequest) -> None:
+            counts: Any = await (await get_app()).timers.run_once(name)
+            log.debug("%s: %s", name, counts, extra={"action": "sweep_done", "timer": name})
+
+        handler.__name__ = handler.__qualname__ = name
+        trigger = blueprint.timer_trigger(arg_name="timer", schedule=schedule, run_on_startup=False, use_monitor=False)
+        blueprint.function_name(name)(trigger(handler))
+
+    for name, schedule in schedules.items():
+        on_tick(name, schedule)
+    return blueprint
