@@ -58,7 +58,7 @@ demo: setup  ## a small living system for the dashboard: events, a fleet, turns,
 picture: setup  ## docs/img/architecture.svg, from its text
 	$(PY) -m devhost.picture
 
-pictures: setup  ## the pictures of docs/dashboard.md, of the page in the machine's Chromium
+pictures: setup  ## the pictures of docs/reference/dashboard.md, of the page in the machine's Chromium
 	$(IN_VENV) $(PY) -m tests.browser.pictures
 
 demo-maintenance: setup  ## five nodes, three fault domains, a rolling host update: a time-line, in a minute
@@ -67,7 +67,7 @@ demo-maintenance: setup  ## five nodes, three fault domains, a rolling host upda
 wheel: setup  ## build the package for nodes into dist/
 	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
-settings: setup  ## write docs/settings.md from the class
+settings: setup  ## write docs/reference/settings.md from the class
 	$(PY) -m devhost.settings_page
 
 bicep: setup  ## check infra/, with the real compiler too where one is installed

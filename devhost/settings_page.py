@@ -1,4 +1,4 @@
-"""docs/settings.md, made from the class `Settings`: `python -m devhost.settings_page` writes it anew."""
+"""Writes docs/reference/settings.md from the class `Settings`: `python -m devhost.settings_page`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from pydantic_core import PydanticUndefined
 
 from shared.core.settings import Settings, env_name
 
-PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
 
 _HEAD = """# Settings
 
-Made from `shared/core/settings.py` by `make settings`; do not edit. Settings come from the environment: in Azure the app settings, which
-`infra/main.bicep` sets ([deploy.md](deploy.md)); locally `local.settings.json`. One that is empty counts as not set. The app refuses to
-start with a figure out of range and with an unsafe combination, and says which ([security.md](security.md#what-the-start-refuses)).
+This table is generated from `shared/core/settings.py` by `make settings`.
+Do not edit it.
+Settings are environment variables.
+On Azure they are app settings, which `infra/main.bicep` writes ([Deploy to Azure](../how-to/deploy.md)).
+On your machine they come from `local.settings.json`.
+An empty setting counts as not set.
+The app does not start with a value out of range or with an unsafe combination, and its error names the setting
+([What the start refuses](../explain/security.md#what-the-start-refuses)).
 
 | setting | default | range | meaning |
 | --- | --- | --- | --- |

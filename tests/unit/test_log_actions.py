@@ -1,7 +1,7 @@
-"""Operators can look up what a log line means: each action that the code logs is in the table of docs/operations.md.
+"""Operators can look up what a log line means: each action that the code logs is in the table of docs/how-to/operations.md.
 
-Those of turns may be in docs/checkpoints.md; those of leases and fleets are told on a page of their own, docs/leases.md, and those of a
-node's agent on docs/maintenance.md (a test of its own reads that). No line is without an action.
+Actions of turns are in docs/explain/checkpoints.md, those of leases and fleets in docs/explain/leases.md, those of a node's agent in
+docs/explain/maintenance.md (which another test reads). Every log line has an action.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def actions(source: str) -> Iterator[str]:
 
 def test_every_action_that_is_logged_is_explained() -> None:
     assert {"shard_stuck", "web.internal-error", "failback", "kafka_waiting"} <= logged()
-    table = (ROOT / "docs" / "operations.md").read_text().partition("## Log actions")[2].partition("\n## ")[0]
-    table += (ROOT / "docs" / "checkpoints.md").read_text().partition("### Log actions")[2].partition("\n## ")[0]
+    table = (ROOT / "docs" / "how-to" / "operations.md").read_text().partition("## Log actions")[2].partition("\n## ")[0]
+    table += (ROOT / "docs" / "explain" / "checkpoints.md").read_text().partition("### Log actions")[2].partition("\n## ")[0]
     explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
     mine = {action for action in logged() ^ explained if not action.startswith(("lease_", "fleet_", "agent_"))}
     assert (sorted(mine & logged()), sorted(mine & explained)) == ([], []), "logged and not explained, explained and not logged"
 
 
 def test_every_action_of_leases_and_fleets_is_explained() -> None:
-    table = (ROOT / "docs" / "leases.md").read_text().partition("## Log actions")[2].partition("\n## ")[0]
+    table = (ROOT / "docs" / "explain" / "leases.md").read_text().partition("## Log actions")[2].partition("\n## ")[0]
     explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
     known = logged() | set(ACTIONS.values())
     assert sorted(each for each in known if each.startswith(("lease_", "fleet_")) and each not in explained) == []

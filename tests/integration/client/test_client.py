@@ -193,7 +193,7 @@ async def test_functions_receiver_takes_each_reminder_once_and_refuses_strangers
 
 
 async def test_producer_on_the_page_is_the_file_and_its_events_come_in_through_the_queue(system: System, tmp_path: Path) -> None:
-    page = EXAMPLES.parent / "ingest.md"
+    page = EXAMPLES.parent / "how-to" / "ingest.md"
     [code] = re.findall(r"<!-- docs/examples/ingest/send.py -->\n```python\n(.*?)```", page.read_text(), re.DOTALL)
     assert code == (EXAMPLES / "ingest" / "send.py").read_text()
     install, ask = shell_blocks(page)
@@ -211,7 +211,7 @@ async def test_producer_on_the_page_is_the_file_and_its_events_come_in_through_t
 
 
 async def test_tour_of_the_api_goes_as_the_page_says_and_goes_again(system: System, tmp_path: Path) -> None:
-    tour, rotate = shell_blocks(EXAMPLES.parent / "api.md")
+    tour, rotate = shell_blocks(EXAMPLES.parent / "reference" / "api.md")
     here = {"http://localhost:7071": system.host.url, "http://localhost:7072/": system.receiver.url("/shop")}
     for first in (True, False):
         said = [json.loads(line) for line in (await run(tour, tmp_path, here)).splitlines() if line]
@@ -221,6 +221,6 @@ async def test_tour_of_the_api_goes_as_the_page_says_and_goes_again(system: Syst
         assert (batch["accepted"], redriven) == (1, {"redriven": 0})
         # The page's id is the second's.
         await eventually(lambda begun=made["id"]: f"hello-{int(time.time())}" > begun, "the next second")
-    assert shell_blocks(EXAMPLES.parent / "client.md") == [rotate]
+    assert shell_blocks(EXAMPLES.parent / "reference" / "client.md") == [rotate]
     secret = json.loads(await run(rotate, tmp_path, {"http://localhost:7071": system.host.url}))
     assert secret["secret"].startswith("whsec_") and secret["previous_until"]

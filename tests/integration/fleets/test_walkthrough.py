@@ -1,4 +1,4 @@
-"""The walk-through of docs/fleets.md, as it stands there: a shell with curl, the devhost, Azurite."""
+"""The walk-through of docs/reference/fleets.md, as it stands there: a shell with curl, the devhost, Azurite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devhost.azurite import ROOT, Azurite
 from tests.integration.scheduler.conftest import Host
 from tests.integration.scheduler.receiver import Receiver
 
-PAGE = ROOT / "docs" / "fleets.md"
+PAGE = ROOT / "docs" / "reference" / "fleets.md"
 END = "--- end of block ---"
 VARIES = {"assign", "release"}
 """What the planner has ordered by then."""

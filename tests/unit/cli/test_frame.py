@@ -108,13 +108,13 @@ def test_group_that_is_not_used_loads_nothing() -> None:
 
 
 def test_exit_codes_are_unique_and_the_pages() -> None:
-    page = (ROOT / "docs" / "checkpoints.md").read_text()
+    page = (ROOT / "docs" / "explain" / "checkpoints.md").read_text()
     for code in Exit:
         if code >= Exit.NO_TURN:
             assert re.search(rf"^\| {code.value} \|", page, re.MULTILINE), code
 
 
 def test_page_of_the_command_names_every_group_and_code() -> None:
-    page = (ROOT / "docs" / "command.md").read_text()
+    page = (ROOT / "docs" / "reference" / "command.md").read_text()
     assert all(f"`tocsin {name}" in page for name in frame.GROUPS)
     assert {code for code in Exit if code < Exit.NO_TURN} == {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}

@@ -1,4 +1,4 @@
-"""docs/deploy.md and docs/security.md keep to what there is: tests, routes, parameters, and figures."""
+"""docs/how-to/deploy.md and docs/explain/security.md keep to what there is: tests, routes, parameters, and figures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .agreement import rules
 from .checks import Project
 from .facts import ROOT, observable
 
-DEPLOY = (ROOT / "docs" / "deploy.md").read_text()
-SECURITY = (ROOT / "docs" / "security.md").read_text()
+DEPLOY = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
+SECURITY = (ROOT / "docs" / "explain" / "security.md").read_text()
 
 
 def test_every_test_that_the_threat_model_names_is_there() -> None:
@@ -68,7 +68,7 @@ def test_every_alert_is_explained(sources: Mapping[str, str]) -> None:
 
 def test_every_alert_has_its_row_for_prometheus_and_asks_for_what_the_row_says(sources: Mapping[str, str]) -> None:
     found = rules(Project(sources))
-    table = (ROOT / "docs" / "observability.md").read_text().partition("## Alerts")[2].partition("\n## ")[0]
+    table = (ROOT / "docs" / "reference" / "observability.md").read_text().partition("## Alerts")[2].partition("\n## ")[0]
     rows = {row[0]: row[1:] for row in re.findall(r"^\| `([a-z0-9-]+)` \| (.+?) \| (.+?) \| `(.+)` \|$", table, re.MULTILINE)}
     assert set(rows) == set(found)
     metrics = observable().metrics
@@ -94,7 +94,7 @@ MONTH = 720
         (1.5 * LOG, "1.5 GB x 2.80 | 4.20 |"),
         (1e6 * CALL, "1,000,000 executions more (0.40)"),
         (186 * 2 * SECOND, "186 us each (0.010)"),
-        (0.112e6 * OPERATION, "0.112 transactions an event more ([durability.md](durability.md#costs-and-limits)), 0.004"),
+        (0.112e6 * OPERATION, "0.112 transactions an event more ([durability.md](../explain/durability.md#costs-and-limits)), 0.004"),
         (144 * 60 * 24 * 30 * OPERATION, "6.2 M in 30 days: 0.22 USD"),
         (9 * 60 * 24 * 30 * CALL, "389,000 executions: 0.16 USD"),
         (9 * 60 * 24 * 30 * 2 * SECOND, "778,000 GB-s: 20.22 USD"),
@@ -114,14 +114,14 @@ def test_the_costs_are_what_the_arithmetic_says(figure: float, said: str) -> Non
 @pytest.mark.parametrize(
     ("page", "measured"),
     [
-        ("performance.md", "0.0666"),
-        ("performance.md", "30 us CPU an event"),
-        ("performance.md", "186 us CPU a request"),
-        ("performance.md", "210 us CPU an event"),
-        ("scale.md", "1.5 KB"),
-        ("scale.md", "144 queries a minute"),
-        ("scale.md", "51,000 transactions an hour"),
-        ("durability.md", "(+0.012 an event), to fire 99 more (+0.10 an event"),
+        ("explain/performance.md", "0.0666"),
+        ("explain/performance.md", "30 us CPU an event"),
+        ("explain/performance.md", "186 us CPU a request"),
+        ("explain/performance.md", "210 us CPU an event"),
+        ("explain/scale.md", "1.5 KB"),
+        ("explain/scale.md", "144 queries a minute"),
+        ("explain/scale.md", "51,000 transactions an hour"),
+        ("explain/durability.md", "(+0.012 an event), to fire 99 more (+0.10 an event"),
     ],
 )
 def test_the_costs_rest_on_what_was_measured(page: str, measured: str) -> None:

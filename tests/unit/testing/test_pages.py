@@ -24,7 +24,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 def test_examples_on_the_page_are_the_files() -> None:
-    named = {name: code for name, code in blocks("testing.md") if name}
+    named = {name: code for name, code in blocks("how-to/testing.md") if name}
     assert set(named) == {f"docs/examples/testing/{path.name}" for path in FOLDER.glob("*.py")}
     for name, code in named.items():
         assert code == (ROOT / name).read_text(), name
@@ -38,14 +38,14 @@ def as_shared(code: str) -> str:
 def test_code_about_the_client_runs_as_often_as_one_likes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with BlockingTocsin() as kit:
         monkeypatch.setattr(tocsin, "Client", lambda url, key: kit.client_with(key))
-        code = [block for _, block in blocks("client.md")]
+        code = [block for _, block in blocks("reference/client.md")]
         assert len(code) == 5
         said = []
         for _ in range(2):
             names: dict[str, Any] = {"key": "local-demo-key", "secret": kit.secret}
             for block in code:
                 # The first block opens and closes a client of its own; the others are given one.
-                exec(compile(as_shared(block), "docs/client.md", "exec"), names)
+                exec(compile(as_shared(block), "docs/reference/client.md", "exec"), names)
                 names["client"] = kit.client
             kit.deliver_to(names["hook"])
             last = kit.client.schedule({"n": 1}, delay=DAY)
@@ -57,7 +57,7 @@ def test_code_about_the_client_runs_as_often_as_one_likes(monkeypatch: pytest.Mo
 
 
 def test_every_block_about_testing_is_a_file_and_the_async_one_needs_no_plugin() -> None:
-    assert all(name for name, _ in blocks("testing.md"))
+    assert all(name for name, _ in blocks("how-to/testing.md"))
     names: dict[str, Any] = {}
     exec(compile(as_shared((FOLDER / "test_reminders.py").read_text()), "test_reminders.py", "exec"), names)
     names["test_reminder_comes_after_a_month"]()

@@ -1,4 +1,4 @@
-"""docs/checkpoints.md: its walk-through goes as it says, and what it names is there."""
+"""docs/explain/checkpoints.md: its walk-through goes as it says, and what it names is there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from tests.paths import ROOT
 from tests.unit.scheduler.harness import World
 
-PAGE = (ROOT / "docs" / "checkpoints.md").read_text()
+PAGE = (ROOT / "docs" / "explain" / "checkpoints.md").read_text()
 FLEET = "/api/v1/fleets/store"
 
 

@@ -99,7 +99,7 @@ async def test_a_time_out_a_revocation_and_a_late_checkpoint_are_logged(db: Worl
 
 
 async def test_ten_minutes_of_five_replicas_cost_so_many_requests(db: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/checkpoints.md and docs/scale.md tell the figures of an hour."""
+    """docs/explain/checkpoints.md and docs/explain/scale.md show the figures of an hour."""
     replicas = [Replica(db.demo, "a", "primary"), *(Replica(db.demo, node) for node in "bcde")]
     for each in replicas:
         # They are registered already.

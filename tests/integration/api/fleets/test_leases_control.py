@@ -202,7 +202,7 @@ async def test_the_calls_in_the_documentation_do_what_they_say(world: World, fle
     session = await join(world, fleet, "s7")
     claims = await world.app.carrier.drive(takeover.scout(session, [3]))
     assert await world.app.carrier.drive(membership.beat(session, Publish(), "live", claims)) == Beaten(tuple(claims))
-    text = (ROOT / "docs/leases.md").read_text()
+    text = (ROOT / "docs/explain/leases.md").read_text()
     said = re.findall(r"`say (\S+) '(\{.*?\})'`", text.partition("## For operators")[2].partition("\n## ")[0])
     assert len(said) >= 15
     for path, body in said:

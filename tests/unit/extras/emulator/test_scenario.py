@@ -125,12 +125,12 @@ def test_ready_made_scenarios_play_to_their_end_without_a_step_that_does_not_fit
 
 
 def test_the_ready_made_scenarios_are_those_of_the_page() -> None:
-    page = (ROOT / "docs" / "emulator.md").read_text()
-    assert [path.name for path in EXAMPLES if f"[{path.name}](examples/emulator/{path.name})" not in page] == []
+    page = (ROOT / "docs" / "reference" / "emulator.md").read_text()
+    assert [path.name for path in EXAMPLES if f"[{path.name}](../examples/emulator/{path.name})" not in page] == []
 
 
 def test_the_page_names_every_key_a_scenario_can_have() -> None:
-    page = (ROOT / "docs" / "emulator.md").read_text()
+    page = (ROOT / "docs" / "reference" / "emulator.md").read_text()
     from shared.extras.emulator import scenario as told
 
     specs = (told.VmSpec, told.ImdsSpec, told.EventSpec, told.ChangeSpec, told.ImpactSpec, told.HideSpec, told.ApproveSpec)
@@ -139,7 +139,7 @@ def test_the_page_names_every_key_a_scenario_can_have() -> None:
 
 
 def test_the_page_s_example_plays() -> None:
-    page = (ROOT / "docs" / "emulator.md").read_text()
+    page = (ROOT / "docs" / "reference" / "emulator.md").read_text()
     examples = page.split("```toml\n")[1:]
     assert examples
     for text in examples:

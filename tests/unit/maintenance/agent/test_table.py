@@ -1,4 +1,4 @@
-"""Each row of the state table of docs/maintenance.md has a test, and each test a row."""
+"""Each row of the state table of docs/explain/maintenance.md has a test, and each test a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.paths import ROOT
 
 HERE = Path(__file__).parent
-PAGE = ROOT / "docs" / "maintenance.md"
+PAGE = ROOT / "docs" / "explain" / "maintenance.md"
 
 
 def marked() -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""docs/maintenance.md explains every setting and every line of the log."""
+"""docs/explain/maintenance.md explains every setting and every line of the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.paths import ROOT
 
 from .test_config import FULL
 
-PAGE = (ROOT / "docs" / "maintenance.md").read_text()
+PAGE = (ROOT / "docs" / "explain" / "maintenance.md").read_text()
 AGENT = ROOT / "shared" / "maintenance" / "agent"
 
 
