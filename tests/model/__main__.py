@@ -1,10 +1,12 @@
-"""`python -m tests.model [--full] [--of PROTOCOL] [--play NAME] [--mutants] [--trace [MUTANT]]`: run the checker, print what it found."""
+"""Run the model checker and print its findings: `python -m tests.model --help` lists the options."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -26,6 +28,7 @@ from .ringmaster import mutants as ringmaster_mutants
 from .ringmaster import plays as ringmaster_plays
 from .ringmaster import story
 from .shards import mutants, plays, world
+from .stored import PROJECTIONS, StoredStates
 from .turns import endless
 from .turns import mutants as turn_mutants
 from .turns import plays as turn_plays
@@ -74,6 +77,7 @@ def main() -> int:
     parser.add_argument("--of", choices=list(PROTOCOLS), help="this protocol only")
     parser.add_argument("--play", choices=names, help="this play only")
     parser.add_argument("--mutants", action="store_true", help="the mutants only")
+    parser.add_argument("--stored-states", metavar="FILE", help="write the count and the hash of each play's stored states to FILE")
     parser.add_argument("--trace", nargs="?", const=EVERY, metavar="MUTANT", help="print the mutants' traces, or hunt this one only")
     asked = parser.parse_args()
     chosen = [asked.of] if asked.of else list(PROTOCOLS)
@@ -82,21 +86,29 @@ def main() -> int:
         parser.error(f"argument --trace: no mutant of that name, but: {', '.join(holes)}")
     console = Console()
     failed = 0
+    stored: dict[str, Any] = {}
     for name in chosen:
         if not asked.mutants and asked.trace in (None, EVERY):
-            failed += _check(console, name, [asked.play] if asked.play else None, int(asked.full))
-        if not asked.play:
+            only = [asked.play] if asked.play else None
+            failed += _check(console, name, only, int(asked.full), stored if asked.stored_states else None)
+        if not asked.play and not asked.stored_states:
             failed += _hunt(console, name, asked.trace)
+    if asked.stored_states:
+        Path(asked.stored_states).write_text(json.dumps(stored, indent=1) + "\n")
     return 1 if failed else 0
 
 
-def _check(console: Console, name: str, only: list[str] | None, level: int) -> int:
+def _check(console: Console, name: str, only: list[str] | None, level: int, stored: dict[str, Any] | None) -> int:
     protocol, failed = PROTOCOLS[name], 0
     table = Table("play", "states", "depth", "seconds", "result", title=f"The {name} protocol")
     for play in [each for each in protocol.plays if only is None or each in only]:
         with console.status(f"exploring {play} ...") as status:
             try:
-                report = protocol.explore(protocol.world(protocol.plays[play](level)), limit=LIMIT, progress=_teller(status, play))
+                model = protocol.world(protocol.plays[play](level))
+                model = model if stored is None else StoredStates(model, PROJECTIONS[name])
+                report = protocol.explore(model, limit=LIMIT, progress=_teller(status, play))
+                if stored is not None:
+                    stored[f"{name}: {play}"] = {"states": report.states, **model.result()}
             except OverflowError as unfinished:
                 # Not a proof, and not to be taken for one.
                 failed += 1

@@ -7,13 +7,11 @@ same place with the same locals are one state: that is what keeps the state coun
 from __future__ import annotations
 
 import dataclasses
-import dis
 from collections.abc import Callable, Generator, Hashable
-from functools import cache
-from types import CodeType
 from typing import Any
 
 from .checker import Violation
+from .liveness import live_at
 
 
 def freeze(value: Any) -> Hashable:
@@ -48,87 +46,10 @@ def image(generator: Generator[Any, Any, Any]) -> Hashable:
     while inner is not None and getattr(inner, "gi_frame", None) is not None:
         frame = inner.gi_frame
         live = live_at(inner.gi_code, frame.f_lasti)
-        local = frozenset((name, freeze(value)) for name, value in frame.f_locals.items() if name in live)
+        local = frozenset((name, freeze(value)) for name, value in frame.f_locals.items() if live is None or name in live)
         frames.append((inner.__qualname__, frame.f_lasti, local))
         inner = inner.gi_yieldfrom
     return tuple(frames)
-
-
-@cache
-def live_at(code: CodeType, offset: int) -> frozenset[str]:
-    """The locals that code may read after `offset` before it writes them (plain liveness over the bytecode).
-
-    States that differ only in dead locals have the same future. Cells and free variables count as live throughout, and so do loop
-    variables: the iterator itself is on the value stack, out of sight, and they tell how far it has come.
-    """
-    return _liveness(code)[offset] | frozenset(code.co_cellvars) | frozenset(code.co_freevars) | _loop_variables(code)
-
-
-@cache
-def _loop_variables(code: CodeType) -> frozenset[str]:
-    found: set[str] = set()
-    steps = list(dis.get_instructions(code))
-    for number, step in enumerate(steps):
-        if step.opname == "FOR_ITER":
-            for follow in steps[number + 1 : number + 6]:
-                if follow.opname not in ("STORE_FAST", "STORE_FAST_STORE_FAST", "UNPACK_SEQUENCE", "STORE_FAST_LOAD_FAST"):
-                    break
-                found |= _touches(follow)[1]
-    return frozenset(found)
-
-
-@cache
-def _liveness(code: CodeType) -> dict[int, frozenset[str]]:
-    """For each instruction, the locals that are live after it."""
-    steps = list(dis.get_instructions(code))
-    at = {step.offset: number for number, step in enumerate(steps)}
-    after: list[set[int]] = []
-    for number, step in enumerate(steps):
-        follow = set()
-        if step.opname not in ENDS and number + 1 < len(steps):
-            follow.add(number + 1)
-        if step.jump_target is not None:
-            follow.add(at[step.jump_target])
-        after.append(follow)
-    reads, writes = zip(*(_touches(step) for step in steps), strict=True)
-    before: list[frozenset[str]] = [frozenset()] * len(steps)
-    out: list[frozenset[str]] = [frozenset()] * len(steps)
-    changed = True
-    while changed:
-        changed = False
-        for number in reversed(range(len(steps))):
-            out[number] = frozenset().union(*(before[follow] for follow in after[number]))
-            new = reads[number] | (out[number] - writes[number])
-            if new != before[number]:
-                before[number], changed = new, True
-    return {step.offset: out[number] for number, step in enumerate(steps)}
-
-
-ENDS = frozenset(
-    {"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
-)
-"""Instructions after which the next one is not reached."""
-
-
-def _touches(step: dis.Instruction) -> tuple[frozenset[str], frozenset[str]]:
-    """The locals an instruction reads before it writes, and those it writes."""
-    name, value = step.opname, step.argval
-    match name:
-        case "LOAD_FAST" | "LOAD_FAST_CHECK" | "LOAD_FAST_AND_CLEAR" | "DELETE_FAST":
-            return frozenset({value}), frozenset()
-        case "LOAD_FAST_LOAD_FAST":
-            return frozenset(value), frozenset()
-        case "STORE_FAST":
-            return frozenset(), frozenset({value})
-        case "STORE_FAST_STORE_FAST":
-            return frozenset(), frozenset(value)
-        case "STORE_FAST_LOAD_FAST":
-            stored, loaded = value
-            return frozenset({loaded} - {stored}), frozenset({stored})
-        case _:
-            if "FAST" in name:
-                raise NotImplementedError(name)
-            return frozenset(), frozenset()
 
 
 @dataclasses.dataclass(slots=True)

@@ -1,0 +1,100 @@
+"""The stored states that a play reaches, as a count and one hash.
+
+A state of the checker holds stored rows and the machines that work on them. The number of machine states depends on how machines are
+compared; the set of stored states depends on the protocol alone. Two versions of the protocols' code that reach the same set store the
+same rows in the same situations. `python -m tests.model --stored-states FILE` writes count and hash of each play;
+`stored_states.json` holds those of the quick plays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable
+from itertools import permutations
+from typing import Any
+
+from .checking.state import renamed
+from .ringmaster.world import NOBODY
+
+
+class StoredStates:
+    """A model that records what is stored in each state it is asked to check. It answers as the model it wraps."""
+
+    def __init__(self, model: Any, project: Callable[[Any, Any], Hashable]) -> None:
+        self._model, self._project = model, project
+        self._seen: set[Hashable] = set()
+        self.initial, self.successors, self.key = model.initial, model.successors, model.key
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def check(self, state: Any) -> None:
+        self._seen.add(self._project(self._model, state))
+        self._model.check(state)
+
+    def result(self) -> dict[str, Any]:
+        """Return the number of stored states and the SHA-256 of their sorted list."""
+        texts = sorted({canonical(self._model, each) for each in self._seen})
+        return {"stored": len(texts), "sha256": hashlib.sha256("\n".join(texts).encode()).hexdigest()}
+
+
+def canonical(model: Any, stored: Hashable) -> str:
+    """Return one text for a stored state: the least of those under the play's symmetric names."""
+    play = getattr(model, "play", None)
+    return min(text(renamed(mapping, stored)) for mapping in ({}, *getattr(play, "symmetry", ())))
+
+
+def text(value: Any) -> str:
+    """Return a text that does not depend on the order of sets and dictionaries."""
+    if isinstance(value, dict):
+        return "{" + ",".join(sorted(f"{text(key)}:{text(item)}" for key, item in value.items())) + "}"
+    if isinstance(value, frozenset | set):
+        return "<" + ",".join(sorted(text(item) for item in value)) + ">"
+    if isinstance(value, tuple | list):
+        return "(" + ",".join(text(item) for item in value) + ")"
+    return repr(value)
+
+
+def _table(model: Any, state: Any) -> Hashable:
+    return state.store
+
+
+def _turns(model: Any, state: Any) -> Hashable:
+    return tuple((rk, tuple(sorted(row.props().items()))) for rk, row in sorted(model.rows(state).items()))
+
+
+def _agent(model: Any, state: Any) -> Hashable:
+    """The state file, without times, counts and sentences."""
+    own, _, records, *_ = model.key(state)
+    return own, records
+
+
+def _ringmaster(model: Any, state: Any) -> Hashable:
+    """Logs, payloads and the checkpoint in cloud storage, under the least of the nodes' interchangeable names."""
+    nodes, last = state.cluster.nodes, state.cluster.checkpoint
+    size = len(nodes)
+    images = []
+    for names in permutations(range(size)):
+        other = {NOBODY: NOBODY, **dict(enumerate(names))}
+        logs = sorted((other[at], tuple(other[holder] for holder in node.log), node.payload) for at, node in enumerate(nodes))
+        images.append((tuple(logs), tuple(other[holder] for holder in last)))
+    return min(images)
+
+
+def _endless(model: Any, state: Any) -> Hashable:
+    """Rows with times relative to now: time has no end here."""
+    return model.key(state)[1]
+
+
+PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
+    "shard": _table,
+    "pair": _table,
+    "lease": _table,
+    "resize": _table,
+    "remote": _table,
+    "agent": _agent,
+    "ringmaster": _ringmaster,
+    "turns": _turns,
+    "endless turns": _endless,
+}
+"""By protocol: the part of a state that outlives every process."""
