@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from shared.fleets.watch.inspection import ACTIONS
+from shared.fleets.watch.alarms import ALARMS
 from tests.paths import ROOT
 
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
@@ -66,7 +66,7 @@ def test_every_action_that_is_logged_is_explained() -> None:
 def test_every_action_of_leases_and_fleets_is_explained() -> None:
     table = (ROOT / "docs" / "explain" / "leases.md").read_text().partition("## Log actions")[2].partition("\n## ")[0]
     explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
-    known = logged() | set(ACTIONS.values())
+    known = logged() | {alarm.action for alarm in ALARMS.values()}
     assert sorted(each for each in known if each.startswith(("lease_", "fleet_")) and each not in explained) == []
     text = "".join(sources().values())
     assert sorted(each for each in explained if f'"{each}"' not in text) == []

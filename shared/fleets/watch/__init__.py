@@ -1,11 +1,11 @@
-"""The watch over all fleets, by the app's timers: what a person should look at, and what nobody else does.
+"""The watch over all fleets, run by the app's timers: finds problems, raises alarms, and repairs where no server does.
 
-    rules       pure: findings of one look, and which of them are alarms by now
-    state       what is remembered of a fleet between looks
-    turns       which fleets come next, in fair turns
-    takeover    fences the silent by storage's own time, ends what has expired, plans where no server looks
-    inspect     finds, alarms, tells, and tidies up
-    notices     alarms as events on the tenant's own channel
-    figures     gauges for `/api/metrics`
-    functions   the door of `leases/stale`
+    alarms         table of all alarms: threshold, sentence, log action, notification kind
+    rules          pure: findings of one inspection, and the alarms that follow
+    inspection     the sweep of every minute: inspects, raises and clears alarms, tidies up
+    notifications  alarms as events on the tenant's channel
+    state          stored state of the watch between inspections
+    figures        gauges for `/api/metrics`
+    service        `FleetWatch`, which wires the parts together
+    routes         `leases/stale`
 """

@@ -1,84 +1,157 @@
-"""Alarms as events on a channel of the tenant's own. The id follows from the alarm, so one that is told twice is one event."""
+"""The alarms of a fleet: one table with the threshold, sentence, log action and notification kind of each.
+
+To change the text of an alarm or the time after which it is raised, edit `ALARMS`. `rules.py` decides when an alarm is found.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, get_args
 
-import orjson
+from ...core.clock import Millis, to_text
+from ...leases.profiles import Profile
+from ...leases.service.takeover_rules import TICK
+from ..model import NotificationKind
 
-from ...core.clock import to_text
-from ...core.errors import Problem
-from ...scheduler.ingest.internal_events import Publisher
-from .rules import Alarm, Kind
+type Kind = Literal["silent", "unserved", "missing", "servers", "forgotten", "late", "turns", "unreadable"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind.__value__)
 
-log = logging.getLogger(__name__)
+MAX_SUBJECTS: Final = 20
+"""Subjects that an alarm names. Its count includes the others."""
+TEXT_SUBJECTS: Final = 5
+"""Subjects that the text of an alarm names."""
 
-SENTENCES: Final[Mapping[Kind, str]] = {
-    "silent": "servers have been silent for long and are not fenced",
-    "unserved": "nobody serves partitions that somebody should",
-    "missing": "rows of partitions are missing",
-    "servers": "fewer servers are there than the fleet needs (minimum + spare)",
-    "forgotten": "operators' words have stood for a day and never expire",
-    "late": "half of the servers' beats are late: storage may be throttled",
-    "turns": "no checkpoint is taken any more",
-    "unreadable": "rows cannot be read, and what they are about stays as it is",
+FORGOTTEN_AFTER: Final = 24 * 3600.0
+"""Seconds after which a manual control without an expiry counts as forgotten."""
+LATE_BEATS: Final = 2.5
+"""Heartbeat intervals after which a server is late. One lost heartbeat does not make it late."""
+LASTING: Final = 60.0
+"""Seconds that a finding must last if the fleet often repairs it by itself."""
+
+
+def allowed_outage(profile: Profile) -> float:
+    """Return the seconds for which a partition may have no owner. The app has taken over by then, and a hand-off is much shorter."""
+    return profile.takeover + 2 * TICK
+
+
+class AlarmDefinition(NamedTuple):
+    """One kind of alarm.
+
+    lasts: seconds that a finding must last before the alarm is raised. notification: the kind in the fleet's `notify.kinds` that selects
+    the alarm. one, many: sentence for one subject and for several. cleared: sentence for the end of the alarm. command: shows more.
+    """
+
+    action: str
+    notification: NotificationKind
+    lasts: float
+    one: str
+    many: str
+    cleared: str
+    command: str
+
+
+ALARMS: Final[Mapping[Kind, AlarmDefinition]] = {
+    # `lasts` is 0 where the finding itself needs an age, or where the fleet cannot repair it.
+    "silent": AlarmDefinition(
+        action="lease_servers_silent",
+        notification="stale",
+        lasts=0.0,
+        one="1 server is silent and not fenced since {since}: {subjects}.",
+        many="{count} servers are silent and not fenced since {since}: {subjects}.",
+        cleared="All silent servers are fenced, or send heartbeats again.",
+        command="tocsin leases nodes {fleet}",
+    ),
+    "unserved": AlarmDefinition(
+        action="lease_partitions_unserved",
+        notification="stale",
+        lasts=0.0,
+        one="1 partition has had no owner since {since}: {subjects}.",
+        many="{count} partitions have had no owner since {since}: {subjects}.",
+        cleared="The partitions have owners again.",
+        command="tocsin leases stale {fleet}",
+    ),
+    "missing": AlarmDefinition(
+        action="lease_rows_missing",
+        notification="stale",
+        lasts=LASTING,
+        one="The row of 1 partition has been missing since {since}: {subjects}.",
+        many="The rows of {count} partitions have been missing since {since}: {subjects}.",
+        cleared="All partitions have their rows again.",
+        command="tocsin leases stale {fleet}",
+    ),
+    "servers": AlarmDefinition(
+        action="lease_servers_few",
+        notification="dead",
+        lasts=LASTING,
+        one="Only {subjects} servers (minimum + spare) have been available since {since}.",
+        many="Only {subjects} servers (minimum + spare) have been available since {since}.",
+        cleared="Enough servers (minimum + spare) are available again.",
+        command="tocsin leases nodes {fleet}",
+    ),
+    "forgotten": AlarmDefinition(
+        action="lease_control_forgotten",
+        notification="stale",
+        lasts=0.0,
+        one="1 manual control is older than a day and has no expiry: {subjects}.",
+        many="{count} manual controls are older than a day and have no expiry: {subjects}.",
+        cleared="No manual control is older than a day without an expiry.",
+        command="tocsin leases intents {fleet}",
+    ),
+    "late": AlarmDefinition(
+        action="lease_beats_late",
+        notification="stale",
+        lasts=LASTING,
+        one="The heartbeats of 1 server have been late since {since}: {subjects}. Storage may be throttled.",
+        many="The heartbeats of {count} servers, at least half of the fleet, have been late since {since}: {subjects}. "
+        "Storage may be throttled.",
+        cleared="Heartbeats arrive in time again.",
+        command="tocsin leases nodes {fleet}",
+    ),
+    "turns": AlarmDefinition(
+        action="lease_turns_stuck",
+        notification="stale",
+        lasts=0.0,
+        one="Checkpoint turns have been stuck since {since}: {subjects}.",
+        many="Checkpoint turns have been stuck since {since}: {subjects}.",
+        cleared="Checkpoint turns make progress again.",
+        command="tocsin turns list {fleet}",
+    ),
+    "unreadable": AlarmDefinition(
+        action="lease_rows_unreadable",
+        notification="stale",
+        lasts=0.0,
+        one="1 row has been unreadable since {since}, and its subject stays as it is: {subjects}. Repair it in the table.",
+        many="{count} rows have been unreadable since {since}, and their subjects stay as they are: {subjects}. Repair them in the table.",
+        cleared="All rows can be read again.",
+        command="tocsin leases doctor {fleet}",
+    ),
 }
-NOTIFIED: Final[Mapping[Kind, str]] = {
-    "silent": "stale",
-    "unserved": "stale",
-    "missing": "stale",
-    "servers": "dead",
-    "forgotten": "stale",
-    "late": "stale",
-    "turns": "stale",
-    "unreadable": "stale",
-}
-"""Under which of the kinds in a fleet's `notify` an alarm falls."""
 
 
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """An alarm of one fleet. Times are wall times.
 
-def wanted(rest: str, kind: Kind) -> str | None:
-    """The channel that an alarm goes to, by the fleet's definition; None for nowhere."""
-    notify = orjson.loads(rest).get("notify") or {}
-    channel = notify.get("channel")
-    return str(channel) if channel and NOTIFIED[kind] in notify.get("kinds", ()) else None
+    since: when the finding was first made. subjects: the first `MAX_SUBJECTS` of them. count: number of subjects when the alarm was raised.
+    cleared: when the alarm ended; 0 while it lasts. notified: the tenant's channel has received the current state.
+    """
 
-
-def event_of(key: str, alarm: Alarm, channel: str) -> dict[str, Any]:
-    """The event that tells of an alarm, or of its end. The same for the same alarm, whenever it is made."""
-    tenant, _, fleet = key.partition(":")
-    state = "cleared" if alarm.cleared else "raised"
-    payload = {
-        "type": "lease-alarm",
-        "tenant": tenant,
-        "fleet": fleet,
-        "alarm": alarm.kind,
-        "kind": NOTIFIED[alarm.kind],
-        "state": state,
-        "since": to_text(alarm.since),
-        "cleared": to_text(alarm.cleared) if alarm.cleared else None,
-        "count": alarm.count,
-        "subjects": list(alarm.subjects),
-        "text": f"{fleet}: {SENTENCES[alarm.kind]}",
-    }
-    # Names of fleets may hold what ids may not; and '~' is in none of them.
-    name = fleet.replace(".", "~")
-    due = to_text(alarm.cleared or alarm.since)
-    return {"id": f"lease:{name}:{alarm.kind}:{alarm.since}:{state}", "due": due, "channel": channel, "payload": payload}
+    kind: Kind
+    since: Millis
+    subjects: tuple[str, ...]
+    count: int
+    cleared: Millis = 0
+    notified: bool = False
 
 
-async def publish(publisher: Publisher, key: str, rest: str, alarm: Alarm) -> bool:
-    """Tell the tenant's channel, if it wants to know. False: try again later. Raises `StorageError`."""
-    channel = wanted(rest, alarm.kind)
-    if channel is None:
-        return True
-    try:
-        await publisher(key.partition(":")[0], event_of(key, alarm, channel))
-    except Problem as refused:
-        if refused.status in (429, 503):
-            return False
-        extra = {"action": "lease_notify_refused", "fleet": key, "alarm": alarm.kind}
-        log.warning("The channel %s of %s does not take its alarms: %s", channel, key, refused.detail, extra=extra)
-    return True
+def alarm_text(fleet: str, alarm: Alarm) -> str:
+    """Return the sentence of an alarm: what is affected, since when, how many, and the command that shows more."""
+    definition = ALARMS[alarm.kind]
+    if alarm.cleared:
+        return f"{definition.cleared} The alarm lasted from {to_text(alarm.since)} to {to_text(alarm.cleared)}."
+    subjects = ", ".join(alarm.subjects[:TEXT_SUBJECTS]) + (" ..." if alarm.count > TEXT_SUBJECTS else "")
+    sentence = (definition.one if alarm.count == 1 else definition.many).format(
+        count=alarm.count, since=to_text(alarm.since), subjects=subjects
+    )
+    return f"{sentence} `{definition.command.format(fleet=fleet)}` shows more."

@@ -1,4 +1,4 @@
-"""Gauges of fleets for `/api/metrics`: beats and servers as they are now, partitions as of the last inspection that read them."""
+"""Gauges of fleets for `/api/metrics`. Heartbeats and servers are read now; partitions are those of the last inspection that read them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from .state import WATCHED, parse_watch_state
 
 
 class FleetFigures(NamedTuple):
-    """One fleet's. oldest_beat: seconds. alarms: kinds that last.
+    """Gauges of one fleet. oldest_beat: seconds. alarms: kinds that are raised now.
 
-    Of the others together (`REST`) what inspections left: a kind is there once for each fleet, and of servers and beats there is nothing.
+    Fleets beyond `MOST_FLEETS` share one value, `REST`: it holds the results of their inspections, names a kind once for each fleet, and
+    has no servers and heartbeats.
     """
 
     tenant: str
@@ -37,29 +38,32 @@ class FleetFigures(NamedTuple):
 
 
 async def read_figures(tables: Tables, carrier: Carrier, memory: SweepMemory, now: Millis) -> list[FleetFigures]:
-    """Those of the first fleets by name, two reads each, and of the others together; two reads for each thousand. Raises `StorageError`."""
+    """Read the gauges of the first fleets by name, two requests each, and of the others together, two requests per thousand fleets.
+
+    Raises `StorageError`.
+    """
     keys = [row.rk for row in await load(tables, FLEETS, INDEX, "", "~", ("created",))]
     known = {key: parse_watch_state(row).value for key, row in (await memory.load(WATCHED, keys)).items()}
     slots = asyncio.Semaphore(8)
 
-    async def one(key: str) -> FleetFigures | None:
+    async def read_one(key: str) -> FleetFigures | None:
         async with slots:
-            seen = await carrier.drive(read_summary(key))
-        if seen is None:
+            summary = await carrier.drive(read_summary(key))
+        if summary is None:
             return None
         tenant, _, fleet = key.partition(":")
-        found, watched = rules.findings_of_summary(seen, now), known.get(key, WatchState())
-        return FleetFigures(tenant, fleet, found.live, found.needed, watched.unserved, watched.stale, found.oldest, _lasting(watched))
+        found, state = rules.findings_of_summary(summary, now), known.get(key, WatchState())
+        return FleetFigures(tenant, fleet, found.live, found.needed, state.unserved, state.stale, found.oldest, _raised_kinds(state))
 
-    shown = [each for each in await asyncio.gather(*map(one, keys[:MOST_FLEETS])) if each is not None]
+    first = [each for each in await asyncio.gather(*map(read_one, keys[:MOST_FLEETS])) if each is not None]
     others = keys[MOST_FLEETS:]
-    return [*shown, _together([known[key] for key in others if key in known])] if others else shown
+    return [*first, _sum_up([known[key] for key in others if key in known])] if others else first
 
 
-def _together(fleets: Sequence[WatchState]) -> FleetFigures:
-    unserved, stale = sum(each.unserved for each in fleets), sum(each.stale for each in fleets)
-    return FleetFigures(REST, REST, 0, 0, unserved, stale, 0.0, tuple(kind for each in fleets for kind in _lasting(each)))
+def _sum_up(states: Sequence[WatchState]) -> FleetFigures:
+    unserved, stale = sum(each.unserved for each in states), sum(each.stale for each in states)
+    return FleetFigures(REST, REST, 0, 0, unserved, stale, 0.0, tuple(kind for each in states for kind in _raised_kinds(each)))
 
 
-def _lasting(watched: WatchState) -> tuple[str, ...]:
-    return tuple(kind for kind, alarm in watched.alarms.items() if not alarm.cleared)
+def _raised_kinds(state: WatchState) -> tuple[str, ...]:
+    return tuple(kind for kind, alarm in state.alarms.items() if not alarm.cleared)

@@ -1,4 +1,4 @@
-"""What the app does for fleets every minute: find what is wrong, raise alarms and clear them, tell, and tidy up."""
+"""The sweep of every minute: inspects all fleets, raises and clears alarms, notifies tenants, and tidies up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 import orjson
 
@@ -25,23 +24,12 @@ from ...scheduler.ingest.internal_events import Publisher
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Row
 from . import rules
-from .alarms import SENTENCES, publish
-from .rules import Alarm, Findings, Kind, WatchState
+from .alarms import ALARMS, Alarm, alarm_text
+from .notifications import publish_alarm
+from .rules import Findings, WatchState
 from .state import WATCHED, parse_watch_state, watch_state_props
 
 log = logging.getLogger(__name__)
-
-ACTIONS: Final[dict[Kind, str]] = {
-    "silent": "lease_servers_silent",
-    "unserved": "lease_partitions_unserved",
-    "missing": "lease_rows_missing",
-    "servers": "lease_servers_few",
-    "forgotten": "lease_control_forgotten",
-    "late": "lease_beats_late",
-    "turns": "lease_turns_stuck",
-    "unreadable": "lease_rows_unreadable",
-}
-
 
 type StuckTurns = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
 """Receives fleets' keys in order; returns what is wrong, for each fleet with stuck checkpoint turns. Raises `StorageError`."""
@@ -53,7 +41,7 @@ async def no_stuck_turns(keys: Sequence[str]) -> Mapping[str, str]:
 
 
 class FleetInspection:
-    """One per process."""
+    """Inspects fleets. One per process."""
 
     def __init__(
         self,
@@ -75,91 +63,90 @@ class FleetInspection:
             known, stuck = await asyncio.gather(self._memory.load(WATCHED, keys), self._stuck_turns(keys))
 
             async def visit(key: str) -> Counter[str]:
-                return await self._visit(key, known.get(key), now, (stuck[key],) if key in stuck else ())
+                return await self._inspect(key, known.get(key), now, (stuck[key],) if key in stuck else ())
 
             return visit
 
         return await self._cursor.go(WATCHED, prepare)
 
-    async def _visit(self, key: str, known: Row | None, now: Millis, turns: tuple[str, ...]) -> Counter[str]:
+    async def _inspect(self, key: str, known: Row | None, now: Millis, turns: tuple[str, ...]) -> Counter[str]:
         counts: Counter[str] = Counter()
-        seen = await self._carrier.drive(read_summary(key))
-        if seen is None:
+        summary = await self._carrier.drive(read_summary(key))
+        if summary is None:
             if known is not None:
                 await self._memory.forget(WATCHED, key)
             return Counter(gone=1)
         before, etag = parse_watch_state(known)
-        if before.looked < _made(seen.fleet):
-            # That was another fleet of the name.
+        if before.read_at < _created(summary.fleet):
+            # The state is that of an earlier fleet of the same name.
             before = WatchState()
-        survey: FleetSnapshot | None = None
-        if before.whole_look(takeover_rules.fingerprint(seen), now):
-            survey = await self._planning.look(key)
-        if survey is None:
-            after = rules.next_state(before, replace(rules.findings_of_summary(seen, now), turns=turns), now, None)
+        snapshot: FleetSnapshot | None = None
+        if before.must_read_partitions(takeover_rules.fingerprint(summary), now):
+            snapshot = await self._planning.look(key)
+        if snapshot is None:
+            after = rules.next_state(before, replace(rules.findings_of_summary(summary, now), turns=turns), now, None)
         else:
             counts["whole"] = 1
-            seen = survey.summary
-            after = rules.next_state(before, replace(await self._found(survey, now), turns=turns), now, takeover_rules.fingerprint(seen))
-            counts += await self._tidy(survey, now)
+            summary = snapshot.summary
+            found = replace(await self._find(snapshot, now), turns=turns)
+            after = rules.next_state(before, found, now, takeover_rules.fingerprint(summary))
+            counts += await self._tidy(snapshot, now)
         if after != before:
-            # Whoever writes it raises the alarms: two instances at once do not tell twice.
+            # Only the instance that writes the state reports its alarms, so two instances at once do not report them twice.
             saved = await self._memory.save(WATCHED, key, watch_state_props(after), etag)
             if saved is None:
                 return counts
             etag = saved
-            counts += _log(key, before, after)
-        if survey is not None and "unserved" in after.alarms and not after.alarms["unserved"].cleared:
-            # Who should have placed them has not.
-            found = await self._takeover.plan(key, now)
-            counts += Counter(plans=1, orders=found[2] if found is not None else 0)
-        return counts + await self._tell(key, seen.fleet, after, etag)
+            counts += _log_changes(key, before, after)
+        if snapshot is not None and "unserved" in after.alarms and not after.alarms["unserved"].cleared:
+            # The scanners of the fleet have not placed these partitions, so the app does.
+            planned = await self._takeover.plan(key, now)
+            counts += Counter(plans=1, orders=planned[2] if planned is not None else 0)
+        return counts + await self._notify(key, summary.fleet, after, etag)
 
-    async def _found(self, survey: FleetSnapshot, now: Millis) -> Findings:
-        return rules.findings_of_snapshot(survey, (await self._planning.plan(survey, now)).plan, now)
+    async def _find(self, snapshot: FleetSnapshot, now: Millis) -> Findings:
+        return rules.findings_of_snapshot(snapshot, (await self._planning.plan(snapshot, now)).plan, now)
 
-    async def _tidy(self, survey: FleetSnapshot, now: Millis) -> Counter[str]:
-        """Remove bumps that have happened, and servers that have been dead for long."""
-        epochs = {number: each.value.epoch for number, each in survey.partitions.items()}
-        counts = Counter(expired=await self._takeover.end(survey.summary, takeover_rules.expired_intents(survey.summary, now, epochs)))
-        for name in rules.removable_servers(survey):
-            removed = await self._carrier.drive(_remove(survey.summary, survey.summary.servers[name]))
+    async def _tidy(self, snapshot: FleetSnapshot, now: Millis) -> Counter[str]:
+        """Remove completed bumps, and rows of servers that have been dead for long."""
+        epochs = {number: each.value.epoch for number, each in snapshot.partitions.items()}
+        expired = takeover_rules.expired_intents(snapshot.summary, now, epochs)
+        counts = Counter(expired=await self._takeover.end(snapshot.summary, expired))
+        for name in rules.removable_servers(snapshot):
+            removed = await self._carrier.drive(_remove_server(snapshot.summary, snapshot.summary.servers[name]))
             counts["removed"] += removed
         return counts
 
-    async def _tell(self, key: str, fleet: Fleet, after: WatchState, etag: str) -> Counter[str]:
-        """Tell the tenant's channel what it has not been told; a failure is made up for next time."""
-        untold = [alarm for alarm in after.alarms.values() if not alarm.told]
-        done = [alarm for alarm in untold if await publish(self._publisher, key, fleet.rest, alarm)]
-        if done:
-            alarms = dict(after.alarms) | {alarm.kind: replace(alarm, told=True) for alarm in done}
+    async def _notify(self, key: str, fleet: Fleet, after: WatchState, etag: str) -> Counter[str]:
+        """Send alarms that the tenant's channel has not received. The next inspection repeats what fails."""
+        unsent = [alarm for alarm in after.alarms.values() if not alarm.notified]
+        sent = [alarm for alarm in unsent if await publish_alarm(self._publisher, key, fleet.rest, alarm)]
+        if sent:
+            alarms = dict(after.alarms) | {alarm.kind: replace(alarm, notified=True) for alarm in sent}
             await self._memory.save(WATCHED, key, watch_state_props(replace(after, alarms=alarms)), etag)
-        return Counter(told=len(done))
+        return Counter(told=len(sent))
 
 
-def _made(fleet: Fleet) -> Millis:
-    """When the fleet was made, 0 when it does not say."""
+def _created(fleet: Fleet) -> Millis:
+    """Return when the fleet was created; 0 if it does not say."""
     return int(orjson.loads(fleet.rest).get("created", 0))
 
 
-def _log(key: str, before: WatchState, after: WatchState) -> Counter[str]:
-    begun, over = rules.alarm_changes(before, after)
-    for alarm in begun:
-        log.warning("%s: %s (%d: %s)", key, SENTENCES[alarm.kind], alarm.count, _some(alarm), extra=_extra(key, alarm, ACTIONS[alarm.kind]))
-    for alarm in over:
-        log.info("%s: no longer so: %s", key, SENTENCES[alarm.kind], extra=_extra(key, alarm, "lease_alarm_cleared"))
-    return Counter(raised=len(begun), cleared=len(over))
+def _log_changes(key: str, before: WatchState, after: WatchState) -> Counter[str]:
+    raised, cleared = rules.alarm_changes(before, after)
+    name = key.partition(":")[2]
+    for alarm in raised:
+        log.warning("%s: %s", key, alarm_text(name, alarm), extra=_log_fields(key, alarm, ALARMS[alarm.kind].action))
+    for alarm in cleared:
+        log.info("%s: %s", key, alarm_text(name, alarm), extra=_log_fields(key, alarm, "lease_alarm_cleared"))
+    return Counter(raised=len(raised), cleared=len(cleared))
 
 
-def _extra(key: str, alarm: Alarm, action: str) -> dict[str, object]:
+def _log_fields(key: str, alarm: Alarm, action: str) -> dict[str, object]:
     return {"action": action, "fleet": key, "alarm": alarm.kind, "count": alarm.count, "subjects": list(alarm.subjects)}
 
 
-def _some(alarm: Alarm) -> str:
-    return ", ".join(alarm.subjects[:5]) + (" ..." if alarm.count > 5 else "")
-
-
-def _remove(seen: FleetSummary, server: Versioned[Server]) -> Steps[bool]:
-    """Remove a dead server's row, on the ETag that showed it dead: one that has come back refuses it."""
-    answer = yield Write(FLEETS, seen.key, (Delete(server_key(server.value.name), server.etag),))
+def _remove_server(summary: FleetSummary, server: Versioned[Server]) -> Steps[bool]:
+    """Remove a dead server's row, on the ETag that showed it dead: a server that has registered again makes the store refuse it."""
+    answer = yield Write(FLEETS, summary.key, (Delete(server_key(server.value.name), server.etag),))
     return isinstance(answer, Applied)

@@ -1,4 +1,4 @@
-"""What is wrong with a fleet, and since when: pure functions of one look at it, and of what was known before."""
+"""Find what is wrong with a fleet and for how long: pure functions of one read of its rows and of the state before."""
 
 from __future__ import annotations
 
@@ -13,38 +13,17 @@ from ...leases.rows import Intent, Intents, Partition, Server
 from ...leases.rules import ended
 from ...leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned
 from ...leases.service.takeover_rules import READ_PARTITIONS_EVERY, TICK, may_fence
+from .alarms import ALARMS, FORGOTTEN_AFTER, KINDS, LATE_BEATS, MAX_SUBJECTS, Alarm, Kind, allowed_outage
 
-FORGOTTEN: Final = 24 * 3600.0
-"""Seconds after which a control that never expires counts as forgotten."""
 KEEP_DEAD: Final = 24 * 3600.0
 """Seconds for which the row of a dead server is kept."""
 
-LATE_BEATS: Final = 2.5
-"""Beats after which a server is late; one lost beat does not make it so."""
-
-type Kind = Literal["silent", "unserved", "missing", "servers", "forgotten", "late", "turns", "unreadable"]
-KINDS: Final[tuple[Kind, ...]] = ("silent", "unserved", "missing", "servers", "forgotten", "late", "turns", "unreadable")
-
-
-
-def patience(kind: Kind) -> float:
-    """Seconds that a finding must last before it is an alarm: what mends itself meanwhile nobody needs to know."""
-    match kind:
-        case "silent" | "unserved" | "forgotten" | "turns" | "unreadable":
-            # Ages tell by themselves how long these have lasted; and no row mends itself.
-            return 0.0
-        case "missing" | "servers" | "late":
-            return 60.0
-
-
-def allowed_outage(profile: Profile) -> float:
-    """Seconds that a partition may be without a server: a take-over by the app has happened by then, and a hand-off long before."""
-    return profile.takeover + 2 * TICK
-
 
 class UnservedPartition(NamedTuple):
-    """A partition that nobody serves though somebody should. owner: who had it last. age: seconds for which that has been so, by what the
-    rows tell; 0.0 for a row that is missing."""
+    """A partition that has no owner and should have one.
+
+    owner: the last owner. age: seconds without an owner, by the rows' times; 0.0 for a missing row.
+    """
 
     partition: int
     reason: Literal["owner silent", "owner gone", "unowned", "missing"]
@@ -54,12 +33,12 @@ class UnservedPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What one look found.
+    """The result of one inspection.
 
-    unserved: partitions without a server, stale: those of them that have been so for longer than allowed, and missing rows.
-    silent: servers that should have been fenced by now. late: living servers whose last beats are late, when these are half of all: one
-    is its own trouble, half of them are storage's. live: servers that count, needed: how many there should be. forgotten: words of
-    operators that have stood for long and never expire.
+    unserved: partitions without an owner. stale: those of them that exceed `allowed_outage`, and missing rows. silent: servers that should
+    have been fenced by now. late: live servers with late heartbeats, if these are half of all servers: one late server has a problem of its
+    own, many late servers mean that storage has one. live: usable servers. needed: minimum + spare. forgotten: old manual controls without
+    an expiry.
     """
 
     unserved: tuple[UnservedPartition, ...] = ()
@@ -70,16 +49,16 @@ class Findings:
     needed: int = 0
     forgotten: tuple[Intent, ...] = ()
     oldest: float = 0.0
-    """Seconds since the last beat of the living server that has been quiet for longest."""
+    """Seconds since the oldest last heartbeat of a live server."""
     turns: tuple[str, ...] = ()
-    """What is wrong with the fleet's checkpoint turns."""
+    """Reasons why the fleet's checkpoint turns are stuck."""
     used: bool = True
-    """A server has been here. A fleet that is there for turns or maintenance alone misses none."""
+    """A server has registered at least once. A fleet for turns or maintenance alone needs no servers."""
     unreadable: tuple[str, ...] = ()
     """Keys of rows that cannot be read."""
 
     def subjects(self) -> dict[Kind, tuple[str, ...]]:
-        """What each kind is about; kinds that nothing was found of are left out."""
+        """Return the subjects of each kind of alarm. Kinds without a finding are left out."""
         found: dict[Kind, tuple[str, ...]] = {
             "silent": self.silent,
             "unserved": tuple(str(each.partition) for each in self.stale if each.reason != "missing") if self.used else (),
@@ -94,181 +73,161 @@ class Findings:
 
 
 def usable_servers(servers: Iterable[Server], intents: Intents) -> list[str]:
-    """Servers that count as being there: drained and prohibited ones are up, but of no use."""
+    """Return the names of servers that may get partitions. Drained and prohibited servers are up, but may not."""
     return [server.name for server in servers if server.state == "live" and server.name not in intents.drained]
 
 
-def is_forgotten(word: Intent, now: Millis) -> bool:
-    """Whether a word has stood for a day and never expires."""
-    return not word.expires and now - word.created >= FORGOTTEN * 1000
+def is_forgotten(intent: Intent, now: Millis) -> bool:
+    """Return True if a manual control is older than `FORGOTTEN_AFTER` and has no expiry."""
+    return not intent.expires and now - intent.created >= FORGOTTEN_AFTER * 1000
 
 
-def findings_of_summary(seen: FleetSummary, now: Millis) -> Findings:
-    """What can be found without the partition rows."""
-    fleet, profile, intents = seen.fleet, seen.fleet.profile, seen.in_force(now)
-    ages = {server.name: seen.servers[server.name].age for server in seen.living}
+def findings_of_summary(summary: FleetSummary, now: Millis) -> Findings:
+    """Return the findings that need no partition rows."""
+    fleet, profile, intents = summary.fleet, summary.fleet.profile, summary.in_force(now)
+    ages = {server.name: summary.servers[server.name].age for server in summary.living}
     late = tuple(name for name, age in ages.items() if age >= LATE_BEATS * profile.beat + 1 and not may_fence(profile, age))
     return Findings(
         silent=tuple(name for name, age in ages.items() if may_fence(profile, age - 2 * TICK)),
         late=late if len(late) >= max(2, len(ages) / 2) else (),
-        live=len(usable_servers(seen.living, intents)),
+        live=len(usable_servers(summary.living, intents)),
         needed=fleet.minimum + fleet.spare,
-        forgotten=tuple(word for word in seen.intents if is_forgotten(word, now) and word.key not in seen.unreadable),
+        forgotten=tuple(intent for intent in summary.intents if is_forgotten(intent, now) and intent.key not in summary.unreadable),
         oldest=max(ages.values(), default=0.0),
-        used=bool(seen.servers),
-        unreadable=seen.unreadable,
+        used=bool(summary.servers),
+        unreadable=summary.unreadable,
     )
 
 
-def findings_of_snapshot(seen: FleetSnapshot, plan: PartitionPlan, now: Millis) -> Findings:
-    """What a whole look shows. plan: of the same look; what it cannot place, for want of servers or room, is stale too.
+def findings_of_snapshot(snapshot: FleetSnapshot, plan: PartitionPlan, now: Millis) -> Findings:
+    """Return all findings. plan: the plan for the same snapshot; partitions that it cannot place for lack of servers or room are stale.
 
-    Partitions that are offline, or have no server that may have them, are as operators want them; of those that cannot be read nobody
-    knows.
+    Partitions that are offline, or that no server may have, are as operators want them. The state of partitions with unreadable rows is
+    unknown, so they are left out.
     """
-    glance = seen.summary
-    intents, profile = glance.in_force(now), glance.fleet.profile
-    # Only since an operator's word ended should somebody serve it. Its end is a write of the fleet's row, at once or soon.
-    over = {intent.partition: (now - intent.expires) / 1000 for intent in glance.intents if intent.expires and intent.expires <= now}
+    summary = snapshot.summary
+    intents, profile = summary.in_force(now), summary.fleet.profile
+    # The outage of a partition counts from the expiry of its manual control. The row of the fleet is written at about that time.
+    expired = {intent.partition: (now - intent.expires) / 1000 for intent in summary.intents if intent.expires and intent.expires <= now}
     found: list[UnservedPartition] = []
-    kept = seen.kept
-    for number in range(glance.fleet.partitions):
+    kept = snapshot.kept
+    for number in range(summary.fleet.partitions):
         if number in kept:
             continue
-        row = seen.partitions.get(number)
+        row = snapshot.partitions.get(number)
         if row is None:
             found.append(UnservedPartition(number, "missing", "", 0.0))
             continue
         if number in intents.offline or plan.unplaced.get(number) == "prohibited":
             continue
-        owner = glance.servers.get(row.value.owner)
+        owner = summary.servers.get(row.value.owner)
         if not row.value.owner:
-            found.append(UnservedPartition(number, "unowned", "", min(row.age, glance.age, over.get(number, row.age))))
+            found.append(UnservedPartition(number, "unowned", "", min(row.age, summary.age, expired.get(number, row.age))))
         elif ended(row.value.incarnation, owner.value if owner is not None else None):
             found.append(UnservedPartition(number, "owner gone", row.value.owner, min(row.age, _gone_for(row.value, owner, profile))))
         elif owner is not None and may_fence(profile, owner.age):
             found.append(UnservedPartition(number, "owner silent", row.value.owner, owner.age))
     stale = tuple(each for each in found if each.reason == "missing" or each.age >= allowed_outage(profile))
-    # Rows of servers go a day after their end; the epochs stay.
-    used = bool(glance.servers) or any(each.value.epoch for each in seen.partitions.values())
-    return replace(findings_of_summary(glance, now), unserved=tuple(found), stale=stale, used=used)
+    # A dead server's row is removed after a day; the epochs stay.
+    used = bool(summary.servers) or any(each.value.epoch for each in snapshot.partitions.values())
+    return replace(findings_of_summary(summary, now), unserved=tuple(found), stale=stale, used=used)
 
 
 def _gone_for(partition: Partition, owner: Versioned[Server] | None, profile: Profile) -> float:
-    """Seconds, at most, for which the partition's owner has been gone."""
+    """Return an upper bound of the seconds since the partition's owner ended."""
     if owner is None:
         return float("inf")
     if owner.value.incarnation == partition.incarnation:
         return owner.age
-    # It is back as another: about so long ago, by its beats.
+    # The server has registered again as another incarnation: its heartbeats since then give the time.
     return owner.value.beat * profile.beat + owner.age
 
 
-
-def removable_servers(seen: FleetSnapshot) -> list[str]:
-    """Servers that have been dead for long, and whose incarnation no partition names."""
-    named = {each.value.incarnation for each in seen.partitions.values()}
+def removable_servers(snapshot: FleetSnapshot) -> list[str]:
+    """Return servers that have been dead for `KEEP_DEAD` and whose incarnation no partition names."""
+    named = {each.value.incarnation for each in snapshot.partitions.values()}
     return [
         name
-        for name, each in sorted(seen.summary.servers.items())
+        for name, each in sorted(snapshot.summary.servers.items())
         if each.value.state == "dead" and each.age >= KEEP_DEAD and each.value.incarnation not in named
     ]
-
 
 
 # -- alarms
 
 
-MOST_SUBJECTS: Final = 20
-"""Subjects that an alarm names; it tells how many there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Alarm:
-    """Something that has lasted for too long. since: when it was first found, count: of its subjects then. cleared: when it was over, 0
-    while it lasts. told: the tenant's channel has been told all there is to tell."""
-
-    kind: Kind
-    since: Millis
-    subjects: tuple[str, ...]
-    count: int
-    cleared: Millis = 0
-    told: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class WatchState:
-    """What is remembered of a fleet between inspections.
+    """The state of a fleet's watch between inspections.
 
-    seen: its fingerprint at the last whole look, at wall time `looked`. first: when findings that are no alarms yet were first made.
-    unserved, stale: partitions without a server at the last whole look, and those of them that were so for too long: none where no server
-    has ever been.
+    fingerprint: the fleet's fingerprint when its partitions were last read, at wall time `read_at`. pending: when findings that are no
+    alarms yet were first made. unserved: partitions without an owner at that time. stale: those of them that exceeded `allowed_outage`;
+    0 if the fleet never had a server.
     """
 
-    seen: str = ""
-    looked: Millis = 0
-    first: Mapping[Kind, Millis] = field(default_factory=dict)
+    fingerprint: str = ""
+    read_at: Millis = 0
+    pending: Mapping[Kind, Millis] = field(default_factory=dict)
     alarms: Mapping[Kind, Alarm] = field(default_factory=dict)
     unserved: int = 0
     stale: int = 0
 
-    def whole_look(self, seen: str, now: Millis) -> bool:
-        """Whether the partition rows are to be read: something changed, was not in order, or was not looked at for long."""
-        return seen != self.seen or self.unserved > 0 or not 0 <= now - self.looked < READ_PARTITIONS_EVERY
+    def must_read_partitions(self, fingerprint: str, now: Millis) -> bool:
+        """Return True if the fleet has changed, had partitions without an owner, or was last read `READ_PARTITIONS_EVERY` ago."""
+        return fingerprint != self.fingerprint or self.unserved > 0 or not 0 <= now - self.read_at < READ_PARTITIONS_EVERY
 
 
 PARTITION_KINDS: Final[frozenset[Kind]] = frozenset({"unserved", "missing", "unreadable"})
-"""What only a whole look can find."""
+"""Kinds that need the partition rows."""
 
 
-def next_state(before: WatchState, found: Findings, now: Millis, whole: str | None) -> WatchState:
-    """What is to be remembered after an inspection. whole: the fingerprint of a whole look; None when partitions were not read, and what
-    was known of them stays.
+def next_state(before: WatchState, found: Findings, now: Millis, fingerprint: str | None) -> WatchState:
+    """Return the state after an inspection. fingerprint: None if the partitions were not read; then their part of the state stays.
 
-    A finding of which nothing was known starts to count; one that has lasted long enough becomes an alarm, once; an alarm of which nothing
-    is found any more is cleared, and stays until that has been told.
+    A new finding becomes pending. A pending finding that has lasted long enough becomes an alarm, once. An alarm without a finding is
+    cleared, and stays until its end has been notified.
     """
     subjects = found.subjects()
-    first: dict[Kind, Millis] = {}
+    pending: dict[Kind, Millis] = {}
     alarms: dict[Kind, Alarm] = {}
     for kind in KINDS:
         known = before.alarms.get(kind)
-        if whole is None and kind in PARTITION_KINDS:
-            if kind in before.first:
-                first[kind] = before.first[kind]
+        if fingerprint is None and kind in PARTITION_KINDS:
+            if kind in before.pending:
+                pending[kind] = before.pending[kind]
             if known is not None:
                 alarms[kind] = known
             continue
         if known is not None and known.cleared:
-            # Only one at a time is told of; what comes back meanwhile waits its turn.
-            if not known.told:
+            # Only one alarm of a kind is notified at a time: a finding that returns meanwhile stays pending.
+            if not known.notified:
                 alarms[kind] = known
             if kind in subjects:
-                first[kind] = before.first.get(kind, now)
+                pending[kind] = before.pending.get(kind, now)
             continue
         if kind not in subjects:
             if known is not None:
-                alarms[kind] = replace(known, cleared=now, told=False)
+                alarms[kind] = replace(known, cleared=now, notified=False)
             continue
         if known is not None:
             alarms[kind] = known
             continue
-        since = before.first.get(kind, now)
-        if now - since >= patience(kind) * 1000:
-            alarms[kind] = Alarm(kind, since, subjects[kind][:MOST_SUBJECTS], len(subjects[kind]))
+        since = before.pending.get(kind, now)
+        if now - since >= ALARMS[kind].lasts * 1000:
+            alarms[kind] = Alarm(kind, since, subjects[kind][:MAX_SUBJECTS], len(subjects[kind]))
         else:
-            first[kind] = since
-    if whole is None:
-        return replace(before, first=first, alarms=alarms)
+            pending[kind] = since
+    if fingerprint is None:
+        return replace(before, pending=pending, alarms=alarms)
     stale = len(subjects.get("unserved", ())) + len(subjects.get("missing", ()))
-    return WatchState(whole, now, first, alarms, len(found.unserved), stale)
+    return WatchState(fingerprint, now, pending, alarms, len(found.unserved), stale)
 
 
 def alarm_changes(before: WatchState, after: WatchState) -> tuple[list[Alarm], list[Alarm]]:
-    """The alarms that have begun, and those that are over, since `before`."""
-    begun = [alarm for kind, alarm in after.alarms.items() if not alarm.cleared and _since(before, kind) != alarm.since]
-    over = [alarm for kind, alarm in after.alarms.items() if alarm.cleared and not before.alarms[kind].cleared]
-    return begun, over
+    """Return the alarms that were raised and those that were cleared since `before`."""
+    raised = [alarm for kind, alarm in after.alarms.items() if not alarm.cleared and _since(before, kind) != alarm.since]
+    cleared = [alarm for kind, alarm in after.alarms.items() if alarm.cleared and not before.alarms[kind].cleared]
+    return raised, cleared
 
 
 def _since(before: WatchState, kind: Kind) -> Millis | None:

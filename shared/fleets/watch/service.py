@@ -1,4 +1,4 @@
-"""The watch of one process: its parts, made once and wired together."""
+"""`FleetWatch`: the parts of the watch, wired together."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ...scheduler.ingest.internal_events import Publisher
 from ...storage.names import FLEETS, SWEEPS
 from ...storage.ports import Tables
 from ...web.problem import not_found
-from . import figures, rules
-from .figures import FleetFigures
+from . import rules
+from .figures import FleetFigures, read_figures
 from .inspection import FleetInspection, StuckTurns, no_stuck_turns
 from .rules import Findings, WatchState
 from .state import WATCHED, parse_watch_state
 
 
 class StaleReport(NamedTuple):
-    """What one look found, and what is remembered of earlier ones."""
+    """The findings of one inspection, and the state that earlier ones left."""
 
     findings: Findings
     watched: WatchState
 
 
 class FleetWatch:
-    """Both timers' parts. One per process."""
+    """The sweeps over all fleets and what they know. One per process."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class FleetWatch:
         """stuck_turns: finds the fleets whose checkpoint turns are stuck."""
         self._tables, self._carrier, self._planning, self._clock = tables, carrier, planning, clock
         self._memory = SweepMemory(tables)
-        turns = FleetCursor(tables, clock, FLEETS, INDEX)
-        self.takeover = TakeoverSweep(self._memory, turns, carrier, planning, clock)
-        """Every 15 s, and when beats over HTTP ask for it."""
-        self.inspect = FleetInspection(self._memory, turns, carrier, planning, self.takeover, publisher, stuck_turns)
-        """Every minute."""
+        cursor = FleetCursor(tables, clock, FLEETS, INDEX)
+        self.takeover = TakeoverSweep(self._memory, cursor, carrier, planning, clock)
+        """Runs every 15 s, and when heartbeats over HTTP ask for it."""
+        self.inspect = FleetInspection(self._memory, cursor, carrier, planning, self.takeover, publisher, stuck_turns)
+        """Runs every minute."""
 
     async def retain(self, now: Millis) -> Counter[str]:
-        """Forget fleets that are gone. Counts `forgotten`."""
+        """Remove the stored state of fleets that have ended. Counts `forgotten`."""
         index = {row.rk for row in await load(self._tables, FLEETS, INDEX, "", "~", ("created",))}
         counts: Counter[str] = Counter()
         for duty in (WATCHED, PLANNED):
@@ -64,20 +64,20 @@ class FleetWatch:
         return counts
 
     async def stale(self, tenant: str, fleet: str) -> StaleReport:
-        """What is wrong now. Raises 404, `StorageError`."""
+        """Inspect one fleet now. Raises 404, `StorageError`."""
         key = fleet_key(tenant, fleet)
-        survey = await self._planning.look(key)
-        if survey is None:
+        snapshot = await self._planning.look(key)
+        if snapshot is None:
             raise not_found("fleet")
         now = self._clock.now()
-        planned = await self._planning.plan(survey, now)
+        planned = await self._planning.plan(snapshot, now)
         known = await self._memory.load(WATCHED, [key])
-        return StaleReport(rules.findings_of_snapshot(survey, planned.plan, now), parse_watch_state(known.get(key)).value)
+        return StaleReport(rules.findings_of_snapshot(snapshot, planned.plan, now), parse_watch_state(known.get(key)).value)
 
     async def figures(self) -> list[FleetFigures]:
-        """Gauges. Raises `StorageError`."""
-        return await figures.read_figures(self._tables, self._carrier, self._memory, self._clock.now())
+        """Return the gauges of all fleets. Raises `StorageError`."""
+        return await read_figures(self._tables, self._carrier, self._memory, self._clock.now())
 
     async def close(self) -> None:
-        """End what runs in the background."""
+        """End background tasks."""
         await self.takeover.close()

@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 from ...checkpoints.service.views import TurnFigures as TurnFigures
 from ...core.clock import Millis
 from ...engine.fleet_cursor import REST as OTHERS
+from ...fleets.watch.alarms import KINDS
 from ...fleets.watch.figures import FleetFigures
-from ...fleets.watch.rules import KINDS
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from ...maintenance.service.notifications import SENTENCES
 from ...scheduler.queries import ledger

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from shared.fleets.watch import rules
-from shared.fleets.watch.alarms import event_of, wanted
-from shared.fleets.watch.rules import Alarm, Findings, WatchState
+from shared.fleets.watch.alarms import Alarm
+from shared.fleets.watch.notifications import alarm_event, channel_for
+from shared.fleets.watch.rules import Findings, WatchState
 from shared.leases.planner import PartitionPlan
 from shared.leases.profiles import PROFILES, Profile
 from shared.leases.rows import NO_PARTITION, Fleet, Intent, Limits, Partition, Server
@@ -185,20 +186,20 @@ def watch(*steps: tuple[float, Findings]) -> list[WatchState]:
 
 def test_what_lasts_for_a_minute_becomes_an_alarm_once() -> None:
     first, young, alarmed, later = watch((0, FEW), (59, FEW), (60, FEW), (600, FEW))
-    assert first.alarms == young.alarms == {} and young.first == {"servers": NOW}
+    assert first.alarms == young.alarms == {} and young.pending == {"servers": NOW}
     assert alarmed.alarms == later.alarms == {"servers": Alarm("servers", NOW, ("1 of 2",), 1)}
     assert [rules.alarm_changes(young, alarmed), rules.alarm_changes(alarmed, later)] == [([alarmed.alarms["servers"]], []), ([], [])]
 
 
 def test_what_mends_itself_within_the_minute_starts_anew_the_next_time() -> None:
     *_, last = watch((0, FEW), (30, FINE), (50, FEW), (100, FEW))
-    assert last.alarms == {} and last.first == {"servers": NOW + 50_000}
+    assert last.alarms == {} and last.pending == {"servers": NOW + 50_000}
 
 
 def test_an_alarm_is_cleared_stays_until_that_is_told_and_may_come_back() -> None:
     _, alarmed, cleared, still = watch((0, FEW), (60, FEW), (120, FINE), (180, FINE))
     over = cleared.alarms["servers"]
-    assert (over.cleared, over.told) == (NOW + 120_000, False) and still.alarms == cleared.alarms
+    assert (over.cleared, over.notified) == (NOW + 120_000, False) and still.alarms == cleared.alarms
     assert rules.alarm_changes(alarmed, cleared) == ([], [over]) and rules.alarm_changes(cleared, still) == ([], [])
     told = WatchState(alarms={"servers": Alarm("servers", NOW, ("1 of 2",), 1, NOW + 120_000, True)})
     assert rules.next_state(told, FINE, NOW + 240_000, "mark").alarms == {}
@@ -210,8 +211,8 @@ def test_an_alarm_is_cleared_stays_until_that_is_told_and_may_come_back() -> Non
 
 def test_what_comes_back_before_its_end_was_told_counts_from_its_return() -> None:
     *_, back, later = watch((0, FEW), (60, FEW), (120, FINE), (180, FEW), (300, FEW))
-    assert back.alarms["servers"].cleared and back.first == {"servers": NOW + 180_000}
-    assert later.first == {"servers": NOW + 180_000}
+    assert back.alarms["servers"].cleared and back.pending == {"servers": NOW + 180_000}
+    assert later.pending == {"servers": NOW + 180_000}
 
 
 def test_partitions_that_were_not_looked_at_are_as_they_were() -> None:
@@ -236,7 +237,7 @@ def test_partitions_that_were_not_looked_at_are_as_they_were() -> None:
     ],
 )
 def test_partition_rows_are_read_when_something_changed_is_not_in_order_or_it_was_long_ago(known: WatchState, at: int, whole: bool) -> None:
-    assert known.whole_look("mark", NOW + at) == whole
+    assert known.must_read_partitions("mark", NOW + at) == whole
 
 
 def test_an_alarm_names_some_of_its_subjects_and_tells_how_many_there_are() -> None:
@@ -248,8 +249,8 @@ def test_an_alarm_names_some_of_its_subjects_and_tells_how_many_there_are() -> N
 
 def test_events_of_alarms_have_ids_of_their_own_that_follow_from_the_alarm() -> None:
     alarm = Alarm("unserved", NOW, ("5",), 1)
-    event = event_of("demo:my.fleet", alarm, "ops")
-    assert event == event_of("demo:my.fleet", alarm, "ops")
+    event = alarm_event("demo:my.fleet", alarm, "ops")
+    assert event == alarm_event("demo:my.fleet", alarm, "ops")
     assert event["id"] == f"lease:my~fleet:unserved:{NOW}:raised" and event["due"] == "2027-01-15T08:00:00.000Z"
     assert event["payload"] == {
         "type": "lease-alarm",
@@ -262,9 +263,9 @@ def test_events_of_alarms_have_ids_of_their_own_that_follow_from_the_alarm() -> 
         "cleared": None,
         "count": 1,
         "subjects": ["5"],
-        "text": "my.fleet: nobody serves partitions that somebody should",
+        "text": "my.fleet: 1 partition has had no owner since 2027-01-15T08:00:00.000Z: 5. `tocsin leases stale my.fleet` shows more.",
     }
-    assert event_of("demo:my.fleet", Alarm("unserved", NOW, ("5",), 1, NOW + 1), "ops")["id"].endswith(":cleared")
+    assert alarm_event("demo:my.fleet", Alarm("unserved", NOW, ("5",), 1, NOW + 1), "ops")["id"].endswith(":cleared")
 
 
 @pytest.mark.parametrize(
@@ -278,4 +279,4 @@ def test_events_of_alarms_have_ids_of_their_own_that_follow_from_the_alarm() -> 
     ],
 )
 def test_alarms_go_where_the_fleet_wants_them(rest: str, kind: Any, channel: str | None) -> None:
-    assert wanted(rest, kind) == channel
+    assert channel_for(rest, kind) == channel

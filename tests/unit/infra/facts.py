@@ -12,8 +12,7 @@ from typing import Any, cast
 
 from shared.app.timers import SCHEDULES
 from shared.core.settings import Settings, env_name
-from shared.fleets.watch.inspection import ACTIONS
-from shared.fleets.watch.rules import KINDS
+from shared.fleets.watch.alarms import ALARMS, KINDS
 from shared.maintenance.service.notifications import SENTENCES
 from shared.storage import names
 from shared.storage.several.tables import SpreadTables
@@ -319,7 +318,7 @@ def observable() -> Observable:
     logged -= {name for names in quiet for name in re.findall(r"`([^`]+)`", names)}
     return Observable(
         frozenset(re.findall(r'MetricFamily\(\s*"(tocsin_[a-z_]+)"', families)),
-        frozenset(logged | set(ACTIONS.values())),
+        frozenset(logged | {alarm.action for alarm in ALARMS.values()}),
         frozenset(re.findall(r'"(tocsin\.[a-z_]+)"', telemetry)),
         frozenset({*SENTENCES, *KINDS}),
         frozenset(SCHEDULES),

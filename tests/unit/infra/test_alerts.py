@@ -20,8 +20,8 @@ from shared.core.clock import Millis
 from shared.delivery import tracing as delivery_tracing
 from shared.delivery.channels.ports import Verdict
 from shared.engine.fleet_cursor import REST
+from shared.fleets.watch.alarms import KINDS, Kind
 from shared.fleets.watch.figures import FleetFigures
-from shared.fleets.watch.rules import KINDS, Kind
 from shared.maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from shared.maintenance.service.notifications import SENTENCES
 from shared.ops.export.points import Totals, metrics_data

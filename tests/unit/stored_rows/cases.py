@@ -15,7 +15,8 @@ from shared.delivery.channels.model import HttpChannel, QueueChannel
 from shared.delivery.flow import circuit_breaker, shared_limits
 from shared.delivery.flow.circuit_breaker import Breaker
 from shared.delivery.flow.rules import Part
-from shared.fleets.watch.rules import Alarm, WatchState
+from shared.fleets.watch.alarms import Alarm
+from shared.fleets.watch.rules import WatchState
 from shared.fleets.watch.state import parse_watch_state, watch_state_props
 from shared.leases.profiles import PROFILES, Profile
 from shared.leases.protocol.takeover import orders
