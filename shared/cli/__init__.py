@@ -1,18 +1,19 @@
 """The `tocsin` command.
 
-    start       the console script
-    main        the command, its groups loaded when they are used
-    exits       exit codes, one list for all groups
-    failures    what is said when something fails: what, where, what to do
-    connection  which app, and which key
-    profiles    deployments by name
-    session     what the groups for people share: the app, --json, --watch
-    watching    looking again and again
-    output      tables
-    documents   JSON, with all digits
-    groups/     the groups for people, one a job
-    importing/  events by the million
+    start                the console script
+    main                 the command; it loads a group when the group is used
+    help                 help texts from docstrings: summary, details, examples
+    exits                exit codes, one list for all groups
+    failures             error messages: what is wrong, where, what to do next
+    connection_options   --url, --key, --connection: which app to call, with which key
+    connections          the file of named connections
+    session              what all groups share: the app, --json, --watch
+    doctor               findings about a fleet, for `tocsin leases doctor`
+    groups/              commands for people, a module for each group
+    importing/           `tocsin events import`
+    node/                commands that run on a fleet's machines
+    terminal/            tables, refreshed screens, JSON documents
 
-A group is a module with a function `register(app)`, and a line in `main.GROUPS`. It imports what it needs inside its functions: a process
-of `tocsin agent` lives for months on a small machine.
+A group is a module with a function `register(app)` and a line in `main.GROUPS`. It imports what it needs inside its functions, because
+a process of `tocsin agent` lives for months on a small machine.
 """

@@ -1,4 +1,4 @@
-"""`python -m tocsin.cli`: as `tocsin`."""
+"""Run the `tocsin` command: `python -m tocsin.cli`."""
 
 from .start import main
 

@@ -1,60 +1,70 @@
-"""Where the app is, and the key for it: options, a profile, or TOCSIN_URL and TOCSIN_KEY."""
+"""Options that say which app to call and with which key: --url and --key, a named connection, or TOCSIN_URL and TOCSIN_KEY."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from .exits import Exit
 from .failures import CommandFailed
 
-ProfileName = Annotated[str, typer.Option("--profile", help="A deployment of the profiles file. Also TOCSIN_PROFILE.")]
-Url = Annotated[str, typer.Option("--url", help="The app's address, as https://app.example. Also TOCSIN_URL.")]
-_KEY_HELP = "A key; better in TOCSIN_KEY or a profile, for other users of the machine see this one."
-Key = Annotated[str, typer.Option("--key", help=_KEY_HELP, show_default=False)]
-Tenant = Annotated[str | None, typer.Option("--tenant", help="For an admin key: whose.")]
+_PANEL: Final = "Connection"
+_CONNECTION_HELP = "Use this connection of profiles.toml, such as prod. Also TOCSIN_PROFILE. tocsin connections lists them."
+_URL_HELP = "Address of the app, such as https://app.example. Also TOCSIN_URL."
+_KEY_HELP = "API key. Other users of this machine can see command-line arguments; prefer TOCSIN_KEY or a connection."
+_TENANT_HELP = "Tenant to act for, such as shop. Needed with an admin key."
+ConnectionName = Annotated[str, typer.Option("--connection", "--profile", help=_CONNECTION_HELP, rich_help_panel=_PANEL)]
+Url = Annotated[str, typer.Option("--url", help=_URL_HELP, rich_help_panel=_PANEL)]
+Key = Annotated[str, typer.Option("--key", help=_KEY_HELP, show_default=False, rich_help_panel=_PANEL)]
+Tenant = Annotated[str | None, typer.Option("--tenant", help=_TENANT_HELP, rich_help_panel=_PANEL)]
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """An app and a key."""
+    """The address of an app, a key for it, and with an admin key the tenant to act for."""
 
     url: str
     key: str = field(repr=False)
     tenant: str | None = None
 
 
-def connection(url: str, key: str, tenant: str | None = None) -> Connection:
-    """What was given, checked. Raises `CommandFailed`, without the key in it."""
+def check_connection(url: str, key: str, tenant: str | None = None) -> Connection:
+    """Return the connection if its address and key are well-formed. Raises `CommandFailed`; the message never shows the key."""
     from ..client.http import options
 
-    for name, given in (("TOCSIN_URL", url), ("TOCSIN_KEY", key)):
+    for name, given, example in (("TOCSIN_URL", url, "https://app.example"), ("TOCSIN_KEY", key, "")):
         if not given:
-            raise CommandFailed(f"{name} is not set", where=name, advice=f"Set {name}, or give --{name[7:].lower()}.", status=Exit.USAGE)
+            option = f"--{name[7:].lower()}"
+            advice = f"Set {name}, or give {option}{f', such as {option} {example}' if example else ' or --connection'}."
+            raise CommandFailed(f"{name} is not set", where=name, advice=advice, status=Exit.USAGE)
     try:
         options(url, key, 1)
     except ValueError as wrong:
         where = "TOCSIN_KEY" if "key" in str(wrong) else "TOCSIN_URL"
-        raise CommandFailed(str(wrong), where=where, advice=f"Set {where} as the app's owner gave it.", status=Exit.USAGE) from None
+        advice = f"Set {where} to the value that the app's owner gave you."
+        raise CommandFailed(str(wrong), where=where, advice=advice, status=Exit.USAGE) from None
     return Connection(url, key, tenant)
 
 
-def chosen(environment: Mapping[str, str], *, profile: str = "", url: str = "", key: str = "", tenant: str | None = None) -> Connection:
-    """The app and the key that were meant: options, then a profile that was named, then the environment, then the default profile.
+def resolve_connection(
+    environment: Mapping[str, str], *, profile: str = "", url: str = "", key: str = "", tenant: str | None = None
+) -> Connection:
+    """Return the connection that options and environment select.
 
-    A key goes to no other address than the one it was given for. Raises `CommandFailed`.
+    Options come first, then a connection given by name, then TOCSIN_URL and TOCSIN_KEY, then the default connection of the file. A key
+    is never sent to an address other than the one it was given for. Raises `CommandFailed`.
     """
-    from .connections import load
+    from .connections import load_connections
 
     name = profile or ("" if url else environment.get("TOCSIN_PROFILE", ""))
     if profile and url:
-        raise CommandFailed("--profile and --url both name an app", where="--url", advice="Give one of them.", status=Exit.USAGE)
+        raise CommandFailed("--connection and --url both name an app", where="--url", advice="Give only one of them.", status=Exit.USAGE)
     if not name and not url and not environment.get("TOCSIN_URL"):
-        name = load(environment).default
+        name = load_connections(environment).default
     if name:
-        found = load(environment).named(name)
-        return connection(found.url, key or found.key(environment), found.tenant if tenant is None else tenant)
-    return connection(url or environment.get("TOCSIN_URL", ""), key or environment.get("TOCSIN_KEY", ""), tenant)
+        found = load_connections(environment).named(name)
+        return check_connection(found.url, key or found.key(environment), found.tenant if tenant is None else tenant)
+    return check_connection(url or environment.get("TOCSIN_URL", ""), key or environment.get("TOCSIN_KEY", ""), tenant)

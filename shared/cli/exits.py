@@ -1,6 +1,6 @@
-"""Exit codes of `tocsin`: stable, so that scripts may rest on them.
+"""Exit codes of `tocsin`. They are stable, so that scripts may depend on them.
 
-`tocsin checkpoint run` ends with its command's own code, and keeps 120 to 127 for itself, as `timeout` and the shell do.
+`tocsin checkpoint run` ends with the exit code of its command, and reserves 120 to 127 for itself, as `timeout` and the shell do.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """How a command of `tocsin` ended."""
+    """Exit code of a command of `tocsin`."""
 
     OK = 0
-    """Done."""
+    """The command did its work."""
     FAILED = 1
-    """It did not work; standard error says why. Or: what was looked at has faults (rejected lines, `doctor`, `status --check`)."""
+    """The command failed and standard error says why, or it found faults (rejected lines, `doctor`, `status --check`)."""
     USAGE = 2
     """The command line, a setting or a file given to it is wrong; nothing was done."""
     REFUSED = 3
-    """The app said no: a key that is not valid, a scope that lacks, a name that is not there."""
+    """The app refused: the key is not valid, the key lacks a scope, or the name does not exist."""
     UNREACHABLE = 4
-    """No answer came from the app, or one that is none of its own."""
+    """The app did not answer, or something other than the app answered."""
 
     NO_TURN = 120
-    """checkpoint run: no turn came in the time that `--wait` gives. The command was not started."""
+    """checkpoint run: no turn came within `--wait` seconds. The command was not started."""
     NOT_PUBLISHED = 121
-    """checkpoint run: the command did its work, but its checkpoint was not published: it came too late, or nobody answered."""
+    """checkpoint run: the command did its work, but its checkpoint was not published: it came too late, or the app did not answer."""
     REVOKED = 122
-    """checkpoint run: an operator took the turn back; the command was ended."""
+    """checkpoint run: an operator revoked the turn; the command was ended."""
     PROMOTED = 123
     """checkpoint run: this replica has become the primary; the command was ended."""
     LIMIT = 124
     """checkpoint run: the turn's time was over; the command was ended."""
     BROKEN = 125
-    """checkpoint run: `tocsin` itself failed, or was told to end (then 128 + the signal's number); no command runs any more."""
+    """checkpoint run: `tocsin` itself failed, or a signal ended it (then 128 + its number). The command no longer runs."""
     NOT_RUNNABLE = 126
-    """checkpoint run: the command is there, but cannot be run."""
+    """checkpoint run: the command exists but cannot be run."""
     NOT_FOUND = 127
-    """checkpoint run: there is no such command."""
+    """checkpoint run: the command does not exist."""
 
 
 SIGNALLED = 128
-"""Plus the signal's number: a signal ended the command, or `tocsin` itself."""
+"""Added to a signal's number: the signal ended the command, or `tocsin` itself."""

@@ -13,7 +13,7 @@ import typer
 
 from ..core.errors import TocsinError
 from .exits import SIGNALLED, Exit
-from .failures import CommandFailed, explained
+from .failures import CommandFailed, to_command_failure
 
 GROUPS: Final = {
     "status": "groups.status",
@@ -26,20 +26,23 @@ GROUPS: Final = {
     "agent": "node.agent",
     "checkpoint": "node.checkpoint",
     "imds-emulator": "node.emulator",
-    "profiles": "groups.profiles",
+    "connections": "groups.connections",
     "completion": "groups.completion",
 }
-"""Word of the command line: module of this package, which has `register(app)`."""
+"""First argument of the command line: module of this package, which has `register(app)`."""
+DEPRECATED_GROUPS: Final = {"profiles": "groups.profiles"}
+"""Former names, hidden in the help. They print the new name and still work."""
 
 
-def build(words: Sequence[str]) -> typer.Typer:
-    """The command with the group that `words` name; with all groups where they name none, for help and for what is misspelt."""
-    # Never with local variables: they hold keys.
+def build(arguments: Sequence[str]) -> typer.Typer:
+    """Return the command with only the group that the arguments use, or with all groups for help and for misspelt names."""
+    # Tracebacks never show local variables: they hold keys.
     settings = {"help_option_names": ["-h", "--help"]}
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, context_settings=settings)
     app.callback()(_tocsin)
-    first = next((word for word in words if not word.startswith("-")), "")
-    for module in [GROUPS[first]] if first in GROUPS else GROUPS.values():
+    first = next((argument for argument in arguments if not argument.startswith("-")), "")
+    groups = {**GROUPS, **DEPRECATED_GROUPS}
+    for module in [groups[first]] if first in groups else groups.values():
         import_module(f".{module}", __package__).register(app)
     return app
 
@@ -59,37 +62,37 @@ def _version(wanted: bool) -> None:
 def _tocsin(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
-    """Timed events, leases, checkpoint turns and maintenance for fleets on Azure."""
+    """Manage timed events, leases, checkpoint turns and maintenance of fleets on Azure."""
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with a code of `exits`. words: without the program's name; None: those of this process."""
-    given = list(sys.argv[1:] if words is None else words)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with a code of `exits`. arguments: without the program's name; None for those of this process."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
     if "_TOCSIN_COMPLETE" in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
-    _streams()
+    _prepare_streams()
     try:
         build(given)(args=given, prog_name="tocsin")
     except TocsinError as error:
-        failed = explained(error)
+        failed = to_command_failure(error)
         print(failed.text(), file=sys.stderr)
         sys.exit(failed.status)
     except KeyboardInterrupt:
         sys.exit(SIGNALLED + 2)
     except BrokenPipeError:
-        # Whoever read has gone, as `head` does.
-        _unheard()
+        # The reader of standard output has ended, as `head` does.
+        _discard_stdout()
         sys.exit(Exit.FAILED)
     except OSError as error:
-        print(CommandFailed(f"it cannot be done: {error.strerror or error}", where=str(error.filename or "")).text(), file=sys.stderr)
-        _unheard()
+        print(CommandFailed(f"the operation failed: {error.strerror or error}", where=str(error.filename or "")).text(), file=sys.stderr)
+        _discard_stdout()
         sys.exit(Exit.FAILED)
 
 
-def _streams() -> None:
-    """Standard output and standard error that take whatever is told; standard input that is there."""
+def _prepare_streams() -> None:
+    """Make all three standard streams usable: open closed ones on the null device, and escape characters that the terminal lacks."""
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     for name in ("stdout", "stderr"):
@@ -98,10 +101,9 @@ def _streams() -> None:
             # A shell closed it.
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         elif isinstance(stream, io.TextIOWrapper):
-            # Where a terminal's character set lacks a sign, it is spelt out.
             stream.reconfigure(errors="backslashreplace")
 
 
-def _unheard() -> None:
-    # Else what is left to write would fail once more, at the exit.
+def _discard_stdout() -> None:
+    # Otherwise the flush at exit would fail once more.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What the commands for people share: the app they speak to, `--json`, `--watch`, and how they are added to a group."""
+"""Shared by all groups: the app that a command calls, `--json`, `--watch`, and how a command is added to a group."""
 
 from __future__ import annotations
 
@@ -15,96 +15,103 @@ from urllib.parse import quote, urlencode
 import typer
 
 from ..client.errors import Unreadable
-from .connection_options import Connection, Key, ProfileName, Tenant, Url, chosen
+from .connection_options import Connection, ConnectionName, Key, Tenant, Url, resolve_connection
 from .exits import Exit
-from .failures import CommandFailed, explained
-from .terminal.documents import dump, parse, sendable, to_json
-from .terminal.output import Screen, clean
-from .terminal.watching import LONGEST, again
+from .failures import CommandFailed, to_command_failure
+from .help import add_command
+from .terminal.documents import dump, parse, parse_sendable, to_json
+from .terminal.output import Screen, printable
+from .terminal.watching import MAX_INTERVAL, refresh
 
 if TYPE_CHECKING:
     from ..client.blocking import Client
     from ..client.exchange import Call, Reply
 
+_WATCH_HELP: Final = "Refresh every N seconds until interrupted, such as 5."
+_TIMES_HELP: Final = "Stop after N refreshes, such as 3. Needs --watch."
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs, one document a line.")]
 _COMMON: Final[dict[str, tuple[Any, Any]]] = {
-    "json": (Annotated[bool, typer.Option("--json", help="For programs: JSON, one document a line.")], False),
-    "profile": (ProfileName, ""),
+    "json": (JsonOption, False),
+    "profile": (ConnectionName, ""),
     "url": (Url, ""),
     "key": (Key, ""),
 }
 _TENANT: Final = (Tenant, None)
-_AGAIN: Final = "Again and again, so often."
 _WATCH: Final[dict[str, tuple[Any, Any]]] = {
-    "watch": (Annotated[float | None, typer.Option("--watch", min=0.1, max=LONGEST, metavar="SECONDS", help=_AGAIN)], None),
-    "times": (Annotated[int | None, typer.Option("--times", min=1, help="With --watch: end after so many.")], None),
+    "watch": (Annotated[float | None, typer.Option("--watch", min=0.1, max=MAX_INTERVAL, metavar="SECONDS", help=_WATCH_HELP)], None),
+    "times": (Annotated[int | None, typer.Option("--times", min=1, metavar="N", help=_TIMES_HELP)], None),
 }
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Note = Annotated[str, typer.Option("--note", help="Why; whoever finds it standing reads this.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+_NOTE_HELP: Final = "Reason for the change, such as 'a new disk'. It is listed beside the control."
+Note = Annotated[str, typer.Option("--note", help=_NOTE_HELP, show_default=False)]
 
 
-LOOK: Final = 10.0
-"""Seconds without a byte after which a look of many is given up: the next one is the retry."""
+REFRESH_TIMEOUT: Final = 10.0
+"""Seconds without a byte after which a refresh gives up. It is not retried: the next refresh is the retry."""
 
 
-def open_client(app: Connection, **how: Any) -> Client:
-    """A client of the app; how: what `Client` takes beside."""
+def open_client(app: Connection, **options: Any) -> Client:
+    """Return a client of the app. options: further arguments of `Client`."""
     from ..client.blocking import Client
 
-    return Client(app.url, app.key, tenant=app.tenant, **how)
+    return Client(app.url, app.key, tenant=app.tenant, **options)
 
 
-class Session:
-    """A command's run: the app, and what it says."""
+class CommandSession:
+    """One run of a command: the app it calls, and the output it collects."""
 
     def __init__(self, app: Connection, *, json: bool = False) -> None:
         self.app, self.json = app, json
         self.screen = Screen()
         self._client: Client | None = None
-        self.looking = False
-        """Whether it looks again and again, and so need not insist on an answer."""
+        self.refreshing = False
+        """True while the command refreshes its output: a call that fails is not retried."""
         self.sleep: Callable[[float], None] = time.sleep
 
     @property
     def client(self) -> Client:
-        """A client of it."""
+        """The client of the app. It is created at the first use."""
         if self._client is None:
-            self._client = open_client(self.app, **({"timeout": LOOK, "retries": 0} if self.looking else {}))
+            self._client = open_client(self.app, **({"timeout": REFRESH_TIMEOUT, "retries": 0} if self.refreshing else {}))
         return self._client
 
     @property
-    def silent(self) -> bool:
-        """Whether the app has not been spoken to."""
+    def untouched(self) -> bool:
+        """True while nothing was sent to the app."""
         return self._client is None
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the app."""
         if self._client is not None:
             self._client.close()
 
     def do[T](self, call: Call[T]) -> T:
-        """Carry a call of `client.calls` out."""
+        """Run a call of `client.calls` and return its answer."""
         return self.client._do(call)
 
     def get(self, path: str, **query: Any) -> Any:
-        """The object at a path of `at`."""
+        """Return the JSON object at a path made by `api_path`."""
         return self.send("GET", path, **query)
 
     def send(self, method: str, path: str, body: Any = None, *, repeatable: bool = False, **query: Any) -> Any:
-        """Any operation: the answer's object, None for an answer without one. repeatable: doing it twice is the same as doing it once."""
+        """Run any operation and return the answer's object, or None for an empty answer.
+
+        repeatable: sending the request twice has the effect of sending it once, so that it may be retried.
+        """
         from ..client import calls
 
         call = calls.raw(method, with_query(path, query))
         content = b"" if body is None else dump(body)
-        return self.do(replace(call, body=content, read=_answered, repeatable=call.repeatable or repeatable))
+        return self.do(replace(call, body=content, read=_read_object, repeatable=call.repeatable or repeatable))
 
     def items(self, path: str, *, limit: int | None = None, **query: Any) -> Iterator[Any]:
-        """Those of a list, page by page; at most `limit`."""
+        """Yield the items of a list, page by page; at most `limit`. Raises `Unreadable` for an answer without a list of items."""
         left, cursor = limit, None
         while left is None or left > 0:
             page = self.get(path, **query, limit=min(left or 1000, 1000), cursor=cursor)
             found = page["items"]
             if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-                raise Unreadable("the answer's items are none")
+                raise Unreadable("the answer has no list of items")
             yield from found
             left = None if left is None else left - len(found)
             cursor = page["next"]
@@ -112,174 +119,177 @@ class Session:
                 return
 
     def emit(self, document: Any) -> None:
-        """A document for programs."""
+        """Print a document for programs."""
         typer.echo(to_json(document))
 
-    def said(self, document: Any, text: str) -> None:
-        """What was done: the document for programs, the text for people."""
+    def print_result(self, document: Any, text: str) -> None:
+        """Print the result of a change: the document with --json, else the text."""
         if self.json:
             self.emit(document)
         else:
             self.screen.line(text)
 
-    def shown(self, document: Mapping[str, Any]) -> None:
-        """One thing."""
+    def print_document(self, document: Mapping[str, Any]) -> None:
+        """Print one object: as JSON with --json, else a field a line."""
         if self.json:
             self.emit(document)
         else:
             self.screen.fields(document)
 
-    def listed(
+    def print_list(
         self, items: Iterable[Any], columns: Sequence[str], row: Callable[[Any], Sequence[Any]], *, empty: str, title: str = ""
     ) -> None:
-        """A list: a document a line for programs as they come, a table for people."""
+        """Print a list: with --json a document a line as the items arrive, else a table, or `empty` if there are no items."""
         if not self.json:
             self.screen.table(columns, (row(item) for item in items), title=title, empty=empty)
             return
         for item in items:
             self.emit(item)
 
-    def taken(self) -> str:
-        """What people are told so far, which is not told again."""
+    def take_output(self) -> str:
+        """Return the text collected for people so far, and start with an empty screen."""
         text = self.screen.text()
-        self.drop()
+        self.discard_output()
         return text
 
-    def drop(self) -> None:
-        """Tell nothing of it."""
+    def discard_output(self) -> None:
+        """Drop the text collected for people so far."""
         self.screen = Screen()
 
     def flush(self) -> None:
-        """Print what people are told so far."""
-        if text := self.taken():
+        """Print the text collected for people so far."""
+        if text := self.take_output():
             typer.echo(text, nl=False)
 
-    def confirm(self, what: str, yes: bool) -> None:
-        """Ask, unless told not to. Raises `CommandFailed` where nobody can be asked, or says no."""
+    def confirm(self, action: str, yes: bool) -> None:
+        """Ask whether to do `action`, unless `yes`. Raises `CommandFailed` for a no, and where standard input is not a terminal."""
         import sys
 
         if yes:
             return
         if not sys.stdin.isatty():
-            raise CommandFailed(f"{what}: nobody can be asked", where="--yes", advice="Give --yes.", status=Exit.USAGE)
-        typer.echo(f"{clean(what)}? [y/N] ", err=True, nl=False)
-        # Not typer's own question, which takes Ctrl-C for a no.
+            title = f"{action}: this needs a confirmation, and standard input is not a terminal"
+            raise CommandFailed(title, where="--yes", advice="Give --yes to confirm on the command line.", status=Exit.USAGE)
+        typer.echo(f"{printable(action)}? [y/N] ", err=True, nl=False)
+        # Not typer's own question: it takes Ctrl-C for a no.
         answer = sys.stdin.readline()
         if answer.strip().lower() not in ("y", "yes"):
             typer.echo("" if answer else "\n", err=True, nl=False)
             raise CommandFailed("nothing was done")
 
 
-def _answered(reply: Reply) -> Any:
+def _read_object(reply: Reply) -> Any:
     if not reply.body:
         return None
     with contextlib.suppress(ValueError):
         if isinstance(found := parse(reply.body), dict):
             return found
-    raise Unreadable(f"{reply.status}, but no object")
+    raise Unreadable(f"status {reply.status}, but the body is not a JSON object")
 
 
 @contextlib.contextmanager
-def _understood(session: Session) -> Iterator[None]:
-    """What cannot be done with an app's answers is told as such: they are those of another version, or of no app."""
+def _unreadable_answers(session: CommandSession) -> Iterator[None]:
+    """Raise `Unreadable` for errors in processing an answer: it comes from another version of the app, or from another server."""
     try:
         yield
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as wrong:
-        if session.silent:
+        if session.untouched:
             raise
         place = traceback.extract_tb(wrong.__traceback__)[-1]
         where = f"{os.path.basename(place.filename)}, line {place.lineno}"
-        raise Unreadable(f"something in it is of another kind ({type(wrong).__name__} in {where})") from wrong
+        raise Unreadable(f"a field has an unexpected type ({type(wrong).__name__} in {where})") from wrong
 
 
-def at(*parts: object) -> str:
-    """A path of the API. Raises `CommandFailed` for a part that cannot stand in one."""
-    told = [str(part) for part in parts]
-    for part in told:
-        if not part or set(part) <= {"."}:
-            raise CommandFailed(f"{part or 'an empty text'} is no name", status=Exit.USAGE)
-    return "/".join(quote(part, safe=":@~") for part in told)
+def api_path(*parts: object) -> str:
+    """Join the parts to a path of the API. Raises `CommandFailed` for an empty part and for dots."""
+    texts = [str(part) for part in parts]
+    for text in texts:
+        if not text or set(text) <= {"."}:
+            raise CommandFailed(f"{text or 'an empty text'} is not a valid name", status=Exit.USAGE)
+    return "/".join(quote(text, safe=":@~") for text in texts)
 
 
 def with_query(path: str, query: Mapping[str, Any]) -> str:
-    """The path with those parameters that have a value."""
+    """Return the path with the parameters that have a value."""
     given = {name.rstrip("_"): str(value) for name, value in query.items() if value is not None and value != ""}
     return f"{path}?{urlencode(given)}" if given else path
 
 
-def without(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The rest of an object."""
+def without_fields(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return a copy of the object without these fields."""
     return {name: value for name, value in document.items() if name not in names}
 
 
 @contextlib.contextmanager
-def usage(where: str) -> Iterator[None]:
-    """What a wrong value raises inside, ends the command as wrong usage."""
+def usage_errors(where: str) -> Iterator[None]:
+    """Turn ValueError and TypeError into a `CommandFailed` with the exit code of wrong usage."""
     try:
         yield
     except (ValueError, TypeError) as wrong:
         raise CommandFailed(str(wrong), where=where, status=Exit.USAGE) from None
 
 
-def given_json(text: str, where: str) -> Any:
-    """A document of the command line: JSON, or @FILE, or @- for standard input. Raises `CommandFailed`."""
+def parse_json_option(text: str, where: str) -> Any:
+    """Return the document an option gives: JSON, @FILE, or @- for standard input. Raises `CommandFailed`."""
     import sys
     from pathlib import Path
 
     try:
         if text.startswith("@"):
-            # With or without the mark that some editors put first.
+            # Some editors write a byte order mark first.
             text = (sys.stdin.buffer.read() if text == "@-" else Path(text[1:]).read_bytes()).decode("utf-8-sig")
-        return sendable(text)
+        return parse_sendable(text)
     except OSError as wrong:
         raise CommandFailed(f"the file cannot be read: {wrong.strerror}", where=where, status=Exit.USAGE) from None
     except ValueError as wrong:
-        advice = """A text needs quotes of its own, as '"hello"'; @FILE reads a file."""
+        advice = """Give JSON such as '{"order": 17}'. A text needs its own quotes: '"hello"'. @FILE reads a file."""
         raise CommandFailed(f"this is not JSON: {wrong}", where=where, advice=advice, status=Exit.USAGE) from None
 
 
-def pairs(given: list[str], where: str) -> dict[str, str]:
-    """Words like NAME=VALUE."""
+def parse_pairs(given: list[str], where: str) -> dict[str, str]:
+    """Return values like NAME=VALUE as a mapping. Raises `CommandFailed`."""
     for each in given:
         if "=" not in each or each.startswith("="):
-            raise CommandFailed(f"{each} is not NAME=VALUE", where=where, status=Exit.USAGE)
+            advice = f"Write {where} NAME=VALUE, such as {where} team=blue."
+            raise CommandFailed(f"{each} is not NAME=VALUE", where=where, advice=advice, status=Exit.USAGE)
     return {name: value for name, _, value in (each.partition("=") for each in given)}
 
 
-def commands(group: typer.Typer, functions: Mapping[str, Callable[..., None]], *, tenant: bool = True, watch: bool = False) -> None:
-    """Adds functions to a group by their names: the first argument is a `Session`, the others are the command's, beside those that all
-    have.
+def add_commands(
+    group: typer.Typer, functions: Mapping[str, Callable[..., None]], *, tenant: bool = True, watch: bool = False
+) -> None:
+    """Add functions to a group by name. Their first argument is a `CommandSession`; the others are the options of the command alone.
 
-    tenant: whether `--tenant` makes sense. watch: with `--watch` it is run again and again.
+    tenant: the command has `--tenant`. watch: the command has `--watch` and `--times`.
     """
     for name, function in functions.items():
-        group.command(name)(_runner(function, tenant=tenant, watch=watch))
+        add_command(group, name, _command_function(function, tenant=tenant, watch=watch))
 
 
-def _runner(function: Callable[..., None], *, tenant: bool, watch: bool) -> Callable[..., None]:
+def _command_function(function: Callable[..., None], *, tenant: bool, watch: bool) -> Callable[..., None]:
     common = {**_COMMON, **({"tenant": _TENANT} if tenant else {}), **(_WATCH if watch else {})}
     signature = inspect.signature(function, eval_str=True)
     _, *own = signature.parameters.values()
 
     def run(**given: Any) -> None:
         options = {option: given.pop(option) for option in common}
-        often, times, as_json = options.pop("watch", None), options.pop("times", None), options.pop("json")
-        if times is not None and often is None:
-            raise CommandFailed("--times goes with --watch", where="--times", status=Exit.USAGE)
-        app = chosen(os.environ, **options)
-        session = Session(app if tenant else replace(app, tenant=None), json=as_json)
+        every, times, as_json = options.pop("watch", None), options.pop("times", None), options.pop("json")
+        if times is not None and every is None:
+            raise CommandFailed("--times needs --watch", where="--times", advice="Add --watch SECONDS.", status=Exit.USAGE)
+        app = resolve_connection(os.environ, **options)
+        session = CommandSession(app if tenant else replace(app, tenant=None), json=as_json)
 
-        def look() -> None:
-            with _understood(session):
+        def run_once() -> None:
+            with _unreadable_answers(session):
                 function(session, **given)
 
         try:
-            if often is None:
-                look()
+            if every is None:
+                run_once()
             else:
-                again(session, look, every=often, times=times, screen=True)
+                refresh(session, run_once, every=every, times=times, screen=True)
         finally:
-            # What was done is told, even where the rest failed.
+            # What was done is printed, even if the rest failed.
             session.flush()
             session.close()
 
@@ -293,13 +303,13 @@ def _runner(function: Callable[..., None], *, tenant: bool, watch: bool) -> Call
     return run
 
 
-def attempted(look: Callable[[], Any]) -> tuple[Any, str]:
-    """What was found, or why the app does not show it: for screens of what the key may see."""
+def read_if_allowed(read: Callable[[], Any]) -> tuple[Any, str]:
+    """Return what `read` returns and an empty text, or None and the reason of the app's refusal. A key that is not valid still raises."""
     from ..client.errors import Refused, Unauthenticated
 
     try:
-        return look(), ""
+        return read(), ""
     except Unauthenticated:
         raise
     except Refused as refused:
-        return None, explained(refused).title
+        return None, to_command_failure(refused).title

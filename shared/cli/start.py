@@ -1,4 +1,4 @@
-"""The console script `tocsin`: loads the command, which takes a tenth of a second, and runs it."""
+"""The console script `tocsin`: load the command, which takes a tenth of a second, and run it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import sys
 
 def main() -> None:
     """Run the command line of this process, and exit."""
-    heeded = signal.getsignal(signal.SIGINT)
-    if heeded is signal.default_int_handler:
-        # Nothing is begun yet: Ctrl-C ends it as the system does, not in the middle of an import's traceback.
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        # Nothing has begun yet. Ctrl-C ends the process as the system does, without the traceback of an import.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .exits import SIGNALLED
     from .main import main
 
     try:
-        signal.signal(signal.SIGINT, heeded)
+        signal.signal(signal.SIGINT, handler)
         main()
     except KeyboardInterrupt:
-        # Before the command itself heeded it, or after.
+        # Ctrl-C came before the command handled it, or after.
         sys.exit(SIGNALLED + signal.SIGINT)

@@ -1,1 +1,1 @@
-"""The groups that people use: one module a job, each `register(app)`. What they share is in `session` and `output`."""
+"""Commands for people: one module a group, each with `register(app)`. `session` holds what they share."""

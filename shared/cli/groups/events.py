@@ -1,4 +1,4 @@
-"""`tocsin events`: timed events, one by one and by the million."""
+"""`tocsin events`: create, look up, change and import timed events."""
 
 from __future__ import annotations
 
@@ -10,175 +10,223 @@ import typer
 
 from ...core.errors import TocsinError
 from ..exits import Exit
-from ..failures import CommandFailed, explained
-from ..session import Session, Yes, at, commands, given_json, pairs, usage, without
-from ..terminal.output import count, span
-from ..terminal.watching import LONGEST
+from ..failures import CommandFailed, to_command_failure
+from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option, parse_pairs, usage_errors, without_fields
+from ..terminal.output import count_of, duration_text
+from ..terminal.watching import MAX_INTERVAL
 
-_HELP = "Timed events: create, import, look up, cancel, redrive, follow."
-Id = Annotated[str, typer.Argument(metavar="EVENT", help="The event's id.", show_default=False)]
-Ids = Annotated[list[str], typer.Argument(metavar="EVENT...", help="Ids.", show_default=False)]
-From = Annotated[str | None, typer.Option("--from", help="Due at this time or later: 2026-11-21T10:21:55Z.")]
-To = Annotated[str | None, typer.Option("--to", help="Due before this time.")]
-State = Annotated[str | None, typer.Option(help="scheduled, firing, retrying, delivered, dead, cancelled or lapsed.")]
-Channel = Annotated[str | None, typer.Option(help="Of this channel.")]
+_HELP = "Create, import, look up, cancel, redrive and follow timed events."
+_STATE_HELP = "Only events in this state: scheduled, firing, retrying, delivered, dead, cancelled or lapsed."
+_IDS_HELP = "make: give each event without an id one made from its line. none: send such events without an id."
+_REJECTS_HELP = "File for rejected lines. Default: FILE.rejects, or FILE.faults with --check."
+_PROGRESS_HELP = "File that stores how far the import is, so that it can be resumed. Default: FILE.progress."
+Id = Annotated[str, typer.Argument(metavar="EVENT", help="Id of the event, such as order-17.", show_default=False)]
+Ids = Annotated[list[str], typer.Argument(metavar="EVENT...", help="Ids of events, such as order-17 order-18.", show_default=False)]
+From = Annotated[str | None, typer.Option("--from", help="Only events due at this time or later, such as 2026-11-21T10:21:55Z.")]
+To = Annotated[str | None, typer.Option("--to", help="Only events due before this time, such as 2026-11-21T11:00:00Z.")]
+State = Annotated[str | None, typer.Option(help=_STATE_HELP)]
+ChannelFilter = Annotated[str | None, typer.Option("--channel", help="Only events of this channel, such as default.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(no_args_is_help=True, help=_HELP)
-    commands(group, {"create": create, "import": import_, "get": get})
-    commands(group, {"list": list_, "stats": stats}, watch=True)
-    commands(group, {"change": change, "cancel": cancel, "fire": fire, "redrive": redrive, "tail": tail})
+    add_commands(group, {"create": create, "import": import_, "get": get})
+    add_commands(group, {"list": list_, "stats": stats}, watch=True)
+    add_commands(group, {"change": change, "cancel": cancel, "fire": fire, "redrive": redrive, "tail": tail})
     app.add_typer(group, name="events")
 
 
 def create(
-    session: Session,
-    payload: Annotated[str, typer.Option(help="JSON, or @FILE, or @- for standard input.")] = "{}",
-    due: Annotated[str | None, typer.Option(help="When: 2026-11-21T10:21:55.250Z.")] = None,
-    delay: Annotated[str | None, typer.Option(help="Or how long from now: PT30S.")] = None,
-    id: Annotated[str | None, typer.Option(help="Your own name for it; the same again is the same event.")] = None,
-    channel: Annotated[str | None, typer.Option(help="Where to; default unless told.")] = None,
-    expires: Annotated[str | None, typer.Option(help="Not later than this duration after it was due.")] = None,
-    flex: Annotated[str | None, typer.Option(help="Anywhere within this duration after it is due.")] = None,
-    durability: Annotated[str | None, typer.Option(help="fast, standard or mirrored.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, any number of times.")] = None,
+    session: CommandSession,
+    payload: Annotated[str, typer.Option(help="Payload as JSON, such as '{\"order\": 17}'; @FILE reads a file, @- standard input.")] = "{}",
+    due: Annotated[str | None, typer.Option(help="Time to deliver at, such as 2026-11-21T10:21:55.250Z. Or give --delay.")] = None,
+    delay: Annotated[str | None, typer.Option(help="Time from now to the delivery, as a duration such as PT30S. Or give --due.")] = None,
+    id: Annotated[str | None, typer.Option(help="Your id for the event, such as order-17. The same id again is the same event.")] = None,
+    channel: Annotated[str | None, typer.Option(help="Channel to deliver to. The app's default is: default.")] = None,
+    expires: Annotated[str | None, typer.Option(help="Give up this long after the due time, as a duration such as PT1H.")] = None,
+    flex: Annotated[str | None, typer.Option(help="Deliver at any time within this duration after the due time, such as PT5M.")] = None,
+    durability: Annotated[str | None, typer.Option(help="How the event is stored: fast, standard or mirrored.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Label as NAME=VALUE, such as team=blue. Repeatable.")] = None,
 ) -> None:
-    """Schedule an event."""
+    """Schedule an event.
+
+    Examples:
+        tocsin events create --delay PT30S --payload '{"order": 17}'
+        tocsin events create --due 2026-11-21T10:21:55.250Z --id order-17 --label team=blue
+    """
     from ...client import calls
 
     given: dict[str, Any] = {"due": due, "delay": delay, "id": id, "channel": channel, "expires": expires, "flex": flex}
-    given |= {"durability": durability, "labels": pairs(label or [], "--label") or None}
-    told: Any = {name: value for name, value in given.items() if value is not None}
-    with usage("--due, --delay"):
-        document = calls.event_document(given_json(payload, "--payload"), told, make_id=True)
+    given |= {"durability": durability, "labels": parse_pairs(label or [], "--label") or None}
+    fields: Any = {name: value for name, value in given.items() if value is not None}
+    with usage_errors("--due, --delay"):
+        document = calls.event_document(parse_json_option(payload, "--payload"), fields, make_id=True)
     made = session.send("POST", "events", document, repeatable="id" in document)
-    session.said(made, f"{made['id']} is {made['state']}, due {made['due']}")
+    session.print_result(made, f"{made['id']} is {made['state']}, due {made['due']}")
 
 
-def get(session: Session, id: Id) -> None:
-    """One event, with its attempts."""
-    found = session.get(at("events", id))
+def get(session: CommandSession, id: Id) -> None:
+    """Show an event and its delivery attempts.
+
+    Examples:
+        tocsin events get order-17
+    """
+    found = session.get(api_path("events", id))
     if session.json:
         session.emit(found)
         return
     attempts = found.pop("attempts", None) or ()
     session.screen.fields(found)
     session.screen.gap()
-    rows = [(each["at"], each["outcome"], each.get("status"), span(each["took_ms"]), each.get("error")) for each in attempts]
+    rows = [(each["at"], each["outcome"], each.get("status"), duration_text(each["took_ms"]), each.get("error")) for each in attempts]
     session.screen.table(("at", "outcome", "status", "took", "error"), rows, title="attempts")
 
 
 def list_(
-    session: Session,
+    session: CommandSession,
     since: From = None,
     until: To = None,
     state: State = None,
-    channel: Channel = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="How many.")] = 100,
+    channel: ChannelFilter = None,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Largest number of events to list.")] = 100,
 ) -> None:
-    """Events, in no order."""
+    """List events, in no particular order.
+
+    Examples:
+        tocsin events list --state dead
+        tocsin events list --from 2026-11-21T10:00:00Z --to 2026-11-21T11:00:00Z -n 1000
+    """
     found = session.items("events", limit=limit, from_=since, to=until, state=state, channel=channel)
     columns = ("id", "due", "state", "channel", "attempts", "late", "error")
-    session.listed(found, columns, _row, empty="no events")
+    session.print_list(found, columns, _row, empty="no events")
 
 
-def stats(session: Session) -> None:
-    """How the tenant's events stand."""
+def stats(session: CommandSession) -> None:
+    """Show how many events the tenant has in each state, and how late deliveries are.
+
+    Examples:
+        tocsin events stats
+        tocsin events stats --watch 5
+    """
     found = session.get("stats")
     if session.json:
         session.emit(found)
         return
-    channels, late = found.get("channels") or {}, {f"late {name}": span(value) for name, value in found["late_ms"].items()}
-    session.screen.fields({**without(found, "channels", "late_ms"), **late})
+    channels, late = found.get("channels") or {}, {f"late {name}": duration_text(value) for name, value in found["late_ms"].items()}
+    session.screen.fields({**without_fields(found, "channels", "late_ms"), **late})
     session.screen.gap()
-    rows = [(name, *(told.get(each) for each in ("state", "delivered", "dead", "held"))) for name, told in sorted(channels.items())]
+    rows = [(name, *(figures.get(each) for each in ("state", "delivered", "dead", "held"))) for name, figures in sorted(channels.items())]
     session.screen.table(("channel", "state", "delivered", "dead", "held"), rows, title="channels")
 
 
 def change(
-    session: Session,
+    session: CommandSession,
     id: Id,
-    due: Annotated[str | None, typer.Option(help="Another time.")] = None,
-    delay: Annotated[str | None, typer.Option(help="Or how long from now.")] = None,
-    payload: Annotated[str | None, typer.Option(help="Another payload: JSON, or @FILE.")] = None,
-    channel: Annotated[str | None, typer.Option(help="Another channel.")] = None,
-    expires: Annotated[str | None, typer.Option(help="Another time to give it up.")] = None,
+    due: Annotated[str | None, typer.Option(help="New time to deliver at, such as 2026-11-21T10:21:55Z.")] = None,
+    delay: Annotated[str | None, typer.Option(help="New time from now to the delivery, as a duration such as PT30S.")] = None,
+    payload: Annotated[str | None, typer.Option(help="New payload as JSON, such as '{\"order\": 18}'; @FILE reads a file.")] = None,
+    channel: Annotated[str | None, typer.Option(help="New channel to deliver to, such as default.")] = None,
+    expires: Annotated[str | None, typer.Option(help="New limit after the due time to give up at, as a duration such as PT1H.")] = None,
 ) -> None:
-    """Change an event that is not being delivered yet."""
+    """Change an event whose delivery has not started.
+
+    Examples:
+        tocsin events change order-17 --delay PT2H
+        tocsin events change order-17 --payload @order.json
+    """
     given: dict[str, Any] = {"due": due, "delay": delay, "channel": channel, "expires": expires}
     body = {name: value for name, value in given.items() if value is not None}
     if payload is not None:
-        body["payload"] = given_json(payload, "--payload")
+        body["payload"] = parse_json_option(payload, "--payload")
     if not body:
-        raise CommandFailed("name at least one thing to change", status=Exit.USAGE)
-    found = session.send("PATCH", at("events", id), body)
-    session.said(found, f"{found['id']} is {found['state']}, due {found['due']}")
+        raise CommandFailed("name at least one thing to change", advice="Add an option, such as --delay PT2H.", status=Exit.USAGE)
+    found = session.send("PATCH", api_path("events", id), body)
+    session.print_result(found, f"{found['id']} is {found['state']}, due {found['due']}")
 
 
-def cancel(session: Session, ids: Ids) -> None:
-    """Cancel events: once this has ended well, no delivery of them starts."""
+def cancel(session: CommandSession, ids: Ids) -> None:
+    """Cancel events. After a success, no delivery of them starts.
+
+    Examples:
+        tocsin events cancel order-17
+        tocsin events cancel order-17 order-18
+    """
     from ...client import calls
 
-    def one(id: str) -> None:
-        with usage("EVENT"):
+    def cancel_one(id: str) -> None:
+        with usage_errors("EVENT"):
             call = calls.cancel(id)
         session.do(call)
-        session.said({"id": id, "state": "cancelled"}, f"{id} is cancelled")
+        session.print_result({"id": id, "state": "cancelled"}, f"{id} is cancelled")
 
-    _each(ids, one)
+    _for_each(ids, cancel_one)
 
 
-def fire(session: Session, ids: Ids) -> None:
-    """Deliver events now."""
+def fire(session: CommandSession, ids: Ids) -> None:
+    """Deliver events now instead of at their due times.
 
-    def one(id: str) -> None:
-        found = session.send("POST", at("events", id, "fire"))
-        session.said(found, f"{id} is {found['state']}")
+    Examples:
+        tocsin events fire order-17
+    """
 
-    _each(ids, one)
+    def fire_one(id: str) -> None:
+        found = session.send("POST", api_path("events", id, "fire"))
+        session.print_result(found, f"{id} is {found['state']}")
+
+    _for_each(ids, fire_one)
 
 
 def redrive(
-    session: Session,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[EVENT...]", help="Ids; none with --all.", show_default=False)] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All dead letters that match.")] = False,
+    session: CommandSession,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[EVENT...]", help="Ids of dead events. Not with --all.", show_default=False)
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Redrive all dead letters that match --from, --to and --channel.")] = False,
     since: From = None,
     until: To = None,
-    channel: Channel = None,
+    channel: ChannelFilter = None,
     yes: Yes = False,
 ) -> None:
-    """Bring dead events back."""
+    """Deliver dead letters again.
+
+    Examples:
+        tocsin events redrive order-17
+        tocsin events redrive --all --channel default --from 2026-11-21T00:00:00Z --yes
+    """
     if all_ == bool(ids):
-        raise CommandFailed("give ids, or --all", status=Exit.USAGE)
+        raise CommandFailed("give ids, or --all", advice="For example: tocsin events redrive order-17", status=Exit.USAGE)
     if not all_ and (since or until or channel):
-        raise CommandFailed("--from, --to and --channel go with --all", status=Exit.USAGE)
+        raise CommandFailed("--from, --to and --channel go with --all", advice="Add --all, or leave them out.", status=Exit.USAGE)
     if ids:
 
-        def one(id: str) -> None:
-            found = session.send("POST", at("events", id, "redrive"))
-            session.said(found, f"{id} is {found['state']}")
+        def redrive_one(id: str) -> None:
+            found = session.send("POST", api_path("events", id, "redrive"))
+            session.print_result(found, f"{id} is {found['state']}")
 
-        _each(ids, one)
+        _for_each(ids, redrive_one)
         return
     session.confirm("Redrive all dead letters that match", yes)
     body = {name: value for name, value in (("from", since), ("to", until), ("channel", channel)) if value is not None}
     found = session.send("POST", "dead-letters/redrive", body)
-    session.said(found, f"{count(found['redriven'], 'dead letter')} redriven")
+    session.print_result(found, f"{count_of(found['redriven'], 'dead letter')} redriven")
 
 
 def tail(
-    session: Session,
-    window: Annotated[float, typer.Option(min=1, max=3600, help="Seconds: events due from so long ago are followed.")] = 60.0,
-    every: Annotated[float, typer.Option(min=0.2, max=LONGEST, help="Seconds between two looks.")] = 2.0,
-    channel: Channel = None,
+    session: CommandSession,
+    window: Annotated[float, typer.Option(min=1, max=3600, help="Follow events that were due up to this many seconds ago.")] = 60.0,
+    every: Annotated[float, typer.Option(min=0.2, max=MAX_INTERVAL, help="Seconds between two refreshes.")] = 2.0,
+    channel: ChannelFilter = None,
     state: State = None,
-    times: Annotated[int | None, typer.Option(min=1, help="End after so many looks.")] = None,
+    times: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N refreshes, such as 3.")] = None,
 ) -> None:
-    """Tell what becomes of events as they fall due: a line for every state that is seen.
+    """Follow events as they fall due: print a line for every state that is seen.
 
-    Costs the app a list of the window for every look: meant for looking on, not for feeding a program.
+    Each refresh lists the events of the window. Use it to watch an app; do not feed a program with it.
+
+    Examples:
+        tocsin events tail
+        tocsin events tail --channel default --state dead --window 600
     """
     from .events_tail import follow
 
@@ -186,32 +234,36 @@ def tail(
 
 
 def import_(
-    session: Session,
-    file: Annotated[str, typer.Argument(help="A file, or - for standard input.", show_default=False)],
-    form: Annotated[Literal["ndjson", "csv"] | None, typer.Option("--format", help="Else by the file's name.")] = None,
-    ids: Annotated[Literal["make", "none"], typer.Option(help="make: events without an id get one of their line.")] = "make",
-    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Events sent at once.")] = 2000,
-    in_flight: Annotated[int, typer.Option(min=1, max=64, help="Batches under way at once.")] = 4,
-    rejects: Annotated[Path | None, typer.Option(help="Where bad lines go; else FILE.rejects, or FILE.faults with --check.")] = None,
-    progress: Annotated[Path | None, typer.Option(help="Where it is kept how far it is; else FILE.progress.")] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="From the beginning, whatever was done before.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Only read the file, and tell what is wrong with its lines.")] = False,
+    session: CommandSession,
+    file: Annotated[str, typer.Argument(help="File to import, such as orders.ndjson, or - for standard input.", show_default=False)],
+    form: Annotated[Literal["ndjson", "csv"] | None, typer.Option("--format", help="Format. Default: csv for *.csv, else ndjson.")] = None,
+    ids: Annotated[Literal["make", "none"], typer.Option(help=_IDS_HELP)] = "make",
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Events in one request.")] = 2000,
+    in_flight: Annotated[int, typer.Option(min=1, max=64, help="Requests in flight at once.")] = 4,
+    rejects: Annotated[Path | None, typer.Option(help=_REJECTS_HELP)] = None,
+    progress: Annotated[Path | None, typer.Option(help=_PROGRESS_HELP)] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Begin at the first line, and ignore stored progress.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only read the file and report faulty lines; send nothing.")] = False,
 ) -> None:
-    """Schedule the events of a file: NDJSON as the API takes it, or CSV with the names of fields in its first line.
+    """Schedule the events of a file: NDJSON as POST /events takes it, or CSV with field names in its first line.
 
-    Stopped in the middle, the same command goes on from there. Ends with 1 where lines were rejected; they are in the file of rejects with
-    their numbers.
+    If the import is stopped, the same command resumes it. Rejected lines do not stop it: they are written to the file of rejects with
+    their line numbers, and the exit code is 1.
+
+    Examples:
+        tocsin events import orders.ndjson
+        tocsin events import orders.csv --check
     """
-    from ..importing.command import Import, run_import
+    from ..importing.command import ImportPlan, run_import
 
     source = None if file == "-" else Path(file)
     stem = source or Path("stdin")
     found = form or ("csv" if stem.suffix.lower() == ".csv" else "ndjson")
-    plan = Import(
+    plan = ImportPlan(
         session.app,
         source,
         found,
-        # Those of an import that was stopped are not done with.
+        # A check must not overwrite the rejects of an import that was stopped.
         rejects or stem.with_name(f"{stem.name}.{'faults' if check else 'rejects'}"),
         progress or stem.with_name(f"{stem.name}.progress"),
         ids=ids == "make",
@@ -222,30 +274,30 @@ def import_(
     )
     done = run_import(plan)
     where = str(plan.rejects) if done.rejected else None
-    told = {"lines": done.line, "accepted": done.accepted, "known": done.known, "rejected": done.rejected, "rejects": where}
+    result = {"lines": done.line, "accepted": done.accepted, "known": done.known, "rejected": done.rejected, "rejects": where}
     if check:
-        text = f"{count(done.line, 'line')} read, {count(done.accepted, 'event')}, {count(done.rejected, 'bad line')}"
+        text = f"{count_of(done.line, 'line')} read, {count_of(done.accepted, 'event')}, {count_of(done.rejected, 'faulty line')}"
     else:
-        text = f"{count(done.accepted, 'event')} scheduled, {done.known:,} were there already, {done.rejected:,} rejected"
-    session.said(told, f"{text}: {where}" if where else text)
+        text = f"{count_of(done.accepted, 'event')} scheduled, {done.known:,} already known, {done.rejected:,} rejected"
+    session.print_result(result, f"{text}: {where}" if where else text)
     if done.rejected:
         raise typer.Exit(Exit.FAILED)
 
 
-def _each(ids: list[str], one: Callable[[str], None]) -> None:
-    """All of them: one that fails does not stop the others; the last one's failure is the command's."""
+def _for_each(ids: list[str], act: Callable[[str], None]) -> None:
+    """Call `act` for every id. A failure does not stop the others; the last failure is raised, the ones before are printed."""
     last: TocsinError | None = None
     for id in ids:
         try:
-            one(id)
+            act(id)
         except TocsinError as failed:
             if last is not None:
-                typer.echo(explained(last).text(), err=True)
+                typer.echo(to_command_failure(last).text(), err=True)
             last = failed
     if last is not None:
         raise last
 
 
 def _row(each: dict[str, Any]) -> Sequence[Any]:
-    late = span(each["late_ms"]) if each.get("late_ms") is not None else None
+    late = duration_text(each["late_ms"]) if each.get("late_ms") is not None else None
     return each["id"], each["due"], each["state"], each.get("channel"), len(each.get("attempts") or ()), late, each.get("error")

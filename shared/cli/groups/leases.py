@@ -1,4 +1,4 @@
-"""`tocsin leases`: fleets, who serves which partition, and what operators say about it."""
+"""`tocsin leases`: fleets, the owners of their partitions, and manual controls."""
 
 from __future__ import annotations
 
@@ -9,52 +9,70 @@ import typer
 
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import Note, Session, Yes, at, commands, given_json
-from ..terminal.output import STYLES, several, span
+from ..session import CommandSession, Note, Yes, add_commands, api_path, parse_json_option
+from ..terminal.output import STYLES, duration_text, ranges_text
 
-_HELP = "Fleets and their partitions: who serves what, and operators' verbs."
-Fleet = Annotated[str, typer.Argument(help="The fleet.", show_default=False)]
-Number = Annotated[int, typer.Argument(min=0, metavar="PARTITION", help="The partition.", show_default=False)]
-Node = Annotated[str, typer.Argument(metavar="SERVER", help="The server.", show_default=False)]
-Server = Annotated[str, typer.Option("--server", help="The server.", show_default=False)]
-MaybePartition = Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition; else all of them.")]
-Expires = Annotated[str | None, typer.Option("--expires", help="When it ends by itself: a time, or a duration like PT1H.")]
+_HELP = "Manage fleets and their partitions: owners, plans and manual controls."
+_COUNT_HELP = "Number of partitions, such as 64. Needed unless --settings gives it."
+_LEASE_PROFILE_HELP = "Lease timing, which decides how fast other servers take over: economy, default, fast or seed."
+_BUMP_SERVER_HELP = "Also prohibit this server for the partition, so that another server claims it."
+Fleet = Annotated[str, typer.Argument(help="Name of the fleet, such as web.", show_default=False)]
+PartitionArgument = Annotated[
+    int, typer.Argument(min=0, metavar="PARTITION", help="Number of the partition, such as 7.", show_default=False)
+]
+ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="Name of the server, such as s7.", show_default=False)]
+Server = Annotated[str, typer.Option("--server", help="Name of the server, such as s7.", show_default=False)]
+MaybePartition = Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition, such as 7. Default: all of them.")]
+Expires = Annotated[
+    str | None, typer.Option("--expires", help="End the control at this time, such as 2026-11-21T10:00:00Z, or after PT1H. Default: never.")
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(no_args_is_help=True, help=_HELP)
-    commands(group, {"list": list_, "show": show, "nodes": nodes, "stale": stale, "intents": intents}, watch=True)
-    commands(group, {"doctor": doctor, "create": create, "resize": resize, "delete": delete, "plan": plan})
-    commands(group, {"bump": bump, "offline": offline, "online": online, "pin": pin, "unpin": unpin})
-    commands(group, {"prohibit": prohibit, "permit": permit, "drain": drain, "undrain": undrain})
+    add_commands(group, {"list": list_, "show": show, "nodes": nodes, "stale": stale, "intents": intents}, watch=True)
+    add_commands(group, {"doctor": doctor, "create": create, "resize": resize, "delete": delete, "plan": plan})
+    add_commands(group, {"bump": bump, "offline": offline, "online": online, "pin": pin, "unpin": unpin})
+    add_commands(group, {"prohibit": prohibit, "permit": permit, "drain": drain, "undrain": undrain})
     app.add_typer(group, name="leases")
 
 
 def create(
-    session: Session,
+    session: CommandSession,
     fleet: Fleet,
-    partitions: Annotated[int | None, typer.Option(min=1, help="How many; needed unless --settings says it.")] = None,
-    lease_profile: Annotated[str | None, typer.Option(help="How fast others take over: economy, default, fast or seed.")] = None,
-    minimum: Annotated[int | None, typer.Option(min=1, help="Servers it cannot do without.")] = None,
-    spare: Annotated[int | None, typer.Option(min=0, help="Servers beside.")] = None,
-    notify: Annotated[str | None, typer.Option(help="The channel that alarms go to.")] = None,
-    settings: Annotated[str, typer.Option("--settings", help="The rest of the document: JSON, or @FILE.")] = "{}",
+    partitions: Annotated[int | None, typer.Option(min=1, help=_COUNT_HELP)] = None,
+    lease_profile: Annotated[str | None, typer.Option(help=_LEASE_PROFILE_HELP)] = None,
+    minimum: Annotated[int | None, typer.Option(min=1, help="Servers that the fleet needs at least, such as 2.")] = None,
+    spare: Annotated[int | None, typer.Option(min=0, help="Servers wanted in addition to the minimum, such as 1.")] = None,
+    notify: Annotated[str | None, typer.Option(help="Channel that the fleet's alarms are delivered to, such as default.")] = None,
+    settings: Annotated[str, typer.Option("--settings", help="Further settings as JSON, such as '{\"partitions\": 64}', or @FILE.")] = "{}",
 ) -> None:
-    """Create a fleet, or change it while it runs; what is left out gets its default."""
-    body = given_json(settings, "--settings")
+    """Create a fleet, or change its settings while it runs. A setting that is left out gets its default.
+
+    Examples:
+        tocsin leases create web --partitions 64 --minimum 2 --spare 1
+        tocsin leases create web --settings @fleet.json
+    """
+    body = parse_json_option(settings, "--settings")
     if not isinstance(body, dict):
-        raise CommandFailed("the settings are no object", where="--settings", status=Exit.USAGE)
-    told = {"partitions": partitions, "profile": lease_profile, "notify": {"channel": notify} if notify else None}
-    body |= {name: value for name, value in told.items() if value is not None}
+        advice = """For example: --settings '{"partitions": 64}'"""
+        raise CommandFailed("the settings are not a JSON object", where="--settings", advice=advice, status=Exit.USAGE)
+    given = {"partitions": partitions, "profile": lease_profile, "notify": {"channel": notify} if notify else None}
+    body |= {name: value for name, value in given.items() if value is not None}
     servers = {name: value for name, value in (("minimum", minimum), ("spare", spare)) if value is not None}
     if servers:
         body["servers"] = {**body.get("servers", {}), **servers}
-    session.shown(session.send("PUT", at("fleets", fleet), body))
+    session.print_document(session.send("PUT", api_path("fleets", fleet), body))
 
 
-def list_(session: Session) -> None:
-    """All fleets."""
+def list_(session: CommandSession) -> None:
+    """List all fleets.
+
+    Examples:
+        tocsin leases list
+        tocsin leases list --json
+    """
 
     def row(each: dict[str, Any]) -> Sequence[Any]:
         profile = each["profile"] if isinstance(each["profile"], str) else "own"
@@ -63,51 +81,67 @@ def list_(session: Session) -> None:
         return each["name"], each["partitions"], profile, least, each["generation"], state, each["created"]
 
     columns = ("fleet", "partitions", "profile", "servers", "generation", "state", "created")
-    session.listed(session.items("fleets"), columns, row, empty="no fleets")
+    session.print_list(session.items("fleets"), columns, row, empty="no fleets")
 
 
 def show(
-    session: Session,
+    session: CommandSession,
     fleet: Fleet,
-    partition: Annotated[int | None, typer.Argument(min=0, help="Only this one.", show_default=False)] = None,
-    by_server: Annotated[bool, typer.Option("--by-server", help="By server instead of by partition.")] = False,
+    partition: Annotated[int | None, typer.Argument(min=0, help="Only this partition, such as 7.", show_default=False)] = None,
+    by_server: Annotated[bool, typer.Option("--by-server", help="List servers with their partitions.")] = False,
 ) -> None:
-    """Who has which partition."""
+    """Show the owner of each partition.
+
+    Examples:
+        tocsin leases show web
+        tocsin leases show web --by-server --watch 5
+    """
     if partition is not None:
-        session.shown(session.get(at("fleets", fleet, "leases", partition)))
+        session.print_document(session.get(api_path("fleets", fleet, "leases", partition)))
         return
     if by_server:
-        found = session.items(at("fleets", fleet, "leases"), by="server")
-        session.listed(found, ("server", "state", "beat", "has", "partitions"), _server_row, empty="no servers")
+        found = session.items(api_path("fleets", fleet, "leases"), by="server")
+        session.print_list(found, ("server", "state", "beat", "has", "partitions"), _server_row, empty="no servers")
         return
     columns = ("partition", "state", "owner", "epoch", "since", "beat", "intents")
-    session.listed(session.items(at("fleets", fleet, "leases")), columns, _lease_row, empty="no partitions")
+    session.print_list(session.items(api_path("fleets", fleet, "leases")), columns, _lease_row, empty="no partitions")
 
 
-def nodes(session: Session, fleet: Fleet) -> None:
-    """The nodes: beats, partitions, turns, maintenance."""
+def nodes(session: CommandSession, fleet: Fleet) -> None:
+    """List the nodes: age of the last heartbeat, partitions, checkpoint turns, maintenance.
+
+    Examples:
+        tocsin leases nodes web
+        tocsin leases nodes web --watch 2
+    """
 
     def row(each: dict[str, Any]) -> Sequence[Any]:
         beat, turn, care = each["beat"] or {}, each["turn"] or {}, each["maintenance"] or {}
-        phases = ", ".join(sorted({told["phase"] for told in care.get("events", {}).values()}))
-        said = ", ".join(intent["verb"] for intent in each["intents"])
+        phases = ", ".join(sorted({event["phase"] for event in care.get("events", {}).values()}))
+        verbs = ", ".join(intent["verb"] for intent in each["intents"])
         return (
-            *(each["node"], beat.get("state"), span(beat.get("age_ms")), beat.get("fault_domain") or None, len(each["partitions"])),
-            *(turn.get("role"), turn.get("skipped") or ("takes turn" if turn.get("taking") else None), phases or None, said or None),
+            *(each["node"], beat.get("state"), duration_text(beat.get("age_ms"))),
+            *(beat.get("fault_domain") or None, len(each["partitions"])),
+            *(turn.get("role"), turn.get("skipped") or ("takes turn" if turn.get("taking") else None), phases or None, verbs or None),
         )
 
     columns = ("node", "state", "beat", "domain", "has", "role", "turn", "maintenance", "intents")
-    session.listed(session.items(at("fleets", fleet, "nodes")), columns, row, empty="no nodes")
+    session.print_list(session.items(api_path("fleets", fleet, "nodes")), columns, row, empty="no nodes")
 
 
-def stale(session: Session, fleet: Fleet) -> None:
-    """What is wrong with a fleet: partitions without a server, too few servers, forgotten controls, alarms."""
-    found = whole(session, fleet)
+def stale(session: CommandSession, fleet: Fleet) -> None:
+    """Show the faults of a fleet: partitions without a server, too few servers, forgotten manual controls, alarms.
+
+    Examples:
+        tocsin leases stale web
+        tocsin leases stale web --watch 10
+    """
+    found = read_all_pages(session, fleet)
     if session.json:
         session.emit(found)
         return
-    rows = [(each["partition"], each["reason"], each["owner"], span(each["age_ms"])) for each in found["items"]]
-    session.screen.table(("partition", "reason", "had last", "for"), rows, title="partitions without a server")
+    rows = [(each["partition"], each["reason"], each["owner"], duration_text(each["age_ms"])) for each in found["items"]]
+    session.screen.table(("partition", "reason", "last owner", "for"), rows, title="partitions without a server")
     servers = found["servers"]
     session.screen.gap()
     session.screen.line(f"servers: {servers['live']} live, {servers['needed']} needed", style="bold")
@@ -116,133 +150,202 @@ def stale(session: Session, fleet: Fleet) -> None:
             session.screen.line(f"  {name}: {', '.join(servers[name])}")
     if found["forgotten"]:
         session.screen.gap()
-        session.screen.table(_INTENTS, [_intent_row(each) for each in found["forgotten"]], title="forgotten controls")
+        session.screen.table(_CONTROLS, [_control_row(each) for each in found["forgotten"]], title="manual controls older than a day")
     session.screen.gap()
     rows = [(each["alarm"], each["since"], each["count"], ", ".join(each["subjects"])) for each in found["alarms"]]
     session.screen.table(("alarm", "since", "count", "about"), rows, title="alarms")
 
 
-def intents(session: Session, fleet: Fleet) -> None:
-    """What operators have said that is in force."""
-    session.listed(session.get(at("fleets", fleet, "leases", "intents"))["items"], _INTENTS, _intent_row, empty="nothing")
+def intents(session: CommandSession, fleet: Fleet) -> None:
+    """List the manual controls in force, which the API calls intents.
+
+    Examples:
+        tocsin leases intents web
+    """
+    found = session.get(api_path("fleets", fleet, "leases", "intents"))["items"]
+    session.print_list(found, _CONTROLS, _control_row, empty="no manual controls")
 
 
 def plan(
-    session: Session,
+    session: CommandSession,
     fleet: Fleet,
-    apply: Annotated[bool, typer.Option("--apply/--dry-run", help="Tell the servers, or only show.")] = False,
+    apply: Annotated[bool, typer.Option("--apply/--dry-run", help="Send the plan to the servers, or only show it.")] = False,
 ) -> None:
-    """Which partitions are to move, and why."""
-    found = session.send("POST", at("fleets", fleet, "leases", "plan"), {"dry_run": not apply})
+    """Show which partitions should move to which server, and why.
+
+    Examples:
+        tocsin leases plan web
+        tocsin leases plan web --apply
+    """
+    found = session.send("POST", api_path("fleets", fleet, "leases", "plan"), {"dry_run": not apply})
     if session.json:
         session.emit(found)
         return
     moves = [(each["partition"], each["from"], each["to"], each["reason"]) for each in found["moves"]]
-    session.screen.table(("partition", "from", "to", "reason"), moves, title=f"moves, {'told to the servers' if apply else 'dry run'}")
+    session.screen.table(("partition", "from", "to", "reason"), moves, title=f"moves, {'sent to the servers' if apply else 'dry run'}")
     if found["unplaced"]:
         session.screen.gap()
         reasons: dict[str, list[int]] = {}
         for each in found["unplaced"]:
             reasons.setdefault(each["reason"], []).append(each["partition"])
-        rows = [(several(partitions), reason) for reason, partitions in sorted(reasons.items())]
-        session.screen.table(("partitions", "reason"), rows, title="no server can have")
+        rows = [(ranges_text(partitions), reason) for reason, partitions in sorted(reasons.items())]
+        session.screen.table(("partitions", "reason"), rows, title="partitions that no server can have")
 
 
 def resize(
-    session: Session, fleet: Fleet, partitions: Annotated[int, typer.Argument(min=1, help="How many from now on.", show_default=False)]
+    session: CommandSession,
+    fleet: Fleet,
+    partitions: Annotated[int, typer.Argument(min=1, help="New number of partitions, such as 128.", show_default=False)],
 ) -> None:
-    """Change a fleet's partition count while its servers run."""
-    found = session.send("POST", at("fleets", fleet, "leases", "resize"), {"partitions": partitions})
-    session.said(found, f"{fleet} goes to {partitions} partitions, generation {found['generation']}")
+    """Change the number of partitions of a fleet while its servers run.
+
+    Examples:
+        tocsin leases resize web 128
+    """
+    found = session.send("POST", api_path("fleets", fleet, "leases", "resize"), {"partitions": partitions})
+    session.print_result(found, f"{fleet} changes to {partitions} partitions, generation {found['generation']}")
 
 
-def delete(session: Session, fleet: Fleet, yes: Yes = False) -> None:
-    """End a fleet; only while no server of it lives."""
+def delete(session: CommandSession, fleet: Fleet, yes: Yes = False) -> None:
+    """Delete a fleet. The app refuses while a server of the fleet is live.
+
+    Examples:
+        tocsin leases delete web --yes
+    """
     session.confirm(f"Delete the fleet {fleet}", yes)
-    session.send("DELETE", at("fleets", fleet))
-    session.said({"fleet": fleet, "deleted": True}, f"fleet {fleet} is deleted")
+    session.send("DELETE", api_path("fleets", fleet))
+    session.print_result({"fleet": fleet, "deleted": True}, f"fleet {fleet} is deleted")
 
 
 def bump(
-    session: Session,
+    session: CommandSession,
     fleet: Fleet,
-    partition: Number,
+    partition: PartitionArgument,
     note: Note,
-    server: Annotated[str | None, typer.Option("--server", help="Is prohibited for it, too: so another claims it.")] = None,
+    server: Annotated[str | None, typer.Option("--server", help=_BUMP_SERVER_HELP)] = None,
     expires: Expires = None,
 ) -> None:
-    """Reload a partition: its server hands it off, and it is claimed anew."""
-    _say(session, at("fleets", fleet, "leases", partition, "bump"), note, server=server, expires=expires)
+    """Reload a partition: its server hands it off, and a server claims it again.
+
+    Examples:
+        tocsin leases bump web 7 --note 'reload its data'
+        tocsin leases bump web 7 --server s7 --expires PT1H --note 's7 is slow'
+    """
+    _post_control(session, api_path("fleets", fleet, "leases", partition, "bump"), note, server=server, expires=expires)
 
 
-def offline(session: Session, fleet: Fleet, partition: Number, note: Note, expires: Expires = None) -> None:
-    """Take a partition offline: nobody claims it."""
-    _say(session, at("fleets", fleet, "leases", partition, "offline"), note, expires=expires)
+def offline(session: CommandSession, fleet: Fleet, partition: PartitionArgument, note: Note, expires: Expires = None) -> None:
+    """Take a partition offline: no server claims it.
+
+    Examples:
+        tocsin leases offline web 7 --note 'its data is corrupt' --expires PT1H
+    """
+    _post_control(session, api_path("fleets", fleet, "leases", partition, "offline"), note, expires=expires)
 
 
-def online(session: Session, fleet: Fleet, partition: Number, note: Note) -> None:
-    """Bring a partition back online."""
-    _say(session, at("fleets", fleet, "leases", partition, "online"), note)
+def online(session: CommandSession, fleet: Fleet, partition: PartitionArgument, note: Note) -> None:
+    """Bring an offline partition back, so that servers claim it.
+
+    Examples:
+        tocsin leases online web 7 --note 'its data is restored'
+    """
+    _post_control(session, api_path("fleets", fleet, "leases", partition, "online"), note)
 
 
-def pin(session: Session, fleet: Fleet, partition: Number, server: Server, note: Note, expires: Expires = None) -> None:
-    """Keep a partition on one server."""
-    _say(session, at("fleets", fleet, "leases", partition, "pin"), note, server=server, expires=expires)
+def pin(
+    session: CommandSession, fleet: Fleet, partition: PartitionArgument, server: Server, note: Note, expires: Expires = None
+) -> None:
+    """Keep a partition on one server.
+
+    Examples:
+        tocsin leases pin web 7 --server s7 --note 'its cache is warm' --expires PT2H
+    """
+    _post_control(session, api_path("fleets", fleet, "leases", partition, "pin"), note, server=server, expires=expires)
 
 
-def unpin(session: Session, fleet: Fleet, partition: Number, note: Note) -> None:
-    """Let a pinned partition go where the plan puts it."""
-    _say(session, at("fleets", fleet, "leases", partition, "unpin"), note)
+def unpin(session: CommandSession, fleet: Fleet, partition: PartitionArgument, note: Note) -> None:
+    """Let the plan place a pinned partition again.
+
+    Examples:
+        tocsin leases unpin web 7 --note 'the test is over'
+    """
+    _post_control(session, api_path("fleets", fleet, "leases", partition, "unpin"), note)
 
 
 def prohibit(
-    session: Session, fleet: Fleet, server: Server, note: Note, partition: MaybePartition = None, expires: Expires = None
+    session: CommandSession, fleet: Fleet, server: Server, note: Note, partition: MaybePartition = None, expires: Expires = None
 ) -> None:
-    """Keep a server from having a partition, or any."""
+    """Prohibit a server from owning one partition, or any partition.
+
+    Examples:
+        tocsin leases prohibit web --server s7 --note 'a slow disk'
+        tocsin leases prohibit web --server s7 --partition 7 --expires PT1H --note 'too little memory'
+    """
     if partition is None:
-        _say(session, at("fleets", fleet, "nodes", server, "prohibit"), note, expires=expires)
+        _post_control(session, api_path("fleets", fleet, "nodes", server, "prohibit"), note, expires=expires)
     else:
-        _say(session, at("fleets", fleet, "leases", partition, "prohibit"), note, server=server, expires=expires)
+        _post_control(session, api_path("fleets", fleet, "leases", partition, "prohibit"), note, server=server, expires=expires)
 
 
-def permit(session: Session, fleet: Fleet, server: Server, note: Note, partition: MaybePartition = None) -> None:
-    """Take a prohibition back."""
+def permit(session: CommandSession, fleet: Fleet, server: Server, note: Note, partition: MaybePartition = None) -> None:
+    """Remove a prohibition of a server.
+
+    Examples:
+        tocsin leases permit web --server s7 --note 'a new disk'
+        tocsin leases permit web --server s7 --partition 7 --note 'more memory'
+    """
     if partition is None:
-        _say(session, at("fleets", fleet, "nodes", server, "permit"), note)
+        _post_control(session, api_path("fleets", fleet, "nodes", server, "permit"), note)
     else:
-        _say(session, at("fleets", fleet, "leases", partition, "permit"), note, server=server)
+        _post_control(session, api_path("fleets", fleet, "leases", partition, "permit"), note, server=server)
 
 
 def drain(
-    session: Session,
+    session: CommandSession,
     fleet: Fleet,
-    server: Node,
+    server: ServerArgument,
     note: Note,
-    ends: Annotated[bool, typer.Option("--exit", help="Its process is told to end, too.")] = False,
+    ends: Annotated[bool, typer.Option("--exit", help="Also ask the server's process to end.")] = False,
     expires: Expires = None,
 ) -> None:
-    """Have a server hand everything off."""
-    _say(session, at("fleets", fleet, "nodes", server, "drain"), note, expires=expires, exit=ends or None)
+    """Drain a server: it hands off all its partitions and gets no others.
+
+    Examples:
+        tocsin leases drain web s7 --note 'a new disk' --expires PT2H
+        tocsin leases drain web s7 --exit --note 'the machine is replaced'
+    """
+    _post_control(session, api_path("fleets", fleet, "nodes", server, "drain"), note, expires=expires, exit=ends or None)
 
 
-def undrain(session: Session, fleet: Fleet, server: Node, note: Note) -> None:
-    """Let a drained server have partitions again."""
-    _say(session, at("fleets", fleet, "nodes", server, "undrain"), note)
+def undrain(session: CommandSession, fleet: Fleet, server: ServerArgument, note: Note) -> None:
+    """Let a drained server own partitions again.
+
+    Examples:
+        tocsin leases undrain web s7 --note 'the disk is replaced'
+    """
+    _post_control(session, api_path("fleets", fleet, "nodes", server, "undrain"), note)
 
 
-def doctor(session: Session, fleet: Fleet) -> None:
-    """Look a fleet over: what is wrong, what that means, and the command to run next. Ends with 1 where something is bad."""
-    from ..doctor import Look, examine
+def doctor(session: CommandSession, fleet: Fleet) -> None:
+    """Examine a fleet: list what is wrong, what that means, and the command to run next.
 
-    found = session.get(at("fleets", fleet))
-    look = Look(
+    The exit code is 1 if a finding is bad.
+
+    Examples:
+        tocsin leases doctor web
+        tocsin leases doctor web --json
+    """
+    from ..doctor import FleetReport, examine
+
+    found = session.get(api_path("fleets", fleet))
+    report = FleetReport(
         fleet=found,
-        stale=whole(session, fleet),
-        nodes=list(session.items(at("fleets", fleet, "nodes"))),
-        intents=session.get(at("fleets", fleet, "leases", "intents"))["items"],
-        plan=session.send("POST", at("fleets", fleet, "leases", "plan"), {"dry_run": True}),
+        stale=read_all_pages(session, fleet),
+        nodes=list(session.items(api_path("fleets", fleet, "nodes"))),
+        intents=session.get(api_path("fleets", fleet, "leases", "intents"))["items"],
+        plan=session.send("POST", api_path("fleets", fleet, "leases", "plan"), {"dry_run": True}),
     )
-    findings = examine(look)
+    findings = examine(report)
     if session.json:
         for each in findings:
             session.emit(each._asdict())
@@ -258,9 +361,9 @@ def doctor(session: Session, fleet: Fleet) -> None:
         raise typer.Exit(Exit.FAILED)
 
 
-def whole(session: Session, fleet: str) -> dict[str, Any]:
-    """`leases/stale` with all its pages in one."""
-    path = at("fleets", fleet, "leases", "stale")
+def read_all_pages(session: CommandSession, fleet: str) -> dict[str, Any]:
+    """Return `leases/stale` with the items of all its pages."""
+    path = api_path("fleets", fleet, "leases", "stale")
     found: dict[str, Any] = session.get(path, limit=1000)
     cursor = found["next"]
     while cursor is not None:
@@ -270,25 +373,27 @@ def whole(session: Session, fleet: str) -> dict[str, Any]:
     return {**found, "next": None}
 
 
-def _say(session: Session, path: str, note: str, **more: Any) -> None:
+def _post_control(session: CommandSession, path: str, note: str, **more: Any) -> None:
     body = {"note": note} | {name: value for name, value in more.items() if value is not None}
     intent = session.send("POST", path, body)["intent"]
     about = f" for {intent['server']}" if intent.get("server") else ""
     until = f", until {intent['expires']}" if intent["expires"] else ""
-    session.said({"intent": intent}, f"{intent['verb']} {intent['target']}{about}: counts with the servers' next beat{until}")
+    text = f"{intent['verb']} {intent['target']}{about}: takes effect with each server's next heartbeat{until}"
+    session.print_result({"intent": intent}, text)
 
 
-_INTENTS = ("verb", "target", "server", "note", "by", "since", "expires")
+_CONTROLS = ("verb", "target", "server", "note", "by", "since", "expires")
 
 
-def _intent_row(each: dict[str, Any]) -> Sequence[Any]:
+def _control_row(each: dict[str, Any]) -> Sequence[Any]:
     return each["verb"], each["target"], each.get("server"), each["note"], each["author"], each["created"], each["expires"]
 
 
 def _lease_row(each: dict[str, Any]) -> Sequence[Any]:
-    said = ", ".join(intent["verb"] for intent in each["intents"])
-    return each["partition"], each["state"], each["owner"], each["epoch"], each["since"], span(each["beat_age_ms"]), said or None
+    verbs = ", ".join(intent["verb"] for intent in each["intents"])
+    return each["partition"], each["state"], each["owner"], each["epoch"], each["since"], duration_text(each["beat_age_ms"]), verbs or None
 
 
 def _server_row(each: dict[str, Any]) -> Sequence[Any]:
-    return each["server"], each["state"], span(each["beat_age_ms"]), len(each["partitions"]), several(each["partitions"])
+    beat = duration_text(each["beat_age_ms"])
+    return each["server"], each["state"], beat, len(each["partitions"]), ranges_text(each["partitions"])

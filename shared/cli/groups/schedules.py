@@ -9,94 +9,132 @@ import typer
 
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import Session, Yes, at, commands, given_json
+from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option
 
-_HELP = "Recurring schedules: cron and every, in any time zone."
-Id = Annotated[str, typer.Argument(help="The schedule's id.", show_default=False)]
+_HELP = "Manage recurring schedules: cron expressions and fixed intervals, in any time zone."
+_WITHIN_HELP = "With --catch-up: skip occurrences missed longer ago than this duration, such as PT1H."
+Id = Annotated[str, typer.Argument(help="Id of the schedule, such as nightly.", show_default=False)]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(no_args_is_help=True, help=_HELP)
-    commands(group, {"list": list_}, watch=True)
-    commands(group, {"put": put, "get": get, "preview": preview, "trigger": trigger, "pause": pause, "resume": resume, "delete": delete})
+    add_commands(group, {"list": list_}, watch=True)
+    add_commands(group, {"put": put, "get": get, "preview": preview, "trigger": trigger})
+    add_commands(group, {"pause": pause, "resume": resume, "delete": delete})
     app.add_typer(group, name="schedules")
 
 
 def put(
-    session: Session,
+    session: CommandSession,
     id: Id,
-    payload: Annotated[str, typer.Option(help="JSON, or @FILE.")] = "{}",
-    cron: Annotated[str | None, typer.Option(help="Five fields, or @daily and the like.")] = None,
-    every: Annotated[str | None, typer.Option(help="A duration, PT15M.")] = None,
-    timezone: Annotated[str | None, typer.Option(help="For --cron: Europe/Berlin.")] = None,
-    start: Annotated[str | None, typer.Option(help="No occurrence before this time.")] = None,
-    end: Annotated[str | None, typer.Option(help="None from this time on.")] = None,
-    jitter: Annotated[str | None, typer.Option(help="Spread over this duration.")] = None,
-    catch_up: Annotated[str | None, typer.Option(help="What was missed: none, last or all.")] = None,
-    within: Annotated[str | None, typer.Option(help="With --catch-up: not older than this duration.")] = None,
-    channel: Annotated[str | None, typer.Option(help="Where to.")] = None,
+    payload: Annotated[str, typer.Option(help="Payload of each event as JSON, such as '{\"job\": 1}'; @FILE reads a file.")] = "{}",
+    cron: Annotated[str | None, typer.Option(help="Cron expression of five fields, such as '30 2 * * *', or @daily.")] = None,
+    every: Annotated[str | None, typer.Option(help="Interval between occurrences, as a duration such as PT15M.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="Time zone for --cron, such as Europe/Berlin. Default: UTC.")] = None,
+    start: Annotated[str | None, typer.Option(help="No occurrence before this time, such as 2026-11-21T00:00:00Z.")] = None,
+    end: Annotated[str | None, typer.Option(help="No occurrence at this time or later, such as 2027-01-01T00:00:00Z.")] = None,
+    jitter: Annotated[str | None, typer.Option(help="Spread occurrences over this duration, such as PT1M.")] = None,
+    catch_up: Annotated[str | None, typer.Option(help="Occurrences to fire that were missed in an outage: none, last or all.")] = None,
+    within: Annotated[str | None, typer.Option(help=_WITHIN_HELP)] = None,
+    channel: Annotated[str | None, typer.Option(help="Channel to deliver to. The app's default is: default.")] = None,
 ) -> None:
-    """Create a schedule, or replace it."""
+    """Create a schedule, or replace it.
+
+    Examples:
+        tocsin schedules put nightly --cron '30 2 * * *' --timezone Europe/Berlin
+        tocsin schedules put poll --every PT15M --payload '{"job": "poll"}'
+    """
     if (cron is None) == (every is None):
-        raise CommandFailed("give one of --cron and --every", status=Exit.USAGE)
+        raise CommandFailed("give one of --cron and --every", advice="For example: --every PT15M", status=Exit.USAGE)
     if within is not None and catch_up is None:
-        raise CommandFailed("--within goes with --catch-up", where="--within", status=Exit.USAGE)
-    told: dict[str, Any] = {"cron": cron, "every": every, "timezone": timezone, "start": start, "end": end, "jitter": jitter}
-    told |= {"channel": channel, "catch_up": {"policy": catch_up, **({"within": within} if within else {})} if catch_up else None}
-    body = {name: value for name, value in told.items() if value is not None} | {"payload": given_json(payload, "--payload")}
-    session.shown(session.send("PUT", at("schedules", id), body))
+        raise CommandFailed("--within needs --catch-up", where="--within", advice="Add --catch-up last, or all.", status=Exit.USAGE)
+    given: dict[str, Any] = {"cron": cron, "every": every, "timezone": timezone, "start": start, "end": end, "jitter": jitter}
+    given |= {"channel": channel, "catch_up": {"policy": catch_up, **({"within": within} if within else {})} if catch_up else None}
+    body = {name: value for name, value in given.items() if value is not None} | {"payload": parse_json_option(payload, "--payload")}
+    session.print_document(session.send("PUT", api_path("schedules", id), body))
 
 
-def get(session: Session, id: Id) -> None:
-    """One schedule."""
-    session.shown(session.get(at("schedules", id)))
+def get(session: CommandSession, id: Id) -> None:
+    """Show a schedule.
+
+    Examples:
+        tocsin schedules get nightly
+    """
+    session.print_document(session.get(api_path("schedules", id)))
 
 
-def list_(session: Session) -> None:
-    """All of them."""
+def list_(session: CommandSession) -> None:
+    """List all schedules.
+
+    Examples:
+        tocsin schedules list
+        tocsin schedules list --watch 5
+    """
     found = session.items("schedules")
-    session.listed(found if session.json else sorted(found, key=lambda each: each["id"]), _COLUMNS, _row, empty="no schedules")
+    session.print_list(found if session.json else sorted(found, key=lambda each: each["id"]), _COLUMNS, _row, empty="no schedules")
 
 
-def delete(session: Session, id: Id, yes: Yes = False) -> None:
-    """Remove a schedule: what is still to come is not delivered."""
+def delete(session: CommandSession, id: Id, yes: Yes = False) -> None:
+    """Delete a schedule. Its coming occurrences are not delivered.
+
+    Examples:
+        tocsin schedules delete nightly --yes
+    """
     session.confirm(f"Delete the schedule {id}", yes)
-    session.send("DELETE", at("schedules", id))
-    session.said({"id": id, "deleted": True}, f"schedule {id} is deleted")
+    session.send("DELETE", api_path("schedules", id))
+    session.print_result({"id": id, "deleted": True}, f"schedule {id} is deleted")
 
 
-def pause(session: Session, id: Id) -> None:
-    """Fire nothing until it is resumed; what is missed meanwhile never fires."""
-    session.shown(session.send("POST", at("schedules", id, "pause")))
+def pause(session: CommandSession, id: Id) -> None:
+    """Pause a schedule until it is resumed. Occurrences missed meanwhile never fire.
+
+    Examples:
+        tocsin schedules pause nightly
+    """
+    session.print_document(session.send("POST", api_path("schedules", id, "pause")))
 
 
-def resume(session: Session, id: Id) -> None:
-    """Let it go on."""
-    session.shown(session.send("POST", at("schedules", id, "resume")))
+def resume(session: CommandSession, id: Id) -> None:
+    """Resume a paused schedule.
+
+    Examples:
+        tocsin schedules resume nightly
+    """
+    session.print_document(session.send("POST", api_path("schedules", id, "resume")))
 
 
-def trigger(session: Session, id: Id) -> None:
-    """Fire once more, now."""
-    made = session.send("POST", at("schedules", id, "trigger"))
-    session.said(made, f"event {made['id']} is due at {made['due']}")
+def trigger(session: CommandSession, id: Id) -> None:
+    """Fire a schedule once more, now.
+
+    Examples:
+        tocsin schedules trigger nightly
+    """
+    made = session.send("POST", api_path("schedules", id, "trigger"))
+    session.print_result(made, f"event {made['id']} is due at {made['due']}")
 
 
-def preview(session: Session, id: Id, n: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many.")] = 10) -> None:
-    """The next occurrences, without jitter."""
-    found = session.get(at("schedules", id, "preview"), n=n)["items"]
+def preview(
+    session: CommandSession, id: Id, n: Annotated[int, typer.Option("-n", min=1, max=1000, help="Number of occurrences.")] = 10
+) -> None:
+    """List the next occurrences of a schedule, without jitter.
+
+    Examples:
+        tocsin schedules preview nightly -n 3
+    """
+    found = session.get(api_path("schedules", id, "preview"), n=n)["items"]
     columns = ("at", "local", "reason")
-    session.listed(found, columns, lambda each: [each.get(name) for name in columns], empty="nothing is to come")
+    session.print_list(found, columns, lambda each: [each.get(name) for name in columns], empty="no occurrence is left")
 
 
 _COLUMNS = ("id", "recurs", "state", "next", "channel")
 
 
 def _row(each: dict[str, Any]) -> Sequence[Any]:
-    return each["id"], _rhythm(each), "paused" if each.get("paused") else "ok", each.get("next"), each.get("channel")
+    return each["id"], _recurrence(each), "paused" if each.get("paused") else "ok", each.get("next"), each.get("channel")
 
 
-def _rhythm(schedule: dict[str, Any]) -> str:
+def _recurrence(schedule: dict[str, Any]) -> str:
     if schedule.get("cron"):
         return f"{schedule['cron']} {schedule.get('timezone') or 'UTC'}"
     return f"every {schedule.get('every')}"

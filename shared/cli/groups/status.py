@@ -1,4 +1,4 @@
-"""`tocsin status`: the whole system on one screen, as far as the key may see it."""
+"""`tocsin status`: the state of the whole system on one screen, as far as the key may see it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,32 @@ from typing import Annotated, Any
 import typer
 
 from ..exits import Exit
-from ..session import Session, at, attempted, commands
-from ..terminal.output import count, span
+from ..session import CommandSession, add_commands, api_path, read_if_allowed
+from ..terminal.output import count_of, duration_text
 
-OPEN = ("scheduled", "started")
+_CHECK_HELP = "Exit with code 1 if something needs a person; with --watch, as soon as it does."
+OPEN_STATUSES = ("scheduled", "started")
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    commands(app, {"status": status}, watch=True)
+    add_commands(app, {"status": status}, watch=True)
 
 
 def status(
-    session: Session,
-    check: Annotated[
-        bool, typer.Option("--check", help="End with 1 where something needs a person; with --watch as soon as it does.")
-    ] = False,
+    session: CommandSession,
+    check: Annotated[bool, typer.Option("--check", help=_CHECK_HELP)] = False,
 ) -> None:
-    """One screen of the whole system: health, events, fleets, turns, maintenance; what the key may not see is named."""
+    """Show the whole system on one screen: health, events, fleets, turns, maintenance, and what needs a person.
+
+    The screen names what the key may not see.
+
+    Examples:
+        tocsin status --watch 5
+        tocsin status --check --json
+    """
     found = gather(session)
-    worries = list(needs(found))
+    worries = list(list_needs(found))
     if session.json:
         session.emit({**found, "needs": worries})
     else:
@@ -36,14 +42,14 @@ def status(
         raise typer.Exit(Exit.FAILED)
 
 
-def gather(session: Session) -> dict[str, Any]:
-    """What there is to see; where the app says no, `denied` tells why."""
+def gather(session: CommandSession) -> dict[str, Any]:
+    """Read the state of the system. `denied` holds the app's reason for each part that the key may not see."""
     denied: dict[str, str] = {}
 
-    def look(name: str, what: Any) -> Any:
-        found, denied_by = attempted(what)
-        if denied_by:
-            denied[name] = denied_by
+    def look(name: str, read: Any) -> Any:
+        found, reason = read_if_allowed(read)
+        if reason:
+            denied[name] = reason
         return found
 
     found: dict[str, Any] = {"url": session.app.url, "health": readiness(session)}
@@ -54,11 +60,11 @@ def gather(session: Session) -> dict[str, Any]:
     return {**found, "denied": denied}
 
 
-def _fleet(session: Session, fleet: dict[str, Any], look: Any) -> dict[str, Any]:
+def _fleet(session: CommandSession, fleet: dict[str, Any], look: Any) -> dict[str, Any]:
     name = fleet["name"]
-    stale = look(f"fleet {name}", lambda: session.get(at("fleets", name, "leases", "stale"), limit=1000))
-    turns = look(f"turns of {name}", lambda: list(session.items(at("fleets", name, "turns"), limit=1)))
-    events = look(f"maintenance of {name}", lambda: list(session.items(at("fleets", name, "maintenance", "events"), limit=50)))
+    stale = look(f"fleet {name}", lambda: session.get(api_path("fleets", name, "leases", "stale"), limit=1000))
+    turns = look(f"turns of {name}", lambda: list(session.items(api_path("fleets", name, "turns"), limit=1)))
+    events = look(f"maintenance of {name}", lambda: list(session.items(api_path("fleets", name, "maintenance", "events"), limit=50)))
     return {
         "name": name,
         "partitions": fleet["partitions"],
@@ -66,12 +72,12 @@ def _fleet(session: Session, fleet: dict[str, Any], look: Any) -> dict[str, Any]
         "servers": stale["servers"] if stale else None,
         "alarms": [each["alarm"] for each in stale["alarms"]] if stale else [],
         "turn": turns[0] if turns else None,
-        "maintenance": [each for each in events or [] if each["status"] in OPEN],
+        "maintenance": [each for each in events or [] if each["status"] in OPEN_STATUSES],
     }
 
 
-def readiness(session: Session) -> dict[str, Any]:
-    """What readyz says; it asks for no key."""
+def readiness(session: CommandSession) -> dict[str, Any]:
+    """Return the answer of `readyz`, which needs no key."""
     import httpx
 
     from ...client.errors import Unreachable, Unreadable
@@ -79,7 +85,7 @@ def readiness(session: Session) -> dict[str, Any]:
 
     url = base(session.app.url).removesuffix("v1/") + "readyz"
     try:
-        # The client's own connections, with its transport: but not its retries, for 503 is an answer here.
+        # The client's connections and transport, but not its retries: 503 is an answer here.
         answer = session.client._http.get(url)
     except httpx.TransportError as error:
         raise Unreachable(f"no answer: {error}", sent=False) from error
@@ -89,11 +95,11 @@ def readiness(session: Session) -> dict[str, Any]:
             {"detail": found["detail"]} if "detail" in found else {}
         )
     except (ValueError, KeyError, TypeError):
-        raise Unreadable(f"{answer.status_code}, but the answer is not what this API gives") from None
+        raise Unreadable(f"status {answer.status_code}, but the body is not the JSON of readyz") from None
 
 
-def needs(found: Mapping[str, Any]) -> Iterator[str]:
-    """What needs a person, a sentence each."""
+def list_needs(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what needs a person, a sentence each."""
     health, events = found["health"], found["events"]
     if health["status"] != "ready":
         yield f"the app is not ready: {health.get('detail', '')}"
@@ -101,14 +107,14 @@ def needs(found: Mapping[str, Any]) -> Iterator[str]:
         for name, what in (("overdue", "overdue"), ("stuck", "stuck"), ("dead", "dead letters of the last day")):
             if events.get(name):
                 yield f"events {what}: {events[name]}"
-        for channel, told in sorted(events.get("channels", {}).items()):
-            if told.get("state") not in ("ok", "", None):
-                yield f"channel {channel}: {told['state']}"
+        for channel, figures in sorted(events.get("channels", {}).items()):
+            if figures.get("state") not in ("ok", "", None):
+                yield f"channel {channel}: {figures['state']}"
     for fleet in found["fleets"] or ():
         if fleet["stale"] and _used(fleet):
-            yield f"fleet {fleet['name']}: {count(fleet['stale'], 'partition')} without a server"
+            yield f"fleet {fleet['name']}: {count_of(fleet['stale'], 'partition')} without a server"
         if fleet["servers"] and _used(fleet) and fleet["servers"]["live"] < fleet["servers"]["needed"]:
-            yield f"fleet {fleet['name']}: {fleet['servers']['live']} of {count(fleet['servers']['needed'], 'server')}"
+            yield f"fleet {fleet['name']}: {fleet['servers']['live']} of {count_of(fleet['servers']['needed'], 'server')}"
         for alarm in fleet["alarms"]:
             yield f"fleet {fleet['name']}: alarm {alarm}"
         for event in fleet["maintenance"]:
@@ -116,18 +122,19 @@ def needs(found: Mapping[str, Any]) -> Iterator[str]:
                 yield f"fleet {fleet['name']}: {event['type']} {event['event_id']}: {', '.join(event['alarms'])}"
 
 
-def _show(session: Session, found: Mapping[str, Any], worries: Sequence[str]) -> None:
+def _show(session: CommandSession, found: Mapping[str, Any], worries: Sequence[str]) -> None:
     screen, health, events = session.screen, found["health"], found["events"]
     screen.line(f"{found['url']}: {health['status']}", style="bold")
-    timers = [f"{name} {'LATE ' if told['late'] else ''}{_ago(told['age_s'])}" for name, told in sorted(health["timers"].items())]
-    screen.line(f"  timers ticked: {', '.join(timers) or 'none seen'}; clock {span(health['clock_skew_ms'])} from storage's")
+    timers = [f"{name} {'LATE ' if timer['late'] else ''}{_ago(timer['age_s'])}" for name, timer in sorted(health["timers"].items())]
+    skew = duration_text(health["clock_skew_ms"])
+    screen.line(f"  last run of timers: {', '.join(timers) or 'none yet'}; clock differs by {skew} from storage's")
     screen.gap()
     if events:
         late = events["late_ms"]
         states = ("open", "overdue", "retrying", "held", "delivered", "dead", "lapsed", "cancelled")
-        figures = [*(events.get(name, 0) for name in states), span(late["p50"]), span(late["p99"])]
+        figures = [*(events.get(name, 0) for name in states), duration_text(late["p50"]), duration_text(late["p99"])]
         screen.table([*states, "late p50", "p99"], [figures], title="events")
-        screen.line(f"  planned for the next hour: {found['load']}")
+        screen.line(f"  due in the next hour: {found['load']}")
         screen.gap()
     if found["fleets"] is not None:
         columns = ("fleet", "partitions", "without", "servers", "turn", "maintenance", "alarms")
@@ -138,12 +145,12 @@ def _show(session: Session, found: Mapping[str, Any], worries: Sequence[str]) ->
         hidden.setdefault(why, []).append(name)
     for why, names in hidden.items():
         screen.line(f"not shown: {', '.join(names)} ({why})")
-    nothing = "nothing of what is shown" if found["denied"] else "nothing"
+    nothing = "nothing among what is shown" if found["denied"] else "nothing"
     screen.table(("",), [(worry,) for worry in worries], title="needs a person", empty=nothing)
 
 
 def _used(fleet: Mapping[str, Any]) -> bool:
-    """Whether the fleet ever had a server: one that is there for turns or maintenance alone misses none."""
+    """Return True if the fleet ever had a server. A fleet for turns or maintenance alone needs none."""
     return not fleet["servers"] or bool(fleet["servers"].get("used", True))
 
 
@@ -159,4 +166,4 @@ def _row(fleet: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _ago(seconds: float | None) -> str:
-    return "not yet" if seconds is None else f"{span(round(seconds * 1000))} ago"
+    return "not yet" if seconds is None else f"{duration_text(round(seconds * 1000))} ago"

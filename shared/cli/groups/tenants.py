@@ -9,72 +9,101 @@ import typer
 
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import Session, Yes, at, commands, given_json, pairs
+from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option, parse_pairs
 
-_HELP = "Tenants, their keys and channels; with an admin key."
-Name = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.", show_default=False)]
-Channel = Annotated[str, typer.Argument(help="The channel.", show_default=False)]
-Settings = Annotated[str, typer.Option("--settings", help="The whole document: JSON, or @FILE.")]
+_HELP = "Manage tenants, their keys and their channels. Needs an admin key."
+_SETTINGS_HELP = "Settings of the tenant as JSON, such as '{\"limits\": {\"events_per_second\": 100}}', or @FILE."
+_INHERIT_HELP = "Take over the events that a deleted tenant of this name has left."
+Name = Annotated[str, typer.Argument(metavar="TENANT", help="Name of the tenant, such as shop.", show_default=False)]
+Channel = Annotated[str, typer.Argument(help="Name of the channel, such as default.", show_default=False)]
+KeyPrefix = Annotated[str, typer.Argument(help="Prefix of the key, such as tsn_3ijpvmo2. keys list shows it.", show_default=False)]
+_SCOPE_HELP = "Scope of the key: events, fleets, agent or admin. Repeatable."
+Scopes = Annotated[list[str], typer.Option("--scope", help=_SCOPE_HELP, show_default=False)]
+Settings = Annotated[str, typer.Option("--settings", help=_SETTINGS_HELP)]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(no_args_is_help=True, help=_HELP)
-    commands(group, {"put": put, "get": get, "list": list_, "delete": delete}, tenant=False)
-    keys = typer.Typer(no_args_is_help=True, help="Keys of a tenant.")
-    commands(keys, {"create": create_key, "list": list_keys, "revoke": revoke_key}, tenant=False)
+    add_commands(group, {"put": put, "get": get, "list": list_, "delete": delete}, tenant=False)
+    keys = typer.Typer(no_args_is_help=True, help="Create, list and revoke keys of a tenant.")
+    add_commands(keys, {"create": create_key, "list": list_keys, "revoke": revoke_key}, tenant=False)
     group.add_typer(keys, name="keys")
-    channels = typer.Typer(no_args_is_help=True, help="Channels of a tenant: where its events go.")
-    commands(channels, {"list": list_channels}, tenant=False, watch=True)
-    commands(channels, {"put": put_channel, "get": get_channel, "delete": delete_channel}, tenant=False)
-    commands(channels, {"rotate": rotate, "pause": pause, "resume": resume}, tenant=False)
+    channels = typer.Typer(no_args_is_help=True, help="Manage channels of a tenant: where its events are delivered.")
+    add_commands(channels, {"list": list_channels}, tenant=False, watch=True)
+    add_commands(channels, {"put": put_channel, "get": get_channel, "delete": delete_channel}, tenant=False)
+    add_commands(channels, {"rotate": rotate, "pause": pause, "resume": resume}, tenant=False)
     group.add_typer(channels, name="channels")
     app.add_typer(group, name="tenants")
 
 
 def put(
-    session: Session,
+    session: CommandSession,
     name: Name,
     settings: Settings = "{}",
-    inherit: Annotated[bool, typer.Option("--inherit", help="Take over what a deleted tenant of this name has left.")] = False,
+    inherit: Annotated[bool, typer.Option("--inherit", help=_INHERIT_HELP)] = False,
 ) -> None:
-    """Create a tenant, or replace its settings."""
-    body = given_json(settings, "--settings")
-    session.shown(session.send("PUT", at("tenants", name), body, inherit="true" if inherit else None))
+    """Create a tenant, or replace its settings.
+
+    Examples:
+        tocsin tenants put shop
+        tocsin tenants put shop --settings '{"limits": {"events_per_second": 100}}'
+    """
+    body = parse_json_option(settings, "--settings")
+    session.print_document(session.send("PUT", api_path("tenants", name), body, inherit="true" if inherit else None))
 
 
-def get(session: Session, name: Name) -> None:
-    """One tenant."""
-    session.shown(session.get(at("tenants", name)))
+def get(session: CommandSession, name: Name) -> None:
+    """Show a tenant.
+
+    Examples:
+        tocsin tenants get shop
+    """
+    session.print_document(session.get(api_path("tenants", name)))
 
 
-def list_(session: Session) -> None:
-    """All tenants."""
+def list_(session: CommandSession) -> None:
+    """List all tenants.
+
+    Examples:
+        tocsin tenants list
+    """
 
     def row(each: dict[str, Any]) -> Sequence[Any]:
         return each["name"], each.get("durability") or "standard", _limits(each.get("limits")), each["created"]
 
-    session.listed(session.items("tenants"), ("tenant", "durability", "limits", "created"), row, empty="no tenants")
+    session.print_list(session.items("tenants"), ("tenant", "durability", "limits", "created"), row, empty="no tenants")
 
 
-def delete(session: Session, name: Name, yes: Yes = False) -> None:
-    """Remove a tenant with its keys, channels and fleets; events that are still open end as dead letters."""
+def delete(session: CommandSession, name: Name, yes: Yes = False) -> None:
+    """Delete a tenant with its keys, channels and fleets. Its open events become dead letters.
+
+    Examples:
+        tocsin tenants delete shop --yes
+    """
     session.confirm(f"Delete the tenant {name}, its keys, channels and fleets", yes)
-    session.send("DELETE", at("tenants", name))
-    session.said({"tenant": name, "deleted": True}, f"tenant {name} is deleted")
+    session.send("DELETE", api_path("tenants", name))
+    session.print_result({"tenant": name, "deleted": True}, f"tenant {name} is deleted")
 
 
 def create_key(
-    session: Session,
+    session: CommandSession,
     name: Name,
-    scope: Annotated[list[str], typer.Option("--scope", help="events, fleets, agent or admin; any number of times.", show_default=False)],
-    fleet: Annotated[str | None, typer.Option(help="For scope agent: the only fleet it is for.")] = None,
-    node: Annotated[str | None, typer.Option(help="For scope agent: the only node.")] = None,
-    note: Annotated[str | None, typer.Option(help="What it is for.")] = None,
+    scope: Scopes,
+    fleet: Annotated[str | None, typer.Option(help="With scope agent: the only fleet that the key may act for, such as web.")] = None,
+    node: Annotated[str | None, typer.Option(help="With scope agent: the only node that the key may act for, such as s7.")] = None,
+    note: Annotated[str | None, typer.Option(help="Purpose of the key, such as 'the web shop'.")] = None,
 ) -> None:
-    """Make a key. It is shown this once, alone on standard output, so that it can go straight to where it is kept."""
-    told = {"scopes": scope, "fleet": fleet, "node": node, "note": note}
-    made = session.send("POST", at("tenants", name, "keys"), {key: value for key, value in told.items() if value is not None})
+    """Create a key. Only this call shows it.
+
+    The key is the only text on standard output, so that a script can pass it directly to a secret store.
+
+    Examples:
+        tocsin tenants keys create shop --scope events --note 'the web shop'
+        tocsin tenants keys create shop --scope agent --fleet web --node s7
+    """
+    given = {"scopes": scope, "fleet": fleet, "node": node, "note": note}
+    made = session.send("POST", api_path("tenants", name, "keys"), {key: value for key, value in given.items() if value is not None})
     if session.json:
         session.emit(made)
         return
@@ -82,92 +111,136 @@ def create_key(
     session.screen.line(made["key"])
 
 
-def list_keys(session: Session, name: Name) -> None:
-    """The keys, by prefix; never the keys themselves."""
+def list_keys(session: CommandSession, name: Name) -> None:
+    """List the keys of a tenant by prefix. The keys themselves are never shown.
+
+    Examples:
+        tocsin tenants keys list shop
+    """
 
     def row(each: dict[str, Any]) -> Sequence[Any]:
         return each["prefix"], ", ".join(each["scopes"]), each.get("fleet"), each.get("node"), each.get("note"), each["created"]
 
     columns = ("prefix", "scopes", "fleet", "node", "note", "created")
-    session.listed(session.items(at("tenants", name, "keys")), columns, row, empty="no keys")
+    session.print_list(session.items(api_path("tenants", name, "keys")), columns, row, empty="no keys")
 
 
-def revoke_key(session: Session, name: Name, prefix: Annotated[str, typer.Argument(show_default=False)], yes: Yes = False) -> None:
-    """Revoke a key: it stops working within seconds."""
+def revoke_key(session: CommandSession, name: Name, prefix: KeyPrefix, yes: Yes = False) -> None:
+    """Revoke a key. It stops working within seconds.
+
+    Examples:
+        tocsin tenants keys revoke shop tsn_3ijpvmo2 --yes
+    """
     session.confirm(f"Revoke the key {prefix} of {name}", yes)
-    session.send("DELETE", at("tenants", name, "keys", prefix))
-    session.said({"prefix": prefix, "revoked": True}, f"key {prefix} is revoked")
+    session.send("DELETE", api_path("tenants", name, "keys", prefix))
+    session.print_result({"prefix": prefix, "revoked": True}, f"key {prefix} is revoked")
 
 
 def put_channel(
-    session: Session,
+    session: CommandSession,
     name: Name,
     channel: Channel,
-    to: Annotated[str | None, typer.Option("--to", metavar="URL", help="An http channel that leads there.")] = None,
-    header: Annotated[list[str] | None, typer.Option("--header", help="With --to: NAME=VALUE, sent with each delivery.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="With --to: how long an answer may take, PT15S.")] = None,
-    queue: Annotated[str | None, typer.Option(help="A queue channel: the storage queue's name.")] = None,
-    account: Annotated[str | None, typer.Option(help="With --queue: another storage account.")] = None,
-    settings: Annotated[str | None, typer.Option("--settings", help="Instead: the whole document, JSON or @FILE.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="URL", help="Address for an http channel: https://shop.example/hook.")] = None,
+    header: Annotated[list[str] | None, typer.Option("--header", help="With --to: header of each delivery as NAME=VALUE.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="With --to: longest time for an answer, as a duration such as PT15S.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Name of the storage queue of a queue channel, such as orders.")] = None,
+    account: Annotated[str | None, typer.Option(help="With --queue: name of another storage account.")] = None,
+    settings: Annotated[str | None, typer.Option("--settings", help="The whole channel as JSON or @FILE, instead of the options.")] = None,
 ) -> None:
-    """Create a channel, or replace it. The secret of a new http channel is shown this once."""
+    """Create a channel, or replace it. The secret of a new http channel is shown only by this call.
+
+    Examples:
+        tocsin tenants channels put shop default --to https://shop.example/hook --header x-team=blue
+        tocsin tenants channels put shop archive --queue orders
+    """
     if sum(each is not None for each in (to, queue, settings)) != 1:
-        raise CommandFailed("give one of --to, --queue and --settings", status=Exit.USAGE)
+        advice = "For example: --to https://shop.example/hook"
+        raise CommandFailed("give exactly one of --to, --queue and --settings", advice=advice, status=Exit.USAGE)
     if settings is not None:
-        body = given_json(settings, "--settings")
+        body = parse_json_option(settings, "--settings")
     elif to is not None:
-        body = {"type": "http", "url": to, **({"headers": pairs(header, "--header")} if header else {})}
+        body = {"type": "http", "url": to, **({"headers": parse_pairs(header, "--header")} if header else {})}
         body |= {"timeout": timeout} if timeout is not None else {}
     else:
         body = {"type": "queue", "queue": queue, **({"account": account} if account is not None else {})}
-    session.shown(session.send("PUT", at("tenants", name, "channels", channel), body))
+    session.print_document(session.send("PUT", api_path("tenants", name, "channels", channel), body))
 
 
-def get_channel(session: Session, name: Name, channel: Channel) -> None:
-    """One channel."""
-    session.shown(session.get(at("tenants", name, "channels", channel)))
+def get_channel(session: CommandSession, name: Name, channel: Channel) -> None:
+    """Show a channel.
+
+    Examples:
+        tocsin tenants channels get shop default
+    """
+    session.print_document(session.get(api_path("tenants", name, "channels", channel)))
 
 
-def list_channels(session: Session, name: Name) -> None:
-    """The channels, and how deliveries to them flow."""
+def list_channels(session: CommandSession, name: Name) -> None:
+    """List the channels of a tenant, and the state of deliveries to them.
+
+    Examples:
+        tocsin tenants channels list shop
+        tocsin tenants channels list shop --watch 5
+    """
 
     def row(each: dict[str, Any]) -> Sequence[Any]:
         flow = each["flow"]
-        return each["name"], each["type"], _where(each), "paused" if each["paused"] else "ok", flow["breaker"], flow.get("error")
+        return each["name"], each["type"], _target(each), "paused" if each["paused"] else "ok", flow["breaker"], flow.get("error")
 
     columns = ("channel", "type", "to", "state", "breaker", "last failure")
-    session.listed(session.items(at("tenants", name, "channels")), columns, row, empty="no channels")
+    session.print_list(session.items(api_path("tenants", name, "channels")), columns, row, empty="no channels")
 
 
-def delete_channel(session: Session, name: Name, channel: Channel, yes: Yes = False) -> None:
-    """Remove a channel."""
+def delete_channel(session: CommandSession, name: Name, channel: Channel, yes: Yes = False) -> None:
+    """Delete a channel.
+
+    Examples:
+        tocsin tenants channels delete shop archive --yes
+    """
     session.confirm(f"Delete the channel {channel} of {name}", yes)
-    session.send("DELETE", at("tenants", name, "channels", channel))
-    session.said({"channel": channel, "deleted": True}, f"channel {channel} is deleted")
+    session.send("DELETE", api_path("tenants", name, "channels", channel))
+    session.print_result({"channel": channel, "deleted": True}, f"channel {channel} is deleted")
 
 
-def rotate(session: Session, name: Name, channel: Channel) -> None:
-    """Make a new webhook secret, shown this once; the one before it counts for 24 hours more."""
-    made = session.send("POST", at("tenants", name, "channels", channel, "secret", "rotate"))
+def rotate(session: CommandSession, name: Name, channel: Channel) -> None:
+    """Create a new webhook secret. Only this call shows it; the previous secret stays valid for 24 hours.
+
+    Examples:
+        tocsin tenants channels rotate shop default
+    """
+    made = session.send("POST", api_path("tenants", name, "channels", channel, "secret", "rotate"))
     if session.json:
         session.emit(made)
         return
-    typer.echo(f"tocsin: the secret before it counts until {made.get('previous_until') or 'now'}", err=True)
+    typer.echo(f"tocsin: the previous secret is valid until {made.get('previous_until') or 'now'}", err=True)
     session.screen.line(made["secret"])
 
 
-def pause(session: Session, name: Name, channel: Channel, reason: Annotated[str, typer.Option(help="Why.")] = "") -> None:
-    """Hold all deliveries to a channel."""
+def pause(
+    session: CommandSession,
+    name: Name,
+    channel: Channel,
+    reason: Annotated[str, typer.Option(help="Reason for the pause, such as 'the receiver moves'.")] = "",
+) -> None:
+    """Pause a channel: its events are held until it is resumed.
+
+    Examples:
+        tocsin tenants channels pause shop default --reason 'the receiver moves'
+    """
     body = {"reason": reason} if reason else None
-    session.shown(session.send("POST", at("tenants", name, "channels", channel, "pause"), body))
+    session.print_document(session.send("POST", api_path("tenants", name, "channels", channel, "pause"), body))
 
 
-def resume(session: Session, name: Name, channel: Channel) -> None:
-    """Let deliveries go on; closes the breaker too."""
-    session.shown(session.send("POST", at("tenants", name, "channels", channel, "resume")))
+def resume(session: CommandSession, name: Name, channel: Channel) -> None:
+    """Resume deliveries to a channel. Also closes its circuit breaker.
+
+    Examples:
+        tocsin tenants channels resume shop default
+    """
+    session.print_document(session.send("POST", api_path("tenants", name, "channels", channel, "resume")))
 
 
-def _where(channel: dict[str, Any]) -> Any:
+def _target(channel: dict[str, Any]) -> Any:
     return channel.get("url") or channel.get("queue") or channel.get("endpoint") or channel.get("topic")
 
 

@@ -1,4 +1,4 @@
-"""What `tocsin events import` does."""
+"""Run `tocsin events import`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..failures import CommandFailed
 from ..terminal.documents import to_json
 from ..terminal.output import console
 from . import progress as kept
-from .progress import InUse, OtherImport, Progress
-from .reading import BadHeader, Format, Part, parts
+from .progress import ImportProgress, OtherImport, ProgressInUse
+from .reading import BadHeader, FilePart, Format, read_parts
 from .sending import Importer, send_all
 
-ROOM: Final = 4 * 1024 * 1024
-"""Bytes of events in a part."""
+MAX_PART_BYTES: Final = 4 * 1024 * 1024
+"""Size of the events in a part, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Import:
-    """What was asked for. source None: standard input, which cannot be resumed. batch: events. in_flight: batches."""
+class ImportPlan:
+    """The options of an import. source: None for standard input, which cannot be resumed. batch: events. in_flight: batches."""
 
     app: Connection
     source: Path | None
@@ -42,52 +42,54 @@ class Import:
 
     @property
     def resumable(self) -> bool:
-        """Whether it is kept how far it is."""
+        """True if progress is stored."""
         return self.source is not None and not self.check
 
 
-def run_import(plan: Import) -> Progress:
-    """Import the file, from where it was stopped; how it went. Raises `CommandFailed`."""
+def run_import(plan: ImportPlan) -> ImportProgress:
+    """Import the file, or resume its import, and return the final progress. Raises `CommandFailed`."""
     try:
         with contextlib.ExitStack() as stack:
             file = sys.stdin.buffer if plan.source is None else stack.enter_context(plan.source.open("rb"))
             if plan.source is not None and not file.seekable():
-                advice = f"Give - as the file, and what it is: --format {plan.form} - < {plan.source}"
+                advice = f"Read it from standard input: --format {plan.form} - < {plan.source}"
                 raise CommandFailed("this is a pipe, not a file", where=_name(plan), advice=advice, status=Exit.USAGE)
             if plan.resumable:
-                stack.enter_context(kept.alone(plan.progress))
+                stack.enter_context(kept.exclusive_progress(plan.progress))
             return _run(plan, file)
-    except InUse:
-        advice = "Let it end, or stop it; one of the same file to another app takes its own --progress and --rejects."
-        raise CommandFailed("another import keeps its progress there", where=str(plan.progress), advice=advice, status=Exit.USAGE) from None
+    except ProgressInUse:
+        advice = "Wait for it or stop it. To import the file into another app, give other --progress and --rejects files."
+        raise CommandFailed("another import uses this progress file", where=str(plan.progress), advice=advice, status=Exit.USAGE) from None
     except BadHeader as wrong:
-        raise CommandFailed(str(wrong), where=_name(plan), advice="docs/command.md tells the columns.", status=Exit.USAGE) from None
+        advice = "Example of a first line: due,id,payload.order. See docs/command.md."
+        raise CommandFailed(str(wrong), where=_name(plan), advice=advice, status=Exit.USAGE) from None
     except OSError as wrong:
         where = str(wrong.filename or _name(plan))
         raise CommandFailed(f"a file cannot be used: {wrong.strerror}", where=where, status=Exit.USAGE) from None
 
 
-def _name(plan: Import) -> str:
+def _name(plan: ImportPlan) -> str:
     return "standard input" if plan.source is None else str(plan.source)
 
 
-def _run(plan: Import, file: BinaryIO) -> Progress:
-    begun = _begun(plan, file)
+def _run(plan: ImportPlan, file: BinaryIO) -> ImportProgress:
+    begun = _starting_progress(plan, file)
     if begun.offset:
         file.seek(begun.offset)
-    found = parts(file, plan.form, ids=plan.ids, most=plan.batch, room=ROOM, offset=begun.offset, number=begun.line)
+    found = read_parts(file, plan.form, ids=plan.ids, most=plan.batch, room=MAX_PART_BYTES, offset=begun.offset, number=begun.line)
     if plan.resumable:
-        # Before anything is sent: where it cannot be kept, nothing is done.
+        # Stored before anything is sent: if progress cannot be stored, nothing is done.
         kept.save(plan.progress, begun)
-    settling = _Settling(plan, begun)
+    settling = _Settlement(plan, begun)
     try:
         _carry_out(plan, settling, found, file)
     except OSError as wrong:
         title = f"A file cannot be written: {wrong.strerror}"
-        raise CommandFailed(title, where=str(wrong.filename or plan.rejects), advice="The same command goes on from there.") from None
+        advice = "Make room or correct the path, then run the same command again to resume."
+        raise CommandFailed(title, where=str(wrong.filename or plan.rejects), advice=advice) from None
     except KeyboardInterrupt:
         if plan.resumable and settling.now.line:
-            print(f"tocsin: stopped after line {settling.now.line:,}: the same command goes on from there", file=sys.stderr)
+            print(f"tocsin: stopped after line {settling.now.line:,}; run the same command again to resume", file=sys.stderr)
         raise
     finally:
         if plan.resumable and (settling.over or not settling.now.line):
@@ -95,13 +97,13 @@ def _run(plan: Import, file: BinaryIO) -> Progress:
     return settling.now
 
 
-def _carry_out(plan: Import, settling: _Settling, found: Iterator[Part], file: BinaryIO) -> None:
-    with settling, _bar(plan, file) as tell:
+def _carry_out(plan: ImportPlan, settling: _Settlement, found: Iterator[FilePart], file: BinaryIO) -> None:
+    with settling, _bar(plan, file) as show_progress:
 
-        def settle(part: Part, results: tuple[BatchLine, ...]) -> None:
-            tell(settling.settle(part, results))
+        def settle(part: FilePart, results: tuple[BatchLine, ...]) -> None:
+            show_progress(settling.settle(part, results))
 
-        tell(settling.now)
+        show_progress(settling.now)
         if plan.check:
             for part in found:
                 settle(part, tuple(BatchLine(index=line.at, status=201) for line in part.events))
@@ -110,43 +112,43 @@ def _carry_out(plan: Import, settling: _Settling, found: Iterator[Part], file: B
         settling.over = True
 
 
-async def _send(plan: Import, found: Iterator[Part], settle: Callable[[Part, tuple[BatchLine, ...]], None]) -> None:
+async def _send(plan: ImportPlan, found: Iterator[FilePart], settle: Callable[[FilePart, tuple[BatchLine, ...]], None]) -> None:
     app = plan.app
     async with Importer(app.url, app.key, tenant=app.tenant) as importer:
         await send_all(importer, found, settle, in_flight=plan.in_flight)
 
 
-def _begun(plan: Import, file: BinaryIO) -> Progress:
-    """Where to begin."""
+def _starting_progress(plan: ImportPlan, file: BinaryIO) -> ImportProgress:
+    """Return the progress to begin with: the stored one, or that of a new import."""
     head, size = kept.head_of(file) if plan.source is not None else ("", 0)
-    fresh = Progress(plan.app.url, plan.app.tenant or "", plan.form, plan.ids, head, size)
+    fresh = ImportProgress(plan.app.url, plan.app.tenant or "", plan.form, plan.ids, head, size)
     if plan.source is None or plan.restart or plan.check:
         return fresh
-    advice = "Give --restart to begin anew, or --progress another file."
+    advice = "Give --restart to begin at the first line, or --progress with another file."
     try:
         found = kept.load(plan.progress)
-        if found is not None and not found.goes_on(fresh, file):
-            raise OtherImport("it is of another file, app or way to import")
+        if found is not None and not found.is_continuation(fresh, file):
+            raise OtherImport("it belongs to another file, app or import options")
     except OtherImport as other:
         raise CommandFailed(f"the progress cannot be used: {other}", where=str(plan.progress), advice=advice, status=Exit.USAGE) from None
     return fresh if found is None else replace(found, head=fresh.head, head_bytes=fresh.head_bytes)
 
 
-class _Settling:
-    """Keeps rejects and progress, in this order: rejects of a part whose progress was not kept are cut off by the next run."""
+class _Settlement:
+    """Writes rejects, then progress. If the progress of a part was not written, the next run truncates that part's rejects."""
 
-    def __init__(self, plan: Import, begun: Progress) -> None:
+    def __init__(self, plan: ImportPlan, begun: ImportProgress) -> None:
         self._plan, self.now, self.over = plan, begun, False
         self._rejects: BinaryIO | None = None
-        # Beside the one that is read on: for what stands before the place it goes on from.
+        # A second handle, to read the bytes before the resume position while the first handle reads on.
         self._source = plan.source.open("rb") if plan.source is not None and plan.resumable else None
 
-    def __enter__(self) -> _Settling:
+    def __enter__(self) -> _Settlement:
         if self.now.rejects_bytes:
             file = self._open()
             file.truncate(min(self.now.rejects_bytes, file.tell()))
         elif self._plan.rejects.is_file() and not self._plan.rejects.is_symlink():
-            # Those of an import before. What is no file, as /dev/null, stays.
+            # The rejects of an earlier import. A path that is not a plain file, such as /dev/null, stays.
             self._plan.rejects.unlink()
         return self
 
@@ -160,41 +162,42 @@ class _Settling:
             self._rejects = self._plan.rejects.open("ab")
         return self._rejects
 
-    def settle(self, part: Part, results: tuple[BatchLine, ...]) -> Progress:
-        """A part is done."""
+    def settle(self, part: FilePart, results: tuple[BatchLine, ...]) -> ImportProgress:
+        """Record the results of a part and return the new progress."""
         texts = {line.at: line.text for line in part.events}
-        lines: list[tuple[int, dict[str, Any]]] = [(bad.number, {"why": bad.why, "text": bad.text}) for bad in part.bad]
+        rejected: list[tuple[int, dict[str, Any]]] = [(each.number, {"why": each.why, "text": each.text}) for each in part.rejected]
         accepted = known = 0
         for line in results:
             if line.ok:
                 known += line.status == 200
                 accepted += line.status != 200
             else:
-                lines.append((line.index, {"why": _why(line.problem or {}), "text": texts[line.index].decode(errors="replace")}))
-        for number, told in sorted(lines, key=lambda each: each[0]):
-            self._open().write(f"{to_json({'line': number, **told})}\n".encode(errors="replace"))
+                text = texts[line.index].decode(errors="replace")
+                rejected.append((line.index, {"why": _rejection_reason(line.problem or {}), "text": text}))
+        for number, fields in sorted(rejected, key=lambda each: each[0]):
+            self._open().write(f"{to_json({'line': number, **fields})}\n".encode(errors="replace"))
         length = self.now.rejects_bytes
-        if lines:
+        if rejected:
             self._open().flush()
             length = self._open().tell()
         tail = kept.tail_of(self._source, part.offset) if self._source is not None else ""
         self.now = self.now.after(
-            part.offset, part.number, accepted=accepted, known=known, rejected=len(lines), rejects_bytes=length, tail=tail
+            part.offset, part.number, accepted=accepted, known=known, rejected=len(rejected), rejects_bytes=length, tail=tail
         )
         if self._source is not None:
             kept.save(self._plan.progress, self.now)
         return self.now
 
 
-def _why(problem: Any) -> str:
+def _rejection_reason(problem: Any) -> str:
     faults = "; ".join(f"{fault.get('pointer')}: {fault.get('detail')}" for fault in problem.get("errors") or [])
     detail = problem.get("detail", "")
     return f"{problem.get('title', 'refused')}: {detail}" + (f" ({faults})" if faults not in detail else "")
 
 
 @contextlib.contextmanager
-def _bar(plan: Import, file: BinaryIO) -> Iterator[Callable[[Progress], None]]:
-    """A bar on standard error, where that is a terminal."""
+def _bar(plan: ImportPlan, file: BinaryIO) -> Iterator[Callable[[ImportProgress], None]]:
+    """Show a progress bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda now: None
         return
@@ -206,8 +209,8 @@ def _bar(plan: Import, file: BinaryIO) -> Iterator[Callable[[Progress], None]]:
     with Bar(*columns, console=console(error=True), transient=True) as bar:
         task = bar.add_task("", total=size)
 
-        def tell(now: Progress) -> None:
+        def show(now: ImportProgress) -> None:
             done = now.accepted + now.known
             bar.update(task, completed=now.offset, description=f"{done:,} events, {now.rejected:,} rejected")
 
-        yield tell
+        yield show

@@ -1,4 +1,4 @@
-"""How far an import is: a small file beside the one that is imported, replaced after each part. One process at a time has it."""
+"""The progress of an import: a small file beside the imported file, replaced after each part. One process at a time may use it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import BinaryIO, Final
 from ...leases.node.state_file import lock
 
 HEAD: Final = 64 * 1024
-"""Bytes at a file's beginning by which it is known again."""
+"""Bytes at the beginning of a file that identify it."""
 TAIL: Final = 4 * 1024
-"""Bytes before the place it goes on from."""
+"""Bytes before the position where the import resumes that must not have changed."""
 
 
 class OtherImport(ValueError):
-    """The progress is of another file, another app, or another way to read."""
+    """The progress belongs to another file or app, or to other import options."""
 
 
-class InUse(Exception):
-    """Another process has it."""
+class ProgressInUse(Exception):
+    """Another process uses the progress file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """Everything before `offset`, the place after line `line`, is done. The import is known by the fields before that."""
+class ImportProgress:
+    """Everything before `offset`, which is the position after line `line`, is done. The fields before these two identify the import."""
 
     url: str
     tenant: str
@@ -41,24 +41,26 @@ class Progress:
     offset: int = 0
     line: int = 0
     accepted: int = 0
-    """Events that are new to the service."""
+    """Events that were new to the service."""
     known: int = 0
-    """Events that it had already."""
+    """Events that the service already had."""
     rejected: int = 0
     tail: str = ""
-    """Digest of the last bytes before `offset`: what was put in or taken out before it would shift the lines."""
+    """Digest of the last bytes before `offset`. It shows whether lines were inserted or removed before that position."""
     rejects_bytes: int = 0
-    """So long was the file of rejects then: what comes after it is of a part that was not done."""
+    """Length of the file of rejects at that time. Bytes after it belong to a part that was not finished."""
 
-    def goes_on(self, now: Progress, file: BinaryIO) -> bool:
-        """Whether this is the progress of the import that `now` begins. A file that has grown since is the same."""
+    def is_continuation(self, now: ImportProgress, file: BinaryIO) -> bool:
+        """Return True if this progress belongs to the import that `now` begins. A file that has grown since is the same file."""
         same = ("url", "tenant", "form", "ids")
         if any(getattr(self, name) != getattr(now, name) for name in same):
             return False
         return head_of(file, self.head_bytes)[0] == self.head and _size(file) >= self.offset and tail_of(file, self.offset) == self.tail
 
-    def after(self, offset: int, line: int, *, accepted: int, known: int, rejected: int, rejects_bytes: int, tail: str = "") -> Progress:
-        """With another part done."""
+    def after(
+        self, offset: int, line: int, *, accepted: int, known: int, rejected: int, rejects_bytes: int, tail: str = ""
+    ) -> ImportProgress:
+        """Return the progress after another part."""
         return replace(
             self,
             offset=offset,
@@ -72,7 +74,7 @@ class Progress:
 
 
 def head_of(file: BinaryIO, most: int = HEAD) -> tuple[str, int]:
-    """A digest of the file's beginning, and of how many bytes."""
+    """Return a digest of the file's beginning, and the number of bytes it covers."""
     file.seek(0)
     head = file.read(most)
     file.seek(0)
@@ -80,7 +82,7 @@ def head_of(file: BinaryIO, most: int = HEAD) -> tuple[str, int]:
 
 
 def tail_of(file: BinaryIO, offset: int) -> str:
-    """A digest of what stands before a place of the file."""
+    """Return a digest of the bytes before a position of the file; an empty text for its beginning."""
     begin = max(0, offset - TAIL)
     file.seek(begin)
     found = file.read(offset - begin)
@@ -94,48 +96,47 @@ def _size(file: BinaryIO) -> int:
     return size
 
 
-def load(path: Path) -> Progress | None:
-    """What is kept there; None where there is nothing. Raises `OtherImport` for a file that is none of ours."""
+def load(path: Path) -> ImportProgress | None:
+    """Return the stored progress, or None if there is none. Raises `OtherImport` for a file that is not the progress of an import."""
     try:
-        told = json.loads(path.read_text("utf-8"))
-        return Progress(**told)
+        return ImportProgress(**json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
-        raise OtherImport("it is no progress of an import") from None
+        raise OtherImport("the file is not the progress of an import") from None
 
 
-def save(path: Path, progress: Progress) -> None:
-    """Keep it: whoever reads finds the old one or the new one, whole."""
+def save(path: Path, progress: ImportProgress) -> None:
+    """Store the progress. A reader finds the old file or the new file, never a part of one."""
     beside = path.with_name(f"{path.name}.new")
     beside.write_text(json.dumps(asdict(progress)), "utf-8")
     os.replace(beside, path)
 
 
 @contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """No other process has the progress meanwhile. Raises `InUse`; OSError where nothing can be kept."""
-    # A file of its own: the other one is replaced with each part.
+def exclusive_progress(path: Path) -> Iterator[None]:
+    """Keep other processes from using the progress meanwhile. Raises `ProgressInUse`; OSError if the lock file cannot be written."""
+    # A separate file is locked, because the progress file is replaced after each part.
     beside = path.with_name(f"{path.name}.lock")
     while True:
         with beside.open("a") as file:
             try:
                 lock(file)
             except (BlockingIOError, PermissionError):
-                raise InUse from None
-            # Whoever had it takes the file away: a lock on one that is gone keeps nobody out.
-            if not _is(beside, file.fileno()):
+                raise ProgressInUse from None
+            # The process that had the lock deletes the file at its end. A lock on a deleted file excludes no other process.
+            if not _is_same_file(beside, file.fileno()):
                 continue
             try:
                 yield
             finally:
-                # Some systems take no file away that is open: it does no harm.
+                # Some systems do not delete an open file. The file that is left does no harm.
                 with contextlib.suppress(OSError):
                     beside.unlink()
             return
 
 
-def _is(path: Path, opened: int) -> bool:
+def _is_same_file(path: Path, opened: int) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(opened))
     except FileNotFoundError:

@@ -1,7 +1,6 @@
-"""Files of events, read line by line: NDJSON as the API takes it, CSV with the names of fields in its first line.
+"""Read files of events line by line: NDJSON as the API takes it, CSV with field names in its first line.
 
-A line that cannot be an event is told with its number and does not stop the others. Whether the fields of an event make sense is for the
-service to say.
+A line that cannot be an event is reported with its number and does not stop the others. The service checks the fields of an event.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from ...client.batches import Line
 
 type Format = Literal["ndjson", "csv"]
 MAX_LINE: Final = 2 * 1024 * 1024
-"""Bytes of a line; longer than any event, however its payload is escaped."""
-_SHOWN: Final = 4096
-"""Characters kept of a line that was too long."""
+"""Longest line, in bytes. No event is that long, even with every character of its payload escaped."""
+_MAX_REJECTED: Final = 4096
+"""Bytes that are stored of a line that is too long."""
 COLUMNS: Final = ("id", "due", "delay", "channel", "expires", "flex", "durability", "payload")
 _DOTTED: Final = ("payload", "labels", "retry")
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-class Bad(NamedTuple):
-    """A line that is no event. number: counted from 1."""
+class RejectedLine(NamedTuple):
+    """A line that is not an event. number: counted from 1."""
 
     number: int
     text: str
     why: str
 
 
-class Part(NamedTuple):
-    """Some of a file's lines: the events among them, the others, and where the file goes on after them."""
+class FilePart(NamedTuple):
+    """Consecutive lines of a file: their events, the rejected lines, and the position and line number after them."""
 
     events: list[Line]
-    bad: list[Bad]
+    rejected: list[RejectedLine]
     offset: int
     number: int
 
@@ -46,39 +45,42 @@ class BadHeader(ValueError):
     """The first line of a CSV file does not name fields of events."""
 
 
-def parts(file: BinaryIO, form: Format, *, ids: bool, most: int, room: int, offset: int = 0, number: int = 0) -> Iterator[Part]:
-    """What the file holds from `offset` on, the place after line `number`, where the file stands: parts of at most `most` lines, and of
-    about `room` bytes. ids: give one to each event that has none.
+def read_parts(file: BinaryIO, form: Format, *, ids: bool, most: int, room: int, offset: int = 0, number: int = 0) -> Iterator[FilePart]:
+    """Yield the rest of the file in parts of at most `most` lines and about `room` bytes.
 
-    Raises `BadHeader`; OSError as files do.
+    offset: position of the file, which is after line `number`. ids: give an id to each event that has none. Raises `BadHeader`, and
+    OSError from the file.
     """
-    source = _Counted(file, offset, number)
+    source = _LineCounter(file, offset, number)
     found = _ndjson(source, ids) if form == "ndjson" else _csv(source, ids, offset)
-    part, filled, told = Part([], [], 0, 0), 0, offset
+    part, filled, yielded = FilePart([], [], 0, 0), 0, offset
     for each in found:
         if isinstance(each, Line):
             part.events.append(each)
             filled += len(each.text)
-        elif isinstance(each, Bad):
-            part.bad.append(each)
+        elif isinstance(each, RejectedLine):
+            part.rejected.append(each)
             filled += len(each.text)
-        if len(part.events) + len(part.bad) >= most or filled >= room:
-            told = source.offset
-            yield part._replace(offset=told, number=source.number)
-            part, filled = Part([], [], 0, 0), 0
-    if source.offset > told:
+        if len(part.events) + len(part.rejected) >= most or filled >= room:
+            yielded = source.offset
+            yield part._replace(offset=yielded, number=source.number)
+            part, filled = FilePart([], [], 0, 0), 0
+    if source.offset > yielded:
         yield part._replace(offset=source.offset, number=source.number)
 
 
-class _Counted:
-    """A file's lines, counted. Iterated by the CSV reader, it gives text, and raises what `_TooLong` and UnicodeDecodeError mean."""
+class _LineCounter:
+    """Reads and counts a file's lines. As an iterator for the CSV reader it yields text; raises `_TooLong` and UnicodeDecodeError."""
 
     def __init__(self, file: BinaryIO, offset: int, number: int) -> None:
         self._file, self.offset, self.number = file, offset, number
         self.first = offset == 0
 
     def line(self) -> bytes | None:
-        """The next line with its end; None at the end of the file. Of one that is too long the beginning, longer than MAX_LINE."""
+        """Return the next line with its line end, or None at the end of the file.
+
+        Of a line that is too long, only the beginning is returned, which is longer than MAX_LINE.
+        """
         text = self._file.readline(MAX_LINE + 1)
         if not text:
             return None
@@ -94,7 +96,7 @@ class _Counted:
         self.first = False
         return text
 
-    def __iter__(self) -> _Counted:
+    def __iter__(self) -> _LineCounter:
         return self
 
     def __next__(self) -> str:
@@ -111,23 +113,23 @@ class _TooLong(ValueError):
         return f"longer than {MAX_LINE:,} bytes"
 
 
-def _ndjson(source: _Counted, ids: bool) -> Iterator[Line | Bad]:
+def _ndjson(source: _LineCounter, ids: bool) -> Iterator[Line | RejectedLine]:
     while (text := source.line()) is not None:
         number = source.number
         if len(text) > MAX_LINE:
-            yield Bad(number, text[:_SHOWN].decode(errors="replace"), str(_TooLong()))
+            yield RejectedLine(number, text[:_MAX_REJECTED].decode(errors="replace"), str(_TooLong()))
             continue
-        # Between the tokens of JSON a carriage return is a blank; the service may take it for the end of a line.
+        # Between the tokens of JSON a carriage return is white space, but the service may take it for the end of a line.
         text = text.strip().replace(b"\r", b" ")
         if not text:
             continue
         try:
             found = orjson.loads(text)
         except orjson.JSONDecodeError as wrong:
-            yield Bad(number, text.decode(errors="replace"), f"not JSON: {wrong.msg}, at character {wrong.pos + 1}")
+            yield RejectedLine(number, text.decode(errors="replace"), f"not JSON: {wrong.msg}, at character {wrong.pos + 1}")
             continue
         if not isinstance(found, dict):
-            yield Bad(number, text.decode(errors="replace"), "not an object")
+            yield RejectedLine(number, text.decode(errors="replace"), "not an object")
             continue
         yield _event(number, text, found, ids)
 
@@ -137,42 +139,42 @@ def _event(number: int, text: bytes, found: dict[str, Any], ids: bool) -> Line:
         return Line(number, text, True)
     if not ids or found.get("durability") == "fast":
         return Line(number, text, False)
-    # Of the place and the content: whoever imports the same file again adds nothing.
+    # Made from the line's number and content, so that importing the same file again adds nothing.
     name = blake2b(b"%d:%b" % (number, text), digest_size=16).hexdigest()
     return Line(number, b'{"id":"~%b"%b%b' % (name.encode(), b"," if found else b"", text[1:]), True)
 
 
-def _csv(source: _Counted, ids: bool, offset: int) -> Iterator[Line | Bad]:
+def _csv(source: _LineCounter, ids: bool, offset: int) -> Iterator[Line | RejectedLine]:
     csv.field_size_limit(MAX_LINE)
     if offset:
         source._file.seek(0)
-        header = _header(_Counted(source._file, 0, 0))
+        header = _header(_LineCounter(source._file, 0, 0))
         source._file.seek(offset)
     else:
         header = _header(source)
     while True:
-        # One reader a record: what is left of a broken one does not spill into the next.
+        # A new reader for each record: the rest of a broken record must not become part of the next one.
         before = source.number + 1
         try:
             record = next(csv.reader(source, strict=True), None)
         except (csv.Error, ValueError) as wrong:
             why = "not UTF-8" if isinstance(wrong, UnicodeDecodeError) else str(wrong)
             until = f", up to line {source.number}" if source.number > before else ""
-            yield Bad(before, "", f"not CSV{until}: {why}")
+            yield RejectedLine(before, "", f"not CSV{until}: {why}")
             continue
         if record is None:
             return
         if not record:
             continue
         try:
-            found = document(header, record)
+            found = event_of_record(header, record)
         except ValueError as wrong:
-            yield Bad(before, _joined(record), str(wrong))
+            yield RejectedLine(before, _joined(record), str(wrong))
             continue
         yield _event(before, orjson.dumps(found), found, ids)
 
 
-def _header(source: _Counted) -> list[str]:
+def _header(source: _LineCounter) -> list[str]:
     try:
         names = [name.strip() for name in next(csv.reader(source, strict=True), [])]
     except (csv.Error, ValueError) as wrong:
@@ -193,10 +195,10 @@ def _header(source: _Counted) -> list[str]:
     return names
 
 
-def document(header: list[str], record: list[str]) -> dict[str, Any]:
-    """The event of a CSV record: cells that are empty are left out. ValueError says what is wrong.
+def event_of_record(header: list[str], record: list[str]) -> dict[str, Any]:
+    """Return the event of a CSV record, without its empty cells. Raises ValueError.
 
-    `payload` is JSON; the cells of `payload.NAME` are texts, and together an object.
+    `payload` is JSON; the cells of `payload.NAME` are texts, which together form an object.
     """
     if len(record) != len(header):
         raise ValueError(f"{len(record)} cells, but {len(header)} columns")
@@ -210,7 +212,7 @@ def document(header: list[str], record: list[str]) -> dict[str, Any]:
                 orjson.loads(cell)
             except orjson.JSONDecodeError as wrong:
                 raise ValueError(f"the payload is not JSON: {wrong.msg}") from None
-            # As it was written, with all its digits; outside of strings a line break is a blank, and inside there is none.
+            # As written, with all digits. A line break outside of strings is white space; strings of JSON contain none.
             found[name] = orjson.Fragment(cell.replace("\n", " ").replace("\r", " "))
         elif dot:
             found.setdefault(head, {})[rest] = _number(name, cell) if name == "retry.attempts" else cell
@@ -225,13 +227,13 @@ def document(header: list[str], record: list[str]) -> dict[str, Any]:
 
 def _number(name: str, cell: str) -> int:
     if not (cell.isascii() and cell.isdigit() and len(cell) < 10):
-        raise ValueError(f"{name} is not a number")
+        raise ValueError(f"{name} is not a whole number: {cell[:40]}")
     return int(cell)
 
 
 def _joined(record: list[str]) -> str:
     import io
 
-    told = io.StringIO()
-    csv.writer(told).writerow(record)
-    return told.getvalue().rstrip("\r\n")
+    text = io.StringIO()
+    csv.writer(text).writerow(record)
+    return text.getvalue().rstrip("\r\n")

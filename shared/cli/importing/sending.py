@@ -1,4 +1,4 @@
-"""Parts of a file to the service: several in flight, settled in the file's order, so that progress is one place in it."""
+"""Send the parts of a file: several in parallel, settled in the file's order, so that progress is one position in the file."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from ...client.exchange import Patience
 from ...client.model import BatchLine
 from ...core.errors import TocsinError
 from ..exits import Exit
-from ..failures import CommandFailed, explained
-from .reading import Part
+from ..failures import CommandFailed, to_command_failure
+from .reading import FilePart
 
-PATIENCE: Final = Patience(retries=20, longest=10.0, most=60.0)
-"""Limits of the tenant are waited out: an import goes as fast as it may."""
-_GO_ON = "What is done is kept: the same command goes on from there."
+IMPORT_RETRIES: Final = Patience(retries=20, longest=10.0, most=60.0)
+"""Retries wait until the tenant's limits allow more: an import runs as fast as they permit."""
+_RESUME = "Finished lines are recorded. Run the same command again to resume."
 
 
 class Importer(AsyncClient):
-    """A client that sends parts."""
+    """A client that sends the parts of a file."""
 
-    async def part(self, part: Part) -> tuple[BatchLine, ...]:
-        """What became of the part's events, in their order; index is the line's number. Raises `CommandFailed`."""
+    async def send_part(self, part: FilePart) -> tuple[BatchLine, ...]:
+        """Send a part and return the results of its events, in their order; `index` is the line's number. Raises `CommandFailed`."""
         if not part.events:
             return ()
         try:
-            found = await self._run(send_lines(part.events, patience=PATIENCE, chance=random.random))
+            found = await self._run(send_lines(part.events, patience=IMPORT_RETRIES, chance=random.random))
         except BatchStopped as stopped:
-            raise _stopped(stopped) from stopped
+            raise _stopped_failure(stopped) from stopped
         for line in found.results:
             if line.status == 429 or line.status >= 500:
                 detail = (line.problem or {}).get("detail", line.status)
-                title = f"The app takes no more for now: {detail}"
-                raise CommandFailed(title, where=f"line {line.index}", advice=_GO_ON, status=Exit.REFUSED)
+                title = f"The app accepts no more events for now: {detail}"
+                raise CommandFailed(title, where=f"line {line.index}", advice=_RESUME, status=Exit.REFUSED)
         return found.results
 
 
-def _stopped(stopped: BatchStopped) -> CommandFailed:
+def _stopped_failure(stopped: BatchStopped) -> CommandFailed:
     cause = stopped.__cause__
-    failed = explained(cause) if isinstance(cause, TocsinError) else CommandFailed(str(stopped))
-    failed.advice = f"{failed.advice} {_GO_ON}".strip()
+    failed = to_command_failure(cause) if isinstance(cause, TocsinError) else CommandFailed(str(stopped))
+    failed.advice = f"{failed.advice} {_RESUME}".strip()
     return failed
 
 
 async def send_all(
-    importer: Importer, parts: Iterator[Part], settle: Callable[[Part, tuple[BatchLine, ...]], None], *, in_flight: int
+    importer: Importer, parts: Iterator[FilePart], settle: Callable[[FilePart, tuple[BatchLine, ...]], None], *, in_flight: int
 ) -> None:
-    """Send all parts, and settle each once it and all before it are done. Raises what `Importer.part` and `settle` raise."""
-    gate = asyncio.Semaphore(in_flight)
-    waiting: deque[tuple[Part, asyncio.Task[tuple[BatchLine, ...]]]] = deque()
+    """Send all parts, and settle each once it and all parts before it are done. Raises the errors of `send_part` and of `settle`."""
+    slots = asyncio.Semaphore(in_flight)
+    waiting: deque[tuple[FilePart, asyncio.Task[tuple[BatchLine, ...]]]] = deque()
 
-    async def one(part: Part) -> tuple[BatchLine, ...]:
-        async with gate:
-            return await importer.part(part)
+    async def send_one(part: FilePart) -> tuple[BatchLine, ...]:
+        async with slots:
+            return await importer.send_part(part)
 
     async def settle_first() -> None:
         part, task = waiting[0]
@@ -68,10 +68,10 @@ async def send_all(
 
     try:
         for part in parts:
-            waiting.append((part, asyncio.create_task(one(part))))
-            # Reading does not await: those that are ready to go, go now.
+            waiting.append((part, asyncio.create_task(send_one(part))))
+            # Reading the file does not await: let the tasks that can send do so now.
             await asyncio.sleep(0)
-            # Twice as many as are in flight: one slow answer does not leave the others idle.
+            # Twice as many parts wait as are in flight, so that one slow answer does not leave the other slots idle.
             while waiting and (len(waiting) >= 2 * in_flight or waiting[0][1].done()):
                 await settle_first()
         while waiting:

@@ -1,4 +1,4 @@
-"""`tocsin agent`: the agent of a node. Imports what it needs inside its functions, and little of it."""
+"""`tocsin agent`: the maintenance agent of a node. Functions import what they need, to keep the process small."""
 
 from __future__ import annotations
 
@@ -9,53 +9,63 @@ import typer
 
 from ..exits import Exit
 from ..failures import CommandFailed
+from ..help import add_command
 
 if TYPE_CHECKING:
     from ...maintenance.agent.config.config import Config
     from ...maintenance.agent.service import Agent
 
-ADVICE = "Correct the file; `tocsin agent --config FILE --check` reads it and does nothing. docs/maintenance.md explains each setting."
+ADVICE = "Correct the file, and check it with tocsin agent --config FILE --check. docs/maintenance.md explains each setting."
+_FORMAT_HELP = "Format of log lines: text or json. Default: text on a terminal, else json."
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("agent", no_args_is_help=True, epilog=_CODES)(run)
+    add_command(app, "agent", run, notes=_CODES, no_args_is_help=True)
 
 
 _CODES = (
-    "Exit codes: 0 ended as told; 1 it cannot begin, or failed: start it again; 2 the file is wrong; 4 with --once: no document came. "
-    "SIGTERM ends it: nothing is put back or approved, the next start goes on from there."
+    "Exit codes: 0 ended by a signal or --once; 1 it could not start, or failed (start it again); 2 the file is wrong; "
+    "4 with --once: the metadata service sent no document. SIGTERM ends the agent without restoring or approving anything; "
+    "the next start continues from there."
 )
 
 
 def run(
-    config: Annotated[Path | None, typer.Option(help="The file of settings, TOML or YAML.", show_default=False)] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Look and decide, but run, approve, report and keep nothing.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Look once, do what that asks for, and end.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Read the file, say what it amounts to, and end.")] = False,
-    unit: Annotated[bool, typer.Option("--unit", help="Print a unit file for systemd, and end.")] = False,
-    log: Annotated[Literal["text", "json"] | None, typer.Option(help="How log lines look; text at a terminal, else json.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="With --check: as JSON.")] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings file, TOML or YAML, such as /etc/tocsin/agent.toml.", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Observe and decide, but run, approve, report and store nothing.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Read the Scheduled Events once, act on them, and exit.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Read the settings file, print a summary, and exit.")] = False,
+    unit: Annotated[bool, typer.Option("--unit", help="Print a systemd unit file for this program, and exit.")] = False,
+    log: Annotated[Literal["text", "json"] | None, typer.Option(help=_FORMAT_HELP)] = None,
+    json: Annotated[bool, typer.Option("--json", help="With --check: print the summary as JSON.")] = False,
 ) -> None:
-    """Watch Azure's Scheduled Events on this machine: prepare for them, approve them, put the node back.
+    """Watch Azure's Scheduled Events on this machine: prepare for them, approve them, and restore the node afterwards.
 
-    Works alone; with an app in the file it reports there and takes part in the fleet. A key is in the file that app.key_file names, or in
-    TOCSIN_KEY.
+    The agent works alone. If the settings file names an app, it reports there and acts as part of the fleet. The key is read from the
+    file that app.key_file names, or from TOCSIN_KEY.
+
+    Examples:
+        tocsin agent --config /etc/tocsin/agent.toml --check
+        tocsin agent --config /etc/tocsin/agent.toml
     """
     if unit:
         typer.echo(unit_file(config), nl=False)
         return
     if config is None:
-        raise CommandFailed("no file of settings is named", where="--config", advice="Give --config FILE.", status=Exit.USAGE)
+        advice = "For example: tocsin agent --config /etc/tocsin/agent.toml"
+        raise CommandFailed("no settings file is given", where="--config", advice=advice, status=Exit.USAGE)
     settings = _load(config, dry_run=dry_run)
     if check:
         _check(config, settings, json)
         return
-    raise typer.Exit(_work(settings, once=once, style=log or ""))
+    raise typer.Exit(_run_agent(settings, once=once, style=log or ""))
 
 
 def unit_file(config: Path | None) -> str:
-    """A unit that runs this very program."""
+    """Return the text of a systemd unit that runs this program."""
     import sys
 
     text = (Path(__file__).parents[2] / "maintenance" / "agent" / "hooks" / "recipes" / "tocsin-agent.service").read_text()
@@ -71,7 +81,7 @@ def _load(path: Path, *, dry_run: bool) -> Config:
     try:
         settings = load(path)
     except BadConfig as bad:
-        title = "The file of settings cannot be used:" + "".join(f"\n    {fault}" for fault in bad.faults)
+        title = "The settings file has faults:" + "".join(f"\n    {fault}" for fault in bad.faults)
         raise CommandFailed(title, where=str(path), advice=ADVICE, status=Exit.USAGE) from None
     return replace(settings, settings=replace(settings.settings, dry_run=True)) if dry_run else settings
 
@@ -81,18 +91,18 @@ def _check(path: Path, config: Config, as_json: bool) -> None:
 
     from ...maintenance.agent.config.checking import list_doubts, summary
 
-    told: dict[str, Any] = {**summary(config), "doubts": list_doubts(config)}
+    report: dict[str, Any] = {**summary(config), "doubts": list_doubts(config)}
     if as_json:
-        typer.echo(json.dumps({"file": str(path), **told}))
+        typer.echo(json.dumps({"file": str(path), **report}))
         return
-    typer.echo(f"{path} can be used")
-    for key, value in told.items():
-        shown = "; ".join(value) if isinstance(value, list) else value
-        if shown:
-            typer.echo(f"  {key}: {shown}")
+    typer.echo(f"{path} is valid")
+    for key, value in report.items():
+        text = "; ".join(value) if isinstance(value, list) else value
+        if text:
+            typer.echo(f"  {key}: {text}")
 
 
-def _work(config: Config, *, once: bool, style: str) -> int:
+def _run_agent(config: Config, *, once: bool, style: str) -> int:
     import logging
     import os
     import threading
@@ -103,9 +113,10 @@ def _work(config: Config, *, once: bool, style: str) -> int:
     set_up(style)
 
     def crash(thrown: threading.ExceptHookArgs) -> None:
-        # Half an agent is worse than none: its keeper starts it anew, and the journal knows the rest.
+        # An agent that runs in part is worse than none. systemd starts it again, and its journal holds what it was doing.
         trace = (thrown.exc_type, thrown.exc_value or thrown.exc_type(), thrown.exc_traceback)
-        logging.getLogger(__name__).critical("A part of the agent failed: it ends", exc_info=trace, extra={"action": "agent_failed"})
+        message = "A thread of the agent failed; the process exits"
+        logging.getLogger(__name__).critical(message, exc_info=trace, extra={"action": "agent_failed"})
         os._exit(Exit.FAILED)
 
     threading.excepthook = crash
@@ -114,7 +125,7 @@ def _work(config: Config, *, once: bool, style: str) -> int:
     try:
         seen = agent.run()
     except CannotStart as refused:
-        raise CommandFailed(str(refused), advice="Nothing was done. Correct it, and start the agent again.") from None
+        raise CommandFailed(str(refused), advice="Nothing was done. Correct the cause, then start the agent again.") from None
     return Exit.UNREACHABLE if once and not seen else Exit.OK
 
 

@@ -1,4 +1,4 @@
-"""What `tocsin checkpoint run` does: turns with a program in them."""
+"""Run `tocsin checkpoint run`: wait for turns, and run a program in each."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ...checkpoints.node.participant import CheckpointParticipant, Health, Turn,
 from ...core.errors import TocsinError
 from ..connection_options import Connection
 from ..exits import SIGNALLED, Exit
-from ..failures import CommandFailed, explained
+from ..failures import CommandFailed, to_command_failure
 
-PATIENCE: Final = 30.0
+STATUS_TIMEOUT: Final = 30.0
 """Seconds that one run of the status command may take."""
-MOST: Final = 65_536
-"""Bytes that it may print."""
-RESTS: Final = (1.0, 60.0)
-"""Seconds that `--loop` waits after a turn that failed: at first, doubling, and at most."""
+MAX_STATUS_BYTES: Final = 65_536
+"""Bytes that the status command may print."""
+LOOP_PAUSES: Final = (1.0, 60.0)
+"""Seconds that `--loop` waits after a failed turn: the first pause, which doubles with each failure, and the longest."""
 _LOST: Final = {
     "limit": Exit.LIMIT,
     "revoked": Exit.REVOKED,
@@ -39,8 +39,8 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What was asked for. grace, wait, every: seconds."""
+class CheckpointRun:
+    """The options of `tocsin checkpoint run`. grace, wait, every: seconds."""
 
     app: Connection
     fleet: str
@@ -56,74 +56,74 @@ class Plan:
     json: bool = False
     quiet: bool = False
 
-    def note(self, happened: str, **about: Any) -> None:
-        """The same of what goes as it should."""
+    def report(self, happened: str, **about: Any) -> None:
+        """Print a line about the normal course of a turn on standard error, unless `--quiet`."""
         if not self.quiet:
-            self.say(happened, **about)
+            self.report_failure(happened, **about)
 
-    def say(self, happened: str, **about: Any) -> None:
-        """A line on standard error: standard output is the command's."""
-        words = ", ".join(f"{name} {value}" for name, value in about.items())
-        line = json.dumps({"event": happened, **about}) if self.json else f"tocsin: {happened}{': ' if words else ''}{words}"
-        # Whoever listened may be gone; what is done goes on.
+    def report_failure(self, happened: str, **about: Any) -> None:
+        """Print a line on standard error. Standard output belongs to the command."""
+        details = ", ".join(f"{name} {value}" for name, value in about.items())
+        line = json.dumps({"event": happened, **about}) if self.json else f"tocsin: {happened}{': ' if details else ''}{details}"
+        # The reader of standard error may have ended. The work continues.
         with contextlib.suppress(BrokenPipeError):
             print(line, file=sys.stderr, flush=True)
 
 
 class _CommandEnded(TocsinError):
-    """The command failed, with this code."""
+    """Raised when the command ends with an exit code other than 0."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"the command ended with {code}")
+        super().__init__(f"the command ended with exit code {code}")
         self.code = code
 
 
-class Status:
-    """How this replica stands, by a program that is asked again and again."""
+class ReplicaStatus:
+    """The health of this replica, read from a program at intervals."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: CheckpointRun) -> None:
         self._plan = plan
         self._health: Health | None = None if plan.status is not None else Health(plan.role)
         self._problem: TocsinError | None = None
 
     def __call__(self) -> Health:
-        """As it was told last. Raises `CommandFailed` when the program failed then."""
+        """Return the last health. Raises `CommandFailed` if the last run of the program failed."""
         if self._problem is not None or self._health is None:
-            raise self._problem or CommandFailed("the status command has not said anything yet")
+            raise self._problem or CommandFailed("the status command has not run yet")
         return self._health
 
     @property
     def applied(self) -> int:
-        """As it was told last, whether the program has failed since or not."""
+        """The last known sequence that the replica has applied, even if the program has failed since."""
         return self._health.applied if self._health is not None else 0
 
     @property
     def role(self) -> str:
-        """As it was told last. A primary never has a turn."""
+        """The last known role. A primary never has a turn."""
         return self._health.role if self._health is not None else "unknown"
 
-    async def look(self) -> None:
-        """Ask the program."""
+    async def read(self) -> None:
+        """Run the program once. Raises `CommandFailed`."""
         if self._plan.status is None:
             return
         try:
-            self._health, self._problem = _health(await _output(self._plan)), None
+            self._health, self._problem = _parse_health(await _output(self._plan)), None
         except CommandFailed as failed:
             self._problem = failed
             raise
 
     async def follow(self, participant: CheckpointParticipant) -> None:
-        """Ask it for ever, and pass on what changes."""
+        """Run the program at intervals without end, and report a changed role."""
         while self._plan.status is not None:
             await asyncio.sleep(self._plan.every)
             before = self._health
             with contextlib.suppress(CommandFailed):
-                await self.look()
+                await self.read()
             if before is None or self._health is None or before.role != self._health.role:
                 await participant.recheck()
 
 
-async def _output(plan: Plan) -> str:
+async def _output(plan: CheckpointRun) -> str:
     assert plan.status is not None
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     try:
@@ -131,87 +131,88 @@ async def _output(plan: Plan) -> str:
             plan.status, stdin=nothing, stdout=pipe, start_new_session=True, env=_environment(plan)
         )
     except OSError as error:
-        raise _wrong(f"it cannot be started: {error.strerror}") from None
+        raise _status_failure(f"it cannot be started: {error.strerror}") from None
     assert process.stdout is not None
-    said = b""
+    output = b""
     try:
-        async with asyncio.timeout(PATIENCE):
-            while part := await process.stdout.read(MOST):
-                said += part
-                if len(said) > MOST:
-                    raise _wrong(f"it prints more than {MOST} bytes")
+        async with asyncio.timeout(STATUS_TIMEOUT):
+            while part := await process.stdout.read(MAX_STATUS_BYTES):
+                output += part
+                if len(output) > MAX_STATUS_BYTES:
+                    raise _status_failure(f"it prints more than {MAX_STATUS_BYTES} bytes")
             await process.wait()
     except TimeoutError:
-        raise _wrong(f"it took longer than {PATIENCE:g} seconds") from None
+        raise _status_failure(f"it took longer than {STATUS_TIMEOUT:g} seconds") from None
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            # What it has said and nobody reads keeps its pipe open, and with that the wait. Not the whole transport: closing that takes
-            # the exit status, which the loop takes too.
+            # Unread output keeps the pipe open, and with that the wait below. Close only the pipe: closing the whole transport would take
+            # the exit status, which the event loop takes too.
             if (unread := process._transport.get_pipe_transport(1)) is not None:  # type: ignore[attr-defined]
                 unread.close()
             await process.wait()
     if process.returncode:
-        raise _wrong(f"it ended with {process.returncode}")
-    return said.decode(errors="replace")
+        raise _status_failure(f"it ended with exit code {process.returncode}")
+    return output.decode(errors="replace")
 
 
-def _health(said: str) -> Health:
+def _parse_health(output: str) -> Health:
     try:
-        found = json.loads(said)
+        found = json.loads(output)
         if not isinstance(found, dict):
-            raise ValueError("it is no object")
-        if strange := found.keys() - {"role", "term", "applied", "lag", "load"}:
-            raise ValueError(f"there is no {', '.join(sorted(strange))}")
+            raise ValueError("it is not a JSON object")
+        if unknown := found.keys() - {"role", "term", "applied", "lag", "load"}:
+            raise ValueError(f"unknown field: {', '.join(sorted(unknown))}")
         return Health(**found)
     except (ValueError, RecursionError) as wrong:
-        raise _wrong(f"what it prints is not right: {wrong}") from None
+        raise _status_failure(f"its output is not valid: {wrong}") from None
 
 
-def _wrong(why: str) -> CommandFailed:
+def _status_failure(why: str) -> CommandFailed:
     example = '{"role": "secondary", "term": 7, "applied": 81231, "lag": 0, "load": 0.3}'
-    return CommandFailed(f"The status command failed: {why}", where="--status", advice=f"Let it print {example}", status=Exit.BROKEN)
+    return CommandFailed(f"The status command failed: {why}", where="--status", advice=f"It must print {example}", status=Exit.BROKEN)
 
 
-def _environment(plan: Plan, **more: str) -> dict[str, str]:
-    """The command's: it has no use for the key, whichever variable of a profile holds that."""
+def _environment(plan: CheckpointRun, **more: str) -> dict[str, str]:
+    """Return the environment of the command, without the key, whichever variable holds it."""
     return {name: value for name, value in os.environ.items() if name != "TOCSIN_KEY" and value != plan.app.key} | more
 
 
-def run_turns(plan: Plan) -> int:
+def run_turns(plan: CheckpointRun) -> int:
     """Run the plan; returns the exit code. Raises `CommandFailed`."""
     if sys.platform == "win32":
-        raise CommandFailed("checkpoint run needs process groups, which Windows does not have", advice="Use CheckpointParticipant there.")
+        advice = "Use the class CheckpointParticipant in a Python program instead."
+        raise CommandFailed("checkpoint run needs process groups, which Windows does not have", advice=advice)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="tocsin: %(message)s")
     try:
-        return asyncio.run(_until_told(plan))
+        return asyncio.run(_run_until_signal(plan))
     except TocsinError as error:
-        failed = explained(error)
+        failed = to_command_failure(error)
         if failed.status in (Exit.FAILED, Exit.REFUSED, Exit.UNREACHABLE):
             failed.status = Exit.BROKEN
         raise failed from error
 
 
-async def _until_told(plan: Plan) -> int:
-    """The code of the plan's end, or of the signal that ended it."""
-    told: list[int] = []
+async def _run_until_signal(plan: CheckpointRun) -> int:
+    """Run the plan, and return its exit code or that of the signal that ended it."""
+    received: list[int] = []
     task = asyncio.current_task()
     assert task is not None
 
     def end(number: int) -> None:
-        if not told:
+        if not received:
             task.cancel()
-        told.append(number)
+        received.append(number)
 
     with _signals(end):
         try:
             return await _run(plan)
         except asyncio.CancelledError:
-            if not told:
+            if not received:
                 raise
-            plan.say("ended", signal=told[0])
-            return SIGNALLED + told[0]
+            plan.report_failure("ended", signal=received[0])
+            return SIGNALLED + received[0]
 
 
 @contextlib.contextmanager
@@ -226,63 +227,63 @@ def _signals(end: Any) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _run(plan: Plan) -> int:
-    status = Status(plan)
-    await status.look()
+async def _run(plan: CheckpointRun) -> int:
+    status = ReplicaStatus(plan)
+    await status.read()
     app = plan.app
     async with CheckpointParticipant(
         plan.fleet, plan.node, app.url, app.key, tenant=app.tenant, health=status, folder=plan.folder, grace=plan.grace
     ) as participant:
         following = asyncio.create_task(status.follow(participant))
         try:
-            return await (_loop if plan.loop else _one)(plan, participant, status)
+            return await (_loop if plan.loop else _take_one_turn)(plan, participant, status)
         except NotRunnable as wrong:
-            plan.say("command cannot be run", why=str(wrong))
+            plan.report_failure("command cannot be run", why=str(wrong))
             return Exit.NOT_FOUND if wrong.missing else Exit.NOT_RUNNABLE
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 
 
-async def _loop(plan: Plan, participant: CheckpointParticipant, status: Status) -> Never:
-    """Turn after turn. Raises `NotRunnable`, and what ends the participant."""
-    rest = 0.0
+async def _loop(plan: CheckpointRun, participant: CheckpointParticipant, status: ReplicaStatus) -> Never:
+    """Take turn after turn. Raises `NotRunnable`, and errors that end the participant."""
+    pause = 0.0
     while True:
-        code = await _one(plan, participant, status)
-        # A command that fails at once would have turn after turn in no time.
-        rest = 0.0 if code in (Exit.OK, Exit.NO_TURN) else min(2 * rest or RESTS[0], RESTS[1])
-        await asyncio.sleep(rest)
+        code = await _take_one_turn(plan, participant, status)
+        # Without a pause, a command that fails at once would take one turn after the other.
+        pause = 0.0 if code in (Exit.OK, Exit.NO_TURN) else min(2 * pause or LOOP_PAUSES[0], LOOP_PAUSES[1])
+        await asyncio.sleep(pause)
 
 
-async def _one(plan: Plan, participant: CheckpointParticipant, status: Status) -> int:
-    """One turn: the exit code that it would have. Raises `NotRunnable`."""
+async def _take_one_turn(plan: CheckpointRun, participant: CheckpointParticipant, status: ReplicaStatus) -> int:
+    """Take one turn and return its exit code. Raises `NotRunnable`."""
     try:
         async with contextlib.AsyncExitStack() as stack:
-            plan.note("waiting for a turn", fleet=plan.fleet, node=plan.node, role=status.role)
+            plan.report("waiting for a turn", fleet=plan.fleet, node=plan.node, role=status.role)
             async with asyncio.timeout(plan.wait):
                 turn = await stack.enter_async_context(participant.turn())
-            plan.note("turn begun", epoch=turn.epoch, seconds=int(turn.remaining()))
-            # Where nobody tells what was applied, turns themselves order what they make.
-            await _take(plan, turn, status.applied if plan.status is not None else turn.epoch)
+            plan.report("turn begun", epoch=turn.epoch, seconds=int(turn.remaining()))
+            # Without a status command, the epochs of turns order their checkpoints.
+            await _run_command_in_turn(plan, turn, status.applied if plan.status is not None else turn.epoch)
     except TimeoutError:
-        plan.say("no turn came", seconds=plan.wait)
+        plan.report_failure("no turn came", seconds=plan.wait)
         return Exit.NO_TURN
     except TurnLost as lost:
-        plan.say("turn lost", epoch=lost.epoch, reason=lost.reason)
+        plan.report_failure("turn lost", epoch=lost.epoch, reason=lost.reason)
         return _LOST.get(lost.reason, Exit.BROKEN)
     except _CommandEnded as ended:
-        plan.say("command failed", epoch=turn.epoch, code=ended.code)
+        plan.report_failure("command failed", epoch=turn.epoch, code=ended.code)
         return ended.code
     except BadResult as wrong:
-        plan.say("checkpoint not published", epoch=turn.epoch, why=str(wrong))
+        plan.report_failure("checkpoint not published", epoch=turn.epoch, why=str(wrong))
         return Exit.NOT_PUBLISHED
     made = turn.made
     assert made is not None
-    plan.note("checkpoint published", epoch=turn.epoch, sequence=made.sequence, latest=turn.latest)
+    plan.report("checkpoint published", epoch=turn.epoch, sequence=made.sequence, latest=turn.latest)
     return Exit.OK
 
 
-async def _take(plan: Plan, turn: Turn, applied: int) -> None:
+async def _run_command_in_turn(plan: CheckpointRun, turn: Turn, applied: int) -> None:
     with tempfile.TemporaryDirectory(prefix="tocsin-", ignore_cleanup_errors=True) as folder:
         result = Path(folder) / "result.json"
         environment = _environment(

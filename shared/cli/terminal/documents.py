@@ -1,4 +1,4 @@
-"""JSON as it came and as it goes: numbers keep the digits they were written with, and an answer says what it lacks."""
+"""JSON documents that keep every digit of their numbers, and name the field that an answer lacks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final, Never, Self
 from ...client.errors import Unreadable
 
 _SAFE: Final = 18
-"""A whole number of so many characters is one of 64 bits."""
+"""Longest text, in characters, of which every whole number fits 64 bits."""
 
 
-class Number(float):
-    """A number that a float or 64 bits may not hold: with its text."""
+class ExactNumber(float):
+    """A number that a float or 64 bits may not hold exactly, together with its text."""
 
     text: str
 
@@ -27,23 +27,23 @@ class Number(float):
     __str__ = __repr__
 
 
-class Document(dict[str, Any]):
-    """An object of an answer. What it lacks raises `Unreadable`: the app is of another version, or no app."""
+class AnswerDocument(dict[str, Any]):
+    """An object of an answer. A missing field raises `Unreadable`: the answer is another version's, or does not come from the app."""
 
     def __missing__(self, name: str) -> Never:
         raise Unreadable(f"the answer lacks {name}")
 
 
 def parse(text: str | bytes) -> Any:
-    """A document. Raises ValueError for what is none; NaN and infinities are none."""
+    """Return the document that the JSON text holds. Raises ValueError if it is not JSON; NaN and infinities are not."""
     try:
-        return json.loads(text, object_hook=Document, parse_float=Number, parse_int=_whole, parse_constant=_constant)
+        return json.loads(text, object_hook=AnswerDocument, parse_float=ExactNumber, parse_int=_whole, parse_constant=_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
 def dump(document: Any) -> bytes:
-    """One line, every number as `parse` found it. Raises ValueError for what is no JSON in UTF-8."""
+    """Return the document as one line of JSON, every number as `parse` found it. Raises ValueError for what JSON in UTF-8 cannot hold."""
     import orjson
 
     try:
@@ -52,15 +52,15 @@ def dump(document: Any) -> bytes:
         raise ValueError(str(wrong)) from None
 
 
-def sendable(text: str) -> Any:
-    """A document that somebody wrote, and that can be sent. Raises ValueError."""
+def parse_sendable(text: str) -> Any:
+    """Return the document of a text that a user wrote. Raises ValueError if it is not JSON, or could not be sent."""
     document = parse(text)
     dump(document)
     return document
 
 
 def to_json(document: Any) -> str:
-    """One line for programs. What moves a terminal's cursor is escaped, for people look at it too."""
+    """Return one line of JSON for programs. Control characters are escaped, because the line may be shown on a terminal."""
     text = dump(document).decode()
     return text if text.isprintable() else "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
 
@@ -72,14 +72,14 @@ def _escaped(sign: str) -> str:
 def _exact(value: Any) -> Any:
     import orjson
 
-    if isinstance(value, Number):
+    if isinstance(value, ExactNumber):
         return orjson.Fragment(value.text)
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"JSON has no {type(value).__name__}")
 
 
 def _whole(text: str) -> Any:
-    return int(text) if len(text) <= _SAFE else Number(text)
+    return int(text) if len(text) <= _SAFE else ExactNumber(text)
 
 
 def _constant(name: str) -> Never:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")

@@ -1,4 +1,4 @@
-"""How answers are shown: tables for people, one JSON document a line for programs."""
+"""Output for people: tables, fields and lines. `documents` writes the JSON for programs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ STYLES: Final = {
     **dict.fromkeys(("retrying", "firing", "draining", "offline", "unowned", "released", "held"), "yellow"),
     **dict.fromkeys(("started", "paused", "half-open", "look"), "yellow"),
 }
-"""Words whose colour tells how things stand; the words themselves tell it too."""
+"""Colours of states. The text says the same without colour."""
 _GAP: Final = 2
-"""Blanks between columns."""
+"""Spaces between columns."""
 
 
-def clean(value: Any) -> str:
-    """A value as one line of text. Control characters are spelt out: what users stored must not move a terminal's cursor."""
+def printable(value: Any) -> str:
+    """Return a value as one line of text. Control characters are escaped, so that stored values cannot move a terminal's cursor."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -36,7 +36,7 @@ def clean(value: Any) -> str:
 
 
 def console(*, error: bool = False) -> Console:
-    """A console on standard output or standard error, as it is now. One that is no terminal is wide, so that nothing is cut."""
+    """Return a console on standard output or standard error. If it is not a terminal, its lines are wide enough that nothing is cut."""
     from rich.console import Console
 
     file = sys.stderr if error else sys.stdout
@@ -44,13 +44,13 @@ def console(*, error: bool = False) -> Console:
 
 
 class Screen:
-    """Collects what a command says to people, and prints it at once: so a screen that is watched does not flicker."""
+    """Collects a command's output for people, to print it at once: a refreshed screen does not flicker."""
 
     def __init__(self) -> None:
         self._parts: list[Any] = []
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "", empty: str = "none") -> None:
-        """A table; `empty` is said instead where there are no rows."""
+        """Add a table, or the text `empty` if there are no rows."""
         found = list(rows)
         if title:
             self.line(title, style="bold")
@@ -60,23 +60,23 @@ class Screen:
             self.line(f"  {empty}" if title else empty, style="dim")
 
     def fields(self, document: Mapping[str, Any], *, title: str = "") -> None:
-        """Names and values, one a line; what is null is left out."""
+        """Add names and values, one a line; null values and empty texts are left out."""
         self.table(("", ""), [(name, value) for name, value in document.items() if value is not None and value != ""], title=title)
 
     def line(self, text: str, *, style: str = "") -> None:
-        """A line of text."""
+        """Add a line of text."""
         from rich.text import Text
 
-        self._parts.append(Text(clean(text), style))
+        self._parts.append(Text(printable(text), style))
 
     def gap(self) -> None:
-        """An empty line."""
+        """Add an empty line."""
         from rich.text import Text
 
         self._parts.append(Text(""))
 
     def text(self) -> str:
-        """All of it, with colours where standard output shows them."""
+        """Return the collected output, with colours if standard output shows them."""
         out = console()
         with out.capture() as got:
             for part in self._parts:
@@ -85,11 +85,11 @@ class Screen:
 
 
 class _Table:
-    """A table where its words fit side by side, else a record after the other, a field a line."""
+    """A table if its words fit side by side, else one record after the other with a field a line."""
 
     def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         self._names = [name.upper() for name in columns]
-        self._rows = [[clean(value) for value in row] for row in rows]
+        self._rows = [[printable(value) for value in row] for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.cells import cell_len
@@ -101,8 +101,8 @@ class _Table:
             yield from self._records(max(map(cell_len, self._names)))
             return
         widths = [min(max(map(cell_len, column)), room) for column in texts]
-        # What has room to spare gives it, the widest first: names sooner than values; where even the words do not fit, as in a payload,
-        # they are folded.
+        # The widest column that can shrink gives up space first: column names before values. If even single words do not fit, as in a
+        # payload, they are folded.
         values = [max(low, *map(cell_len, column[1:])) for low, column in zip(least, texts, strict=True)]
         while sum(widths) > room:
             spare = next((found for lows in (values, least) if (found := _above(widths, lows))), range(len(widths)))
@@ -138,19 +138,19 @@ def _above(widths: Sequence[int], lows: Sequence[int]) -> Sequence[int]:
     return [each for each, (width, low) in enumerate(zip(widths, lows, strict=True)) if width > low]
 
 
-def _styled(shown: str) -> Text:
+def _styled(text: str) -> Text:
     from rich.text import Text
 
-    return Text(shown, STYLES.get(shown, ""))
+    return Text(text, STYLES.get(text, ""))
 
 
-def count(number: int, thing: str) -> str:
-    """How many of a thing: 1 event, 2 events."""
+def count_of(number: int, thing: str) -> str:
+    """Return a number with its noun: 1 event, 2 events."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-def span(millis: Any) -> str:
-    """Milliseconds as people say them: 850 ms, 12.3 s, 4 min 5 s, 3 h 10 min; - for none."""
+def duration_text(millis: Any) -> str:
+    """Return milliseconds as a duration for people: 850 ms, 12.3 s, 4 min 5 s, 3 h 10 min; - for None."""
     if millis is None:
         return "-"
     if abs(millis) < 1000:
@@ -163,8 +163,8 @@ def span(millis: Any) -> str:
     return f"{seconds // 3600} h {seconds % 3600 // 60} min" if seconds < 172_800 else f"{seconds // 86_400} d {seconds % 86_400 // 3600} h"
 
 
-def several(numbers: Sequence[int]) -> str:
-    """Numbers in ranges: 0-4, 7, 9-11."""
+def ranges_text(numbers: Sequence[int]) -> str:
+    """Return numbers as ranges: 0-4, 7, 9-11; - for none."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and ranges[-1][1] == number - 1:

@@ -1,4 +1,4 @@
-"""Looking again and again: screens that are written over, and streams of what is new. An app that is away for a while ends neither."""
+"""Refresh a screen or a stream of changes at intervals. An app that fails to answer for a while ends neither."""
 
 from __future__ import annotations
 
@@ -14,85 +14,85 @@ import typer
 from ...core.clock import to_text
 from ...core.errors import TocsinError
 from ..exits import Exit
-from ..failures import CommandFailed, explained
+from ..failures import CommandFailed, to_command_failure
 from .output import Screen
 
 if TYPE_CHECKING:
-    from ..session import Session
+    from ..session import CommandSession
 
-LONGEST: Final = 86_400.0
-"""Seconds between two looks, at most."""
+MAX_INTERVAL: Final = 86_400.0
+"""Longest time between two refreshes, in seconds."""
 
 
-def again(session: Session, look: Callable[[], object], *, every: float, times: int | None, screen: bool = False) -> None:
-    """Look until it is over, which a look says with True. every: seconds. times: so many looks at most. screen: each look shows all anew,
-    where that is a terminal in the place of the one before.
+def refresh(session: CommandSession, run_once: Callable[[], object], *, every: float, times: int | None, screen: bool = False) -> None:
+    """Call `run_once` every `every` seconds until it returns True, or `times` times.
 
-    Raises what the app refuses; what keeps it from answering only after the last look.
+    screen: each run prints the whole screen, and replaces the one before on a terminal. Raises a refusal of the app at once, but an app
+    that does not answer only after the last run.
     """
-    session.looking = True
-    shown = _Terminal() if screen and not session.json and _terminal() else None
-    looks, over = 0, False
+    session.refreshing = True
+    terminal = _RefreshedTerminal() if screen and not session.json and _can_move_cursor() else None
+    runs, over = 0, False
     while not over:
-        away = None
+        failure = None
         try:
-            over = look() is True
+            over = run_once() is True
         except TocsinError as failed:
-            away = _away(failed)
-            session.drop()
-        if shown is not None:
-            shown.paint(session.taken() if away is None else None, away)
+            failure = _temporary_failure(failed)
+            session.discard_output()
+        if terminal is not None:
+            terminal.paint(session.take_output() if failure is None else None, failure)
         else:
             session.flush()
-        looks += 1
-        over = over or looks == times
-        if away is not None:
+        runs += 1
+        over = over or runs == times
+        if failure is not None:
             if over:
-                raise away
-            if shown is None or not sys.stderr.isatty():
-                typer.echo(away.text(), err=True)
+                raise failure
+            if terminal is None or not sys.stderr.isatty():
+                typer.echo(failure.text(), err=True)
         if not over:
             session.sleep(every)
 
 
-def _away(failed: TocsinError) -> CommandFailed:
-    """What is told of an app that may come back. Raises what will not pass."""
+def _temporary_failure(failed: TocsinError) -> CommandFailed:
+    """Return the message for a failure that may pass. Raises the failure if it will not."""
     from ...client.errors import ServerFailed, TooMany
 
-    told = explained(failed)
-    if told.status != Exit.UNREACHABLE and not isinstance(failed, ServerFailed | TooMany):
+    failure = to_command_failure(failed)
+    if failure.status != Exit.UNREACHABLE and not isinstance(failed, ServerFailed | TooMany):
         raise failed
-    return told
+    return failure
 
 
-def _terminal() -> bool:
+def _can_move_cursor() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-class _Terminal:
-    """A terminal that is written over from its first line: cleared only once, it does not flicker."""
+class _RefreshedTerminal:
+    """A terminal that is overwritten from its first line. It is cleared only once, so that it does not flicker."""
 
     def __init__(self) -> None:
         self._begin, self._last = "\x1b[2J\x1b[H", ""
 
-    def paint(self, text: str | None, away: CommandFailed | None) -> None:
-        """The text, or the one before under what keeps the app away."""
+    def paint(self, text: str | None, failure: CommandFailed | None) -> None:
+        """Show the text, or the failure above the last text."""
         if text is not None:
-            # Whatever holds the next one up, people see how old this one is.
+            # If the next refresh is delayed, the time shows how old this text is.
             self._last = f"seen {to_text(round(time.time() * 1000))[:19]}Z\n\n{text}"
-        told = self._last if away is None else f"{_folded(away)}\n{self._last}"
-        # More than fits would scroll, and the next one begin in the middle of this one.
-        lines, most = told.splitlines(), max(shutil.get_terminal_size().lines - 1, 2)
+        screen = self._last if failure is None else f"{_wrapped(failure)}\n{self._last}"
+        # More lines than fit would scroll, and the next screen would begin in the middle of this one.
+        lines, most = screen.splitlines(), max(shutil.get_terminal_size().lines - 1, 2)
         if len(lines) > most:
             lines[most - 1 :] = [f"... and {len(lines) - most + 1} more lines"]
-        # Cleared before it is written: after a full line the cursor still stands on its last sign.
+        # Each line is cleared before it is written: after a full line the cursor still stands on its last character.
         typer.echo(self._begin + "".join(f"\x1b[K{line}\n" for line in lines) + "\x1b[J", nl=False, color=True)
         self._begin = "\x1b[H"
 
 
-def _folded(away: CommandFailed) -> str:
-    """What is told, in lines that fit."""
+def _wrapped(failure: CommandFailed) -> str:
+    """Return the failure's message in lines that fit the terminal."""
     screen = Screen()
-    for line in away.text().splitlines():
+    for line in failure.text().splitlines():
         screen.line(line)
     return screen.text()

@@ -20,7 +20,7 @@ from shared.cli.connection_options import Connection
 from shared.cli.exits import Exit
 from shared.cli.failures import CommandFailed
 from shared.cli.node import checkpoint_run
-from shared.cli.node.checkpoint_run import Plan, Status, _run
+from shared.cli.node.checkpoint_run import CheckpointRun, ReplicaStatus, _run
 from tests.paths import ROOT
 from tests.unit.checkpoints.participants import KEY
 
@@ -54,12 +54,12 @@ def gone(pids: Path) -> bool:
     return True
 
 
-def plan(served: Served, tmp_path: Path, script: str, **more: Any) -> Plan:
+def plan(served: Served, tmp_path: Path, script: str, **more: Any) -> CheckpointRun:
     status = tmp_path / "status"
     if not status.exists():
         status.write_text(STATUS)
     given = {"status": f"cat {shlex.quote(str(status))}", "grace": 0.5, "every": 0.1, "wait": 60.0, **more}
-    return Plan(Connection(served.url, KEY), "search", "s7", ("sh", "-c", script), **given)
+    return CheckpointRun(Connection(served.url, KEY), "search", "s7", ("sh", "-c", script), **given)
 
 
 def turn(seconds: float = 600, epoch: int = 5) -> dict[str, Any]:
@@ -151,7 +151,7 @@ async def test_no_turn_in_time_starts_nothing(served: Served, tmp_path: Path) ->
 
 async def test_program_that_is_not_there_ends_a_loop_too(served: Served, tmp_path: Path) -> None:
     served.app.turn = turn()
-    lacking = Plan(Connection(served.url, KEY), "search", "s7", ("/nowhere/at-all",), wait=60.0, loop=True)
+    lacking = CheckpointRun(Connection(served.url, KEY), "search", "s7", ("/nowhere/at-all",), wait=60.0, loop=True)
     assert await _run(lacking) == Exit.NOT_FOUND
 
 
@@ -180,7 +180,7 @@ async def test_loop_rests_longer_and_longer_after_failures(served: Served, tmp_p
         if len(rests) == 12:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(checkpoint_run, "_one", one)
+    monkeypatch.setattr(checkpoint_run, "_take_one_turn", one)
     monkeypatch.setattr(checkpoint_run.asyncio, "sleep", rest)
     with pytest.raises(asyncio.CancelledError):
         await checkpoint_run._loop(plan(served, tmp_path, "true", loop=True), None, None)
@@ -191,13 +191,13 @@ async def test_loop_rests_longer_and_longer_after_failures(served: Served, tmp_p
 async def test_status_that_says_what_nobody_can_read_fails_and_may_recover(said: str, tmp_path: Path) -> None:
     path = tmp_path / "status"
     path.write_text(said)
-    status = Status(Plan(Connection("http://127.0.0.1:1", KEY), "search", "s7", ("true",), f"cat {shlex.quote(str(path))}"))
+    status = ReplicaStatus(CheckpointRun(Connection("http://127.0.0.1:1", KEY), "search", "s7", ("true",), f"cat {shlex.quote(str(path))}"))
     with pytest.raises(CommandFailed, match="status command"):
-        await status.look()
+        await status.read()
     with pytest.raises(CommandFailed):
         status()
     path.write_text(STATUS)
-    await status.look()
+    await status.read()
     assert status() == Health("secondary", 3, 100)
 
 

@@ -204,7 +204,7 @@ def test_output_that_takes_nothing_is_told_and_what_is_closed_is_empty(environme
         words = [*COMMAND, "profiles"]
         pipes = {"stdout": full, "stderr": subprocess.PIPE}
         said = subprocess.run(words, cwd=ROOT, env=environment, text=True, timeout=DEADLINE, preexec_fn=_writes_no_file, **pipes)
-    assert said.returncode == 1 and said.stderr == "tocsin: it cannot be done: File too large\n"
+    assert said.returncode == 1 and said.stderr == "tocsin: the operation failed: File too large\n"
     for words in ("leases delete web", "events create --delay PT1S --payload @-"):
         asked = ["bash", "-c", f"{' '.join(COMMAND)} {words} <&-"]
         said = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)

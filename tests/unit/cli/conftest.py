@@ -15,8 +15,8 @@ from shared.testing import BlockingTocsin
 from shared.testing.kit import ADDRESS, KEY
 
 
-class Said(NamedTuple):
-    """How a command ended, and what it said."""
+class CommandResult(NamedTuple):
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -48,15 +48,15 @@ class Command:
         monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent/profiles.toml")
         monkeypatch.delenv("TOCSIN_PROFILE", raising=False)
 
-    def __call__(self, *words: str) -> Said:
+    def __call__(self, *words: str) -> CommandResult:
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             frame.main(words)
         said = self._capsys.readouterr()
-        return Said(int(ended.value.code or 0), said.out, said.err)
+        return CommandResult(int(ended.value.code or 0), said.out, said.err)
 
-    def ok(self, *words: str) -> Said:
-        """The same for what must work."""
+    def ok(self, *words: str) -> CommandResult:
+        """Run a command that must succeed."""
         said = self(*words)
         assert said.code == 0, said
         return said

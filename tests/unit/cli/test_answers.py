@@ -76,14 +76,14 @@ def problem(status: int, title: str = "No", detail: str = "not now") -> httpx.Re
 def test_what_is_no_answer_of_the_app_is_told_as_such(ask: Ask, words: str, answer: httpx.Response) -> None:
     code, out, err = ask(words, answer)
     assert code == Exit.UNREACHABLE and out == ""
-    assert err.startswith("tocsin: This is no answer of the app") and "where: TOCSIN_URL" in err and "do: " in err
+    assert err.startswith("tocsin: The answer does not come from the app") and "where: TOCSIN_URL" in err and "do: " in err
 
 
 def test_what_an_answer_lacks_is_named(ask: Ask) -> None:
     code, _, err = ask("leases list", httpx.Response(200, json={"items": [{"name": "web"}], "next": None}))
     assert code == Exit.UNREACHABLE and "the answer lacks profile" in err
     code, _, err = ask("leases list", httpx.Response(200, json={"items": [1, None], "next": None}))
-    assert code == Exit.UNREACHABLE and "items are none" in err
+    assert code == Exit.UNREACHABLE and "no list of items" in err
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_what_an_answer_lacks_is_named(ask: Ask) -> None:
 )
 def test_answer_of_another_kind_is_told_as_such(ask: Ask, words: str, answer: dict[str, Any]) -> None:
     code, _, err = ask(words, httpx.Response(200, json=answer))
-    assert code == Exit.UNREACHABLE and err.startswith("tocsin: This is no answer of the app: something in it is of another kind"), err
+    assert code == Exit.UNREACHABLE and err.startswith("tocsin: The answer does not come from the app: a field has an unexpected type"), err
     assert "do: Check that TOCSIN_URL" in err and "Traceback" not in err
 
 
 def test_fault_of_the_command_itself_is_not_put_on_the_app(monkeypatch: pytest.MonkeyPatch, ask: Ask) -> None:
-    monkeypatch.setattr(session.Session, "get", lambda *_, **__: {}["no such thing"])
+    monkeypatch.setattr(session.CommandSession, "get", lambda *_, **__: {}["no such thing"])
     with pytest.raises(KeyError):
         frame.main(["events", "get", "x"])
 

@@ -74,7 +74,7 @@ def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> 
         (("create", "--delay", "PT1S", "--payload", "@/nonexistent/file"), "where: --payload"),
         (("create", "--delay", "PT1S", "--label", "x"), "where: --label"),
         (("cancel", "not an id"), "where: EVENT"),
-        (("get", ".."), "is no name"),
+        (("get", ".."), "is not a valid name"),
         (("change", "x"), "name at least one thing"),
         (("redrive",), "give ids, or --all"),
         (("redrive", "x", "--channel", "default"), "go with --all"),
@@ -108,11 +108,11 @@ def test_tail_tells_each_state_once(tocsin: Command) -> None:
         {"id": "b", "due": "2", "state": "scheduled"},
         {"id": "a", "due": "1", "state": "delivered", "attempts": [{}]},
     ]
-    assert [each["id"] for each in events_tail.news({}, events)] == ["a", "b"]
-    known = {each["id"]: events_tail.mark(each) for each in events}
-    assert list(events_tail.news(known, events)) == []
+    assert [each["id"] for each in events_tail.changed_events({}, events)] == ["a", "b"]
+    known = {each["id"]: events_tail.state_mark(each) for each in events}
+    assert list(events_tail.changed_events(known, events)) == []
     again = [{"id": "b", "due": "2", "state": "retrying", "attempts": [{}]}, {"id": "b2", "due": "3", "state": "scheduled"}]
-    assert [each["id"] for each in events_tail.news(known, again)] == ["b", "b2"]
+    assert [each["id"] for each in events_tail.changed_events(known, again)] == ["b", "b2"]
 
 
 def test_schedule_is_put_listed_previewed_paused_and_deleted(tocsin: Command) -> None:

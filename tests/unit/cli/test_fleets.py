@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shared.cli.doctor import Look, examine
+from shared.cli.doctor import FleetReport, examine
 from shared.cli.exits import Exit
-from shared.cli.groups.maintenance import changes, standing
-from shared.cli.groups.status import needs
+from shared.cli.groups.maintenance import changes, comparable_state
+from shared.cli.groups.status import list_needs
 from shared.client.errors import Conflict
 from shared.core.settings import LOCAL_ADMIN_KEY
 
@@ -43,7 +43,7 @@ def test_fleet_is_created_shown_resized_and_deleted(tocsin: Command) -> None:
     assert tocsin.ok("leases", "show", "web").row("7")[1] == "unowned"
     assert "unowned" in tocsin.ok("leases", "show", "web", "7").out
     assert tocsin.ok("leases", "show", "web", "--by-server").out == "no servers\n"
-    assert tocsin.ok("leases", "resize", "web", "16").out.startswith("web goes to 16 partitions")
+    assert tocsin.ok("leases", "resize", "web", "16").out.startswith("web changes to 16 partitions")
     tocsin.ok("leases", "delete", "web", "--yes")
     assert tocsin("leases", "show", "web").code == Exit.REFUSED
     assert tocsin("leases", "create", "web", "--settings", "[]").code == Exit.USAGE
@@ -65,7 +65,7 @@ def test_operators_verbs_stand_until_they_are_taken_back(tocsin: Command, fleet:
     tocsin.ok("leases", "permit", fleet, "--server", "s9", *said)
     tocsin.ok("leases", "permit", fleet, "--server", "s8", "--partition", "3", *said)
     tocsin.ok("leases", "undrain", fleet, "s1", *said)
-    assert tocsin.ok("leases", "intents", fleet).out == "nothing\n"
+    assert tocsin.ok("leases", "intents", fleet).out == "no manual controls\n"
     again = tocsin("leases", "online", fleet, "1", *said)
     assert again.code == Exit.REFUSED and f"where: POST fleets/{fleet}/leases/1/online" in again.err
     assert tocsin("leases", "bump", fleet, "1").code == Exit.USAGE, "a verb without a note"
@@ -96,14 +96,14 @@ def test_doctor_ends_with_1_where_something_is_bad(tocsin: Command) -> None:
     tocsin.kit.client.call("POST", "fleets/lost/nodes/s1/beat", {"incarnation": INCARNATION, "seq": 1})
     tocsin.kit.client.call("POST", "fleets/lost/nodes/s1/drain", {"note": "repair"})
     said = tocsin("leases", "doctor", "lost")
-    assert said.code == Exit.FAILED and "bad: partitions 0-3 can be placed nowhere: no server" in said.lines
+    assert said.code == Exit.FAILED and "bad: partitions 0-3 have no possible owner: no server" in said.lines
     found = tocsin("leases", "doctor", "lost", "--json")
     assert found.code == Exit.FAILED and found.documents[0]["how"] == "bad"
 
 
 def test_fleet_that_never_had_a_server_is_no_worry(tocsin: Command) -> None:
     tocsin.ok("leases", "create", "new", "--partitions", "4", "--minimum", "3")
-    assert "look: no server has been here yet" in tocsin.ok("leases", "doctor", "new").lines
+    assert "look: the fleet never had a server" in tocsin.ok("leases", "doctor", "new").lines
     assert not [each for each in tocsin.ok("status", "--json").documents[0]["needs"] if "fleet new" in each]
     assert tocsin.ok("status").row("new")[1:4] == ["4", "-", "none yet"]
     tocsin.ok("leases", "delete", "new", "--yes")
@@ -124,12 +124,15 @@ def test_doctor_names_each_finding_and_puts_bad_ones_first() -> None:
     intents = [{"verb": "offline", "target": 1}, {"verb": "drain", "target": "s4"}]
     plan = {"unplaced": [{"partition": 7, "reason": "prohibited"}]}
     fleet = {"name": "web", "servers": {"minimum": 1, "spare": 2}, "resizing": {"partitions": 8}}
-    found = examine(Look(fleet=fleet, stale=stale, nodes=nodes, intents=intents, plan=plan))
+    found = examine(FleetReport(fleet=fleet, stale=stale, nodes=nodes, intents=intents, plan=plan))
     assert [each.how for each in found] == sorted((each.how for each in found), key=lambda how: how != "bad")
     told = "\n".join(each.what for each in found)
-    for part in ("partition 3: owner silent", "partition 4: missing", "partition 7 can be placed nowhere", "2 servers live, 3 wanted",
-                 "not fenced: s1", "late: s2", "offline 1 stands since", "offline by operators: 1", "drained by operators: s4",
-                 "fault domain a has 30 of 31", "alarm silent", "and 2 more", "a resize is under way", "replica s2"):  # fmt: skip
+    parts = (
+        *("partition 3: owner silent", "partition 4: missing", "partition 7 has no possible owner", "2 servers live, 3 wanted"),
+        *("not fenced: s1", "late: s2", "offline 1 is in force since", "offline by manual control: 1", "drained by manual control: s4"),
+        *("fault domain a has 30 of 31", "alarm silent", "and 2 more", "a resize is in progress", "replica s2"),
+    )
+    for part in parts:
         assert part in told
     assert all(each.means and each.do for each in found)
     do = "\n".join(each.do for each in found)
@@ -169,7 +172,7 @@ def test_claim_to_be_primary_is_forgotten(tocsin: Command, fleet: str) -> None:
         claim("s2", 1, 2)
     assert tocsin("turns", "forget", fleet).code == Exit.USAGE, "a note is needed"
     said = tocsin.ok("turns", "forget", fleet, "--note", "the term of a test")
-    assert said.out == f"the highest claim to be primary of {fleet} is forgotten: the next one counts, of any term\n"
+    assert said.out == f"the highest claim to be primary of {fleet} is forgotten; the next claim counts, with any term\n"
     claim("s2", 1, 2)
     for _ in range(2):
         again = tocsin.ok("turns", "forget", fleet, "--note", "the term of a test", "--json")
@@ -199,11 +202,11 @@ def test_maintenance_is_listed_held_approved_and_rehearsed(tocsin: Command, flee
 
 def test_changes_of_maintenance_are_told_once() -> None:
     event = {"event_id": "e", "type": "Freeze", "status": "scheduled", "nodes": {"n": {"phase": "WAITING"}}, "approval": None, "alarms": []}
-    before = {"e": standing(event)}
+    before = {"e": comparable_state(event)}
     assert list(changes({}, before)) == [("e", "event", "", "Freeze scheduled"), ("e", "node n", "", "WAITING")]
     assert list(changes(before, before)) == []
     event |= {"nodes": {"n": {"phase": "PREPARED"}}, "approval": {"state": "granted", "by": "ops"}, "alarms": ["late"]}
-    after = {"e": standing(event)}
+    after = {"e": comparable_state(event)}
     assert set(changes(before, after)) == {
         ("e", "node n", "WAITING", "PREPARED"),
         ("e", "approval", "", "granted by ops"),
@@ -267,7 +270,7 @@ def test_everything_that_needs_a_person_is_named() -> None:
             }
         ],
     }
-    assert list(needs(found)) == [
+    assert list(list_needs(found)) == [
         "the app is not ready: storage is away",
         "events overdue: 3",
         "events dead letters of the last day: 2",
@@ -277,4 +280,4 @@ def test_everything_that_needs_a_person_is_named() -> None:
         "fleet web: alarm silent",
         "fleet web: Freeze e: quorum",
     ]
-    assert list(needs({"health": {"status": "ready"}, "events": None, "fleets": None})) == []
+    assert list(list_needs({"health": {"status": "ready"}, "events": None, "fleets": None})) == []

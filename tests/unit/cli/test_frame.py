@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
 
 from shared.cli import main as frame
 from shared.cli.exits import Exit
-from shared.cli.failures import CommandFailed, explained
+from shared.cli.failures import CommandFailed, to_command_failure
 from shared.client.errors import Fault, Forbidden, Invalid, Unreachable
 from shared.core.errors import Problem, TocsinError
 from tests.paths import ROOT
@@ -35,6 +39,55 @@ def test_help_lists_every_group(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_group_has_help(capsys: pytest.CaptureFixture[str], group: str) -> None:
     code, out, _ = run(capsys, group, "--help")
     assert code == 0 and "Usage: tocsin" in out
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command with its arguments on the command line; groups excluded."""
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield path, command
+    for name, child in (children or {}).items():
+        yield from leaves(child, (*path, name))
+
+
+COMMANDS = dict(leaves(typer.main.get_command(frame.build([]))))
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) > 50
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_ends_with_examples_that_parse(path: tuple[str, ...]) -> None:
+    command = COMMANDS[path]
+    head, _, rest = command.epilog.replace("\\[", "[").partition("Examples:")
+    examples = [line for line in rest.splitlines() if line]
+    assert 1 <= len(examples) <= 3 and command.help, head
+    for example in examples:
+        words = shlex.split(example)
+        if path == ("completion",):
+            assert "tocsin completion " in example
+            continue
+        name = ("connections",) if command.deprecated else path
+        assert tuple(words[: len(name) + 1]) == ("tocsin", *name), example
+        COMMANDS[name].make_context(example, words[len(name) + 1 :])
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_option_has_a_help_text_that_is_a_sentence(path: tuple[str, ...]) -> None:
+    parameters = [each for each in COMMANDS[path].params if each.name != "help"]
+    assert parameters
+    for parameter in parameters:
+        assert parameter.help and parameter.help.endswith("."), parameter.name
+
+
+def test_former_name_of_connections_works_and_names_the_new_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent/profiles.toml")
+    code, out, err = run(capsys, "profiles")
+    assert code == 0 and out == run(capsys, "connections")[1] and "use tocsin connections" in err
+    assert "profiles" not in run(capsys, "--help")[1]
 
 
 def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,19 +132,19 @@ def test_help_shows_no_value_of_the_environment(capsys: pytest.CaptureFixture[st
 
 
 def test_failures_say_what_where_and_what_to_do() -> None:
-    forbidden = explained(Forbidden(403, "forbidden", "the key lacks the scope fleets", call="POST fleets/f", title="Forbidden"))
+    forbidden = to_command_failure(Forbidden(403, "forbidden", "the key lacks the scope fleets", call="POST fleets/f", title="Forbidden"))
     assert forbidden.status == Exit.REFUSED and forbidden.text().splitlines() == [
         "tocsin: Forbidden: the key lacks the scope fleets",
         "  where: POST fleets/f",
-        "  do: Take a key that has the scope this needs, and that is not bound to another fleet or node.",
+        "  do: Use a key that has the scope this call needs and is not bound to another fleet or node.",
     ]
-    invalid = explained(Invalid(422, "invalid", "the body is not right", title="Invalid", errors=[Fault("/term", "not below 0")]))
+    invalid = to_command_failure(Invalid(422, "invalid", "the body is not right", title="Invalid", errors=[Fault("/term", "not below 0")]))
     assert "/term: not below 0" in invalid.title
-    assert explained(Unreachable("not reached", sent=False)).status == Exit.UNREACHABLE
-    assert explained(Problem(409, "late", "too late")).text() == "tocsin: Late: too late"
-    assert explained(TocsinError("broken")).status == Exit.FAILED
+    assert to_command_failure(Unreachable("not reached", sent=False)).status == Exit.UNREACHABLE
+    assert to_command_failure(Problem(409, "late", "too late")).text() == "tocsin: Late: too late"
+    assert to_command_failure(TocsinError("broken")).status == Exit.FAILED
     own = CommandFailed("x")
-    assert explained(own) is own
+    assert to_command_failure(own) is own
 
 
 LOADED = """

@@ -1,4 +1,4 @@
-"""Every table and screen as people see it: the files in `golden`, without colours. GOLDEN=write writes them anew; look at the difference.
+"""Every table and screen as people see it: the files in `golden`, without colours. GOLDEN=write overwrites them; read the difference.
 
 GOLDEN=write .venv/bin/python -m pytest tests/unit/cli/test_golden.py
 """
@@ -45,7 +45,7 @@ SCREENS = {
     "tenants-list": "tenants list",
     "tenants-keys-list": "tenants keys list shop",
     "tenants-channels-list": "tenants channels list shop",
-    "profiles": "profiles",
+    "connections": "connections",
 }
 PICTURES = [*((name, 120) for name in SCREENS), *((name, 40) for name in ("status", "leases-nodes", "leases-doctor", "maintenance-list"))]
 PICTURES += [("status", 80), ("leases-nodes", 80)]
@@ -61,8 +61,8 @@ key_command = "pass show tocsin"
 """
 
 
-def shown(words: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
-    """What a terminal of that width shows."""
+def print_screen(words: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
+    """Return what a terminal of that width shows."""
     (folder / "profiles.toml").write_text(PROFILES)
     monkeypatch.setenv("TOCSIN_PROFILES", str(folder / "profiles.toml"))
     monkeypatch.setenv("TOCSIN_URL", "https://app.example")
@@ -82,13 +82,13 @@ def shown(words: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatc
 def test_screen_is_as_it_was_drawn(
     name: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = shown(SCREENS[name], width, capsys, monkeypatch, tmp_path)
+    found = print_screen(SCREENS[name], width, capsys, monkeypatch, tmp_path)
     assert max(map(len, found.splitlines())) <= width and "\x1b" not in found
     picture = GOLDEN / f"{name}.{width}.txt"
     if os.environ.get("GOLDEN") == "write":
         picture.parent.mkdir(exist_ok=True)
         picture.write_text(found, "utf-8")
-    assert found == picture.read_text("utf-8"), "GOLDEN=write writes it anew"
+    assert found == picture.read_text("utf-8"), "GOLDEN=write overwrites the file"
 
 
 def test_every_picture_is_of_a_screen() -> None:

@@ -17,7 +17,7 @@ import pytest
 from shared.cli import main as frame
 from shared.cli.exits import Exit
 from shared.cli.importing import command, progress, sending
-from shared.cli.importing.reading import Part
+from shared.cli.importing.reading import FilePart
 from shared.cli.importing.sending import Importer, send_all
 from shared.client.exchange import Patience
 from shared.client.model import BatchLine
@@ -71,7 +71,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
         return sending.Importer(url, key, transport=httpx.MockTransport(served), **more)
 
     monkeypatch.setattr(command, "Importer", importer)
-    monkeypatch.setattr(sending, "PATIENCE", Patience(retries=2, first=0.0, longest=0.0))
+    monkeypatch.setattr(sending, "IMPORT_RETRIES", Patience(retries=2, first=0.0, longest=0.0))
     monkeypatch.setenv("TOCSIN_URL", "http://app.test")
     monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
     monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent")
@@ -94,10 +94,10 @@ def written(folder: Path, *payloads: Any) -> Path:
 def test_file_is_imported_and_nothing_is_left_beside_it(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, *range(25))
     code, out, _ = run(capsys, file, "--batch", 10)
-    assert (code, out) == (0, "25 events scheduled, 0 were there already, 0 rejected\n")
+    assert (code, out) == (0, "25 events scheduled, 0 already known, 0 rejected\n")
     assert sorted(event["payload"] for event in app.events.values()) == list(range(25)) and sorted(app.batches) == [5, 10, 10]
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
-    assert run(capsys, file)[1] == "0 events scheduled, 25 were there already, 0 rejected\n"
+    assert run(capsys, file)[1] == "0 events scheduled, 25 already known, 0 rejected\n"
 
 
 def test_bad_lines_are_told_with_their_numbers_and_end_it_with_1(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +122,7 @@ def test_stopped_import_goes_on_where_it_was_stopped(
     # The third batch is refused for longer than anybody waits.
     app.answers = [app.take, app.take, *[failure] * 9]
     code, _, err = run(capsys, file, "--batch", 3, "--in-flight", 1)
-    assert code == Exit.REFUSED and "the same command goes on" in err and "a-very-secret-key" not in err
+    assert code == Exit.REFUSED and "same command again to resume" in err and "a-very-secret-key" not in err
     kept = json.loads(Path(f"{file}.progress").read_text())
     assert (kept["offset"], kept["line"]) == (len("".join(file.read_text().splitlines(True)[:6])), 6)
     # As if it had been killed after it had written rejects, and before it kept how far it was.
@@ -174,7 +174,7 @@ async def test_no_more_is_read_or_sent_than_may_be_under_way_and_parts_are_settl
     read, sent, settled, most = 0, 0, list[int](), 0
 
     class Slow:
-        async def part(self, part: Part) -> tuple[BatchLine, ...]:
+        async def send_part(self, part: FilePart) -> tuple[BatchLine, ...]:
             nonlocal sent, most
             sent += 1
             most = max(most, sent)
@@ -184,12 +184,12 @@ async def test_no_more_is_read_or_sent_than_may_be_under_way_and_parts_are_settl
             sent -= 1
             return ()
 
-    def source() -> Iterator[Part]:
+    def source() -> Iterator[FilePart]:
         nonlocal read
         for number in range(100):
             read += 1
             assert read - len(settled) <= 6
-            yield Part([], [], 0, number)
+            yield FilePart([], [], 0, number)
 
     await send_all(cast(Importer, Slow()), source(), lambda part, _: settled.append(part.number), in_flight=3)
     assert settled == list(range(100)) and most == 3
@@ -199,7 +199,7 @@ def test_check_reads_and_sends_nothing(app: App, tmp_path: Path, capsys: pytest.
     file = written(tmp_path, *range(3))
     file.write_text(file.read_text() + "nonsense\n")
     code, out, _ = run(capsys, file, "--check")
-    assert code == Exit.FAILED and out.startswith("4 lines read, 3 events, 1 bad line: ") and not app.batches
+    assert code == Exit.FAILED and out.startswith("4 lines read, 3 events, 1 faulty line: ") and not app.batches
 
 
 def test_standard_input_is_imported(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +256,7 @@ def test_file_that_was_changed_before_the_place_it_goes_on_from_is_another(
     lines = file.read_text().splitlines(True)
     file.write_text("".join([*lines[:line], "\n", *lines[line:]]))
     code, _, err = run(capsys, file, "--batch", 3)
-    assert code == Exit.USAGE and "of another file" in err and "--restart" in err
+    assert code == Exit.USAGE and "another file, app" in err and "--restart" in err
     file.write_text("".join([*lines, '{"delay": "PT1H", "payload": 9}\n']))
     assert run(capsys, file)[0] == 0 and len(app.events) == 10, "one that has grown is the same"
 
@@ -276,7 +276,7 @@ def test_two_imports_of_one_file_at_once_are_refused_and_neither_spoils_the_othe
     code, out, _ = run(capsys, file, "--batch", 3, "--in-flight", 1)
     assert code == 0 and out.startswith("9 events scheduled")
     [(code, _, err)] = second
-    assert code == Exit.USAGE and "another import keeps its progress there" in err and f"where: {file}.progress" in err
+    assert code == Exit.USAGE and "another import uses this progress file" in err and f"where: {file}.progress" in err
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
 
 
@@ -298,7 +298,7 @@ def test_lock_on_a_file_that_was_taken_away_meanwhile_counts_for_nothing(tmp_pat
         lock(file)
 
     monkeypatch.setattr(progress, "lock", first_ends)
-    with progress.alone(tmp_path / "x"), beside.open("a") as other:
+    with progress.exclusive_progress(tmp_path / "x"), beside.open("a") as other:
         assert tries == 2
         with pytest.raises(OSError):
             lock(other)
@@ -329,7 +329,7 @@ def test_interrupted_import_says_where_it_goes_on(app: App, tmp_path: Path, caps
     app.answers = [app.take, app.take, interrupted]
     file = written(tmp_path, *range(9))
     code, _, err = run(capsys, file, "--batch", 3, "--in-flight", 1)
-    assert code == 130 and err == "tocsin: stopped after line 6: the same command goes on from there\n"
+    assert code == 130 and err == "tocsin: stopped after line 6; run the same command again to resume\n"
     assert run(capsys, file)[0] == 0 and len(app.events) == 9
 
 

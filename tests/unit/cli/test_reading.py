@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.cli.importing import reading
-from shared.cli.importing.reading import Bad, BadHeader, Format, Part, parts
+from shared.cli.importing.reading import BadHeader, FilePart, Format, RejectedLine, read_parts
 from shared.client.batches import Line
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
@@ -25,15 +25,15 @@ JUNK = st.binary(max_size=30).filter(lambda text: b"\n" not in text)
 
 def found(
     data: bytes, form: Format, *, ids: bool = True, most: int = 3, room: int = 10_000, offset: int = 0, number: int = 0
-) -> Iterator[Part]:
+) -> Iterator[FilePart]:
     file = io.BytesIO(data)
     file.seek(offset)
-    return parts(file, form, ids=ids, most=most, room=room, offset=offset, number=number)
+    return read_parts(file, form, ids=ids, most=most, room=room, offset=offset, number=number)
 
 
-def flat(all_parts: Iterator[Part]) -> tuple[list[Line], list[Bad]]:
+def flat(all_parts: Iterator[FilePart]) -> tuple[list[Line], list[RejectedLine]]:
     listed = list(all_parts)
-    return [line for part in listed for line in part.events], [bad for part in listed for bad in part.bad]
+    return [line for part in listed for line in part.events], [bad for part in listed for bad in part.rejected]
 
 
 @given(st.lists(st.dictionaries(TEXTS, VALUES, max_size=2), max_size=6), st.sampled_from([b"\n", b"\r\n", b"\n\n"]), st.booleans())
@@ -161,6 +161,6 @@ def test_csv_columns_with_dots_make_objects_and_bad_cells_are_told() -> None:
         {"delay": "PT1S", "payload": {"a": "1"}, "labels": {"x": "y"}, "retry": {"attempts": 3}},
         {"delay": "PT1S", "payload": {}},
     ]
-    assert [(each.number, each.why) for each in bad] == [(4, "2 cells, but 5 columns"), (5, "retry.attempts is not a number")]
+    assert [(each.number, each.why) for each in bad] == [(4, "2 cells, but 5 columns"), (5, "retry.attempts is not a whole number: x")]
     _, bad = flat(found(b"due,payload\nx,{\nx,\n", "csv"))
     assert [each.why.partition(":")[0] for each in bad] == ["the payload is not JSON", "no payload"]

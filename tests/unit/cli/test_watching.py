@@ -102,7 +102,7 @@ def test_check_ends_a_watch_as_soon_as_something_needs_a_person(watch: Watch) ->
 
 def test_times_without_watch_is_wrong_usage(watch: Watch) -> None:
     code, _, err = watch(App(), "schedules", "list", "--times", "3")
-    assert code == Exit.USAGE and "--times goes with --watch" in err
+    assert code == Exit.USAGE and "--times needs --watch" in err
 
 
 def test_interrupt_between_two_looks_is_130(watch: Watch) -> None:
@@ -135,7 +135,7 @@ def test_hanging_app_holds_no_look_up_for_longer_than_seconds(watch: Watch) -> N
     code, out, err = watch(app, "schedules", "list", "--watch", "5", "--times", "2")
     assert code == 0 and "nightly" in out and "no answer in time" in err and watch.waited == [5.0]
     assert app.looks == 2, "the next look is the retry"
-    assert app.patience["read"] == session.LOOK and session.LOOK <= 10
+    assert app.patience["read"] == session.REFRESH_TIMEOUT and session.REFRESH_TIMEOUT <= 10
 
 
 @pytest.mark.parametrize("seconds", ["inf", "1e300", "nan", "0", "-1"])
