@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from shared.core.clock import steady
 from shared.core.errors import Unavailable
-from shared.engine.thread_runner import Driver
+from shared.engine.thread_runner import ThreadRunner
 from shared.leases.node.keeper import LeaseKeeper
 from shared.leases.profiles import PROFILES
 from shared.leases.protocol import takeover
@@ -130,8 +130,8 @@ async def measure(run: Run) -> list[Figure]:
 
 
 def _measure(run: Run, text: str) -> list[Figure]:
-    driver = Driver(HttpTables.from_connection_string(text), steady, 30.0)
-    assert driver.drive(takeover.create(fleet_key("t", "f"), Fleet(PARTITIONS, PROFILE)))
+    runner = ThreadRunner(HttpTables.from_connection_string(text), steady, 30.0)
+    assert runner.run(takeover.create(fleet_key("t", "f"), Fleet(PARTITIONS, PROFILE)))
     fleet, what = _Fleet(text, SERVERS), f"Azurite, {SERVERS} keepers"
     try:
         run.tell("leases on Azurite: all start", 0, 4)

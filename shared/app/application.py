@@ -11,7 +11,7 @@ from ..core.errors import StorageError
 from ..core.ids import Ids, SystemIds
 from ..core.settings import Settings
 from ..delivery.channels import Sender, close_senders, open_senders
-from ..engine.async_runner import Carrier
+from ..engine.async_runner import AsyncRunner
 from ..extras.bigben.crons import Crons
 from ..extras.bigben.processors import Processors
 from ..extras.bigben.routes import BigBenServices
@@ -73,30 +73,30 @@ class Application:
         self.tenants = TenantServices(self.directory, self.resumed)
         # Scheduler
         self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side)
-        self.failover = Failover(pair, tables, self.scheduler.driver, clock, storage.places)
+        self.failover = Failover(pair, tables, self.scheduler.runner, clock, storage.places)
         internal_events = Events(self.scheduler.ingest)
         # Maintenance, checkpoints, fleets
-        self.carrier = Carrier(home, clock.monotonic)
-        planning = Planning(self.carrier)
+        self.runner = AsyncRunner(home, clock)
+        planning = Planning(self.runner)
         self.arm = ArmClient(settings.client_id)
-        maintenance = Maintenance(home, clock, MaintenanceDrain(self.carrier, planning, clock), internal_events, self.arm)
+        maintenance = Maintenance(home, clock, MaintenanceDrain(self.runner, planning, clock), internal_events, self.arm)
         self.maintenance, self.maintenance_sweeps = maintenance.service, maintenance.watch
-        self.checkpoints = CheckpointService(home, self.carrier, clock, ids, maintenance.pending)
-        self.watch = FleetWatch(home, self.carrier, planning, clock, internal_events, self.checkpoints.stuck)
+        self.checkpoints = CheckpointService(home, self.runner, clock, ids, maintenance.pending)
+        self.watch = FleetWatch(home, self.runner, planning, clock, internal_events, self.checkpoints.stuck)
         self.fleets = FleetDirectory(
             home,
-            self.carrier,
+            self.runner,
             clock,
             self.directory.home,
             on_fleet_end=(self.checkpoints.end, self.maintenance.end),
             on_tenant_end=(self.checkpoints.forget,),
         )
         # Leases
-        self.beats = HttpServers(self.carrier, clock, self.watch.takeover.nudge)
-        self.control = ManualControls(self.carrier, planning, clock)
-        self.resizes = ResizeService(self.carrier, planning, clock)
-        self.views = LeaseViews(home, self.carrier, clock, self.checkpoints.turn_taker)
-        self.nodes = NodeViews(self.views, self.carrier, clock, self.maintenance.nodes, maintenance.pending)
+        self.beats = HttpServers(self.runner, clock, self.watch.takeover.nudge)
+        self.control = ManualControls(self.runner, planning, clock)
+        self.resizes = ResizeService(self.runner, planning, clock)
+        self.views = LeaseViews(home, self.runner, clock, self.checkpoints.turn_taker)
+        self.nodes = NodeViews(self.views, self.runner, clock, self.maintenance.nodes, maintenance.pending)
         # Extras
         self.bigben = BigBenServices(
             BigBen(self.scheduler, tables),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.clock import Millis
-from ..engine.effects import load
+from ..engine.queries import load_rows
 from ..ops.export.service import Publishing
 from ..storage.names import TENANTS
 from ..tenants.rows import PK_TENANTS
@@ -70,4 +70,4 @@ class Retention:
         return await self._app.scheduler.rejects.retain(await self._tenants(), now)
 
     async def _tenants(self) -> list[str]:
-        return [row.rk for row in await load(self._app.storage.tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))]
+        return [row.rk for row in await load_rows(self._app.storage.tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))]

@@ -1,4 +1,4 @@
-"""How decisions of `rules` reach the store: generators without I/O, which `leases.carrier` drives. All of them are safe to abandon between
+"""How decisions of `rules` reach the store: generators without I/O, which a runner carries out. All of them are safe to abandon between
 any two effects, and to repeat.
 
 Every change is one transaction on the ETags of what it was decided from. A lost answer, like a lost race, leads to another look.

@@ -1,52 +1,90 @@
-"""Carries the effects of lease generators out in the app, on its event loop. `driver` does so on a node's threads."""
+"""Carries out the effects of protocol generators on the app's event loop. `thread_runner` does so on a thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from typing import Any
 
-from ..core.errors import OutcomeUnknown, StorageError
-from ..storage.ports import Tables
-from .effects import LOST, Effect, Get, Load, Receiving, Sending, Steps, Write, load
+from ..core.clock import Clock
+from ..core.errors import OutcomeUnknown, StorageError, Unavailable
+from ..storage.ports import Applied, Queues, Tables
+from .effects import LOST, Effect, Get, Load, Receiving, Send, Sending, Steps, Write, Written
 from .moments import ReceivedAt, SentAt
+from .queries import load_rows
+
+log = logging.getLogger(__name__)
 
 
-class Carrier:
-    """One per process; holds no state between calls. steady: seconds of this process's own clock."""
+class AsyncRunner:
+    """Carries out effects on real storage. One per process; holds no state between calls.
 
-    def __init__(self, tables: Tables, steady: Callable[[], float]) -> None:
-        self._tables, self._steady = tables, steady
+    queues: takes the messages of `Send`; without it a generator that sends raises TypeError.
+    max_lost: lost answers to writes in a row after which `Unavailable` is raised; the runner waits longer after each. None: each lost
+    answer is given to the generator at once.
+    admits_doubt: once a write was applied, or its answer was lost, `Unavailable` is raised as `OutcomeUnknown`.
+    """
 
-    async def drive[T](self, steps: Steps[T]) -> T:
-        """Run `steps` to the end and return its result. Raises `StorageError` where a request failed that certainly changed nothing;
-        a lost answer is the generator's to deal with."""
+    def __init__(
+        self, tables: Tables, clock: Clock, *, queues: Queues | None = None, max_lost: int | None = None, admits_doubt: bool = False
+    ) -> None:
+        self._tables, self._clock, self._queues = tables, clock, queues
+        self._max_lost, self._admits_doubt = max_lost, admits_doubt
+
+    async def run[T](self, steps: Steps[T]) -> T:
+        """Run `steps` to the end and return its result. Raises `StorageError`; without `admits_doubt` the request that failed changed
+        nothing, and what was written before stays."""
+        lost, doubt = 0, False
         try:
             effect = next(steps)
             while True:
                 try:
-                    answer = await self._do(effect)
+                    answer: Any
+                    if isinstance(effect, Write):
+                        try:
+                            answer = await self._tables.write(effect.table, effect.pk, effect.ops)
+                            lost, doubt = 0, doubt or isinstance(answer, Applied)
+                        except OutcomeUnknown as unknown:
+                            lost, doubt = lost + 1, True
+                            answer = await self._lost(lost, unknown)
+                    else:
+                        answer = await self._perform(effect)
                 except StorageError as error:
-                    effect = steps.throw(error)
+                    # Something is changed, or may be: the caller must not report that nothing was.
+                    unsure = self._admits_doubt and doubt and isinstance(error, Unavailable)
+                    effect = steps.throw(OutcomeUnknown(f"half-way: {error}") if unsure else error)
                 else:
                     effect = steps.send(answer)
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    async def _do(self, effect: Effect) -> Any:
+    async def _lost(self, lost: int, unknown: OutcomeUnknown) -> Written:
+        if self._max_lost is not None:
+            if lost >= self._max_lost:
+                raise Unavailable(f"answers of table storage keep getting lost: {unknown}") from unknown
+            await self._clock.sleep(0.05 * 2**lost)
+        return LOST
+
+    async def _perform(self, effect: Effect) -> Any:
         match effect:
-            case Sending():
-                return SentAt(self._steady())
-            case Receiving():
-                return ReceivedAt(self._steady())
-            case Write():
-                try:
-                    return await self._tables.write(effect.table, effect.pk, effect.ops)
-                except OutcomeUnknown:
-                    return LOST
             case Get():
                 return await self._tables.get(effect.table, effect.pk, effect.rk)
             case Load():
-                return await load(self._tables, effect.table, effect.pk, effect.first, effect.end)
+                return await load_rows(self._tables, effect.table, effect.pk, effect.first, effect.end)
+            case Send() if self._queues is not None:
+                return await self._send(self._queues, effect)
+            case Sending():
+                return SentAt(self._clock.monotonic())
+            case Receiving():
+                return ReceivedAt(self._clock.monotonic())
             case _:
-                raise TypeError(f"not an effect of leases: {effect!r}")
+                raise TypeError(f"not an effect that this runner carries out: {effect!r}")
+
+    async def _send(self, queues: Queues, effect: Send) -> bool:
+        try:
+            await queues.send(effect.queue, effect.text, visible_in=max(0.0, (effect.at - self._clock.now()) / 1000))
+        except StorageError as error:
+            # A message only speeds things up: the index row is still there, and the sweep finds it.
+            log.warning("A shard's message could not be sent; the sweep will: %s", error, extra={"action": "message_unsent"})
+            return False
+        return True

@@ -1,22 +1,21 @@
-"""What protocol generators yield, and the driver that carries it out.
+"""The effects that protocol generators yield, and a typed helper for each.
 
-`Write` is resumed with `Applied`, `Refused` or `Lost`. `Lost` means that nobody knows: the write may have been applied, or may be applied
-later. `Unavailable` and `Rejected` (certainly not applied; `OutcomeUnknown` once an answer was lost) are thrown into the generator, which
-lets them pass: every protocol is safe to abandon between any two effects.
+A protocol calls the helpers, so that the type checker knows each answer: `row = yield from get(TABLE, pk, rk)`. A runner carries the
+effects out: `AsyncRunner` on an event loop, `ThreadRunner` on a thread; the model checker and the simulator have runners of their own.
+
+`Write` is resumed with `Applied`, `Refused` or `Lost`. `Lost` means that the outcome is unknown: the write may have been applied, or may
+be applied later. `Unavailable` and `Rejected` (certainly not applied; `OutcomeUnknown` once an answer was lost) are thrown into the
+generator, which lets them pass: every protocol is safe to abandon between any two effects.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple
 
-from ..core.clock import Clock, Millis
-from ..core.errors import OutcomeUnknown, StorageError, Unavailable
-from ..storage.ports import Applied, Op, Queues, Refused, Row, Tables, Where
-
-log = logging.getLogger(__name__)
+from ..core.clock import Millis
+from ..storage.ports import Applied, Op, Refused, Row
+from .moments import ReceivedAt, SentAt
 
 MAX_LOST = 8
 """Lost answers in a row after which a protocol gives up; its caller reports, a sweep repairs."""
@@ -80,10 +79,7 @@ class Wait(NamedTuple):
 
 
 SENDING: Final = Sending()
-
-
 RECEIVING: Final = Receiving()
-
 
 type Effect = Get | Load | Write | Send | Sending | Receiving
 type Steps[T] = Generator[Effect, Any, T]
@@ -91,88 +87,45 @@ type Work[T] = Generator[Effect | Wait, Any, T]
 """The same, which also wait: the loops of a keeper."""
 type Written = Applied | Refused | Lost
 
-
-class Storage(Protocol):
-    """What the driver needs."""
-
-    @property
-    def tables(self) -> Tables: ...
-    @property
-    def queues(self) -> Queues: ...
+# The helpers keep no local variable while they are suspended: the model checker tells states apart by the locals of all frames.
 
 
-@dataclass(slots=True)
-class Driver:
-    """Carries out effects on real storage. One per process; holds no state between calls."""
-
-    tables: Tables
-    queues: Queues
-    clock: Clock
-
-    async def drive[T](self, steps: Steps[T]) -> T:
-        """Run `steps` to the end and return its result.
-
-        Raises `Unavailable` when storage stayed out of reach, `OutcomeUnknown` when something was, or may have been, written before.
-        """
-        lost, doubt = 0, False
-        try:
-            effect = next(steps)
-            while True:
-                try:
-                    answer: Any
-                    if isinstance(effect, Write):
-                        try:
-                            answer = await self.tables.write(effect.table, effect.pk, effect.ops)
-                            lost, doubt = 0, doubt or isinstance(answer, Applied)
-                        except OutcomeUnknown as unknown:
-                            lost, doubt = lost + 1, True
-                            if lost >= MAX_LOST:
-                                raise Unavailable(f"answers of table storage keep getting lost: {unknown}") from unknown
-                            await self.clock.sleep(0.05 * 2**lost)
-                            answer = LOST
-                    elif isinstance(effect, Get):
-                        answer = await self.tables.get(effect.table, effect.pk, effect.rk)
-                    elif isinstance(effect, Load):
-                        answer = await load(self.tables, effect.table, effect.pk, effect.first, effect.end)
-                    elif isinstance(effect, Send):
-                        answer = await self._send(effect)
-                    else:
-                        raise TypeError(f"not an effect of shards: {effect!r}")
-                except StorageError as error:
-                    # Something is changed, or may be: nobody may be told that nothing was.
-                    unsure = doubt and isinstance(error, Unavailable)
-                    effect = steps.throw(OutcomeUnknown(f"half-way: {error}") if unsure else error)
-                else:
-                    effect = steps.send(answer)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-
-    async def _send(self, effect: Send) -> bool:
-        try:
-            await self.queues.send(effect.queue, effect.text, visible_in=max(0.0, (effect.at - self.clock.now()) / 1000))
-        except StorageError as error:
-            # A message only speeds things up: the index row is still there, and the sweep finds it.
-            log.warning("A shard's message could not be sent; the sweep will: %s", error, extra={"action": "message_unsent"})
-            return False
-        return True
+def get(table: str, pk: str, rk: str) -> Steps[Row | None]:
+    """Read one row; None when it is missing."""
+    row: Row | None = yield Get(table, pk, rk)
+    return row
 
 
-async def load(tables: Tables, table: str, pk: str, first: str, end: str, select: Sequence[str] | None = None) -> list[Row]:
-    """All rows of the range, page after page."""
-    page = await tables.query(table, pk, first=first, end=end, select=select)
-    rows = page.rows
-    while page.next is not None:
-        page = await tables.query(table, pk, first=first, end=end, select=select, cursor=page.next)
-        rows.extend(page.rows)
+def load(table: str, pk: str, first: str, end: str) -> Steps[list[Row]]:
+    """Read all rows with `first` <= key < `end`."""
+    rows: list[Row] = yield Load(table, pk, first, end)
     return rows
 
 
-async def is_there(tables: Tables, table: str, partition: str, where: Sequence[Where] = ()) -> bool:
-    """Whether the partition has such a row."""
-    cursor: str | None = None
-    while True:
-        page = await tables.query(table, partition, where=where, limit=1, cursor=cursor)
-        cursor = page.next
-        if page.rows or cursor is None:
-            return bool(page.rows)
+def write(table: str, pk: str, *ops: Op) -> Steps[Written]:
+    """Write all operations in one transaction of the partition `pk`."""
+    answer: Written = yield Write(table, pk, ops)
+    return answer
+
+
+def send(queue: str, text: str, at: Millis) -> Steps[bool]:
+    """Send a message that is visible from wall time `at` on; False when the queue did not take it."""
+    taken: bool = yield Send(queue, text, at)
+    return taken
+
+
+def sending() -> Steps[SentAt]:
+    """Return the moment before the write that follows."""
+    moment: SentAt = yield SENDING
+    return moment
+
+
+def receiving() -> Steps[ReceivedAt]:
+    """Return the moment after the read that came before."""
+    moment: ReceivedAt = yield RECEIVING
+    return moment
+
+
+def wait(until: float) -> Work[None]:
+    """Wait until the steady clock shows `until` (seconds, finite), or until something has come in."""
+    yield Wait(until)

@@ -1,4 +1,4 @@
-"""Carries the effects of lease generators out, blocking, one after the other."""
+"""Carries out the effects of protocol generators on a thread, blocking, one after the other."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from .effects import LOST, Effect, Get, Load, Receiving, Sending, Wait, Work, Wr
 from .moments import ReceivedAt, SentAt
 
 
-class Driver:
-    """One per loop; where nothing waits, several threads may share one. request: time-out of one request, seconds."""
+class ThreadRunner:
+    """One per loop; several threads may share one if none of their generators waits. request: timeout of one request, seconds."""
 
     def __init__(self, tables: BlockingTables, steady: Callable[[], float], request: float) -> None:
         self._tables, self._steady, self.request = tables, steady, request
-        # Not an event: a signal's handler may ring while its thread does.
+        # Not a threading.Event: a signal handler may wake the runner while its thread does.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def wake(self) -> None:
-        """End the wait that is under way, or else the next one. Any thread may."""
+        """End the wait that is under way, or else the next one. Any thread may call this."""
         if self._bell.empty():
             self._bell.put(None)
 
-    def drive[T](self, steps: Work[T]) -> T:
-        """Run `steps` to the end and return its result. No request is repeated. What a request raises is raised in `steps`, and here
-        where that lets it pass: `StorageError` when it certainly changed nothing. Every protocol may be abandoned between any two
-        effects."""
+    def run[T](self, steps: Work[T]) -> T:
+        """Run `steps` to the end and return its result. No request is repeated. An error of a request is thrown into `steps`, and raised
+        here if `steps` lets it pass: `StorageError` when the request certainly changed nothing. Every protocol may be abandoned between
+        any two effects."""
         try:
             effect = next(steps)
             while True:
                 try:
-                    answer = self._do(effect)
+                    answer = self.perform(effect)
                 except Exception as error:
                     effect = steps.throw(error)
                 else:
@@ -44,7 +44,8 @@ class Driver:
             result: T = stop.value
             return result
 
-    def _do(self, effect: Effect | Wait) -> Any:
+    def perform(self, effect: Effect | Wait) -> Any:
+        """Carry out one effect and return its answer."""
         match effect:
             case Wait(until):
                 with contextlib.suppress(queue.Empty):
@@ -64,7 +65,7 @@ class Driver:
             case Load():
                 return self._load(effect)
             case _:
-                raise TypeError(f"not an effect of leases: {effect!r}")
+                raise TypeError(f"not an effect that this runner carries out: {effect!r}")
 
     def _load(self, effect: Load) -> list[Row]:
         rows: list[Row] = []

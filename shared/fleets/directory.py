@@ -20,8 +20,8 @@ from typing import Final, NamedTuple, cast
 
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem
-from ..engine.async_runner import Carrier
-from ..engine.effects import load
+from ..engine.async_runner import AsyncRunner
+from ..engine.queries import load_rows
 from ..leases.generations import progress
 from ..leases.profiles import PROFILES
 from ..leases.protocol import closing, repair, takeover
@@ -80,7 +80,7 @@ class FleetDirectory:
     def __init__(
         self,
         tables: Tables,
-        carrier: Carrier,
+        runner: AsyncRunner,
         clock: Clock,
         require_tenant: Callable[[str], Awaitable[object]],
         *,
@@ -93,7 +93,7 @@ class FleetDirectory:
         the fleet with a key. on_tenant_end: remove what other rooms keep of a tenant's ended fleets. Hooks raise `StorageError` and can be
         repeated.
         """
-        self._tables, self._carrier, self._clock, self._require_tenant = tables, carrier, clock, require_tenant
+        self._tables, self._runner, self._clock, self._require_tenant = tables, runner, clock, require_tenant
         self._on_fleet_end, self._on_tenant_end = tuple(on_fleet_end), tuple(on_tenant_end)
 
     async def read(self, tenant: str, name: str) -> tuple[Fleet, str]:
@@ -134,7 +134,7 @@ class FleetDirectory:
         """With how far a change of the partition count is."""
         if not fleet.former:
             return out
-        rows = await load(self._tables, FLEETS, _key(tenant, out.name), *PARTITIONS)
+        rows = await load_rows(self._tables, FLEETS, _key(tenant, out.name), *PARTITIONS)
         return out.model_copy(update={"resizing": resizing_out(progress((row for _, row in sift(rows, parse_partition)[0]), fleet))})
 
     async def put(self, tenant: str, name: str, spec: FleetIn, headers: Mapping[str, str] | None = None) -> tuple[FleetOut, str, bool]:
@@ -172,7 +172,7 @@ class FleetDirectory:
             else:
                 fleet = parse_fleet(row.props)
                 check_if_match(headers or {}, _tagged(fleet_out(name, fleet))[1])
-                closed = await self._carrier.drive(closing.close(key, fleet, row.etag))
+                closed = await self._runner.run(closing.close(key, fleet, row.etag))
                 if isinstance(closed, Living):
                     raise _servers_live(closed.servers, "the fleet")
                 if not isinstance(closed, Closed):
@@ -192,7 +192,7 @@ class FleetDirectory:
     async def refuse_living(self, tenant: str) -> None:
         """Raise 409 `servers-live` while servers of the tenant's fleets live."""
         for entry in await self._entries(tenant):
-            if found := await self._carrier.drive(closing.living(entry.key)):
+            if found := await self._runner.run(closing.living(entry.key)):
                 raise _servers_live(found, f"fleet {entry.name}")
 
     async def end_all(self, tenant: str) -> None:
@@ -204,7 +204,7 @@ class FleetDirectory:
                 # Another call was faster.
                 if problem.status != 404:
                     raise
-        for row in await load(self._tables, FLEETS, GONE, f"{tenant}:", f"{tenant};"):
+        for row in await load_rows(self._tables, FLEETS, GONE, f"{tenant}:", f"{tenant};"):
             await self._tables.write(FLEETS, GONE, [Delete(row.rk, row.etag)])
         for hook in self._on_tenant_end:
             await hook(tenant)
@@ -226,7 +226,7 @@ class FleetDirectory:
                 return None
         before = await self._tables.get(FLEETS, GONE, key)
         fleet = fleet_of(spec, self._clock.now())
-        if not await self._carrier.drive(takeover.create(key, fleet, int(before.props["epoch"]) if before is not None else 0)):
+        if not await self._runner.run(takeover.create(key, fleet, int(before.props["epoch"]) if before is not None else 0)):
             return None
         try:
             await self._require_tenant(tenant)
@@ -252,7 +252,7 @@ class FleetDirectory:
         made = fleet_of(spec, _created(old))
         new = replace(made, generation=old.generation, former=old.former, changes=old.changes + 1)
         if new.profile != old.profile:
-            closed = await self._carrier.drive(closing.close(key, old, etag))
+            closed = await self._runner.run(closing.close(key, old, etag))
             if isinstance(closed, Living):
                 raise _servers_live(closed.servers, "the profile")
             if not isinstance(closed, Closed):
@@ -270,7 +270,7 @@ class FleetDirectory:
 
     async def _refill(self, key: str, fleet: Fleet) -> None:
         # Whatever epoch a lost row had, it was a count of claims, and is below this.
-        missing = await self._carrier.drive(repair.refill(key, fleet, self._clock.now() // 1000))
+        missing = await self._runner.run(repair.refill(key, fleet, self._clock.now() // 1000))
         if isinstance(missing, Unsure):
             raise conflict(
                 "servers-live",
@@ -299,7 +299,7 @@ class FleetDirectory:
         the fleet is ending.
         """
         while True:
-            rows = await load(self._tables, FLEETS, key, "", "~")
+            rows = await load_rows(self._tables, FLEETS, key, "", "~")
             entry = await self._find(key)
             if entry is None or not entry.ending:
                 return
@@ -328,7 +328,7 @@ class FleetDirectory:
         return _entry(row) if row is not None else None
 
     async def _entries(self, tenant: str) -> list[FleetEntry]:
-        return [_entry(row) for row in await load(self._tables, FLEETS, INDEX, f"{tenant}:", f"{tenant};")]
+        return [_entry(row) for row in await load_rows(self._tables, FLEETS, INDEX, f"{tenant}:", f"{tenant};")]
 
 
 def fleet_of(spec: FleetIn, created: Millis) -> Fleet:

@@ -10,7 +10,7 @@ from ..checkpoints.service.service import PendingReader
 from ..checkpoints.service.views import replicas_out
 from ..checkpoints.terms import terms_of
 from ..core.clock import Clock
-from ..engine.async_runner import Carrier
+from ..engine.async_runner import AsyncRunner
 from ..leases.rows import Server, fleet_key
 from ..leases.service.snapshot import Versioned
 from ..leases.service.views import IntentsByTarget, LeaseViews, beat_age_ms, owners_of
@@ -23,8 +23,8 @@ type AgentReports = Callable[[str], Awaitable[Mapping[str, dict[str, Any]]]]
 class NodeViews:
     """One per process."""
 
-    def __init__(self, leases: LeaseViews, carrier: Carrier, clock: Clock, agents: AgentReports, pending: PendingReader) -> None:
-        self._leases, self._carrier, self._clock, self._agents, self._pending = leases, carrier, clock, agents, pending
+    def __init__(self, leases: LeaseViews, runner: AsyncRunner, clock: Clock, agents: AgentReports, pending: PendingReader) -> None:
+        self._leases, self._runner, self._clock, self._agents, self._pending = leases, runner, clock, agents, pending
 
     async def node(self, tenant: str, fleet: str, name: str) -> dict[str, Any]:
         """One view of a node. Raises 404, `StorageError`."""
@@ -43,7 +43,7 @@ class NodeViews:
         """The first nodes of those picked. A node is known as a server, as a replica, by its agent, or as all of them."""
         key = fleet_key(tenant, fleet)
         seen = await self._leases.survey(key)
-        turns = await self._carrier.drive(look_at_turns(key))
+        turns = await self._runner.run(look_at_turns(key))
         replicas = replicas_out(turns, terms_of(seen.summary.fleet), await self._pending(key))
         owners, words, servers = owners_of(seen), IntentsByTarget(seen.summary, self._clock.now()), seen.summary.servers
         agents = await self._agents(key)

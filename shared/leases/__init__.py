@@ -6,12 +6,12 @@
     generations pure decisions about a changing partition count
     planner     pure decision of balance: which server should have which partition
     protocol/   generators without I/O
-    driver      carries their effects out, blocking
+    runner      carries their effects out, blocking
     keeper      `LeaseKeeper`, what a server process runs on threads: the loops `beating` and `scanner`, without threads and I/O of their
                 own; `desk` is between them, `notices` tells the application, `calls` runs its callbacks
     proof       the locked file that proves that a predecessor is gone
     fencing     `FencedBatch`: the store refuses a former owner's writes
-    carrier     carries effects out in the app; `survey` is what it sees of a fleet at one look, `orders` plans from it
+    runner     carries effects out in the app; `survey` is what it sees of a fleet at one look, `orders` plans from it
     beats       servers that speak HTTP; `views` shows who has what, `functions` are the doors to both
     control/ watch/ resize/   what operators say; what the app sees to by itself; changing the number of partitions
 

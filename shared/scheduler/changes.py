@@ -13,7 +13,8 @@ from ..core.clock import Clock, Millis
 from ..core.errors import OutcomeUnknown, Problem, StorageError
 from ..core.ids import Ids
 from ..core.packing import packs
-from ..engine.effects import Driver, Steps
+from ..engine.async_runner import AsyncRunner
+from ..engine.effects import Steps
 from ..storage.names import IDS
 from ..storage.ports import Merge, Props, Row, Tables
 from ..web.etag import check_if_match
@@ -44,10 +45,10 @@ class Changes:
     """Verbs on one event, or on many dead ones. One per process."""
 
     def __init__(
-        self, driver: Driver, tables: Tables, lookup: Lookup, writer: Writer, clock: Clock, ids: Ids, mirror: Mirror | None = None
+        self, runner: AsyncRunner, tables: Tables, lookup: Lookup, writer: Writer, clock: Clock, ids: Ids, mirror: Mirror | None = None
     ) -> None:
         self._mirror = mirror
-        self._driver, self._tables, self._lookup, self._writer, self._clock, self._ids = driver, tables, lookup, writer, clock, ids
+        self._runner, self._tables, self._lookup, self._writer, self._clock, self._ids = runner, tables, lookup, writer, clock, ids
 
     async def cancel(self, tenant: str, event_id: str, headers: Mapping[str, str], *, nonce: str = "") -> None:
         """Cancel; once this returns, no delivery of the event starts. Raises 404, 409, 412.
@@ -135,23 +136,23 @@ class Changes:
     async def _carry(self, address: Address, steps: Steps[Changed]) -> Changed:
         """Carry out a change of an event; of a mirrored one the copy has it too before anybody is told, of its end as well."""
         if self._mirror is None or place_of(address.shard) != MIRRORED:
-            return await self._driver.drive(steps)
+            return await self._runner.run(steps)
         async with self._mirror.serving() as way:
-            answer = await self._driver.drive(steps)
+            answer = await self._runner.run(steps)
             if way is not None and answer != "missing":
                 await self._mirror.copied(mirror_event(address, way))
         return answer
 
     async def _redriven(self, shard: str, rows: Mapping[str, Row], now: Millis) -> dict[str, Address]:
         if self._mirror is None or place_of(shard) != MIRRORED:
-            placed = await self._driver.drive(redrive(shard, rows, now))
+            placed = await self._runner.run(redrive(shard, rows, now))
         else:
             async with self._mirror.serving() as way:
                 # What was brought back before, and not copied then, is found by its first place.
                 firsts = [await self._lookup.address(shard_tenant(shard), str(row.props["id"])) for row in rows.values()]
-                await self._driver.drive(again(shard))
+                await self._runner.run(again(shard))
                 shut = partial(mirror, way=way) if way is not None else None
-                placed = await self._driver.drive(redrive(shard, rows, now, shut))
+                placed = await self._runner.run(redrive(shard, rows, now, shut))
                 if way is not None and placed is not None:
                     await self._mirror.copied(mirror(shard, way, frozenset(rows)))
                     for first in firsts:
@@ -200,7 +201,7 @@ class Changes:
         """Send a new shard's message when it is due before the sweep can be relied on."""
         if wake <= self._clock.now() + DISPATCH_AHEAD:
             try:
-                await self._driver.drive(send(ShardMessage(shard, index_key(shard, wake)), wake - WAKE_EARLY))
+                await self._runner.run(send(ShardMessage(shard, index_key(shard, wake)), wake - WAKE_EARLY))
             except StorageError as error:
                 log.info("Shard %s waits for the sweep: %s", shard, error, extra={"action": "announce_unsent"})
 

@@ -11,7 +11,8 @@ from ..core.settings import Settings
 from ..delivery.channels.ports import Sender
 from ..delivery.flow.rate_limiter import RateLimiter
 from ..delivery.flow.service import Flow
-from ..engine.effects import Driver
+from ..engine.async_runner import AsyncRunner
+from ..engine.effects import MAX_LOST
 from ..storage import Storage
 from ..tenants.store import TenantDirectory
 from .changes import Changes
@@ -51,23 +52,23 @@ class Scheduler:
         self.counters: Counter[str] = Counter()
         self.directory = directory
         tables = storage.tables
-        self.driver = Driver(tables, storage.queues, clock)
+        self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True)
         queued_ids, parcels = QueuedIds(settings.master_key), parcel_key(settings.master_key)
-        self.lookup = Lookup(self.driver, tables, clock, queued_ids, storage.places, FIRST if side == "second" else "")
+        self.lookup = Lookup(self.runner, tables, clock, queued_ids, storage.places, FIRST if side == "second" else "")
         self.showing = Showing(directory, clock)
         self.stats = Stats(tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else "")
-        mirror = Mirror(side, pair, self.driver, clock) if pair is not None else None
-        self.writer = Writer(self.driver, clock, ids, settings, storage.fresh, mirror)
+        mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
+        self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror)
         outbox = Outbox(storage.queues, clock, parcels)
         limiter = RateLimiter(tables, clock)
         self.ingest = Ingest(directory, self.writer, self.stats, limiter, clock, ids, queued_ids, outbox, settings)
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
-        self.changes = Changes(self.driver, tables, self.lookup, self.writer, clock, ids, mirror)
+        self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup)
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters)
-        self.firing = Firing(self.driver, clock, ids, settings, directory, senders, self.counters, self.flow, mirror)
-        self.sweeps = Sweeps(self.driver, tables, clock, settings.backlog_per_second, storage.places, mirror)
+        self.firing = Firing(self.runner, clock, ids, settings, directory, senders, self.counters, self.flow, mirror)
+        self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror)
 
     async def remains(self, tenant: str) -> bool:
         """Return True if anything is stored that a tenant of this name could look up. Raises `StorageError`."""

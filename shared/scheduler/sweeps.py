@@ -13,7 +13,9 @@ from itertools import batched
 
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError
-from ..engine.effects import Driver, Steps, load
+from ..engine.async_runner import AsyncRunner
+from ..engine.effects import Steps
+from ..engine.queries import load_rows
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
 from ..storage.ports import ANY, Applied, Delete, Merge, Refused, Row, Tables, Where
 from . import timings
@@ -59,7 +61,7 @@ class Sweeps:
 
     def __init__(
         self,
-        driver: Driver,
+        runner: AsyncRunner,
         tables: Tables,
         clock: Clock,
         backlog_per_second: int,
@@ -67,7 +69,7 @@ class Sweeps:
         mirror: Mirror | None = None,
     ) -> None:
         self._mirror = mirror
-        self._driver, self._tables, self._clock = driver, tables, clock
+        self._runner, self._tables, self._clock = runner, tables, clock
         self._partitions = index_partitions(places)
         self._alone = len(self._partitions) == len(index_partitions(HOME))
         self._rate = backlog_per_second
@@ -155,7 +157,7 @@ class Sweeps:
     async def _one[T](self, row: Row, steps: Steps[T]) -> T | str:
         async with self._in_flight:
             try:
-                done = await self._driver.drive(steps)
+                done = await self._runner.run(steps)
             except StorageError as error:
                 # One row must not keep the others waiting; the next sweep looks at it again.
                 log.warning("An index row could not be dispatched: %s", error, extra={"action": "dispatch_failed", "row": row.rk})
@@ -217,7 +219,7 @@ class Sweeps:
     async def _remove(self, tenant: str, entry: Row, now: Millis) -> str:
         """Id rows, events, gate, and the ledger row last, so that a crash leaves it to be found."""
         shard = str(entry.props["shard"])
-        rows = await load(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        rows = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS)
         if await self._linked(rows):
             # An address given out long ago must resolve as long as its event lives.
             await self._tables.write(LEDGER, tenant, (Merge(entry.rk, {"keep": now + KEEP_LINKED}, entry.etag),))
@@ -240,7 +242,7 @@ class Sweeps:
 
     async def _remove_copy(self, tenant: str, key: str, shard: str, side: str) -> None:
         """The other account's copy of a shard that is being removed."""
-        rows = await load(self._tables, side + EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        rows = await load_rows(self._tables, side + EVENTS, shard, FIRST_EVENT, END_EVENTS)
         for row in rows:
             if (event_id := _chosen_id(row)) is not None:
                 await self._free_id(side, tenant, event_id, row)

@@ -12,7 +12,7 @@ from shared.checkpoints.service.service import CheckpointService, nothing_pendin
 from shared.core.clock import SystemClock
 from shared.core.errors import Problem
 from shared.core.ids import SystemIds
-from shared.engine.async_runner import Carrier
+from shared.engine.async_runner import AsyncRunner
 from shared.fleets.directory import fleet_of
 from shared.fleets.model import FleetIn
 from shared.leases.rows import FLEET, fleet_key
@@ -29,7 +29,7 @@ async def coordinators(store: Store, fleet: str) -> list[CheckpointService]:
     await store.tables.ensure([FLEETS, TURNS, SWEEPS])
     await store.tables.write(FLEETS, fleet_key(TENANT, fleet), [Insert(FLEET, fleet_of(FleetIn(partitions=1), 0).props())])
     clock = store.clock or SystemClock()
-    return [CheckpointService(store.tables, Carrier(store.tables, clock.monotonic), clock, SystemIds(), nothing_pending) for _ in range(3)]
+    return [CheckpointService(store.tables, AsyncRunner(store.tables, clock), clock, SystemIds(), nothing_pending) for _ in range(3)]
 
 
 def told(seq: int, **more: Any) -> TurnReportIn:

@@ -123,7 +123,7 @@ def test_creating_a_moved_event_again_shows_it_where_it_lives() -> None:
         # Without the shortcut in the id row, as after a crash.
         address = await instance.app.scheduler.lookup.address("t0", "a")
         assert address is not None
-        await instance.app.scheduler.driver.drive(changing.move(address, world.start + 600_000, {}, "nonce"))
+        await instance.app.scheduler.runner.run(changing.move(address, world.start + 600_000, {}, "nonce"))
         again = await call(instance, "events_create", "t0", body=event)
         assert again.status == 200
         assert again.body == (await call(instance, "events_get", "t0", "a")).body

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.ids import Ids
-from ...engine.async_runner import Carrier
-from ...engine.effects import load
+from ...engine.async_runner import AsyncRunner
 from ...engine.fleet_cursor import FleetCursor, Visit
+from ...engine.queries import load_rows
 from ...leases.rows import fleet_key
 from ...storage.names import TURNS
 from ...storage.ports import Delete, Tables
@@ -58,14 +58,14 @@ async def nothing_pending(key: str) -> Mapping[str, PendingImpact]:
 class CheckpointService:
     """Serves replicas, operators and timers. One per process; caches the fleets' terms alone."""
 
-    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, ids: Ids, pending: PendingReader) -> None:
+    def __init__(self, tables: Tables, runner: AsyncRunner, clock: Clock, ids: Ids, pending: PendingReader) -> None:
         """pending: reads the maintenance that is due on a fleet's nodes."""
-        self._tables, self._carrier, self._ids, self._pending = tables, carrier, ids, pending
+        self._tables, self._runner, self._ids, self._pending = tables, runner, ids, pending
         self._terms = Cached(self._read_terms, clock, ttl=TERMS_AGE, missing_ttl=0.0, size=MOST_TERMS)
         self._fleets = FleetCursor(tables, clock, TURNS, INDEX)
 
     async def _read_terms(self, key: str) -> TurnTerms | None:
-        fleet, _ = await self._carrier.drive(protocol.read_fleet(key))
+        fleet, _ = await self._runner.run(protocol.read_fleet(key))
         return terms_of(fleet) if fleet is not None else None
 
     async def terms(self, tenant: str, fleet: str) -> TurnTerms:
@@ -77,7 +77,7 @@ class CheckpointService:
 
     async def turn_taker(self, key: str) -> str | None:
         """Return the replica that may be taking a checkpoint now, so that readers avoid it. Raises `StorageError`."""
-        return taking(await self._carrier.drive(protocol.look(key)))
+        return taking(await self._runner.run(protocol.look(key)))
 
     # -- what replicas and operators ask for
 
@@ -86,7 +86,7 @@ class CheckpointService:
         `StorageError`."""
         key, terms = fleet_key(tenant, fleet), await self.terms(tenant, fleet)
         pending = await self._pending(key)
-        heard = await self._carrier.drive(protocol.report(key, node, told.report(), terms, self._ids.chance(), pending))
+        heard = await self._runner.run(protocol.report(key, node, told.report(), terms, self._ids.chance(), pending))
         if isinstance(heard, str):
             if heard == "missing":
                 raise not_found("fleet")
@@ -106,7 +106,7 @@ class CheckpointService:
     async def publish(self, tenant: str, fleet: str, epoch: int, told: PublishIn) -> bool:
         """Whether the checkpoint is the one with the highest sequence now. Raises 404, 409 `late`, `not-holder`, `StorageError`."""
         key, terms = fleet_key(tenant, fleet), await self.terms(tenant, fleet)
-        done = await self._carrier.drive(protocol.publish(key, epoch, told.publication(), terms))
+        done = await self._runner.run(protocol.publish(key, epoch, told.publication(), terms))
         extra = {"fleet": key, "node": told.node, "epoch": epoch, "sequence": told.sequence}
         if done == "missing":
             raise not_found("turn")
@@ -123,7 +123,7 @@ class CheckpointService:
         """Take a turn back; milliseconds until the next one can be granted, at most. Raises 404, 409 `already-ended`, `StorageError`."""
         key = fleet_key(tenant, fleet)
         await self.terms(tenant, fleet)
-        done = await self._carrier.drive(protocol.revoke(key, epoch, note, author))
+        done = await self._runner.run(protocol.revoke(key, epoch, note, author))
         if done == "missing":
             raise not_found("turn")
         if done == "already-ended":
@@ -137,7 +137,7 @@ class CheckpointService:
         """Take back the highest claim to be primary, so that any counts again. Safe to repeat. Raises 404, `StorageError`."""
         key = fleet_key(tenant, fleet)
         await self.terms(tenant, fleet)
-        before = await self._carrier.drive(protocol.forget_claim(key))
+        before = await self._runner.run(protocol.forget_claim(key))
         if before is not None:
             about = {"node": before.primary, "term": before.term, "author": author, "note": note}
             text = "%s: the claim of %s to term %d is taken back by %s: %s"
@@ -147,7 +147,7 @@ class CheckpointService:
 
     async def look(self, key: str) -> StoredTurns | None:
         """A fleet's turns as they stand; None when no replica ever reported. Raises `StorageError`."""
-        return await self._carrier.drive(protocol.look(key))
+        return await self._runner.run(protocol.look(key))
 
     async def turns(self, tenant: str, fleet: str, limit: int, before: int | None = None) -> tuple[list[dict[str, Any]], int | None]:
         """Turns, newest first, with epochs below `before`, and the epoch to go on before. Raises 404, `StorageError`."""
@@ -197,7 +197,7 @@ class CheckpointService:
         return await self._fleets.go(SCANNED, prepare)
 
     async def _visit(self, key: str) -> Counter[str]:
-        done = await self._carrier.drive(protocol.scan(key, self._ids.chance(), await self._pending(key)))
+        done = await self._runner.run(protocol.scan(key, self._ids.chance(), await self._pending(key)))
         if done == "missing":
             # Its rows came in while it was ending.
             await self.end(key)
@@ -215,7 +215,7 @@ class CheckpointService:
             return visit
 
         async def visit(key: str) -> Counter[str]:
-            return Counter(removed=await self._carrier.drive(protocol.tidy(key)))
+            return Counter(removed=await self._runner.run(protocol.tidy(key)))
 
         return await self._fleets.go(RETAINED, prepare)
 
@@ -241,16 +241,16 @@ class CheckpointService:
         return [each for each in await asyncio.gather(*(one(row.rk) for row in index.rows)) if each is not None]
 
     async def _listed(self, first: str, end: str) -> list[str]:
-        return [row.rk for row in await load(self._tables, TURNS, INDEX, first, end)]
+        return [row.rk for row in await load_rows(self._tables, TURNS, INDEX, first, end)]
 
     async def end(self, key: str) -> None:
         """The fleet ends. Raises `StorageError`; safe to repeat."""
-        await self._carrier.drive(protocol.end(key))
+        await self._runner.run(protocol.end(key))
         self._terms.drop(key)
 
     async def forget(self, tenant: str) -> None:
         """The tenant is gone: forget that it ever had fleets. Raises `StorageError`."""
-        for row in await load(self._tables, TURNS, GONE, f"{tenant}:", f"{tenant};"):
+        for row in await load_rows(self._tables, TURNS, GONE, f"{tenant}:", f"{tenant};"):
             await self._tables.write(TURNS, GONE, [Delete(row.rk, row.etag)])
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...core.clock import Millis
-from ...engine.async_runner import Carrier
-from ...engine.effects import load
+from ...engine.async_runner import AsyncRunner
 from ...engine.fleet_cursor import MOST_FLEETS, REST
+from ...engine.queries import load_rows
 from ...leases.rows import INDEX
 from ...leases.service.snapshot import read_summary
 from ...leases.service.sweep_memory import SweepMemory
@@ -37,18 +37,18 @@ class FleetFigures(NamedTuple):
     alarms: tuple[str, ...]
 
 
-async def read_figures(tables: Tables, carrier: Carrier, memory: SweepMemory, now: Millis) -> list[FleetFigures]:
+async def read_figures(tables: Tables, runner: AsyncRunner, memory: SweepMemory, now: Millis) -> list[FleetFigures]:
     """Read the gauges of the first fleets by name, two requests each, and of the others together, two requests per thousand fleets.
 
     Raises `StorageError`.
     """
-    keys = [row.rk for row in await load(tables, FLEETS, INDEX, "", "~", ("created",))]
+    keys = [row.rk for row in await load_rows(tables, FLEETS, INDEX, "", "~", ("created",))]
     known = {key: parse_watch_state(row).value for key, row in (await memory.load(WATCHED, keys)).items()}
     slots = asyncio.Semaphore(8)
 
     async def read_one(key: str) -> FleetFigures | None:
         async with slots:
-            summary = await carrier.drive(read_summary(key))
+            summary = await runner.run(read_summary(key))
         if summary is None:
             return None
         tenant, _, fleet = key.partition(":")

@@ -11,7 +11,7 @@ from dataclasses import replace
 import orjson
 
 from ...core.clock import Millis
-from ...engine.async_runner import Carrier
+from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, Write
 from ...engine.fleet_cursor import FleetCursor, Visit
 from ...leases.rows import Fleet, Server, server_key
@@ -47,13 +47,13 @@ class FleetInspection:
         self,
         memory: SweepMemory,
         cursor: FleetCursor,
-        carrier: Carrier,
+        runner: AsyncRunner,
         planning: Planning,
         takeover: TakeoverSweep,
         publisher: Publisher,
         stuck_turns: StuckTurns,
     ) -> None:
-        self._memory, self._cursor, self._carrier, self._planning = memory, cursor, carrier, planning
+        self._memory, self._cursor, self._runner, self._planning = memory, cursor, runner, planning
         self._takeover, self._publisher, self._stuck_turns = takeover, publisher, stuck_turns
 
     async def run_once(self, now: Millis) -> Counter[str]:
@@ -71,7 +71,7 @@ class FleetInspection:
 
     async def _inspect(self, key: str, known: Row | None, now: Millis, turns: tuple[str, ...]) -> Counter[str]:
         counts: Counter[str] = Counter()
-        summary = await self._carrier.drive(read_summary(key))
+        summary = await self._runner.run(read_summary(key))
         if summary is None:
             if known is not None:
                 await self._memory.forget(WATCHED, key)
@@ -113,7 +113,7 @@ class FleetInspection:
         expired = takeover_rules.expired_intents(snapshot.summary, now, epochs)
         counts = Counter(expired=await self._takeover.end(snapshot.summary, expired))
         for name in rules.removable_servers(snapshot):
-            removed = await self._carrier.drive(_remove_server(snapshot.summary, snapshot.summary.servers[name]))
+            removed = await self._runner.run(_remove_server(snapshot.summary, snapshot.summary.servers[name]))
             counts["removed"] += removed
         return counts
 

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import NamedTuple
 
 from ...core.clock import Clock, Millis
-from ...engine.async_runner import Carrier
-from ...engine.effects import load
+from ...engine.async_runner import AsyncRunner
 from ...engine.fleet_cursor import FleetCursor
+from ...engine.queries import load_rows
 from ...leases.rows import INDEX, fleet_key
 from ...leases.service.planning import Planning
 from ...leases.service.sweep_memory import PLANNED, SweepMemory
@@ -37,27 +37,27 @@ class FleetWatch:
     def __init__(
         self,
         tables: Tables,
-        carrier: Carrier,
+        runner: AsyncRunner,
         planning: Planning,
         clock: Clock,
         publisher: Publisher,
         stuck_turns: StuckTurns = no_stuck_turns,
     ) -> None:
         """stuck_turns: finds the fleets whose checkpoint turns are stuck."""
-        self._tables, self._carrier, self._planning, self._clock = tables, carrier, planning, clock
+        self._tables, self._runner, self._planning, self._clock = tables, runner, planning, clock
         self._memory = SweepMemory(tables)
         cursor = FleetCursor(tables, clock, FLEETS, INDEX)
-        self.takeover = TakeoverSweep(self._memory, cursor, carrier, planning, clock)
+        self.takeover = TakeoverSweep(self._memory, cursor, runner, planning, clock)
         """Runs every 15 s, and when heartbeats over HTTP ask for it."""
-        self.inspect = FleetInspection(self._memory, cursor, carrier, planning, self.takeover, publisher, stuck_turns)
+        self.inspect = FleetInspection(self._memory, cursor, runner, planning, self.takeover, publisher, stuck_turns)
         """Runs every minute."""
 
     async def retain(self, now: Millis) -> Counter[str]:
         """Remove the stored state of fleets that have ended. Counts `forgotten`."""
-        index = {row.rk for row in await load(self._tables, FLEETS, INDEX, "", "~", ("created",))}
+        index = {row.rk for row in await load_rows(self._tables, FLEETS, INDEX, "", "~", ("created",))}
         counts: Counter[str] = Counter()
         for duty in (WATCHED, PLANNED):
-            for row in await load(self._tables, SWEEPS, duty, "", "~", ("seen",)):
+            for row in await load_rows(self._tables, SWEEPS, duty, "", "~", ("seen",)):
                 if row.rk not in index:
                     await self._memory.forget(duty, row.rk)
                     counts["forgotten"] += 1
@@ -76,7 +76,7 @@ class FleetWatch:
 
     async def figures(self) -> list[FleetFigures]:
         """Return the gauges of all fleets. Raises `StorageError`."""
-        return await read_figures(self._tables, self._carrier, self._memory, self._clock.now())
+        return await read_figures(self._tables, self._runner, self._memory, self._clock.now())
 
     async def close(self) -> None:
         """End background tasks."""

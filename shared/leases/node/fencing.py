@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...core.clock import steady
 from ...core.errors import OutcomeUnknown, Rejected, TocsinError
-from ...engine.thread_runner import Driver
+from ...engine.thread_runner import ThreadRunner
 from ...storage.blocking import BlockingTables
 from ...storage.ports import Applied, Op, Refused
 from ..protocol import fencing
@@ -37,13 +37,13 @@ class FencedBatch:
     """
 
     def __init__(self, tables: BlockingTables, table: str, pk: str, epoch: int, *, timeout: float = 5.0) -> None:
-        self._driver = Driver(tables, steady, timeout)
+        self._runner = ThreadRunner(tables, steady, timeout)
         self.table, self.pk, self.epoch = table, pk, epoch
 
     def take(self) -> None:
         """Put the epoch in force; again is harmless. Raises `StaleEpoch` when a higher one is, `StorageError`; `ValueError` when somebody
         else wrote the token rows."""
-        if self._driver.drive(fencing.take(self.table, self.pk, self.epoch)) == "stale":
+        if self._runner.run(fencing.take(self.table, self.pk, self.epoch)) == "stale":
             raise StaleEpoch(f"a higher epoch than {self.epoch} is in force")
 
     def write(self, ops: Sequence[Op]) -> Applied | Refused:
@@ -52,7 +52,7 @@ class FencedBatch:
             raise Rejected(f"InvalidInput: {len(ops)} operations in a fenced batch; 1 to {fencing.MAX_OPS} can be sent")
         if any(op.rk == fencing.HEAD or op.rk.startswith(f"{fencing.HEAD}-") for op in ops):
             raise Rejected("InvalidInput: the row keys of the tokens are not for batches")
-        found = self._driver.drive(fencing.batch(self.table, self.pk, self.epoch, ops))
+        found = self._runner.run(fencing.batch(self.table, self.pk, self.epoch, ops))
         if found == "stale":
             raise StaleEpoch(f"epoch {self.epoch} is no longer in force")
         if found == "unknown":

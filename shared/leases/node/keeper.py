@@ -22,7 +22,7 @@ from typing import Final, Self
 from ...core.clock import SystemClock, steady
 from ...core.errors import TocsinError
 from ...core.ids import Ids, SystemIds
-from ...engine.thread_runner import Driver
+from ...engine.thread_runner import ThreadRunner
 from ...storage.blocking import BlockingTables
 from ..protocol.membership import Publish
 from ..rows import MAX_PARTITIONS, Fleet, fleet_key, server_key
@@ -100,10 +100,10 @@ class LeaseKeeper:
         self._ids, self._wall = ids or SystemIds(), SystemClock().now
         self._folder = Path(folder) if folder is not None else None
         self._file: StateFile | None = None
-        self._driver, self._scans = Driver(tables, steady, _FIRST_REQUEST), Driver(tables, steady, _FIRST_REQUEST)
+        self._runner, self._scans = ThreadRunner(tables, steady, _FIRST_REQUEST), ThreadRunner(tables, steady, _FIRST_REQUEST)
         self._calls = CallbackThreads(f"lease-{server}")
         self._keeper_state = KeeperState(steady)
-        self._keeper_state.wake_beats, self._keeper_state.wake_scans = self._driver.wake, self._scans.wake
+        self._keeper_state.wake_beats, self._keeper_state.wake_scans = self._runner.wake, self._scans.wake
         self._scanner: ScanLoop | None = None
         self._ready, self._publishing = threading.Event(), threading.RLock()
         self._notifier = ApplicationNotifier(self._calls, Callbacks(on_gained, on_lost, on_danger, on_exit, self._ready.set, on_resized))
@@ -228,7 +228,7 @@ class LeaseKeeper:
 
     def _run(self) -> None:
         try:
-            while (fleet := self._driver.drive(self._heartbeats.open())) is not None:
+            while (fleet := self._runner.run(self._heartbeats.open())) is not None:
                 if self._serve(fleet):
                     break
         except TocsinError as problem:
@@ -248,13 +248,13 @@ class LeaseKeeper:
 
     def _serve(self, fleet: Fleet) -> bool:
         """False when the fleet was changed before this server was in."""
-        self._driver.request = self._scans.request = fleet.profile.request
+        self._runner.request = self._scans.request = fleet.profile.request
         if self._folder is not None and self._file is None:
             self._file = StateFile(self._folder, self._key, self.server)
         if self._scanner is None:
             self._scanner = ScanLoop(self._key, self.server, self._keeper_state, steady, self._wall, self._ids.chance)
-            threading.Thread(target=self._scans.drive, args=(self._scanner.run(),), name=f"lease-{self.server}-scans", daemon=True).start()
-        return self._driver.drive(self._heartbeats.serve(self._file.begin if self._file is not None else lambda incarnation: ()))
+            threading.Thread(target=self._scans.run, args=(self._scanner.run(),), name=f"lease-{self.server}-scans", daemon=True).start()
+        return self._runner.run(self._heartbeats.serve(self._file.begin if self._file is not None else lambda incarnation: ()))
 
     def _forked(self) -> None:
         """In a child: the parent goes on alone, and hands over what the child would take for its own. One not yet started is both's."""

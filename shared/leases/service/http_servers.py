@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.clock import Clock
 from ...core.errors import Problem
-from ...engine.async_runner import Carrier
+from ...engine.async_runner import AsyncRunner
 from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
 from .. import rules
@@ -33,14 +33,14 @@ _WHY = {
 class HttpServers:
     """One per process; keeps nothing. `nudge`: told of tenant, fleet and beat (seconds) at each beat; returns at once."""
 
-    def __init__(self, carrier: Carrier, clock: Clock, nudge: OnHeartbeat = lambda tenant, fleet, beat: None) -> None:
-        self._carrier, self._clock, self._nudge = carrier, clock, nudge
+    def __init__(self, runner: AsyncRunner, clock: Clock, nudge: OnHeartbeat = lambda tenant, fleet, beat: None) -> None:
+        self._runner, self._clock, self._nudge = runner, clock, nudge
 
     async def beat(self, tenant: str, fleet: str, node: str, told: BeatIn) -> dict[str, Any]:
         """The answer to a beat. Raises 404, 409 `fenced`, `stale-seq`, `name-in-use`, `too-many-servers`, `changed-meanwhile`,
         `StorageError`."""
         heard = Told(str(told.incarnation), told.seq, told.fault_domain, told.capacity, told.load)
-        done = await self._carrier.drive(http_servers.beat(fleet_key(tenant, fleet), node, heard, self._clock.now()))
+        done = await self._runner.run(http_servers.beat(fleet_key(tenant, fleet), node, heard, self._clock.now()))
         if isinstance(done, Heard):
             h, v = http_servers.parse_terms(done.server.terms)
             self._nudge(tenant, fleet, h)
@@ -58,7 +58,7 @@ class HttpServers:
     ) -> dict[str, Any]:
         """The answer to a claim. Raises 404, 409 `fenced`, `changed-meanwhile`, 422 for a partition out of range, `StorageError`."""
         key, now = fleet_key(tenant, fleet), self._clock.now()
-        done = await self._carrier.drive(http_servers.claim(key, node, incarnation, partitions, now, generation))
+        done = await self._runner.run(http_servers.claim(key, node, incarnation, partitions, now, generation))
         if isinstance(done, OutOfRange):
             at = next(at for at, number in enumerate(partitions) if number >= done.partitions)
             raise invalid(f"/partitions/{at}", f"the fleet has partitions 0 to {done.partitions - 1:,}")
@@ -72,7 +72,7 @@ class HttpServers:
     async def release(self, tenant: str, fleet: str, partition: int, told: ReleaseIn) -> None:
         """Give a partition back. Raises 404, 409 `stale-epoch`, `fenced`, `changed-meanwhile`, `StorageError`."""
         key, now = fleet_key(tenant, fleet), self._clock.now()
-        done = await self._carrier.drive(http_servers.release(key, told.node, str(told.incarnation), partition, told.epoch, now))
+        done = await self._runner.run(http_servers.release(key, told.node, str(told.incarnation), partition, told.epoch, now))
         if done == "stale":
             raise conflict("stale-epoch", "the node does not have the partition under this epoch")
         if isinstance(done, OutOfRange):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ...core.clock import Clock, Millis
-from ...engine.async_runner import Carrier
+from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, Write
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Op, Props, Upsert
@@ -32,8 +32,8 @@ AUTHOR: Final = "maintenance"
 class MaintenanceDrain:
     """One per process; keeps nothing."""
 
-    def __init__(self, carrier: Carrier, planning: Planning, clock: Clock) -> None:
-        self._carrier, self._planning, self._clock = carrier, planning, clock
+    def __init__(self, runner: AsyncRunner, planning: Planning, clock: Clock) -> None:
+        self._runner, self._planning, self._clock = runner, planning, clock
 
     async def held(self, key: str, nodes: Iterable[str]) -> dict[str, int]:
         """How many partitions servers have; none for those that are not there. Raises `StorageError`."""
@@ -45,7 +45,7 @@ class MaintenanceDrain:
 
     async def leave(self, key: str, nodes: Mapping[str, bool]) -> None:
         """Have partitions leave the servers that map to True, and let those return that map to False. Raises `StorageError`."""
-        if not await self._carrier.drive(write_intents(key, nodes, self._clock.now())):
+        if not await self._runner.run(write_intents(key, nodes, self._clock.now())):
             return
         told = ", ".join(f"{name} {'is left' if gone else 'is back'}" for name, gone in sorted(nodes.items())[:5])
         log.info("Leases of %s: %s", key, told, extra={"action": "lease_maintenance", "fleet": key})

@@ -11,7 +11,7 @@ from itertools import batched
 from typing import NamedTuple
 
 from ...core.clock import Millis
-from ...engine.async_runner import Carrier
+from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, Write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Merge, Props
@@ -99,12 +99,12 @@ def give_order(key: str, order: ServerOrder) -> Steps[bool]:
 class Planning:
     """Plans and gives orders. One per process."""
 
-    def __init__(self, carrier: Carrier) -> None:
-        self._carrier = carrier
+    def __init__(self, runner: AsyncRunner) -> None:
+        self._runner = runner
 
     async def look(self, key: str) -> FleetSnapshot | None:
         """The whole fleet. Raises `StorageError`."""
-        return await self._carrier.drive(read_snapshot(key))
+        return await self._runner.run(read_snapshot(key))
 
     async def plan(self, seen: FleetSnapshot, now: Millis) -> PlanResult:
         """What to do; nothing is done."""
@@ -120,5 +120,5 @@ class Planning:
         """Give the orders. Raises `StorageError`; then some are given."""
         told = 0
         for some in batched(planned.orders, IN_FLIGHT, strict=False):
-            told += sum(await asyncio.gather(*(self._carrier.drive(give_order(key, order)) for order in some)))
+            told += sum(await asyncio.gather(*(self._runner.run(give_order(key, order)) for order in some)))
         return planned._replace(told=told)

@@ -13,7 +13,7 @@ from typing import Final
 
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
-from ...engine.async_runner import Carrier
+from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, Write
 from ...engine.fleet_cursor import FleetCursor, Visit
 from ...storage.names import FLEETS
@@ -36,8 +36,8 @@ MAX_REMEMBERED: Final = 10_000
 class TakeoverSweep:
     """The timer's part, and what beats over HTTP may ask for in between. One per process."""
 
-    def __init__(self, memory: SweepMemory, turns: FleetCursor, carrier: Carrier, planning: Planning, clock: Clock) -> None:
-        self._memory, self._turns, self._carrier, self._planning, self._clock = memory, turns, carrier, planning, clock
+    def __init__(self, memory: SweepMemory, turns: FleetCursor, runner: AsyncRunner, planning: Planning, clock: Clock) -> None:
+        self._memory, self._turns, self._runner, self._planning, self._clock = memory, turns, runner, planning, clock
         self._nudged: dict[str, float] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -94,7 +94,7 @@ class TakeoverSweep:
 
     async def _visit(self, key: str, known: Row | None, now: Millis) -> Counter[str]:
         counts: Counter[str] = Counter()
-        seen = await self._carrier.drive(read_summary(key))
+        seen = await self._runner.run(read_summary(key))
         if seen is None:
             # Its rows are going: the index row follows.
             if known is not None:
@@ -102,7 +102,7 @@ class TakeoverSweep:
             return Counter(gone=1)
         counts.update(await self._mend(seen, now))
         if counts.total():
-            seen = await self._carrier.drive(read_summary(key)) or seen
+            seen = await self._runner.run(read_summary(key)) or seen
         if not any(server.scans for server in seen.living):
             counts.update(await self._plan(seen, parse_last_plan(known), now))
         # Where servers look, they see what has changed by themselves.
@@ -116,11 +116,11 @@ class TakeoverSweep:
                 counts["fenced"] += await self.fence(seen.key, each)
         counts["expired"] = await self.end(seen, takeover_rules.expired_intents(seen, now))
         for each in takeover_rules.outdated_requests(seen, now):
-            counts["untold"] += await self._carrier.drive(_untell(seen, each))
+            counts["untold"] += await self._runner.run(_untell(seen, each))
         if takeover_rules.is_left_closed(seen):
-            counts["opened"] = await self._carrier.drive(repair.reopen(seen.key, seen.etag))
+            counts["opened"] = await self._runner.run(repair.reopen(seen.key, seen.etag))
         if seen.fleet.former:
-            counts["resizing"] = await self._carrier.drive(resizing.sweep(seen.key)) is not None
+            counts["resizing"] = await self._runner.run(resizing.sweep(seen.key)) is not None
         return counts
 
     async def _plan(self, seen: FleetSummary, before: Remembered[LastPlan], now: Millis) -> Counter[str]:
@@ -146,7 +146,7 @@ class TakeoverSweep:
 
     async def fence(self, key: str, server: Versioned[Server]) -> bool:
         """Mark a silent server dead, on the ETag that showed its age. False when it beat after all, or another was quicker."""
-        fenced = await self._carrier.drive(_mark(key, server))
+        fenced = await self._runner.run(_mark(key, server))
         if fenced:
             extra = {"action": "lease_fenced", "fleet": key, "server": server.value.name, "age": server.age}
             log.warning("Server %s of %s has been silent for %.0f s and is fenced", server.value.name, key, server.age, extra=extra)
@@ -157,7 +157,7 @@ class TakeoverSweep:
         done, etag, changes = 0, seen.etag, seen.fleet.changes
         for some in batched(intents, MAX_EXPIRED, strict=False):
             changes += 1
-            answer = await self._carrier.drive(_remove(seen.key, etag, changes, some))
+            answer = await self._runner.run(_remove(seen.key, etag, changes, some))
             if answer is None:
                 break
             etag, done = answer, done + len(some)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem
-from ...engine.async_runner import Carrier
-from ...engine.effects import Get, Load, Steps, load
+from ...engine.async_runner import AsyncRunner
+from ...engine.effects import Get, Load, Steps
+from ...engine.queries import load_rows
 from ...storage.names import FLEETS
 from ...storage.ports import Row, Tables
 from ...tenants.cache import Cached
@@ -54,13 +55,13 @@ class ClientRoutes(NamedTuple):
 class LeaseViews:
     """One per process."""
 
-    def __init__(self, tables: Tables, carrier: Carrier, clock: Clock, turn_taker: TurnTaker) -> None:
-        self._tables, self._carrier, self._clock, self._turn_taker = tables, carrier, clock, turn_taker
+    def __init__(self, tables: Tables, runner: AsyncRunner, clock: Clock, turn_taker: TurnTaker) -> None:
+        self._tables, self._runner, self._clock, self._turn_taker = tables, runner, clock, turn_taker
         self._routes = Cached(self._read_routes, clock, ttl=ROUTES_MAX_AGE, missing_ttl=ROUTES_MAX_AGE, size=MAX_CACHED_ROUTES)
 
     async def lease(self, tenant: str, fleet: str, number: int) -> dict[str, Any]:
         """One partition. Raises 404, `StorageError`."""
-        found = await self._carrier.drive(_read_lease(fleet_key(tenant, fleet), number))
+        found = await self._runner.run(_read_lease(fleet_key(tenant, fleet), number))
         if found is None:
             raise not_found("fleet")
         if number >= found.seen.fleet.partitions:
@@ -74,13 +75,13 @@ class LeaseViews:
     async def leases(self, tenant: str, fleet: str, limit: int, after: int = -1) -> tuple[list[dict[str, Any]], int | None]:
         """Partitions by number beyond `after`, and the number to go on after. Raises 404, `StorageError`."""
         key = fleet_key(tenant, fleet)
-        rows = await load(self._tables, FLEETS, key, FLEET, INTENTS[1])
+        rows = await load_rows(self._tables, FLEETS, key, FLEET, INTENTS[1])
         seen = parse_summary(key, rows)
         if seen is None:
             raise not_found("fleet")
         end = min(after + 1 + limit, seen.fleet.partitions)
-        partitions = await load(self._tables, FLEETS, key, partition_key(after + 1), partition_key(end)) if after + 1 < end else []
-        of_servers, odd = sift(await load(self._tables, FLEETS, key, *SERVERS), parse_server)
+        partitions = await load_rows(self._tables, FLEETS, key, partition_key(after + 1), partition_key(end)) if after + 1 < end else []
+        of_servers, odd = sift(await load_rows(self._tables, FLEETS, key, *SERVERS), parse_server)
         servers = {server.name: Versioned(server, row.etag, row_age(row)) for row, server in of_servers}
         words, unread = IntentsByTarget(seen, self._clock.now()), servers_of(odd)
         found = (partition for _, partition in sift(partitions, parse_partition)[0])
@@ -107,7 +108,7 @@ class LeaseViews:
         return found
 
     async def _read_routes(self, key: str) -> ClientRoutes | None:
-        seen = await self._carrier.drive(read_snapshot(key))
+        seen = await self._runner.run(read_snapshot(key))
         if seen is None:
             return None
         owners = owners_of(seen, seen.summary.fleet.generation)
@@ -123,7 +124,7 @@ class LeaseViews:
 
     async def survey(self, key: str) -> FleetSnapshot:
         """Read all of a fleet. Raises 404, `StorageError`."""
-        seen = await self._carrier.drive(read_snapshot(key))
+        seen = await self._runner.run(read_snapshot(key))
         if seen is None:
             raise not_found("fleet")
         return seen

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from ...engine.effects import load
 from ...engine.fleet_cursor import MOST_FLEETS, REST
+from ...engine.queries import load_rows
 from ...storage.names import MAINTENANCE
 from ...storage.ports import Props, Row, Tables
 from ..rows import INDEX, FleetEvents
@@ -43,7 +43,7 @@ def says(entry: Row, props: Props) -> bool:
 async def look(tables: Tables) -> list[MaintenanceFigures]:
     """Those of the fleets that have agents: the first by name each, the others together. Raises `StorageError`."""
     found: dict[str, MaintenanceFigures] = {}
-    for row in await load(tables, MAINTENANCE, INDEX, "", "~"):
+    for row in await load_rows(tables, MAINTENANCE, INDEX, "", "~"):
         tenant, _, fleet = row.rk.partition(":") if len(found) < MOST_FLEETS else (REST, "", REST)
         each = found.setdefault(f"{tenant}:{fleet}", MaintenanceFigures(tenant, fleet, Counter()))
         each.alarms.update(orjson.loads(str(row.props.get("alarms", _NONE))))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...core.clock import Millis
-from ...engine.effects import load
+from ...engine.queries import load_rows
 from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...storage.names import FLEETS, MAINTENANCE
 from ...storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Tables, Upsert, Where
@@ -80,7 +80,7 @@ class MaintenanceStore:
 
     async def events(self, key: str) -> list[EventRow]:
         """All events of the ledger. Raises `StorageError`."""
-        return [parse_event(row) for row in await load(self._tables, MAINTENANCE, key, *EVENTS)]
+        return [parse_event(row) for row in await load_rows(self._tables, MAINTENANCE, key, *EVENTS)]
 
     async def write(self, key: str, read: StoredEvents, kept: Mapping[str, MaintenanceRow | None]) -> bool:
         """Write rows by key (None: remove), all at once or none; False when another write came in between. Raises `TooLarge`,
@@ -101,12 +101,12 @@ class MaintenanceStore:
 
     async def index(self) -> list[str]:
         """Keys of the fleets that have agents. Raises `StorageError`."""
-        return [row.rk for row in await load(self._tables, MAINTENANCE, INDEX, "", "~")]
+        return [row.rk for row in await load_rows(self._tables, MAINTENANCE, INDEX, "", "~")]
 
     async def entries(self, keys: Sequence[str]) -> dict[str, Row]:
         """What the index has of these, which come in order. Raises `StorageError`."""
         # '!' sorts before all that names may hold, so this is the first key beyond the last.
-        return {row.rk: row for row in await load(self._tables, MAINTENANCE, INDEX, keys[0], keys[-1] + "!")}
+        return {row.rk: row for row in await load_rows(self._tables, MAINTENANCE, INDEX, keys[0], keys[-1] + "!")}
 
     async def note(self, key: str, props: Props) -> None:
         """Keep this with a fleet's entry in the index, if it has one still. Raises `StorageError`."""
@@ -128,7 +128,7 @@ class MaintenanceStore:
 
     async def end(self, key: str) -> None:
         """Remove all of a fleet that has ended. Raises `StorageError`; safe to repeat."""
-        rows = await load(self._tables, MAINTENANCE, key, "", "~")
+        rows = await load_rows(self._tables, MAINTENANCE, key, "", "~")
         for start in range(0, len(rows), MAX_EGT_ROWS):
             await self._tables.write(MAINTENANCE, key, [Delete(row.rk, ANY) for row in rows[start : start + MAX_EGT_ROWS]])
         if await self._tables.get(MAINTENANCE, INDEX, key) is not None:

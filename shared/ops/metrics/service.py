@@ -13,7 +13,7 @@ from ...core.clock import Clock
 from ...core.errors import Rejected, Unavailable
 from ...core.ids import Ids
 from ...delivery.flow import circuit_breaker
-from ...engine.effects import load
+from ...engine.queries import load_rows
 from ...fleets.watch.figures import FleetFigures
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from ...scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
@@ -87,9 +87,9 @@ class Metrics:
         # Named when first asked: a process that nobody looks at needs no name.
         self._process = self._process or self._ids.name()
         seen = Observed(self._clock.now(), process=self._process, counters=dict(self._counters))
-        seen.tenants = {row.rk: Tenant() for row in await load(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
+        seen.tenants = {row.rk: Tenant() for row in await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
         (ticks, seen.fleets, seen.turns, seen.maintenance), _, _, _, _ = await asyncio.gather(
-            asyncio.gather(load(self._tables, SWEEPS, PK_TICKS, "", "~"), self._fleets(), self._turns(), self._maintenance()),
+            asyncio.gather(load_rows(self._tables, SWEEPS, PK_TICKS, "", "~"), self._fleets(), self._turns(), self._maintenance()),
             self._finished(seen),
             self._unfinished(seen),
             self._blocked(seen),
@@ -166,7 +166,8 @@ class Metrics:
 
     async def _channels(self, tenant: str) -> list[Row]:
         async with self._in_flight:
-            return await load(self._tables, TENANTS, of_tenant(tenant), PREFIX_CHANNEL, PREFIX_CHANNEL[:-1] + ";", ("paused", "breaker"))
+            end = PREFIX_CHANNEL[:-1] + ";"
+            return await load_rows(self._tables, TENANTS, of_tenant(tenant), PREFIX_CHANNEL, end, ("paused", "breaker"))
 
     async def _queues(self, seen: Observed) -> None:
         names = [name for queue in ALL_QUEUES for name in (queue, f"{queue}-poison")]

@@ -17,7 +17,7 @@ from ...core.settings import Settings
 from ...delivery import tracing as delivery_tracing
 from ...delivery.channels.ports import Delivery, Sender, Target, Verdict
 from ...delivery.flow.service import Flow
-from ...engine.effects import Driver
+from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from ...tenants.model import Retry
 from ...tenants.store import TenantDirectory
@@ -65,7 +65,7 @@ class Firing:
 
     def __init__(
         self,
-        driver: Driver,
+        runner: AsyncRunner,
         clock: Clock,
         ids: Ids,
         settings: Settings,
@@ -75,7 +75,7 @@ class Firing:
         flow: Flow,
         mirror: Mirror | None = None,
     ) -> None:
-        self._driver, self._clock, self._ids, self._directory = driver, clock, ids, directory
+        self._runner, self._clock, self._ids, self._directory = runner, clock, ids, directory
         self._senders, self._counters, self._flow, self._mirror = senders, counters, flow, mirror
         self._budget = Budget(settings.fire_bytes)
         self._tracing = False
@@ -86,7 +86,7 @@ class Firing:
     async def serve(self, text: str, *, retries: bool = False) -> None:
         """Serve the shard a message speaks of, as far as it can be served now."""
         message = parse_message(text)
-        row = await self._driver.drive(read_gate(message.shard))
+        row = await self._runner.run(read_gate(message.shard))
         async with self._budget.hold(int(row.props["bytes"]) if row else 0):
             await self._serve(message, row, retries)
 
@@ -105,23 +105,23 @@ class Firing:
                 self._counters["shards_elsewhere"] += 1
                 return
             if not isinstance(leave, Guard):
-                await self._driver.drive(send(message, self._clock.now() + round(leave * 1000), retries_only=retries))
+                await self._runner.run(send(message, self._clock.now() + round(leave * 1000), retries_only=retries))
                 return
             guard = leave
         owner = f"o{self._ids.name()}"
         taken_at = self._clock.monotonic()
         stopped = guard.stopped if guard is not None else 0
-        taken = await self._driver.drive(owning.take(message.shard, message.index, owner, seen, stopped))
+        taken = await self._runner.run(owning.take(message.shard, message.index, owner, seen, stopped))
         if taken == "gone":
             return
         if taken == "done":
             before = guard.before_end if guard is not None else None
-            await self._driver.drive(owning.tidy(message.shard, message.index, lambda rows: entry_for(rows, self._clock.now()), before))
+            await self._runner.run(owning.tidy(message.shard, message.index, lambda rows: entry_for(rows, self._clock.now()), before))
             return
         if isinstance(taken, owning.Busy):
             # Served by another owner that was alive a moment ago. Looked at again when it would be overdue; not dropped.
             self._counters["shards_busy"] += 1
-            await self._driver.drive(send(message, self._clock.now() + taken.wait + 1_000, retries_only=retries))
+            await self._runner.run(send(message, self._clock.now() + taken.wait + 1_000, retries_only=retries))
             return
         self._counters["shards_taken"] += 1
         # Asked once per shard: it costs more than a delivery should pay.
@@ -131,7 +131,7 @@ class Firing:
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel))
         permission = StartPermission(self._clock, taken_at, guard)
         attempts = DeliveryAttempts(view, permission, clock=self._clock, ids=self._ids, send=self._send, flow=self._flow)
-        serving = Owner(taken, attempts, driver=self._driver, clock=self._clock, flow=self._flow, leaving=lambda: self.leaving)
+        serving = Owner(taken, attempts, runner=self._runner, clock=self._clock, flow=self._flow, leaving=lambda: self.leaving)
         with tracing.serving_shard(message.shard) if self._tracing else nullcontext():
             await serving.run()
         if permission.shard_lost:
@@ -161,7 +161,7 @@ class Firing:
         except ValueError:
             log.error("A message that names no shard was dropped", extra={"action": "poison_dropped", "text": text[:200]})
             return
-        rounds = await self._driver.drive(postpone(message, self._clock.now()))
+        rounds = await self._runner.run(postpone(message, self._clock.now()))
         if rounds is None:
             # Served through another message since, or filed for another minute: that index row will ask for it.
             log.info("Shard %s is no longer filed under a message that failed", message.shard, extra={"action": "poison_outlived"})

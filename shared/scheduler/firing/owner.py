@@ -15,7 +15,7 @@ from functools import partial
 from ...core.clock import Clock, Millis
 from ...delivery.flow.lane import Lane
 from ...delivery.flow.service import Flow
-from ...engine.effects import Driver
+from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from .. import rules
 from ..keys import shard_tenant
@@ -36,14 +36,14 @@ class Owner:
         session: owning.Session,
         attempts: DeliveryAttempts,
         *,
-        driver: Driver,
+        runner: AsyncRunner,
         clock: Clock,
         flow: Flow,
         leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         """leaving: returns True when the process is about to end and owners must release their shards."""
         self._session, self._attempts, self._permission = session, attempts, attempts.permission
-        self._driver, self._clock, self._flow, self._leaving = driver, clock, flow, leaving
+        self._runner, self._clock, self._flow, self._leaving = runner, clock, flow, leaving
         self._tenant = shard_tenant(session.shard)
         self._started = clock.monotonic()
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -61,7 +61,7 @@ class Owner:
             # Before anything is started: this observes the fence, and copies the new ownership.
             if not await permission.confirm_side():
                 return
-            permission.ended = not await self._driver.drive(owning.load(self._session))
+            permission.ended = not await self._runner.run(owning.load(self._session))
             permission.start_watch()
             while not permission.ended and await self._turn():
                 pass
@@ -145,7 +145,7 @@ class Owner:
 
     async def _step(self, outcomes: Mapping[str, rules.Outcome], claims: list[str]) -> bool:
         sent = self._clock.monotonic()
-        if not await self._driver.drive(owning.step(self._session, outcomes, claims)):
+        if not await self._runner.run(owning.step(self._session, outcomes, claims)):
             self._permission.lose_shard()
             log.debug("Shard %s was taken over", self._session.shard, extra={"action": "shard_lost"})
             return False
@@ -213,18 +213,18 @@ class Owner:
         open_rows = [row for row in session.rows.values() if row.props["state"] not in rules.FINAL]
         retries = todo.retries if wake == todo.rest else all(row.props["state"] == "retrying" for row in open_rows)
         near = wake <= now + DISPATCH_AHEAD
-        if await self._driver.drive(owning.rest(session, wake, retries_only=retries, sent=near)) and near:
+        if await self._runner.run(owning.rest(session, wake, retries_only=retries, sent=near)) and near:
             message = ShardMessage(session.shard, session.held.gate.index)
-            await self._driver.drive(announce(message, wake - WAKE_EARLY, retries_only=retries))
+            await self._runner.run(announce(message, wake - WAKE_EARLY, retries_only=retries))
         # A user who resumed the channel before the index row said that the shard rests has not woken this shard.
         if self._paused and await self._flow.resumed(self._tenant, self._paused):
-            await self._driver.drive(send(ShardMessage(session.shard, session.held.gate.index), now, retries_only=True))
+            await self._runner.run(send(ShardMessage(session.shard, session.held.gate.index), now, retries_only=True))
         await self._permission.confirm_side()
 
     async def _finish(self) -> None:
         rows = list(self._session.rows.values())
         entry = entry_for(rows, self._clock.now())
-        await self._driver.drive(owning.finish(self._session, entry, self._permission.before_end(entry)))
+        await self._runner.run(owning.finish(self._session, entry, self._permission.before_end(entry)))
 
     async def _abandon(self) -> None:
         """Start nothing more. This owner no longer settles the deliveries that run; they will be made again."""

@@ -18,7 +18,7 @@ import orjson
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem
-from ...engine.effects import is_there
+from ...engine.queries import has_rows
 from ...storage.names import LEDGER
 from ...storage.ports import ANY, Delete, Props, Row, Tables, Upsert, Where
 from ...web.etag import check_if_match, etag_of
@@ -138,7 +138,7 @@ class Rejects:
 
     async def any(self, tenant: str) -> bool:
         """Whether any are kept. Raises `StorageError`."""
-        return await is_there(self._tables, LEDGER, _partition(tenant))
+        return await has_rows(self._tables, LEDGER, _partition(tenant))
 
     async def delete(self, tenant: str, reject_id: str, headers: Mapping[str, str]) -> None:
         """Remove one that was dealt with. Raises 404 and 412."""

@@ -16,7 +16,8 @@ from ...core.clock import Clock
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ...core.ids import Ids
 from ...core.settings import Settings
-from ...engine.effects import Driver, Steps
+from ...engine.async_runner import AsyncRunner
+from ...engine.effects import Steps
 from ...storage.ports import Row
 from ..keys import HOME, MIRRORED, Address, place_of, server_id
 from ..mirror.pair import Mirror
@@ -53,11 +54,11 @@ class Writer:
     """Stores events. One per process; belongs to one event loop."""
 
     def __init__(
-        self, driver: Driver, clock: Clock, ids: Ids, settings: Settings, fresh: Sequence[str] = (HOME,), mirror: Mirror | None = None
+        self, runner: AsyncRunner, clock: Clock, ids: Ids, settings: Settings, fresh: Sequence[str] = (HOME,), mirror: Mirror | None = None
     ) -> None:
         """fresh: the places that take new shards. mirror: for mirrored events, if there is a second account."""
         self._mirror = mirror
-        self._driver, self._clock = driver, clock
+        self._runner, self._clock = runner, clock
         self._rota = Rota(fresh, clock)
         self._fillings = Fillings(ids, settings, self._rota)
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
@@ -153,21 +154,21 @@ class Writer:
             known: Fresh | Known | None = None
             if filling.filed is None:
                 # Most likely nobody has the id; but a replay must not file a shard that nothing will go into.
-                known = await self._driver.drive(known_id(tenant, event.id))
+                known = await self._runner.run(known_id(tenant, event.id))
             if known is None and self._mirror is not None:
                 known = await self._mirror.known_before(tenant, event.id)
             if known is None:
                 await self._filed(filling)
                 async with self._in_flight, self._serving(filling.opened.shard) as way:
                     here = Address(filling.opened.shard, row)
-                    known = await self._driver.drive(register_id(tenant, event.id, event.hash, here))
+                    known = await self._runner.run(register_id(tenant, event.id, event.hash, here))
                     if way is not None and self._mirror is not None:
                         # Before the event is anywhere: or a second one of the same id could be made after a failover.
                         await self._mirror.copied(mirror_id(tenant, event.id, way))
             if isinstance(known, Known):
                 await self._settled(tenant, event.id, known)
                 # It may have moved on since: it is answered as it stands now.
-                stands = await self._driver.drive(find(Address(known.row.pk, known.row.rk))) or known.row
+                stands = await self._runner.run(find(Address(known.row.pk, known.row.rk))) or known.row
                 results[number] = Stored(Address(stands.pk, stands.rk), event.id, existing=stands, same=known.hash == event.hash)
         except StorageError as error:
             results[number] = error
@@ -191,7 +192,7 @@ class Writer:
     async def _filed(self, filling: Filling) -> None:
         """The index row is in: from now on nothing stored in the shard can be overlooked."""
         if filling.filed is None:
-            filling.filed = asyncio.create_task(self._driver.drive(self._file(filling)))
+            filling.filed = asyncio.create_task(self._runner.run(self._file(filling)))
         try:
             await asyncio.shield(filling.filed)
         except StorageError as error:
@@ -268,7 +269,7 @@ class Writer:
         """Store a group, and its copy; the ETags of what is stored for good."""
         opened = filling.opened
         async with self._serving(opened.shard) as way:
-            stored = (await self._driver.drive(append(opened, entries))).stored
+            stored = (await self._runner.run(append(opened, entries))).stored
             if way is not None and stored and self._mirror is not None:
                 await self._mirror.copied(self._copy(filling, way, entries, stored))
         return stored
@@ -307,7 +308,7 @@ class Writer:
         filling.visible = max(opened.wake - WAKE_EARLY, self._clock.now())
         if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
             message = ShardMessage(opened.shard, opened.index)
-            if not await self._driver.drive(announce(message, filling.visible)):
+            if not await self._runner.run(announce(message, filling.visible)):
                 log.info("Shard %s waits for the sweep", message.shard, extra={"action": "announce_unsent"})
 
     def open_shards(self) -> int:

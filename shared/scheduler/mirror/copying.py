@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import batched
 
-from ...engine.effects import load
+from ...engine.queries import load_rows
 from ...storage.names import SCHEDULES, TENANTS
 from ...storage.ports import Applied, Delete, Insert, Op, Replace, Row, Tables
 from ...storage.several.tables import follow_row
@@ -47,8 +47,8 @@ async def _partition(
 ) -> tuple[dict[str, Row], dict[str, Row]]:
     """Copy what differs in a partition; its rows in the copy before, and in the source."""
     # The copy first, and written as it was read: a change that comes in between is copied by whoever makes it.
-    had = {row.rk: row for row in await load(tables, copy + table, pk, "", LAST)}
-    has = {row.rk: row for row in await load(tables, source + table, pk, "", LAST)}
+    had = {row.rk: row for row in await load_rows(tables, copy + table, pk, "", LAST)}
+    has = {row.rk: row for row in await load_rows(tables, source + table, pk, "", LAST)}
     ops: list[Op] = [
         Replace(rk, row.props, had[rk].etag) if rk in had else Insert(rk, row.props)
         for rk, row in has.items()

@@ -16,7 +16,8 @@ from typing import Any
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem, StorageError
-from ...engine.effects import Driver, load
+from ...engine.async_runner import AsyncRunner
+from ...engine.queries import load_rows
 from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace, Row, Tables, Upsert, Where
 from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW
@@ -49,8 +50,8 @@ LAG_SHARDS = 500
 class Failover:
     """The verbs, and the job. One per process."""
 
-    def __init__(self, pair: Pair | None, tables: Tables, driver: Driver, clock: Clock, places: Iterable[str]) -> None:
-        self._known, self._tables, self._driver, self._clock = pair, tables, driver, clock
+    def __init__(self, pair: Pair | None, tables: Tables, runner: AsyncRunner, clock: Clock, places: Iterable[str]) -> None:
+        self._known, self._tables, self._runner, self._clock = pair, tables, runner, clock
         self._places = tuple(places)
         self._marked = False
         """Whether the first account knows that it is overtaken."""
@@ -187,7 +188,7 @@ class Failover:
         await self._tables.write(FIRST + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"overtaken": False}, ANY),))
         self._marked = False
         await self._raise(seen, Fence("first", fence.epoch + 1))
-        for row in await load(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST):
+        for row in await load_rows(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST):
             await self._tables.write(SECOND + SWEEPS, AGAIN_PK, (Delete(row.rk, row.etag),))
         log.warning("The first storage account serves again", extra={"action": "failback", "epoch": fence.epoch + 1})
         return counts
@@ -198,8 +199,8 @@ class Failover:
         shards: set[str] = set()
         for side in (SECOND, FIRST):
             for partition in index_partitions(MIRRORED):
-                shards |= {index_shard(row.rk) for row in await load(self._tables, side + SHARDS, partition, "", LAST)}
-        asked = await load(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST)
+                shards |= {index_shard(row.rk) for row in await load_rows(self._tables, side + SHARDS, partition, "", LAST)}
+        asked = await load_rows(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST)
         shards |= {row.rk for row in asked}
         shards |= await self._ends(now - seen.age - FAILBACK_OVERLAP - await self._served())
         done = await asyncio.gather(*(self._shard(shard, way, now) for shard in sorted(shards)))
@@ -214,7 +215,7 @@ class Failover:
             return Counter()
         shards: set[str] = set()
         for partition in index_partitions(MIRRORED):
-            shards |= {index_shard(row.rk) for row in await load(self._tables, way.source + SHARDS, partition, "", LAST)}
+            shards |= {index_shard(row.rk) for row in await load_rows(self._tables, way.source + SHARDS, partition, "", LAST)}
         counts = Counter(await asyncio.gather(*(self._shard(shard, way, now) for shard in sorted(shards))))
         if not counts["failed"]:
             await self._tables.write(way.copy + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"whole": True}, ANY),))
@@ -224,8 +225,8 @@ class Failover:
     async def _again(self, way: Way) -> Counter[str]:
         """Copy what was changed when it was finished already; younger changes are under way, and copied by whoever makes them."""
         counts: Counter[str] = Counter()
-        for row in await load(self._tables, way.source + SWEEPS, AGAIN_PK, "", LAST):
-            if row.read_at - row.timestamp >= RECOPY_AFTER and await self._driver.drive(mirror(row.rk, way)):
+        for row in await load_rows(self._tables, way.source + SWEEPS, AGAIN_PK, "", LAST):
+            if row.read_at - row.timestamp >= RECOPY_AFTER and await self._runner.run(mirror(row.rk, way)):
                 await self._tables.write(way.source + SWEEPS, AGAIN_PK, (Delete(row.rk, row.etag),))
                 counts["again"] += 1
         return counts
@@ -236,7 +237,7 @@ class Failover:
         home: and removed from the second's ledger, since retention does not look there while the first serves.
         """
         shards: set[str] = set()
-        for tenant in [row.rk for row in await load(self._tables, SECOND + TENANTS, PK_TENANTS, "", LAST)]:
+        for tenant in [row.rk for row in await load_rows(self._tables, SECOND + TENANTS, PK_TENANTS, "", LAST)]:
             for row in await self._ended(tenant, since):
                 shard = str(row.props["shard"])
                 if place_of(shard) == MIRRORED:
@@ -273,18 +274,18 @@ class Failover:
                 return "failed"
 
     async def _one(self, shard: str, way: Way, now: Millis) -> str:
-        rows = await load(self._tables, way.source + EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        rows = await load_rows(self._tables, way.source + EVENTS, shard, FIRST_EVENT, END_EVENTS)
         tenant = shard.split("-", 2)[2]
         for row in rows:
-            if "." not in (event_id := str(row.props["id"])) and not await self._driver.drive(mirror_id(tenant, event_id, way)):
+            if "." not in (event_id := str(row.props["id"])) and not await self._runner.run(mirror_id(tenant, event_id, way)):
                 return "failed"
         if way.copy == FIRST:
-            await self._driver.drive(shut_orphans(shard))
-        if not await self._driver.drive(restore(shard, way)):
+            await self._runner.run(shut_orphans(shard))
+        if not await self._runner.run(restore(shard, way)):
             return "failed"
         gate = await self._tables.get(way.source + EVENTS, shard, GATE)
         if gate is not None and gate.props["state"] == "done":
-            await self._driver.drive(finish_copy(shard, way, entry_for(rows, now)))
+            await self._runner.run(finish_copy(shard, way, entry_for(rows, now)))
         return "copied"
 
     async def lag(self) -> tuple[Millis, int]:

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...core.errors import OutcomeUnknown, StorageError, Unavailable
-from ...engine.effects import Driver, Steps
+from ...engine.async_runner import AsyncRunner
+from ...engine.effects import Steps
 from ...storage.names import SWEEPS
 from ...storage.ports import Props, Tables
 from ..protocol.ingest import Known, known_id
@@ -117,9 +118,9 @@ def _home(fence: Fence) -> Side:
 class Mirror:
     """The pair as one side's scheduler sees it."""
 
-    def __init__(self, side: Side, pair: Pair, driver: Driver, clock: Clock) -> None:
+    def __init__(self, side: Side, pair: Pair, runner: AsyncRunner, clock: Clock) -> None:
         self.side, self.pair = side, pair
-        self._driver, self._clock = driver, clock
+        self._runner, self._clock = runner, clock
         self._unasked_until = 0.0
 
     @property
@@ -136,7 +137,7 @@ class Mirror:
             return None
         try:
             async with asyncio.timeout(ID_CHECK_TIMEOUT):
-                return await self._driver.drive(known_id(tenant, event_id, FIRST))
+                return await self._runner.run(known_id(tenant, event_id, FIRST))
         except (StorageError, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 # Or each new event would wait for an account that hangs.
@@ -162,7 +163,7 @@ class Mirror:
     async def copied(self, steps: Steps[bool]) -> None:
         """Carry out the copying of what was just done. Raises `OutcomeUnknown` when it failed: it is done, but must not be acknowledged."""
         try:
-            ours = await self._driver.drive(steps)
+            ours = await self._runner.run(steps)
         except StorageError as error:
             raise OutcomeUnknown(f"done in one account, but not copied to the other: {error}") from error
         if not ours:
@@ -176,7 +177,7 @@ class Mirror:
         if wait := self.pair.wait(seen):
             return wait
         fence = Way("", SECOND, SECOND, self.side, seen.fence.epoch)
-        guard = Guard(shard, fence, self._way(seen), self._driver, self._clock, self.pair.waits.stop)
+        guard = Guard(shard, fence, self._way(seen), self._runner, self._clock, self.pair.waits.stop)
         if self.side == "second":
             # Until then no owner of this side has taken anything: what looks owned was copied.
             guard.stopped = seen.at + self.pair.waits.take
@@ -186,8 +187,8 @@ class Mirror:
 class Guard:
     """One owner's leave to serve a mirrored shard: looks at the fence, and keeps the copy up to date on the way."""
 
-    def __init__(self, shard: str, fence: Way, way: Way | None, driver: Driver, clock: Clock, stop: float) -> None:
-        self._shard, self._fence, self._way, self._driver, self._clock, self._stop = shard, fence, way, driver, clock, stop
+    def __init__(self, shard: str, fence: Way, way: Way | None, runner: AsyncRunner, clock: Clock, stop: float) -> None:
+        self._shard, self._fence, self._way, self._runner, self._clock, self._stop = shard, fence, way, runner, clock, stop
         self._every = min(MIRROR_COPY_EVERY, stop / 4)
         self._checked = float("-inf")
         self.dirty = True
@@ -206,12 +207,12 @@ class Guard:
         if copy and self._way is not None:
             self.dirty = False
             try:
-                ours = await self._driver.drive(mirror(self._shard, self._way))
+                ours = await self._runner.run(mirror(self._shard, self._way))
             except BaseException:
                 self.dirty = True
                 raise
         else:
-            ours = await self._driver.drive(holds(self._fence))
+            ours = await self._runner.run(holds(self._fence))
         if ours:
             self._checked = sent
         return ours

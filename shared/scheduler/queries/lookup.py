@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...core.clock import Clock, Millis
-from ...engine.effects import Driver, load
+from ...engine.async_runner import AsyncRunner
+from ...engine.queries import load_rows
 from ...storage.names import EVENTS, IDS, LEDGER, SHARDS
 from ...storage.ports import Row, Tables, Where
 from ..ingest.queued_ids import Queued, QueuedIds
@@ -75,11 +76,11 @@ class Lookup:
     """Reads of events. One per process."""
 
     def __init__(
-        self, driver: Driver, tables: Tables, clock: Clock, queued_ids: QueuedIds, places: Iterable[str] = (HOME,), former: str = ""
+        self, runner: AsyncRunner, tables: Tables, clock: Clock, queued_ids: QueuedIds, places: Iterable[str] = (HOME,), former: str = ""
     ) -> None:
         """former: prefix of the tables of the account that served before this one, which alone knows the ids of its standard events."""
         self._former = former
-        self._driver, self._tables, self._clock, self._queued_ids = driver, tables, clock, queued_ids
+        self._runner, self._tables, self._clock, self._queued_ids = runner, tables, clock, queued_ids
         self._places = frozenset(places)
         self._partitions = index_partitions(self._places)
 
@@ -99,7 +100,7 @@ class Lookup:
         address = await self.address(tenant, event_id)
         if address is None:
             return None
-        row = await self._driver.drive(find(address))
+        row = await self._runner.run(find(address))
         return row if row is not None and row.props["id"] == event_id else None
 
     def queued(self, tenant: str, event_id: str) -> Queued | None:
@@ -118,7 +119,7 @@ class Lookup:
             if read >= SHARDS_PER_PAGE:
                 return found, here
             read += 1
-            for row in await load(self._tables, EVENTS, shard, after + "!" if after else FIRST_EVENT, END_EVENTS):
+            for row in await load_rows(self._tables, EVENTS, shard, after + "!" if after else FIRST_EVENT, END_EVENTS):
                 if len(found) == limit:
                     return found, here
                 here = place._replace(row=row.rk)

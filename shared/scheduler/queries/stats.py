@@ -11,7 +11,7 @@ from typing import Any
 from ...core.clock import Clock, Millis, to_text
 from ...core.durations import MAX_TIME
 from ...delivery.flow.rules import Block
-from ...engine.effects import is_there, load
+from ...engine.queries import has_rows, load_rows
 from ...storage.names import EVENTS, LEDGER, SHARDS
 from ...storage.ports import Row, Tables, Where
 from ..keys import (
@@ -101,10 +101,10 @@ class Stats:
 
     async def remains(self, tenant: str) -> bool:
         """Whether anything is kept of the tenant's events: a ledger row, or an unfinished shard. Raises `StorageError`."""
-        if await is_there(self._tables, LEDGER, tenant):
+        if await has_rows(self._tables, LEDGER, tenant):
             return True
         where = (Where("tenant", "eq", tenant),)
-        return any(await asyncio.gather(*(is_there(self._tables, SHARDS, partition, where) for partition in self._partitions)))
+        return any(await asyncio.gather(*(has_rows(self._tables, SHARDS, partition, where) for partition in self._partitions)))
 
     def admitted(self, tenant: str, count: int) -> None:
         """Count events just let in, until the next look."""
@@ -116,7 +116,7 @@ class Stats:
         unfinished = {index_shard(row.rk): row for row in await self._unfinished(tenant)}
         gates = dict(zip(unfinished, await asyncio.gather(*map(self._gate, unfinished)), strict=True))
         # Read last, so that nothing is missed; what finishes meanwhile is in the index and in the ledger, and counts once.
-        entries = await load(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), NEWS)
+        entries = await load_rows(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), NEWS)
         for row in entries:
             gates.pop(str(row.props["shard"]), None)
         # An owner that stays through its minute does not refile: what it serves is not overdue.
@@ -167,7 +167,7 @@ class Stats:
 
         async def one(shard: str) -> Counter[str]:
             async with self._in_flight:
-                rows = await load(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "due", "next", "channel"))
+                rows = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "due", "next", "channel"))
             return Counter(str(row.props["channel"]) for row in rows if is_waiting(row.props, now) and row.props["channel"] in blocked)
 
         found = await asyncio.gather(*map(one, shards[:MOST_HELD_SHARDS]))
@@ -192,7 +192,7 @@ class Stats:
         gates = dict(zip(planned, await asyncio.gather(*map(self._gate, planned)), strict=True))
         minutes: dict[str, _Minute] = {}
         # As in `of`: read last, and what finishes meanwhile counts once.
-        for row in await load(self._tables, LEDGER, tenant, start, stop):
+        for row in await load_rows(self._tables, LEDGER, tenant, start, stop):
             gates.pop(str(row.props["shard"]), None)
             minute = minutes.setdefault(row.rk.partition(":")[0], _Minute())
             counts = Counts(*(int(row.props[name]) for name in COUNTS))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from ...core.errors import OutcomeUnknown
-from ...engine.effects import load
+from ...engine.queries import load_rows
 from ...storage.names import LEDGER, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row, Tables
 from ..keys import NEWS
@@ -83,11 +83,11 @@ class Totals:
 
     async def all(self) -> dict[str, Total]:
         """Every tenant's totals."""
-        return {row.rk: total_of(row) for row in await load(self._tables, SWEEPS, PK_TOTALS, "", "~")}
+        return {row.rk: total_of(row) for row in await load_rows(self._tables, SWEEPS, PK_TOTALS, "", "~")}
 
     async def forget(self, tenants: Iterable[str]) -> int:
         """Remove the totals of tenants other than `tenants`; how many those were."""
-        gone = sorted({row.rk for row in await load(self._tables, SWEEPS, PK_TOTALS, "", "~")} - set(tenants))
+        gone = sorted({row.rk for row in await load_rows(self._tables, SWEEPS, PK_TOTALS, "", "~")} - set(tenants))
         for tenant in gone:
             await self._tables.write(SWEEPS, PK_TOTALS, (Delete(tenant, ANY),))
         return len(gone)
@@ -109,7 +109,7 @@ class Totals:
 
     async def _removed(self, tenant: str, keys: list[str]) -> bool:
         """Whether none of these news is there; removes those that are, of which the next look makes sure."""
-        found = await load(self._tables, LEDGER, tenant, min(keys), max(keys) + "\0", select=("shard",))
+        found = await load_rows(self._tables, LEDGER, tenant, min(keys), max(keys) + "\0", select=("shard",))
         left = {row.rk for row in found}.intersection(keys)
         return not left or await self._remove(tenant, sorted(left))
 

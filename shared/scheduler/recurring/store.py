@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...core.clock import Millis
-from ...engine.effects import load
+from ...engine.queries import load_rows
 from ...storage.names import SCHEDULES
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Tables, Upsert
 from ..keys import MINUTE, minute_text
@@ -108,7 +108,7 @@ class Definitions:
     async def count(self, tenant: str, uid: str) -> int:
         """How many schedules the tenant of this incarnation has, deleted ones left out."""
         prefix = definition_key(tenant, "")
-        pages = [load(self._tables, SCHEDULES, each, prefix, prefix[:-1] + ";", ("uid", "deleted")) for each in PARTITIONS]
+        pages = [load_rows(self._tables, SCHEDULES, each, prefix, prefix[:-1] + ";", ("uid", "deleted")) for each in PARTITIONS]
         return sum(row.props["uid"] == uid and not row.props["deleted"] for rows in await asyncio.gather(*pages) for row in rows)
 
     async def heads(self, partition: str) -> AsyncIterator[Page]:

@@ -17,7 +17,7 @@ import pytest
 
 from devhost.azurite import ROOT, Azurite
 from shared.core.clock import steady
-from shared.engine.thread_runner import Driver
+from shared.engine.thread_runner import ThreadRunner
 from shared.leases.profiles import Profile, unsafe
 from shared.leases.protocol import takeover
 from shared.leases.rows import Fleet, Limits, Partition, fleet_key, parse_partition
@@ -85,7 +85,7 @@ class Fixture:
 
     def __init__(self, tables: HttpTables, connection: str, folder: Path) -> None:
         self.tables, self.folder, self.port = tables, folder, int(connection.rpartition(":")[2].partition("/")[0])
-        self.driver = Driver(tables, steady, 5)
+        self.runner = ThreadRunner(tables, steady, 5)
         self.processes: list[Process] = []
         self._environment = {**os.environ, "TABLES": connection, "DATA_TABLE": DATA, "PYTHONPATH": str(ROOT)}
 
@@ -143,7 +143,7 @@ async def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         tables = HttpTables.from_connection_string(azurite.connection_string)
         fixture = Fixture(tables, azurite.connection_string, tmp_path)
         limits = Limits(claims_per_cycle=PARTITIONS, drain=0.8)
-        assert fixture.driver.drive(takeover.create(KEY, Fleet(PARTITIONS, profile, limits)))
+        assert fixture.runner.run(takeover.create(KEY, Fleet(PARTITIONS, profile, limits)))
         yield fixture
         for process in fixture.processes:
             process.close()

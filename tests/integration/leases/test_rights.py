@@ -11,7 +11,7 @@ import pytest
 from devhost.azurite import Azurite
 from shared.core.clock import steady
 from shared.core.errors import Rejected, TocsinError
-from shared.engine.thread_runner import Driver
+from shared.engine.thread_runner import ThreadRunner
 from shared.leases.node.keeper import FleetMissing, LeaseKeeper
 from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
@@ -42,7 +42,7 @@ async def create(azurite: Azurite, tables: HttpTables) -> None:
     setup = AzureTables.from_connection_string(azurite.connection_string)
     await setup.ensure([FLEETS])
     await setup.close()
-    Driver(tables, steady, 5).drive(takeover.create(fleet_key("default", "fleet"), FLEET))
+    ThreadRunner(tables, steady, 5).run(takeover.create(fleet_key("default", "fleet"), FLEET))
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -91,6 +91,6 @@ async def test_a_wrong_key_is_told_once_without_the_key_and_waited_for(
 async def test_a_profile_that_was_made_unsafe_by_hand_ends_the_keeper_with_the_inequality(azurite: Azurite, tables: HttpTables) -> None:
     await create(azurite, tables)
     unsafe, why = Fleet(1, Profile(5, 15, 15)), r"takeover >= validity .* does not hold: 15 < 16.3"
-    Driver(tables, steady, 5).drive(takeover.create(fleet_key("default", "unsafe"), unsafe))
+    ThreadRunner(tables, steady, 5).run(takeover.create(fleet_key("default", "unsafe"), unsafe))
     with LeaseKeeper("unsafe", "a", tables) as keeper, pytest.raises(TocsinError, match=why):
         keeper.wait(BUSY)

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from shared.engine.async_runner import Carrier
-from shared.engine.thread_runner import Driver
+from shared.engine.async_runner import AsyncRunner
+from shared.engine.thread_runner import ThreadRunner
 from shared.fleets.watch.service import FleetWatch as AppWatch
 from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
@@ -53,7 +53,7 @@ class Measured:
         run_through(self.world.store.ensure(ALL_TABLES))
         run_through(self.world.store.write(FLEETS, INDEX, [Insert(KEY, {"created": self.world.time.now(), "ending": False})]))
         rows = Fleet(partitions, profile, limits if limits is not None else Limits(drain=min(10.0, profile.validity / 2)))
-        assert Driver(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0).drive(takeover.create(KEY, rows))
+        assert ThreadRunner(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0).run(takeover.create(KEY, rows))
         self.world.weather = AZURE
         self.watch = Watch(self.world)
         self.world.store.listeners.append(self._applied)
@@ -66,8 +66,8 @@ class Measured:
         self._app = app
         if app:
             self._loop = asyncio.new_event_loop()
-            carrier = Carrier(self.world.store, self.world.time.monotonic)
-            self._timers = AppWatch(self.world.store, carrier, Planning(carrier), self.world.time, _Silence())
+            runner = AsyncRunner(self.world.store, self.world.time)
+            self._timers = AppWatch(self.world.store, runner, Planning(runner), self.world.time, _Silence())
             self._every(SCAN_EVERY, lambda: self._timers.takeover.run_once(self.world.time.now()))
             self._every(INSPECT_EVERY, lambda: self._timers.inspect.run_once(self.world.time.now()))
 

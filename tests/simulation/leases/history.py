@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from shared.engine.thread_runner import Driver
+from shared.engine.thread_runner import ThreadRunner
 from shared.leases.profiles import DRIFT, MARGIN, Profile
 from shared.leases.protocol import takeover
 from shared.leases.rows import FLEET, Fleet, Intent, Limits, fleet_key
@@ -58,7 +58,7 @@ class History:
         self.world = World(seed, page_rows=page_rows, tick=dice.choice((0.0, 0.0, 0.05)) if stormy else 0.0)
         limits = Limits(claims_per_cycle=dice.choice((2, 8)) if stormy else 8, drain=self.drain)
         fleet = Fleet(self.partitions, self.profile, limits)
-        assert Driver(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0).drive(takeover.create(KEY, fleet))
+        assert ThreadRunner(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0).run(takeover.create(KEY, fleet))
         self.watch = Watch(self.world)
         self.nodes: list[Node] = []
         self.disks: dict[str, Disk] = {}

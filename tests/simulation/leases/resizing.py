@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from math import lcm
 
-from shared.engine.thread_runner import Driver
+from shared.engine.thread_runner import ThreadRunner
 from shared.leases.protocol import resizing
 from shared.leases.protocol.resizing import Begun
 from shared.leases.rows import FLEET, parse_fleet
@@ -75,7 +75,7 @@ class Resizes(History):
             self.keys.seen(node)
 
         self.watch.seen = seen  # type: ignore[method-assign]
-        self._driver = Driver(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0)
+        self._runner = ThreadRunner(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0)
 
     @property
     def changes(self) -> int:
@@ -95,7 +95,7 @@ class Resizes(History):
 
     def resize(self) -> None:
         """An operator wants another count, and may have to wait."""
-        found = self._driver.drive(resizing.begin(KEY, self.dice.choice(COUNTS), self.world.time.now()))
+        found = self._runner.run(resizing.begin(KEY, self.dice.choice(COUNTS), self.world.time.now()))
         if isinstance(found, Begun):
             self.partitions = found.fleet.partitions
             self.world.counts["resizes"] += not found.again

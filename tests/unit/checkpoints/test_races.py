@@ -16,7 +16,7 @@ from shared.checkpoints.service.service import CheckpointService, nothing_pendin
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
 from shared.core.ids import SeededIds
-from shared.engine.async_runner import Carrier
+from shared.engine.async_runner import AsyncRunner
 from shared.fleets.directory import fleet_of
 from shared.fleets.model import FleetIn
 from shared.leases.rows import FLEET, fleet_key
@@ -92,7 +92,7 @@ class Scene:
         self.tables = Unreliable(self.clock, self.dice, odds)
         self.apps = [
             CheckpointService(
-                self.tables, Carrier(self.tables, self.clock.monotonic), self.clock, SeededIds(f"{seed} {number}"), nothing_pending
+                self.tables, AsyncRunner(self.tables, self.clock), self.clock, SeededIds(f"{seed} {number}"), nothing_pending
             )
             for number in range(3)
         ]

@@ -11,7 +11,7 @@ import pytest
 from shared.core.clock import SettableClock, SystemClock, steady
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.engine.effects import Steps
-from shared.engine.thread_runner import Driver
+from shared.engine.thread_runner import ThreadRunner
 from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
 from shared.leases.rows import Fleet, Limits, Partition, Server, fleet_key, parse_partition, parse_server, partition_key, server_key
@@ -69,11 +69,11 @@ class Bench:
         run_through(self.memory.ensure([FLEETS, "Data"]))
         self.tables = FaultyTables(self.memory)
         self.moment = 0.0
-        self.driver = Driver(self.tables, lambda: self.moment, 1.0)
+        self.runner = ThreadRunner(self.tables, lambda: self.moment, 1.0)
         assert self.drive(takeover.create(KEY, Fleet(partitions)))
 
     def drive[R](self, steps: Steps[R]) -> R:
-        return self.driver.drive(steps)
+        return self.runner.run(steps)
 
     def server(self, name: str) -> Server:
         row = run_through(self.memory.get(FLEETS, KEY, server_key(name)))
@@ -100,7 +100,7 @@ def quick_fleet(partitions: int, profile: Profile = QUICK, **limits: int) -> Fau
     run_through(memory.ensure([FLEETS]))
     tables = FaultyTables(memory)
     fleet = Fleet(partitions, profile, Limits(claims_per_cycle=limits.get("claims", 100), drain=0.5))
-    assert Driver(tables, steady, 1).drive(takeover.create(KEY, fleet))
+    assert ThreadRunner(tables, steady, 1).run(takeover.create(KEY, fleet))
     return tables
 
 

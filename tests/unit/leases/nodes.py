@@ -9,8 +9,9 @@ from typing import Any
 
 from shared.core.clock import SettableClock
 from shared.core.errors import Problem
-from shared.engine.async_runner import Carrier
-from shared.engine.effects import Steps, load
+from shared.engine.async_runner import AsyncRunner
+from shared.engine.effects import Steps
+from shared.engine.queries import load_rows
 from shared.fleets.watch.service import FleetWatch
 from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import Beaten, Fenced, Publish, Registered
@@ -73,10 +74,10 @@ class World:
         self.clock = clock or SettableClock()
         self.tables = tables if tables is not None else MemoryTables(self.clock)
         self.channel = channel or Channel()
-        self.carrier = Carrier(self.tables, self.clock.monotonic)
-        planning = Planning(self.carrier)
-        self.control = ManualControls(self.carrier, planning, self.clock)
-        self.watch = FleetWatch(self.tables, self.carrier, planning, self.clock, self.channel)
+        self.runner = AsyncRunner(self.tables, self.clock)
+        planning = Planning(self.runner)
+        self.control = ManualControls(self.runner, planning, self.clock)
+        self.watch = FleetWatch(self.tables, self.runner, planning, self.clock, self.channel)
 
     async def open(self) -> World:
         await self.tables.ensure(ALL_TABLES)
@@ -86,11 +87,11 @@ class World:
         """Create a fleet and return its key."""
         key = fleet_key(TENANT, name)
         await self.tables.write(FLEETS, INDEX, [Insert(key, {"created": self.clock.now(), "ending": False})])
-        assert await self.carrier.drive(takeover.create(key, Fleet(partitions, **options)))
+        assert await self.runner.run(takeover.create(key, Fleet(partitions, **options)))
         return key
 
     async def drive[R](self, steps: Steps[R]) -> R:
-        return await self.carrier.drive(steps)
+        return await self.runner.run(steps)
 
     async def scan(self) -> Counter[str]:
         return +await self.watch.takeover.run_once(self.clock.now())
@@ -108,7 +109,7 @@ class World:
         return parse_fleet(found.props)
 
     async def intents(self, key: str) -> list[Intent]:
-        return [parse_intent(row.props) for row in await load(self.tables, FLEETS, key, *INTENTS)]
+        return [parse_intent(row.props) for row in await load_rows(self.tables, FLEETS, key, *INTENTS)]
 
     async def server(self, key: str, name: str) -> Server:
         row = await self.tables.get(FLEETS, key, server_key(name))
@@ -122,7 +123,7 @@ class World:
 
     async def owners(self, key: str) -> dict[int, str]:
         """What the rows say, whoever is alive."""
-        rows = await load(self.tables, FLEETS, key, *PARTITIONS)
+        rows = await load_rows(self.tables, FLEETS, key, *PARTITIONS)
         return {partition.number: partition.owner for partition in map(parse_partition, rows) if partition.owner}
 
     async def lose(self, key: str, number: int) -> None:

@@ -31,7 +31,7 @@ class Client:
     def __init__(self, world: World, name: str, life: int = 1, *, releases: bool = False) -> None:
         self.world, self.name, self.releases = world, name, releases
         self.incarnation = UUID(int=life)
-        self.beats = HttpServers(world.carrier, world.clock, world.watch.takeover.nudge)
+        self.beats = HttpServers(world.runner, world.clock, world.watch.takeover.nudge)
         self.seq, self.until = 0, float("-inf")
         self.held: dict[int, int] = {}
         self.told: dict[str, Any] = {}
@@ -101,7 +101,7 @@ async def taken_after(world: World, a: Client, b: Client, numbers: set[int]) -> 
 
 async def test_a_change_of_the_count_waits_for_who_ignores_it_no_longer_than_its_time_and_a_take_over(world: World, caplog: Any) -> None:
     key, a, b = await pair(world)
-    await ResizeService(world.carrier, Planning(world.carrier), world.clock).resize(TENANT, "fleet", 8)
+    await ResizeService(world.runner, Planning(world.runner), world.clock).resize(TENANT, "fleet", 8)
     problem = await until_over(world, a, b, PATIENCE + 2)
     assert (problem.status, problem.code) == (409, "fenced") and "released none" in problem.detail
     assert (await world.row(key)).former == 4, "nothing is taken yet"
@@ -141,7 +141,7 @@ async def test_nobody_is_evicted_for_a_move_that_only_balances(world: World) -> 
 
 async def test_the_time_for_the_rest_begins_anew_with_each_release(world: World) -> None:
     key, a, b = await pair(world)
-    await ResizeService(world.carrier, Planning(world.carrier), world.clock).resize(TENANT, "fleet", 8)
+    await ResizeService(world.runner, Planning(world.runner), world.clock).resize(TENANT, "fleet", 8)
     for number in sorted(a.held):
         for _ in range(round(PATIENCE) - 1):
             await world.clock.advance(1)

@@ -57,8 +57,8 @@ def test_validity_counts_from_the_send(bench: Bench) -> None:
     steps = membership.beat(a, Publish(), "live")
     effect = next(steps)
     bench.moment = 3
-    effect = steps.send(bench.driver._do(effect))
-    answer = bench.driver._do(effect)
+    effect = steps.send(bench.runner.perform(effect))
+    answer = bench.runner.perform(effect)
     bench.moment = 9
     with pytest.raises(StopIteration):
         steps.send(answer)
@@ -131,8 +131,8 @@ def test_an_own_write_found_later_is_dated_by_its_own_send_not_by_a_later_try(be
     bench.tables.faults.extend(["lost"])
     steps = membership.beat(a, Publish(), "live")
     effect = next(steps)
-    effect = steps.send(bench.driver._do(effect))
-    steps.send(bench.driver._do(effect))
+    effect = steps.send(bench.runner.perform(effect))
+    steps.send(bench.runner.perform(effect))
     steps.close()
     bench.moment = 9
     assert beat(bench, a) == Again(told=False)

@@ -199,10 +199,10 @@ def test_a_claim_that_comes_between_look_and_close_keeps_its_partition(bench: Be
     steps = resizing.sweep(KEY)
     effect = next(steps)
     while not isinstance(effect, Write):
-        effect = steps.send(bench.driver._do(effect))
+        effect = steps.send(bench.runner.perform(effect))
     assert claim(bench, a, 0) == [0]
     with pytest.raises(StopIteration):
-        steps.send(bench.driver._do(effect))
+        steps.send(bench.runner.perform(effect))
     assert shown(bench, [0]) == [(1, False, "a", 1)]
 
 
@@ -215,7 +215,7 @@ def test_two_that_carry_it_on_at_once_do_no_harm(bench: Bench) -> None:
         for at, steps in enumerate((first, second)):
             if not ended[at]:
                 try:
-                    answers[at] = bench.driver._do(steps.send(answers[at]))
+                    answers[at] = bench.runner.perform(steps.send(answers[at]))
                 except StopIteration:
                     ended[at] = True
     assert shown(bench, range(3)) == [(2, False, "", 0)] * 3

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shared.core.clock import steady
-from shared.engine.thread_runner import Driver
+from shared.engine.thread_runner import ThreadRunner
 from shared.leases.node.keeper import LeaseKeeper
 from shared.leases.planner_input import read_planner_input
 from shared.leases.profiles import Profile
@@ -98,7 +98,7 @@ class Fleet:
         self.tables = quick_fleet(COUNTS[0], profile)
         self.keys = Keys()
         self.workers: dict[str, Worker] = {}
-        self.driver = Driver(self.tables, steady, 1)
+        self.runner = ThreadRunner(self.tables, steady, 1)
         self.strict = True
 
     def start(self, name: str) -> Worker:
@@ -107,7 +107,7 @@ class Fleet:
         return self.workers[name]
 
     def resize(self, partitions: int) -> None:
-        found = self.driver.drive(resizing.begin(KEY, partitions, 0))
+        found = self.runner.run(resizing.begin(KEY, partitions, 0))
         assert isinstance(found, Begun)
 
     def served(self, partitions: int) -> Callable[[], bool]:
@@ -181,7 +181,7 @@ def test_a_server_that_is_killed_in_the_middle_holds_nothing_up_for_longer_than_
     until(lambda: fleet.served(4)() and a.mine and b.mine, "all keys, shared")
     before = dict(fleet.keys.busy)
     # As a process that stands still: no request of its leaves any more.
-    a.keeper._driver._tables = a.keeper._scans._tables = down = FaultyTables(fleet.tables.tables)
+    a.keeper._runner._tables = a.keeper._scans._tables = down = FaultyTables(fleet.tables.tables)
     down.down = True
     fleet.resize(3)
     until(lambda: len(b.keeper.owned()) == 3, "b has taken all over")
@@ -196,7 +196,7 @@ def test_a_change_that_is_done_leaves_rows_that_go_on_counting(fleet: Fleet) -> 
     for partitions in (2, 4):
         fleet.resize(partitions)
         until(fleet.served(partitions), "all keys again")
-    facts = fleet.driver.drive(read_planner_input(KEY, 0))
+    facts = fleet.runner.run(read_planner_input(KEY, 0))
     assert facts is not None
     assert [row.epoch for row in facts.partitions.values()] == [3, 3, 3, 3]
 

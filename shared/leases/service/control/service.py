@@ -6,7 +6,7 @@ import logging
 
 from ....core.clock import Clock
 from ....core.errors import StorageError
-from ....engine.async_runner import Carrier
+from ....engine.async_runner import AsyncRunner
 from ....engine.effects import LOST, Get, Load, Steps, Write
 from ....storage.names import FLEETS
 from ....storage.ports import Applied, Merge, Row
@@ -39,8 +39,8 @@ TRIES = 10
 class ManualControls:
     """The verbs. One per process."""
 
-    def __init__(self, carrier: Carrier, planning: Planning, clock: Clock) -> None:
-        self._carrier, self._planning, self.clock = carrier, planning, clock
+    def __init__(self, runner: AsyncRunner, planning: Planning, clock: Clock) -> None:
+        self._runner, self._planning, self.clock = runner, planning, clock
 
     async def say(self, tenant: str, fleet: str, word: ControlRequest) -> Intent:
         """Make the word stand, or take back what it takes back; then plan, and give the orders. The same word again changes nothing.
@@ -48,7 +48,7 @@ class ManualControls:
         Raises 404, 409 (`verbs.decide`), `StorageError`.
         """
         key = _key(tenant, fleet)
-        change = await self._carrier.drive(carry_out(key, word))
+        change = await self._runner.run(carry_out(key, word))
         if change is None:
             raise not_found("fleet")
         extra = {"action": "lease_control", "fleet": key, "verb": word.verb, "author": word.author, "note": word.note}
@@ -65,7 +65,7 @@ class ManualControls:
     async def intents(self, tenant: str, fleet: str) -> list[Intent]:
         """What stands, by verb and target. Raises 404, `StorageError`."""
         key = _key(tenant, fleet)
-        found = await self._carrier.drive(_standing(key))
+        found = await self._runner.run(_standing(key))
         if found is None:
             raise not_found("fleet")
         now = self.clock.now()

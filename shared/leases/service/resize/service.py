@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ....core.clock import Clock
 from ....core.errors import StorageError
-from ....engine.async_runner import Carrier
+from ....engine.async_runner import AsyncRunner
 from ....tenants.store import contended
 from ....web.problem import conflict, not_found
 from ...protocol import resizing
@@ -24,8 +24,8 @@ SOME = 5
 class ResizeService:
     """One per process."""
 
-    def __init__(self, carrier: Carrier, planning: Planning, clock: Clock) -> None:
-        self._carrier, self._planning, self._clock = carrier, planning, clock
+    def __init__(self, runner: AsyncRunner, planning: Planning, clock: Clock) -> None:
+        self._runner, self._planning, self._clock = runner, planning, clock
 
     async def resize(self, tenant: str, fleet: str, partitions: int) -> Begun:
         """Have the fleet use so many partitions. The same count again changes nothing.
@@ -63,11 +63,11 @@ class ResizeService:
             raise conflict("rows-missing", text)
 
     async def _begin(self, key: str, partitions: int) -> Begun:
-        found: Beginning = await self._carrier.drive(resizing.begin(key, partitions, self._clock.now()))
+        found: Beginning = await self._runner.run(resizing.begin(key, partitions, self._clock.now()))
         if isinstance(found, Busy):
             # It may be done but for the last step.
-            await self._carrier.drive(resizing.sweep(key))
-            found = await self._carrier.drive(resizing.begin(key, partitions, self._clock.now()))
+            await self._runner.run(resizing.sweep(key))
+            found = await self._runner.run(resizing.begin(key, partitions, self._clock.now()))
         match found:
             case Begun():
                 return found
@@ -83,7 +83,7 @@ class ResizeService:
 
     async def _tell(self, key: str) -> None:
         # Whatever nobody has can be claimed under the new count at once.
-        await self._carrier.drive(resizing.sweep(key))
+        await self._runner.run(resizing.sweep(key))
         seen = await self._planning.look(key)
         if seen is not None:
             await self._planning.carry_out(key, await self._planning.plan(seen, self._clock.now()))

@@ -46,12 +46,12 @@ WHOLE = {
 
 async def join(world: World, name: str, key: str = KEY) -> Session:
     session = Session(key, name, f"{name}1")
-    assert await world.app.carrier.drive(membership.register(session, Publish(), None, (), 18.0)) == Registered()
+    assert await world.app.runner.run(membership.register(session, Publish(), None, (), 18.0)) == Registered()
     return session
 
 
 async def leave(world: World, session: Session) -> None:
-    assert await world.app.carrier.drive(membership.leave(session)) == "left"
+    assert await world.app.runner.run(membership.leave(session)) == "left"
 
 
 async def test_a_fleet_comes_back_whole_with_its_defaults(world: World) -> None:

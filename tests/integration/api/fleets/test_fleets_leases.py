@@ -308,7 +308,7 @@ async def test_a_drained_server_is_told_and_gives_back_and_leaves(fleet: World, 
 
 async def test_a_server_of_the_library_and_one_that_speaks_http_share_a_fleet(fleet: World, a: Node) -> None:
     session = Session(KEY, "k", "k1")
-    drive = fleet.app.carrier.drive
+    drive = fleet.app.runner.run
     assert await drive(membership.register(session, Publish(), None, (), T)) == Registered()
     await a.claims(0, 1)
     claims = await drive(takeover.scout(session, range(6)))

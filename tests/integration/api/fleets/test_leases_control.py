@@ -29,13 +29,13 @@ NOTIFY = '{"notify": {"channel": "default", "kinds": ["stale", "dead"]}}'
 async def fleet(world: World) -> str:
     key = fleet_key("demo", "web")
     await world.tables.write(FLEETS, INDEX, [Insert(key, {"created": world.now, "ending": False})])
-    assert await world.app.carrier.drive(takeover.create(key, Fleet(4, limits=Limits(max_per_server=4), rest=NOTIFY)))
+    assert await world.app.runner.run(takeover.create(key, Fleet(4, limits=Limits(max_per_server=4), rest=NOTIFY)))
     return key
 
 
 async def join(world: World, key: str, name: str) -> Session:
     session = Session(key, name, f"{name}1")
-    assert await world.app.carrier.drive(membership.register(session, Publish(), None, (), 18.0)) == Registered()
+    assert await world.app.runner.run(membership.register(session, Publish(), None, (), 18.0)) == Registered()
     return session
 
 
@@ -200,8 +200,8 @@ async def test_a_fleet_without_servers_that_never_had_one_raises_no_alarm(world:
 
 async def test_the_calls_in_the_documentation_do_what_they_say(world: World, fleet: str) -> None:
     session = await join(world, fleet, "s7")
-    claims = await world.app.carrier.drive(takeover.scout(session, [3]))
-    assert await world.app.carrier.drive(membership.beat(session, Publish(), "live", claims)) == Beaten(tuple(claims))
+    claims = await world.app.runner.run(takeover.scout(session, [3]))
+    assert await world.app.runner.run(membership.beat(session, Publish(), "live", claims)) == Beaten(tuple(claims))
     text = (ROOT / "docs/explain/leases.md").read_text()
     said = re.findall(r"`say (\S+) '(\{.*?\})'`", text.partition("## For operators")[2].partition("\n## ")[0])
     assert len(said) >= 15

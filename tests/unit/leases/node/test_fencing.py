@@ -70,11 +70,11 @@ def test_two_first_take_overs_do_not_both_stand(bench: Bench) -> None:
 
     slow = fencing.take("Data", "d", 1)
     asked = next(slow)
-    write = slow.send(bench.driver._do(asked))
+    write = slow.send(bench.runner.perform(asked))
     batch(bench, 2).take()
-    again = slow.send(bench.driver._do(write))
+    again = slow.send(bench.runner.perform(write))
     with pytest.raises(StopIteration) as ended:
-        slow.send(bench.driver._do(again))
+        slow.send(bench.runner.perform(again))
     assert ended.value.value == "stale"
     assert rows(bench) == ["fence", "fence-2"]
 

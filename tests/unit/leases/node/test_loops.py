@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.engine.effects import Get, Write
-from shared.engine.thread_runner import Driver
+from shared.engine.thread_runner import ThreadRunner
 from shared.leases.node.scan_loop import PLAN_ANEW
 from shared.leases.profiles import PROFILES, Profile
 from shared.leases.protocol import takeover
@@ -30,8 +30,8 @@ class FleetOf:
 
     def __init__(self, partitions: int = 4) -> None:
         self.world = World("loops")
-        self.driver = Driver(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0)
-        assert self.driver.drive(takeover.create(KEY, Fleet(partitions, limits=Limits(drain=10.0))))
+        self.runner = ThreadRunner(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0)
+        assert self.runner.run(takeover.create(KEY, Fleet(partitions, limits=Limits(drain=10.0))))
         self.watch = Watch(self.world)
         self.partitions = partitions
         self.nodes: list[Node] = []

@@ -9,7 +9,7 @@ import pytest
 
 from shared.core.errors import StorageError, Unavailable
 from shared.engine.effects import Wait, Work
-from shared.engine.thread_runner import Driver
+from shared.engine.thread_runner import ThreadRunner
 from shared.leases.node.keeper_state import KeeperState
 from shared.leases.node.scan_loop import ScanLoop
 from shared.leases.profiles import Profile
@@ -54,7 +54,7 @@ class Looking:
         self.keeper_state = KeeperState(lambda: self.bench.moment)
         self.keeper_state.fleet, self.keeper_state.session = Fleet(8, Profile(H, 3, 4.1)), Session(KEY, "a", "a")
         self.steps = ScanLoop(KEY, "a", self.keeper_state, lambda: self.bench.moment, lambda: 0, lambda: 0.5).run()
-        self.driver = Driver(self.tables, lambda: self.bench.moment, 1)
+        self.runner = ThreadRunner(self.tables, lambda: self.bench.moment, 1)
 
     def _rounds(self) -> Work[None]:
         """What it does up to its next wait."""
@@ -72,7 +72,7 @@ class Looking:
         """Go on until it has planned once more."""
         plans = self.keeper_state.counts["plans"]
         for _ in range(100):
-            self.driver.drive(self._rounds())
+            self.runner.run(self._rounds())
             if self.keeper_state.counts["plans"] > plans:
                 return
         raise AssertionError("no plan")
@@ -153,9 +153,9 @@ def test_a_free_partition_is_looked_for_again_soon_after_a_look_that_failed() ->
     looking.tables.unread |= {partition_key(5)}
     failed, then = looking.keeper_state.counts["failed"], looking.bench.moment
     while looking.keeper_state.counts["failed"] < failed + 3:
-        looking.driver.drive(looking._rounds())
+        looking.runner.run(looking._rounds())
     assert looking.bench.moment - then <= H
     looking.tables.unread.clear()
     while not looking.keeper_state.offered_claims(1):
-        looking.driver.drive(looking._rounds())
+        looking.runner.run(looking._rounds())
     assert looking.bench.moment - then <= 1.25 * H

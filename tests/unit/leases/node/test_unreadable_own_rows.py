@@ -40,7 +40,7 @@ def servers() -> Iterator[Servers]:
 
 async def test_maintenance_waits_for_what_a_server_has_whose_row_cannot_be_read(world: World) -> None:
     key, *_ = await pair(world)
-    leaving = MaintenanceDrain(world.carrier, Planning(world.carrier), world.clock)
+    leaving = MaintenanceDrain(world.runner, Planning(world.runner), world.clock)
     await edit(world, key, server_key("a"))
     assert await leaving.held(key, ["a", "b", "c"]) == {"a": 2, "b": 2}
 
@@ -129,7 +129,7 @@ async def test_a_fleet_with_rows_that_cannot_be_read_ends_once_its_servers_have(
         return None
 
     key, a, b = await pair(world)
-    fleets = FleetDirectory(world.tables, world.carrier, world.clock, tenant)
+    fleets = FleetDirectory(world.tables, world.runner, world.clock, tenant)
     for node in (a, b):
         await world.drive(membership.leave(node.session))
     await edit(world, key, server_key("a")), await edit(world, key, partition_key(3))

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from shared.core.clock import SystemClock, steady
-from shared.engine.async_runner import Carrier
+from shared.core.clock import SystemClock
+from shared.engine.async_runner import AsyncRunner
 from shared.leases.node.keeper import LeaseKeeper
 from shared.leases.profiles import Profile
 from shared.leases.rows import NO_PARTITION
@@ -45,8 +45,8 @@ class Operator:
     """Says words, from a thread without a loop."""
 
     def __init__(self, tables: FaultyTables) -> None:
-        carrier = Carrier(cast(Tables, Awaited(tables)), steady)
-        self._control = ManualControls(carrier, Planning(carrier), SystemClock())
+        runner = AsyncRunner(cast(Tables, Awaited(tables)), SystemClock())
+        self._control = ManualControls(runner, Planning(runner), SystemClock())
 
     def say(self, verb: Any, partition: int = NO_PARTITION, server: str = "", **more: Any) -> None:
         word = ControlRequest(verb, partition, server, "why", "abc", SystemClock().now(), **more)

@@ -173,14 +173,14 @@ def test_a_first_beat_that_comes_in_after_its_incarnation_was_replaced_brings_no
     claim = http_servers.claim(KEY, "b", b.incarnation, [0], 0)
     effect = next(claim)
     while not isinstance(effect, Write):
-        effect = claim.send(bench.driver._do(effect))
+        effect = claim.send(bench.runner.perform(effect))
     run_through(bench.memory.write(FLEETS, KEY, [Merge(server_key("a"), {"state": "dead"}, ANY)]))
     register(bench, "a", "i1")
     assert bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0)) == Claimed(((0, 2),), ())
     # Its write comes too late now, and it finds that the partition is taken.
     with pytest.raises(StopIteration) as done:
         while True:
-            effect = claim.send(bench.driver._do(effect))
+            effect = claim.send(bench.runner.perform(effect))
     assert done.value.value == Claimed((), ((0, "owned"),))
 
 

@@ -102,7 +102,7 @@ class Scene:
                 self.answers.append((deliver, stop.value))
             return
         lost = isinstance(effect, Write) and self.dice.random() < 0.03
-        answer = None if lost and self.dice.random() < 0.5 else self.bench.driver._do(effect)
+        answer = None if lost and self.dice.random() < 0.5 else self.bench.runner.perform(effect)
         self.under_way.append((steps, LOST if lost else answer, deliver))
 
     def settle(self) -> None:

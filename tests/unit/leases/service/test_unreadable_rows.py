@@ -98,7 +98,7 @@ async def test_a_change_of_the_count_is_not_begun_that_would_wait_for_a_row(worl
     key, a, _ = await pair(world)
     await edit(world, key, partition_key(min(a.has)))
     with pytest.raises(Problem, match="cannot be read") as caught:
-        await ResizeService(world.carrier, Planning(world.carrier), world.clock).resize(TENANT, "fleet", 8)
+        await ResizeService(world.runner, Planning(world.runner), world.clock).resize(TENANT, "fleet", 8)
     assert caught.value.code == "rows-missing" and (await world.row(key)).generation == 1
 
 
@@ -126,7 +126,7 @@ async def test_views_show_the_rest(world: World) -> None:
     async def nobody(key: str) -> str | None:
         return None
 
-    views = LeaseViews(world.tables, world.carrier, world.clock, nobody)
+    views = LeaseViews(world.tables, world.runner, world.clock, nobody)
     items, _ = await views.leases(TENANT, "fleet", 10)
     owners = {**dict.fromkeys(a.has - {odd}, "a"), **dict.fromkeys(b.has, "b")}
     assert {item["partition"]: item["owner"] for item in items} == owners
@@ -134,7 +134,7 @@ async def test_views_show_the_rest(world: World) -> None:
         await views.lease(TENANT, "fleet", odd)
     one = await views.lease(TENANT, "fleet", theirs)
     assert (one["state"], one["owner"], one["beat_age_ms"]) == ("owned", "b", None)
-    nodes, _ = await NodeViews(views, world.carrier, world.clock, agents, pending).nodes(TENANT, "fleet", 10)
+    nodes, _ = await NodeViews(views, world.runner, world.clock, agents, pending).nodes(TENANT, "fleet", 10)
     assert [node["node"] for node in nodes] == ["a"]
 
 

@@ -136,11 +136,11 @@ async def test_move_that_was_cut_off_and_forgotten_does_not_come_back_with_the_n
 async def test_event_that_moved_twice_is_alive_at_one_place_of_the_copy_whichever_is_copied_first(pair: PairWorld) -> None:
     event_id = await mirrored(pair, delay="PT600S")
     at = Address(shard_key("demo", event_id[:16]), event_row(0))
-    driver = pair.app.scheduler.driver
+    runner = pair.app.scheduler.runner
     for due, nonce in ((700_000, "m"), (800_000, "n")):
-        answer = await pair.do(driver.drive(changing.move(at, pair.now + due, {}, nonce)))
+        answer = await pair.do(runner.run(changing.move(at, pair.now + due, {}, nonce)))
         assert isinstance(answer, changing.Done)
-    assert await pair.do(driver.drive(mirroring.mirror(answer.row.pk, WAY)))
+    assert await pair.do(runner.run(mirroring.mirror(answer.row.pk, WAY)))
     alive = [row for row in pair.events_of(pair.second) if row.props["state"] not in ("moved", "moving")]
     assert [(row.pk, row.props["state"]) for row in alive] == [(answer.row.pk, "scheduled")]
 
@@ -292,13 +292,13 @@ async def test_account_that_hangs_makes_few_calls_to_the_other_wait(pair: PairWo
 
 
 async def test_which_use_of_an_id_is_the_present_one_is_known_to_both(pair: PairWorld) -> None:
-    driver = pair.app.scheduler.driver
+    runner = pair.app.scheduler.runner
     pk, rk = mirroring.id_partition("demo", "job"), mirroring.use_row_key("job")
     await pair.first.write(IDS, pk, (mirroring.Insert(rk, {"generation": 1}),))
     await mirrored(pair, id="job~1", delay="PT5S")
     assert pair.second._tables[IDS][pk].rows[rk].props["generation"] == 1
     await pair.first.write(IDS, pk, (Merge(rk, {"generation": 12}, ANY),))
-    assert await pair.do(driver.drive(mirroring.mirror_id("demo", "job~12", WAY)))
+    assert await pair.do(runner.run(mirroring.mirror_id("demo", "job~12", WAY)))
     assert pair.second._tables[IDS][pk].rows[rk].props["generation"] == 12
     await pair.first.write(IDS, pk, (Merge(rk, {"generation": 1}, ANY),))
     await pair.run(30)
@@ -311,6 +311,6 @@ async def test_copies_that_are_in_step_are_not_written_again(pair: PairWorld) ->
     event_id = await mirrored(pair, delay="PT3600S")
     shard = shard_key("demo", event_id[:16])
     before = pair.second._tables[EVENTS][shard].rows[GATE].etag
-    assert await pair.do(pair.app.scheduler.driver.drive(mirroring.mirror(shard, WAY)))
+    assert await pair.do(pair.app.scheduler.runner.run(mirroring.mirror(shard, WAY)))
     assert pair.second._tables[EVENTS][shard].rows[GATE].etag == before
-    assert await pair.do(pair.app.scheduler.driver.drive(ingest.known_id("demo", event_id))) is None
+    assert await pair.do(pair.app.scheduler.runner.run(ingest.known_id("demo", event_id))) is None

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.core.clock import SettableClock
-from shared.engine.effects import Driver
+from shared.engine.async_runner import AsyncRunner
 from shared.scheduler.changes import dead_letters
 from shared.scheduler.ingest.queued_ids import QueuedIds
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.queries import lookup
 from shared.scheduler.queries.lookup import START, Filter, Lookup
-from shared.storage.memory import MemoryQueues, MemoryTables
+from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, LEDGER, SHARDS
 from shared.storage.ports import Insert
 
@@ -69,7 +69,7 @@ async def build(given: list[Shard], page_rows: int | None) -> tuple[Lookup, dict
         else:
             index = {"state": "sent", "wake": wake, "bucket": minute_text(wake), "tenant": each.tenant}
             await tables.write(SHARDS, index_partition(shard), (Insert(index_key(shard, wake), index),))
-    return Lookup(Driver(tables, MemoryQueues(clock), clock), tables, clock, QueuedIds("master")), ids
+    return Lookup(AsyncRunner(tables, clock), tables, clock, QueuedIds("master")), ids
 
 
 async def walk(found: Lookup, tenant: str, chosen: Filter, limit: int) -> list[str]:
