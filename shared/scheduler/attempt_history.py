@@ -1,4 +1,4 @@
-"""The history of an event: its last delivery attempts, one JSON property of its row."""
+"""The history of an event: its last delivery attempts, in one JSON property of its row."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import orjson
 from ..core.clock import Millis, to_text
 
 HISTORY = 20
-"""Attempts that are kept."""
+"""Number of attempts that are kept."""
 ERROR_LENGTH = 500
 """Characters of an attempt's error that are kept."""
-OWNER_LOST = "its owner was lost before it told how the attempt ended"
+OWNER_LOST = "its owner disappeared before it reported how the attempt ended"
 
 
 def history_of(props: Mapping[str, Any]) -> list[list[Any]]:
-    """The attempts so far: [at, outcome, status, error, took_ms] each."""
+    """Return the attempts so far, each [at, outcome, status, error, took_ms]."""
     found: list[list[Any]] = orjson.loads(str(props["history"])) if "history" in props else []
     return found
 
 
 def with_attempt(props: Mapping[str, Any], at: Millis, outcome: str, status: int | None, error: str | None, took: int) -> str:
-    """The history with one attempt more: the last 20, errors cut at 500 characters."""
+    """Return the history with one more attempt: the last 20, errors cut at 500 characters."""
     entry = [at, outcome, status, error[:ERROR_LENGTH] if error else None, took]
     return orjson.dumps([*history_of(props), entry][-HISTORY:]).decode()
 
 
 def with_unknown(props: Mapping[str, Any]) -> str:
-    """The history with the attempt of an owner that claimed the event and was never heard of again.
+    """Return the history with the attempt of an owner that claimed the event and then disappeared.
 
-    Nobody knows whether it was made. It is told under the instant from which it could start.
+    It is unknown if that owner made the attempt. Its time is the earliest at which the attempt could start.
     """
     at = max(int(props["due"]), int(props.get("next", 0)))
     return with_attempt(props, at, "unknown", None, OWNER_LOST, 0)
 
 
 def shown(props: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The attempts as the API shows them, the oldest first."""
+    """Return the attempts as the API shows them, the oldest first."""
     return [_shown(*entry) for entry in history_of(props)]
 
 

@@ -1,4 +1,4 @@
-"""What users do to stored events: cancel, edit, reschedule, fire now, redrive."""
+"""Changes that users make to stored events: cancel, edit, reschedule, fire now, redrive."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ REDRIVE_PAGE = 1000
 REDRIVE_GROUP = 99
 REDRIVE_BYTES = 3 * 1024 * 1024
 
-FIRING = "the event is being delivered, or about to be; if this attempt fails, it can be changed or cancelled while its state is `retrying`"
-FLAGGED = "an instance was lost that was to deliver the event, and may do so yet: until it has come to its end it can no longer be changed"
+FIRING = "the event is being delivered or is about to be; if this attempt fails, the event can be changed while its state is `retrying`"
+FLAGGED = "an instance that was to deliver the event disappeared and may still deliver it; the event cannot be changed until it has ended"
 """Details of 409 `already-firing`."""
 
 
 class Changes:
-    """Verbs on one event, or on many dead ones. One per process."""
+    """Changes of one event, and redrives of many. One per process."""
 
     def __init__(
         self, runner: AsyncRunner, tables: Tables, lookup: Lookup, writer: Writer, clock: Clock, ids: Ids, mirror: Mirror | None = None
@@ -51,9 +51,9 @@ class Changes:
         self._runner, self._tables, self._lookup, self._writer, self._clock, self._ids = runner, tables, lookup, writer, clock, ids
 
     async def cancel(self, tenant: str, event_id: str, headers: Mapping[str, str], *, nonce: str = "") -> None:
-        """Cancel; once this returns, no delivery of the event starts. Raises 404, 409, 412.
+        """Cancel the event; no delivery starts after this returns. Raises 404, 409, 412.
 
-        `nonce`: stays in the row as `by`, so that a caller can tell its own cancel later.
+        nonce: stored in the row as `by`, so that a caller can recognise its own cancel later.
         """
         by = nonce or self._ids.name()
         while True:
@@ -70,9 +70,9 @@ class Changes:
                 return
 
     async def _withdraw(self, waiting: Queued, headers: Mapping[str, str]) -> bool:
-        """Take the place of an event that is still in the ingest queue, as cancelled; False when the event got there first.
+        """Store a cancelled event under the id of one that is still in the ingest queue; return False if the event was stored first.
 
-        Whoever takes it out of the queue later finds its id in use.
+        The consumer that later takes the event out of the queue finds its id in use.
         """
         check_if_match(headers, waiting.etag)
         gone = withdrawn(waiting.id, waiting.created, waiting.due, self._clock.now(), self._ids.name())
@@ -82,12 +82,12 @@ class Changes:
         return stored.existing is None
 
     async def edit(self, tenant: str, event_id: str, change: Props, headers: Mapping[str, str]) -> Row:
-        """Change what does not reschedule the event. Raises 404, 409, 412."""
+        """Change the event without rescheduling it. Raises 404, 409, 412."""
         address = await self._address(tenant, event_id)
         if "size" in change:
             found = await self._event(tenant, event_id)
             if int(change["size"]) > int(found.props["size"]):
-                # A shard's bytes were counted when it was filled, and memory is held by them: what grows goes into one of its own.
+                # A shard's bytes were counted when it was filled, and they bound memory: a larger event moves to a shard of its own.
                 return await self.move(tenant, event_id, int(found.props["due"]), change, headers)
         return await self._done(tenant, event_id, await self._carry(address, edit(address, change, _match(event_id, headers))))
 
@@ -96,7 +96,7 @@ class Changes:
         address = await self._address(tenant, event_id)
         when = self._clock.now() if due is None else due
         if due is None:
-            # Now is now: what window it had is left behind.
+            # An event that is to fire now loses its flexible window.
             change = {**change, **dict.fromkeys(WINDOW, 0)}
         moved = await self._carry(address, move(address, when, change, self._ids.name(), _match(event_id, headers)))
         row = await self._done(tenant, event_id, moved)
@@ -105,16 +105,16 @@ class Changes:
         return row
 
     async def redrive_one(self, tenant: str, event_id: str) -> None:
-        """Bring one dead event back. Raises 404, or 409 when it is not dead."""
+        """Redrive one dead event. Raises 404, or 409 if it is not dead."""
         row = await self._event(tenant, event_id)
         if row.props["state"] != "dead":
             raise conflict("not-dead", f"the event is {row.props['state']}; only dead events can be redriven")
         await self._redrive(tenant, row.pk, {row.rk: row})
 
     async def redrive_all(self, tenant: str, chosen: Filter) -> int:
-        """Bring back the dead events that match; how many. After `REDRIVE_FOR` seconds the rest is left to another call."""
+        """Redrive the dead events that match; return their number. After `REDRIVE_FOR` seconds the rest is left to another call."""
         now, until = self._clock.now(), self._clock.monotonic() + REDRIVE_FOR
-        # Copies are due from now on: without this bound, those that die again at once would be found again.
+        # Copies are due from now on: without this bound, events that die again at once would be found again.
         chosen = replace(chosen, end=now if chosen.end is None else min(now, chosen.end))
         place: Place | None = START
         count = 0
@@ -134,7 +134,7 @@ class Changes:
             await self._shorten(tenant, str(row.props["id"]), placed[rk])
 
     async def _carry(self, address: Address, steps: Steps[Changed]) -> Changed:
-        """Carry out a change of an event; of a mirrored one the copy has it too before anybody is told, of its end as well."""
+        """Apply a change to an event. A mirrored event's copy is changed too, before the caller gets the answer; its end included."""
         if self._mirror is None or place_of(address.shard) != MIRRORED:
             return await self._runner.run(steps)
         async with self._mirror.serving() as way:
@@ -148,7 +148,7 @@ class Changes:
             placed = await self._runner.run(redrive(shard, rows, now))
         else:
             async with self._mirror.serving() as way:
-                # What was brought back before, and not copied then, is found by its first place.
+                # An event that was redriven before, and not copied then, is found by its first place.
                 firsts = [await self._lookup.address(shard_tenant(shard), str(row.props["id"])) for row in rows.values()]
                 await self._runner.run(again(shard))
                 shut = partial(mirror, way=way) if way is not None else None
@@ -159,7 +159,7 @@ class Changes:
                         if first is not None and first.shard != shard:
                             await self._mirror.copied(mirror_event(first, way))
         if placed is None:
-            raise OutcomeUnknown("the other account has taken over meanwhile")
+            raise OutcomeUnknown("the other account has taken over during the change")
         return placed
 
     async def _event(self, tenant: str, event_id: str) -> Row:
@@ -175,10 +175,10 @@ class Changes:
         return address
 
     def absent(self, tenant: str, event_id: str) -> Problem:
-        """What to say of an event that no table has: 409 while it is in the ingest queue, else 404."""
+        """Return the problem for an event that no table has: 409 while it is in the ingest queue, otherwise 404."""
         if self._lookup.queued(tenant, event_id) is None:
             return not_found("event")
-        detail = "the event is still in the ingest queue; until it is stored it can only be cancelled"
+        detail = "the event is still in the ingest queue; it can only be cancelled until it is stored"
         return Problem(409, "still-queued", detail, headers={"retry-after": "1"})
 
     async def _done(self, tenant: str, event_id: str, answer: Changed) -> Row:
@@ -190,15 +190,15 @@ class Changes:
             case "already-firing":
                 raise conflict("already-firing", FLAGGED if await self._flagged(tenant, event_id) else FIRING)
             case "already-final":
-                raise conflict("already-final", "the event has come to its end; it can no longer be changed")
+                raise conflict("already-final", "the event has ended and can no longer be changed")
 
     async def _flagged(self, tenant: str, event_id: str) -> bool:
-        """Whether a lost owner may still deliver the event: then no attempt that fails opens it to changes again."""
+        """Return True if a disappeared owner may still deliver the event: then a failed attempt does not make it changeable again."""
         row = await self._lookup.event(tenant, event_id)
         return row is not None and bool(row.props.get("flag"))
 
     async def _announce(self, shard: str, wake: Millis) -> None:
-        """Send a new shard's message when it is due before the sweep can be relied on."""
+        """Send a new shard's message if the shard wakes before the sweep is certain to run."""
         if wake <= self._clock.now() + DISPATCH_AHEAD:
             try:
                 await self._runner.run(send(ShardMessage(shard, index_key(shard, wake)), wake - WAKE_EARLY))
@@ -206,7 +206,7 @@ class Changes:
                 log.info("Shard %s waits for the sweep: %s", shard, error, extra={"action": "announce_unsent"})
 
     async def _shorten(self, tenant: str, event_id: str, place: Address) -> None:
-        """Let a client's id name the new place at once; a shortcut only, for the pointers lead there too."""
+        """Point a client's id at the new place at once. Only a shortcut, because the pointers lead there too."""
         if "." in event_id:
             return
         partition = id_partition(tenant, event_id)
@@ -215,11 +215,11 @@ class Changes:
             if named is not None:
                 await self._tables.write(IDS, partition, (Merge(named.rk, {"at": place.text}, named.etag),))
         except StorageError as error:
-            log.info("An id goes on naming its old place, which points on: %s", error, extra={"action": "id_not_repointed"})
+            log.info("An id still names its old place, which points on to the new one: %s", error, extra={"action": "id_not_repointed"})
 
 
 def _match(event_id: str, headers: Mapping[str, str]) -> Match:
-    """Refuses a row that is not the event asked for (an address made up from a shard's name), or not as `If-Match` wants it."""
+    """Return a check that refuses a row of another event (an id made up from a shard's name), or one that `If-Match` does not allow."""
 
     def match(row: Row) -> None:
         if row.props["id"] != event_id:
@@ -230,7 +230,7 @@ def _match(event_id: str, headers: Mapping[str, str]) -> Match:
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows of one shard each, few and small enough for one transaction."""
+    """Group the rows by shard, each group small enough for one transaction."""
 
     def weight(row: Row) -> int:
         return int(row.props["size"]) + len(str(row.props.get("history", "")))
@@ -240,7 +240,7 @@ def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def dead_letters(first: Millis | None, end: Millis | None, channel: str | None) -> Filter:
-    """The filter of dead letters: dead, and not yet brought back."""
+    """Return the filter of dead letters: dead events that were not redriven."""
 
     def wanted(props: Mapping[str, Any]) -> bool:
         return props["state"] == "dead" and not props.get("target")

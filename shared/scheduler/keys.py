@@ -1,11 +1,12 @@
-"""How shards, index rows and events are named and found.
+"""The keys of shards, index rows and events, and how to find a row by them.
 
-A shard's partition is `{2 hex}-{name}-{tenant}`: the hash first, so that neighbours in time do not share a server; the tenant inside,
-so that an id of one tenant never resolves in another's rows. The index row is `{wake-up minute}:{tenant}:{name}` in one of 16 partitions
-of the shard's place.
+A shard's partition is `{2 hex}-{name}-{tenant}`. The hash comes first, so that neighbours in time do not share a server of the store; the
+tenant is inside, so that an id of one tenant never resolves to another tenant's rows. The index row is `{wake-up minute}:{tenant}:{name}`
+in one of 16 partitions of the shard's place.
 
 A name's first letter is the shard's **place**: `0` to `f` is the number of a storage account, `m` the mirrored pair. Ids made by the
-service hold the name, and pointers hold the shard: whatever names an event says where it is, so a longer list of accounts moves nothing.
+service contain the name, and pointers contain the shard: whatever names an event also says where it is, so a longer list of accounts moves
+nothing.
 """
 
 from __future__ import annotations
@@ -21,41 +22,42 @@ from ..storage import names
 MINUTE: Millis = 60_000
 GATE = "gate"
 FIRST_EVENT, END_EVENTS = "e", "f"
-"""Event rows sort between these; the gate does not."""
+"""Event rows sort between these two; the gate does not."""
 INDEX_PARTITIONS = tuple(f"{digit:02x}" for digit in range(16))
-"""Those of the home account; `index_partitions` tells those of several places."""
+"""The index partitions of the home account; `index_partitions` lists those of several places."""
 HOME, MIRRORED = names.HOME, names.MIRRORED
 PLACES = "0123456789abcdef" + MIRRORED
 NEWS = "~"
-"""Begins the row keys of ledger rows that are not in the totals yet: copies, sorted after every minute. They end the ledger proper."""
+"""First character of the row keys of ledger rows that are not yet in the totals: copies, sorted after every minute. The ledger proper ends
+before them."""
 _LETTERS = "0123456789abcdefghijklmnopqrstuv"
 
 
 class Address(NamedTuple):
-    """Where an event row is: its shard and its row key."""
+    """The place of an event row: its shard and its row key."""
 
     shard: str
     row: str
 
     @property
     def text(self) -> str:
-        """One string, for pointers in rows."""
+        """Return the address as one string, for pointers in rows."""
         return f"{self.shard}/{self.row}"
 
 
 def parse_address(text: str) -> Address:
-    """The inverse of `Address.text`."""
+    """Parse `Address.text`."""
     shard, _, row = text.partition("/")
     return Address(shard, row)
 
 
 def digest(*parts: str) -> bytes:
-    """A stable hash of the parts."""
+    """Return a stable hash of the parts: 16 bytes."""
     return blake2b("\0".join(parts).encode(), digest_size=16).digest()
 
 
 def shard_key(tenant: str, name: str) -> str:
-    """The partition of the shard `name` of `tenant`."""
+    """Return the partition of the shard `name` of `tenant`."""
     return f"{digest(tenant, name)[0]:02x}-{name}-{tenant}"
 
 
@@ -68,33 +70,33 @@ def shard_tenant(shard: str) -> str:
 
 
 def placed(name: str, place: str) -> str:
-    """The shard name `name` at `place`."""
+    """Return the shard name `name` at `place`."""
     return place + name[1:]
 
 
 def place_of(shard: str) -> str:
-    """Where a shard is: the first letter of its name."""
+    """Return the place of a shard: the first letter of its name."""
     return shard[3]
 
 
 def derived_name(*parts: str) -> str:
-    """A shard name that follows from `parts` alone, so that all who finish a move meet at one place."""
+    """Return a shard name that follows from `parts` alone, so that every process that finishes a move uses the same place."""
     number = int.from_bytes(digest(*parts)[:10])
     return "".join(_LETTERS[(number >> (5 * place)) & 31] for place in reversed(range(16)))
 
 
 def event_row(number: int) -> str:
-    """The row key of the shard's event `number` (0 to 999)."""
+    """Return the row key of the shard's event `number` (0 to 999)."""
     return f"{FIRST_EVENT}{number:03d}"
 
 
 def server_id(shard: str, row: str) -> str:
-    """The id of an event whose client chose none: `{name}.{number}`. The dot keeps it apart from every client id."""
+    """Return the id of an event for which the client chose none: `{name}.{number}`. The dot keeps it apart from every client id."""
     return f"{shard_name(shard)}.{row[1:]}"
 
 
 def parse_server_id(tenant: str, event_id: str) -> Address | None:
-    """Where a server-made id was first stored, or None when it is not one."""
+    """Return the address where the event of a server-made id was first stored, or None if the id is not server-made."""
     name, dot, number = event_id.partition(".")
     if not dot or len(name) != 16 or not set(name) <= set(_LETTERS) or len(number) != 3 or not (number.isascii() and number.isdigit()):
         return None
@@ -102,12 +104,12 @@ def parse_server_id(tenant: str, event_id: str) -> Address | None:
 
 
 def minute_text(at: Millis) -> str:
-    """`yyyymmddHHMM` of the UTC minute that `at` lies in; sorts as time does."""
+    """Return `yyyymmddHHMM` of the UTC minute of `at`. The texts sort as time does."""
     return to_datetime(max(at, 0)).strftime("%Y%m%d%H%M")
 
 
 def minute_of(text: str) -> Millis:
-    """The inverse of `minute_text`, for the key of an index row too."""
+    """Return the start of the minute that begins `text`: the inverse of `minute_text`, also for the key of an index row."""
     return to_millis(datetime.strptime(text[:12], "%Y%m%d%H%M").replace(tzinfo=UTC))
 
 
@@ -116,47 +118,47 @@ def minute_start(at: Millis) -> Millis:
 
 
 def index_partition(shard: str) -> str:
-    """One of 16 of the shard's place, by the shard's hash."""
+    """Return the index partition of a shard: one of 16 of its place, by the shard's hash."""
     return f"{shard[3]}{shard[0]}"
 
 
 def index_partitions(places: Iterable[str]) -> list[str]:
-    """All index partitions of some places, in an order that a longer list of accounts does not change."""
+    """Return all index partitions of some places, in an order that a longer list of accounts does not change."""
     return [f"{place}{digit:x}" for place in sorted(places, key=PLACES.index) for digit in range(16)]
 
 
 def index_number(partition: str) -> int:
-    """The number of an index partition in the order of `index_partitions` of all places."""
+    """Return the number of an index partition in the order of `index_partitions` of all places."""
     return 16 * PLACES.index(partition[0]) + int(partition[1], 16)
 
 
 def index_key(shard: str, wake: Millis) -> str:
-    """The row key under which an unfinished shard is filed for its wake-up."""
+    """Return the row key under which an unfinished shard is filed for its wake-up."""
     return f"{minute_text(wake)}:{shard_tenant(shard)}:{shard_name(shard)}"
 
 
 def index_shard(key: str) -> str:
-    """The shard an index row speaks of."""
+    """Return the shard of an index row's key."""
     _, tenant, name = key.split(":", 2)
     return shard_key(tenant, name)
 
 
 def id_partition(tenant: str, event_id: str) -> str:
-    """The partition of a client id's row: the tenant and two hex digits of the id's hash."""
+    """Return the partition of a client id's row: the tenant and two hex digits of the id's hash."""
     return f"{tenant}-{digest(event_id)[0]:02x}"
 
 
 def id_row_key(event_id: str) -> str:
-    """Client ids hold no character that a row key may not."""
+    """Return the row key of a client id. Client ids contain no character that a row key may not."""
     return event_id
 
 
 def use_row_key(base: str) -> str:
-    """The row, in the partition of id `base`, that counts how often the id has been used. No event id begins with its mark."""
+    """Return the key of the row that counts the uses of id `base`, in that id's partition. No event id begins with its mark."""
     return f"!{base}"
 
 
 def base_of_use(event_id: str) -> str:
-    """The id whose use `event_id` is, or '' when it is none."""
+    """Return the id that `event_id` is a numbered use of, or '' if it is none."""
     base, mark, use = event_id.rpartition("~")
     return base if mark and use.isascii() and use.isdigit() else ""

@@ -16,19 +16,19 @@ from ..web.fields.types import Maybe, Name, Stamp, Strict
 from .ingest.queued_ids import SHAPE
 
 MAX_PAYLOAD = 256 * 1024
-"""Bytes of a payload's JSON."""
+"""Largest payload, in bytes of JSON."""
 MAX_SMALL_PAYLOAD = 40 * 1024
-"""The same for queue channels: the CloudEvent around it must fit a queue message."""
+"""The same for queue channels, because the CloudEvent around the payload must fit a queue message."""
 MAX_BATCH_EVENTS = 10_000
 MOST_HELD_SHARDS = 50
-"""Shards whose events `GET /stats` reads to count those that are held."""
+"""Shards that `GET /stats` reads to count held events."""
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 
 def _not_ours(event_id: str) -> str:
-    # Only a look: whether a check is right is nobody's business here.
+    # Only the shape is checked. The check digits of an id must not be verifiable from here.
     if SHAPE.fullmatch(event_id):
-        raise ValueError("ids of this shape are given by the service")
+        raise ValueError("ids of this shape are given by the service; choose another id")
     return event_id
 
 
@@ -42,13 +42,13 @@ LabelText = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\
 
 type EventState = Literal["queued", "scheduled", "firing", "retrying", "delivered", "dead", "cancelled", "lapsed"]
 MAX_FLEX: Millis = 30 * 86_400_000
-"""Longest flexible window: what is spread further is better told its day."""
+"""Longest flexible window, in milliseconds."""
 Flex = Annotated[Duration, Field(le=MAX_FLEX)]
-OUTLIVED = "the flexible window must not last longer than expires, or the event could lapse before its place in it"
+OUTLIVED = "the flexible window must not be longer than expires, or the event could lapse before its planned time"
 
 
 class RetryIn(Strict):
-    """What an event changes of its tenant's retry policy."""
+    """The parts of its tenant's retry policy that an event changes."""
 
     attempts: Annotated[int, Field(ge=1, le=100)] | None = None
     first: Annotated[Duration, Field(ge=1, le=86_400_000)] | None = None
@@ -61,21 +61,21 @@ def _given(name: str) -> dict[str, JsonValue]:
 
 
 class EventIn(Strict):
-    """An event to be scheduled: exactly one of `due` and `delay`."""
+    """An event to be scheduled, with exactly one of `due` and `delay`."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [_given("due"), _given("delay")]})
 
-    id: ClientId | None = Field(None, description="Chosen by the client; the same id and content again answers 200.")
-    due: Time | None = Field(None, description="When to deliver. A past time fires at once.")
-    delay: Duration | None = Field(None, description="Deliver this long after the request is taken.")
-    payload: Any = Field(description="Any JSON, delivered byte for byte as sent.")
+    id: ClientId | None = Field(None, description="Chosen by the client. The same id with the same content answers 200.")
+    due: Time | None = Field(None, description="When to deliver. An event with a past time is delivered at once.")
+    delay: Duration | None = Field(None, description="Deliver this long after the request is accepted.")
+    payload: Any = Field(description="Any JSON. It is delivered byte for byte as sent.")
     channel: Name = "default"
-    expires: Duration | None = Field(None, description="Not delivered later than this after `due`: it lapses.")
+    expires: Duration | None = Field(None, description="The event lapses if it is not delivered within this time after `due`.")
     flex: Flex | None = Field(
         None,
-        description="Deliver anywhere in [due, due + flex), at a place that follows from the id. At most P30D, and no more than expires.",
+        description="Deliver anywhere in [due, due + flex), at a time that follows from the id. At most P30D, and no more than expires.",
     )
-    durability: Durability | None = Field(None, description="How safe before it is acknowledged; never less than the tenant's own.")
+    durability: Durability | None = Field(None, description="How safely the event is stored before the answer; at least the tenant's own.")
     retry: RetryIn | None = None
     labels: dict[LabelKey, LabelText] | None = Field(None, max_length=32)
 
@@ -92,16 +92,16 @@ class EventIn(Strict):
         if flex is not None and expires is not None and flex > expires:
             raise ValueError(OUTLIVED)
         if flex is not None and due is not None and due + flex > MAX_TIME:
-            raise ValueError("the window ends after the year 9999")
+            raise ValueError("the flexible window ends after the year 9999")
         return flex
 
 
 BatchIn = Annotated[list[EventIn], Field(min_length=1, max_length=MAX_BATCH_EVENTS)]
-"""A batch as JSON; each of its events is judged by itself."""
+"""A batch as JSON. Each of its events is checked by itself."""
 
 
 class EventPatch(Strict):
-    """What may be changed of an event that has not been claimed."""
+    """The fields of an unclaimed event that may be changed."""
 
     due: Time | None = None
     delay: Duration | None = None
@@ -132,14 +132,14 @@ class AttemptOut(Strict):
 
 
 class HeldOut(Strict):
-    """Why an event whose time has come is not delivered: its channel is paused, or its channel's circuit breaker is not closed."""
+    """The reason why a due event is not delivered: its channel is paused, or its channel's circuit breaker is not closed."""
 
     reason: Reason
-    until: Maybe[Stamp] = Field(None, description="When a delivery may probe the receiver; of a pause nobody knows.")
+    until: Maybe[Stamp] = Field(None, description="When a delivery may probe the receiver. Missing for a pause.")
 
 
 class EventOut(Strict):
-    """An event as it stands."""
+    """An event with its current state."""
 
     id: str
     tenant: str
@@ -147,25 +147,25 @@ class EventOut(Strict):
     due: Stamp
     created: Stamp
     channel: Maybe[str] = Field(
-        None, description="This, payload and attempts are missing while queued; the first two also if it was cancelled then."
+        None, description="Missing while queued, like payload and attempts. Channel and payload stay missing if it was cancelled then."
     )
     payload: Any = None
-    durability: Maybe[Durability] = Field(None, description="If other than standard.")
+    durability: Maybe[Durability] = Field(None, description="Missing if standard.")
     expires: Maybe[Duration] = None
     flex: Maybe[Duration] = None
-    planned: Maybe[Stamp] = Field(None, description="With flex: its place in the window. Lateness counts from here.")
+    planned: Maybe[Stamp] = Field(None, description="With flex: the planned time in the window. Lateness counts from here.")
     retry: Maybe[RetryIn] = None
     labels: Maybe[dict[str, str]] = None
     attempts: Maybe[list[AttemptOut]] = None
-    next_attempt: Maybe[Stamp] = Field(None, description="While retrying, and not held.")
-    held: Maybe[HeldOut] = Field(None, description="While its time has come and its channel lets nothing through. No part of the ETag.")
+    next_attempt: Maybe[Stamp] = Field(None, description="While the event is retrying and not held.")
+    held: Maybe[HeldOut] = Field(None, description="While the event is due and its channel lets nothing through. Not part of the ETag.")
     delivered_at: Maybe[Stamp] = None
     late_ms: Maybe[int] = None
     error: Maybe[str] = None
 
 
 class EventList(Strict):
-    """A page of events, in no order across shards."""
+    """A page of events. Their order is undefined across shards."""
 
     items: list[EventOut]
     next: str | None
@@ -182,7 +182,7 @@ class ProblemLine(Strict):
 
 
 class BatchLine(Strict):
-    """What became of one event of a batch."""
+    """The result of one event of a batch."""
 
     index: int
     status: int
@@ -191,7 +191,7 @@ class BatchLine(Strict):
 
 
 class BatchOut(Strict):
-    """What became of a batch: one line per event, in the order sent."""
+    """The results of a batch: one line per event, in the order sent."""
 
     accepted: int
     rejected: int
@@ -216,7 +216,7 @@ class DeadQuery(Paging):
 
 
 class RedriveIn(Strict):
-    """Which dead letters to bring back: all that match."""
+    """The dead letters to redrive: all that match."""
 
     from_: Time | None = Field(None, alias="from")
     to: Time | None = None
@@ -224,7 +224,7 @@ class RedriveIn(Strict):
 
 
 class RedriveOut(Strict):
-    """How many were brought back."""
+    """The number of redriven events."""
 
     redriven: int
 
@@ -238,17 +238,17 @@ class LateOut(Strict):
 
 
 class ChannelStats(Strict):
-    """One channel: whether it lets deliveries through, and its share of finished shards."""
+    """One channel: its state, and its events of finished shards."""
 
     state: Literal["ok", "removed"] | Reason
-    held: int = Field(description="Events whose time has come and that wait for the channel; see `held_partial`.")
+    held: int = Field(description="Due events that wait for the channel; see `held_partial`.")
     delivered: int
     dead: int
     late_ms: LateOut
 
 
 class StatsOut(Strict):
-    """How the tenant's events stand: open ones now, finished ones of the last day."""
+    """Counts of the tenant's events: open ones now, finished ones of the last day."""
 
     open: int
     overdue: int
@@ -258,58 +258,58 @@ class StatsOut(Strict):
     lapsed: int
     cancelled: int
     retrying: int
-    held: int = Field(description="Open events whose time has come and whose channel is paused, or behind a breaker that is not closed.")
+    held: int = Field(description="Due events whose channel is paused or has a circuit breaker that is not closed.")
     held_partial: bool = Field(
-        description=f"Whether `held` counts only the oldest {MOST_HELD_SHARDS} unfinished shards: there may be more, in others."
+        description=f"True if `held` counts only the {MOST_HELD_SHARDS} oldest unfinished shards; others may hold more events."
     )
-    mirror_lag_ms: int | None = Field(None, description="By how much the copies of unfinished mirrored shards are behind, at most.")
+    mirror_lag_ms: int | None = Field(None, description="Largest delay of the copies of unfinished mirrored shards.")
     late_ms: LateOut
     channels: dict[str, ChannelStats]
 
 
 class LoadQuery(Query):
-    """Which minutes: from the one that holds `from`, now unless given, to the one before `to`, an hour later unless given."""
+    """The minutes to list: from the one that contains `from` (default: now) to the one before `to` (default: an hour later)."""
 
     from_: Moment | None = Field(None, alias="from")
     to: Moment | None = None
 
 
 class LoadMinute(Strict):
-    """One minute, and how many open events are filed for it."""
+    """One minute, and the number of open events filed for it."""
 
     minute: Stamp
     scheduled: int
 
 
 class LoadOut(Strict):
-    """Every minute of the range, in order, those without events included."""
+    """Every minute of the range in order, including minutes without events."""
 
     items: list[LoadMinute]
 
 
 class HistoryQuery(Query):
-    """Which minutes: from the one that holds `from`, an hour before `to` unless given, to the one before `to`, now unless given."""
+    """The minutes to list: from the one that contains `from` (default: an hour before `to`) to the one before `to` (default: now)."""
 
     from_: Moment | None = Field(None, alias="from")
     to: Moment | None = None
 
 
 class HistoryMinute(Strict):
-    """What became of the events that were planned for one minute."""
+    """The results of the events that were planned for one minute."""
 
     minute: Stamp
     accepted: int
-    open: int = Field(description="Without a final state.")
+    open: int = Field(description="Events without a final state.")
     delivered: int
     dead: int
     lapsed: int
     cancelled: int
-    moved: int = Field(description="Planned anew for another time, or brought back: they count there.")
-    gap: int = Field(description="Accepted by finished shards, and came to no end: 0, or a mistake of the service.")
-    late_ms: LateOut = Field(description="Of finished shards.")
+    moved: int = Field(description="Rescheduled for another minute or redriven; they count there.")
+    gap: int = Field(description="Events of finished shards without a final state. Anything but 0 is a bug of the service.")
+    late_ms: LateOut = Field(description="Lateness in finished shards.")
 
 
 class HistoryOut(Strict):
-    """The minutes of the range for which there were events, in order."""
+    """The minutes of the range that have events, in order."""
 
     items: list[HistoryMinute]

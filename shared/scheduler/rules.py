@@ -1,6 +1,6 @@
-"""The scheduler's decisions: pure functions of what is stored, what was observed, and the time.
+"""The scheduler's decisions: pure functions of stored state, observations, and the time.
 
-An event row's states and who may move it:
+The states of an event row, and who may change them:
 
     scheduled --claim--> firing --settle--> delivered | dead | retrying       (owner, with the gate)
     retrying  --claim--> firing                                               (owner, with the gate)
@@ -9,7 +9,7 @@ An event row's states and who may move it:
     scheduled | retrying --> cancelled | moving                               (anyone, on the row's ETag; not when flagged)
     moving --> moved                                                          (anyone, on the row's ETag, after the copy is placed)
 
-`flag` marks an event that a later owner claimed again: its former owner may still be about to start it, so it can be neither cancelled nor
+`flag` marks an event that a later owner claimed again. Its former owner may still be about to start it, so it can be neither cancelled nor
 moved until it is final.
 """
 
@@ -47,12 +47,12 @@ WAITING = frozenset({"scheduled", "retrying"})
 
 
 NEVER = -1
-"""`expires` of an event that no longer has one: a merge cannot take a property away."""
+"""Value of `expires` for an event that no longer has one: a merge cannot remove a property."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When to try again. Times in milliseconds."""
+    """Retry policy of an event. Times in milliseconds."""
 
     attempts: int = 8
     first: Millis = 5_000
@@ -61,14 +61,14 @@ class RetryPolicy:
 
 
 class Outcome(NamedTuple):
-    """What an attempt, or the decision not to make one, does to its event row."""
+    """The change that an attempt, or the decision not to make one, applies to its event row."""
 
     state: Literal["delivered", "retrying", "dead", "lapsed", "scheduled"]
     props: Props
 
 
 def tally(states: Iterable[str]) -> Counts:
-    """Counts from the rows' own states: what every owner starts from, never from a former owner's numbers."""
+    """Count the rows by state. Every owner starts from these counts and never from a former owner's numbers."""
     count = Counter(states)
     return Counts(
         accepted=count.total(),
@@ -82,19 +82,21 @@ def tally(states: Iterable[str]) -> Counts:
 
 
 def due_at(props: Props) -> Millis:
-    """When an open event is to be delivered next: its due time, or its next attempt."""
+    """Return the next delivery time of an open event: its due time, or the time of its next attempt."""
     return int(props["next"]) if props["state"] == "retrying" else int(props["due"])
 
 
 def needs_claim(props: Props, epoch: int) -> bool:
-    """Whether an owner of `epoch` must claim this row before it may deliver: not claimed, or claimed by a former owner."""
+    """Return True if an owner of `epoch` must claim this row before it may deliver: it is unclaimed, or a former owner claimed it."""
     state = props["state"]
     return state in WAITING or (state == "firing" and props.get("epoch") != epoch)
 
 
 def claim_props(props: Props, epoch: int) -> Props:
-    """The row's change when it is claimed. Claiming what a former owner had claimed sets the flag, for good, and leaves an attempt
-    `unknown`."""
+    """Return the row's change when it is claimed.
+
+    Claiming an event that a former owner had claimed sets the flag for good, and adds an attempt with outcome `unknown`.
+    """
     change: Props = {"state": "firing", "epoch": epoch, "tries": int(props.get("tries", 0)) + 1}
     if props["state"] == "firing":
         change["flag"] = True
@@ -103,30 +105,32 @@ def claim_props(props: Props, epoch: int) -> Props:
 
 
 def spread(tenant: str, name: str, flex: Millis) -> Millis:
-    """Where in a window of `flex` milliseconds (more than 0) the event of this name is planned: a hash, so that thousands due at one
-    instant come evenly, and one event always at the same place."""
+    """Return the event's place in a window of `flex` milliseconds (more than 0).
+
+    The place is a hash of the name: thousands of events due at one instant are spread evenly, and one event always has the same place.
+    """
     return int.from_bytes(digest("flex", tenant, name)[:8]) % flex
 
 
 def asked_due(props: Mapping[str, Any], due: Millis) -> Millis:
-    """The due time that was asked for, of an event that is planned for `due`: its window starts there."""
+    """Return the requested due time of an event that is planned for `due`: its window starts there."""
     return due - int(props.get("shift", 0))
 
 
 def last_call(props: Mapping[str, Any]) -> Millis | None:
-    """The last instant at which the event may be delivered, or None: `expires` counts from the due time that was asked for."""
+    """Return the last instant at which the event may be delivered, or None. `expires` counts from the requested due time."""
     expires = int(props.get("expires", NEVER))
     return None if expires == NEVER else asked_due(props, int(props["due"])) + expires
 
 
 def lapsed(props: Mapping[str, Any], now: Millis) -> bool:
-    """Whether the event has outlived its `expires`."""
+    """Return True if the event has outlived its `expires`."""
     until = last_call(props)
     return until is not None and now > until
 
 
 def back_off(policy: RetryPolicy, tries: int, chance: float, retry_after: float | None) -> Millis:
-    """Milliseconds to wait after attempt `tries` (1 = the first): exponential with full jitter, or what the target asked for if longer.
+    """Return the milliseconds to wait after attempt `tries` (1 = the first): exponential with full jitter, or `retry_after` if longer.
 
     Source: "Exponential Backoff And Jitter" (full jitter); `Retry-After` of RFC 9110 is a lower bound.
     """
@@ -138,7 +142,7 @@ def back_off(policy: RetryPolicy, tries: int, chance: float, retry_after: float 
 def after_failure(
     policy: RetryPolicy, due: Millis, tries: int, now: Millis, chance: float, *, final: bool, retry_after: float | None = None
 ) -> Millis | None:
-    """When to try again, or None: dead."""
+    """Return the time of the next attempt, or None if the event is dead."""
     if final or tries >= policy.attempts:
         return None
     again = now + back_off(policy, tries, chance, retry_after)
@@ -146,7 +150,7 @@ def after_failure(
 
 
 def given_up(props: Props, policy: RetryPolicy) -> bool:
-    """Whether owners have died over this event so often that it must not be tried again."""
+    """Return True if so many owners have ended while they delivered this event that it must not be tried again."""
     return props["state"] == "firing" and int(props.get("tries", 0)) >= policy.attempts + MOST_LOST_OWNERS
 
 
@@ -154,14 +158,14 @@ _SAFER: tuple[Durability, ...] = ("fast", "standard", "mirrored")
 
 
 def durability_of(floor: Durability | None, wish: Durability | None) -> Durability:
-    """What an event asks for, but never less than its tenant's; the tenant's if it asks for nothing, or else `standard`."""
+    """Return the durability of an event: its own wish, but never less than its tenant's; `standard` if neither says anything."""
     if floor is None or wish is None:
         return wish or floor or "standard"
     return max(wish, floor, key=_SAFER.index)
 
 
 def _interrupted(props: Props) -> Props:
-    """What ends without another claim: the attempt of the owner that had claimed it must not go untold."""
+    """Return the history of an event that ends without another claim: the attempt of the owner that had claimed it must be listed."""
     return {"history": with_unknown(props)} if props["state"] == "firing" else {}
 
 
@@ -169,9 +173,9 @@ type ChangeAnswer = Literal["yes", "already-firing", "already-final", "moving", 
 
 
 def may_change(props: Props) -> ChangeAnswer:
-    """Whether the row may be cancelled, moved or edited now.
+    """Say if the row may be cancelled, moved or edited now.
 
-    `firing` may be about to start at any owner, former ones included; `flag` says that a former one might.
+    A row in state `firing` may be about to start at any owner, former ones included; `flag` says that a former owner might start it.
     """
     match props["state"]:
         case "moving":
@@ -187,28 +191,28 @@ def may_change(props: Props) -> ChangeAnswer:
 
 
 def wake_of(rows: Iterable[Props]) -> Millis | None:
-    """When the shard must be served next: the earliest open event, or None when nothing is open."""
+    """Return the time at which the shard must be served next: the earliest open event, or None if nothing is open."""
     return min((due_at(props) for props in rows if props["state"] not in FINAL), default=None)
 
 
 def may_take(gate: Gate, age: Millis) -> bool:
-    """Whether a shard whose gate is `age` old, by the store's own time, may be taken."""
+    """Return True if a shard may be taken. age: milliseconds since its gate was written, by the store's own time."""
     return gate.state in ("open", "resting") or (gate.state == "owned" and age >= OWNER_SILENT)
 
 
 class Nudge(NamedTuple):
-    """What the sweep does about an index row."""
+    """The sweep's decision about an index row."""
 
     do: Literal["send", "inspect", "nothing"]
     at: Millis = 0
-    """When the message is to become visible."""
+    """Time at which the message is to become visible."""
 
 
 def nudge(state: str, wake: Millis, resent: Millis, now: Millis, rounds: int = 0, *, paced: bool = False) -> Nudge:
-    """The sweep's decision for one index row: dispatch it, look whether its owner is alive, or leave it.
+    """Decide about one index row: send its message, check that its owner is alive, or do nothing.
 
-    `resent`: when its message was last sent again, or is to become visible; 0 for never. `rounds`: how often it was. `paced`: it was handed
-    out as part of a backlog.
+    resent: time at which its message was last sent again, or is to become visible; 0 for never. rounds: how many times it was sent again.
+    paced: the shard was handed out as part of a backlog.
     """
     if wake > now + DISPATCH_AHEAD:
         return Nudge("nothing")
@@ -218,23 +222,22 @@ def nudge(state: str, wake: Millis, resent: Millis, now: Millis, rounds: int = 0
 
 
 def pause_after(rounds: int, *, paced: bool = False) -> Millis:
-    """How long a shard that nobody serves is left alone after its message was sent again `rounds` times."""
+    """Return the time for which an unserved shard is left alone after its message was sent again `rounds` times."""
     pause = min(OWNER_SILENT << min(max(0, rounds - STEADY_ROUNDS), 20), LONGEST_RESEND_PAUSE)
     return max(pause, BACKLOG_RESEND_PAUSE) if paced else pause
 
 
 def in_backlog(due: Millis, now: Millis) -> bool:
-    """Whether what was due at `due` is so late that it lets punctual events go first."""
+    """Return True if an event due at `due` is so late that punctual events go first."""
     return due + BACKLOG_AFTER <= now
 
 
 def opens_at(due: Millis, now: Millis, *, crowded: bool = False) -> Millis:
-    """The wake-up of a shard opened now for an event due at `due`. `crowded`: a shard of its minute has been filled already.
+    """Return the wake-up of a shard opened now for an event due at `due`. crowded: a shard of the same minute is already full.
 
-    A future minute's start, so that all the minute's events fit; in a crowded one the start of a part of it, so that owners are done with
-    what fills a shard in a part of the minute, and commit for that long, not each for all of it. In the minute that runs, a little before
-    the event, so that what is posted meanwhile and due a little earlier fits too; the nearer the event, the less. Now, if an owner must
-    come at once.
+    In a future minute: the minute's start, so that all its events fit. In a crowded future minute: the start of a part of it, so that an
+    owner that serves a full shard is busy for a part of the minute only. In the current minute: a little before the event, so that events
+    fit that are posted meanwhile and due a little earlier; the nearer the event, the less. If an owner must come at once: now.
     """
     start = due - due % MINUTE
     if start > now:
@@ -244,28 +247,29 @@ def opens_at(due: Millis, now: Millis, *, crowded: bool = False) -> Millis:
 
 
 class Agenda(NamedTuple):
-    """What an owner does next with the rows it knows."""
+    """The owner's next steps with the rows that it knows."""
 
     claim: list[str]
     """Rows to claim now, the earliest first."""
     settle: dict[str, Outcome]
     """Rows to end without a delivery: lapsed, or given up."""
     look: Millis | None
-    """When there is something to claim next, if the owner stays."""
+    """Time at which the next event can be claimed, if the owner stays."""
     rest: Millis | None
-    """Let go until then: nothing is due soon, or only retries and held events are left."""
+    """Release the shard until then, because nothing is due soon or only retries and held events are left."""
     finished: bool
     """Nothing is open any more."""
     retries: bool = False
-    """Of what is open nothing waits for its own due time: the wake-up is for retries and for held events."""
+    """No open event waits for its own due time: the wake-up is for retries and held events."""
 
 
 def agenda(
     rows: Mapping[str, Props], epoch: int, now: Millis, policy: Callable[[Props], RetryPolicy], holds: Mapping[str, Hold] = FREE
 ) -> Agenda:
-    """Decide from the rows alone. Rows already claimed under `epoch` are being delivered: they keep the shard, and are left alone.
+    """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard.
 
-    `holds`, by channel: what is held stays as it is, claimable by a later look and cancellable until then, and does not keep the shard.
+    holds, by channel: held events stay as they are. A later round may claim them, a user may cancel them until then, and they do not keep
+    the shard.
     """
     claim: list[tuple[Millis, str]] = []
     settle: dict[str, Outcome] = {}
@@ -286,7 +290,7 @@ def agenda(
             continue
         if state == "firing":
             if given_up(props, policy(props)):
-                error = "its owners kept dying while they delivered it"
+                error = "every owner that tried to deliver it ended before it reported a result"
                 settle[rk] = Outcome("dead", {"ended": now, "error": error, **_interrupted(props)})
             else:
                 claim.append((due_at(props), rk))
@@ -311,7 +315,7 @@ def agenda(
         claim=[rk for _, rk in claim],
         settle=settle,
         look=_sooner(None if following is None else following - CLAIM_AHEAD, held),
-        # A wake-up's message comes early, for there is work to do before the instant; what is held needs none of that.
+        # A shard's message comes before its wake-up because there is work to do before the due time. Held events need no such work.
         rest=_sooner(following, None if held is None else held + WAKE_EARLY) if idle and not stay else None,
         finished=not opened,
         retries=fresh is None,
@@ -323,7 +327,7 @@ def _sooner(one: Millis | None, other: Millis | None) -> Millis | None:
 
 
 def _again(props: Props, hold: Hold) -> Millis:
-    """When a held event is to be looked at: with its channel, or to let it lapse."""
+    """Return the time at which to look at a held event again: when its channel takes more, or to let it lapse."""
     until = last_call(props)
     return hold.until if until is None else min(hold.until, until + 1)
 
@@ -331,7 +335,7 @@ def _again(props: Props, hold: Hold) -> Millis:
 def _admitted(
     rows: Mapping[str, Props], claim: list[tuple[Millis, str]], holds: Mapping[str, Hold]
 ) -> tuple[list[tuple[Millis, str]], Millis | None]:
-    """What of `claim` may be claimed, and when to look at the rest again."""
+    """Return the part of `claim` that may be claimed, and the time at which to look at the rest again."""
     ahead: dict[str, list[tuple[Millis, str]]] = {channel: [] for channel in holds}
     for each in claim:
         channel = str(rows[each[1]]["channel"])

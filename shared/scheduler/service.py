@@ -47,7 +47,7 @@ class Scheduler:
         pair: Pair | None = None,
         side: Side = "first",
     ) -> None:
-        """pair: of mirrored accounts, if there is one; `side` is then the one that this scheduler works on."""
+        """pair: the pair of mirrored accounts, if there is one; `side` is then the account that this scheduler works on."""
         self.clock = clock
         self.counters: Counter[str] = Counter()
         self.directory = directory

@@ -1,6 +1,6 @@
-"""Sweeps over the index: dispatch what is due, repair what nobody serves, remove what has been kept long enough.
+"""Sweeps over the index: dispatch shards that are due, repair shards without an owner, remove shards whose retention is over.
 
-Each is idempotent and starts from what is stored: a silent, late or doubled timer does no harm.
+Each sweep is idempotent and starts from stored state: a silent, late or doubled timer does no harm.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ IN_FLIGHT = 32
 DELETES = 100
 
 RETAIN_PAGE = 8
-"""Shards removed side by side."""
+"""Shards that are removed side by side."""
 RECALL = 5_000
 """Most shards that are woken at once when a channel is resumed."""
 BACKLOG_ROWS = 5_000
-"""Most overdue index rows of one partition that a sweep keeps in mind: far more than it can hand out."""
+"""Most overdue index rows of one partition that a sweep keeps in memory: far more than it can hand out."""
 
 
 class Sweeps:
-    """What the timers run. One per process."""
+    """The sweeps that the timers run. One per process."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class Sweeps:
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def dispatch(self, now: Millis) -> Counter[str]:
-        """Send the messages of all shards whose wake-up is near, and of those past it that nobody serves. Counts by what was done.
+        """Send the messages of all shards that wake soon, and of those past their wake-up without an owner. Return counts by result.
 
-        What is late by more than `BACKLOG_AFTER` comes after all others, and at the set rate only.
+        Shards late by more than `BACKLOG_AFTER` come after all others, and only at the set rate.
         """
         counts: Counter[str] = Counter()
         late: list[Row] = []
-        # Minutes sort as text does; the next minute's start bounds what is near.
+        # Minutes sort as text does; the start of the next minute bounds the range.
         end = minute_text(now + timings.DISPATCH_AHEAD + 60_000)
         found = await asyncio.gather(*(self._partition_of(partition, end, now, late) for partition in self._partitions))
         for each in found:
@@ -93,11 +93,11 @@ class Sweeps:
         counts.update(await self._drain(late, now))
         if counts["resent"]:
             extra = {"action": "shards_resent", "count": counts["resent"]}
-            log.warning("%d shards past their time had no owner", counts["resent"], extra=extra)
+            log.warning("%d shards were past their wake-up and had no owner; their messages were sent again", counts["resent"], extra=extra)
         return counts
 
     async def _partition_of(self, partition: str, end: str, now: Millis, late: list[Row]) -> Counter[str]:
-        """Dispatch a partition; an account that is away must not keep the shards of the others waiting."""
+        """Dispatch a partition. An account that does not answer must not delay the shards of the others."""
         try:
             return await self._partition(partition, end, now, late)
         except StorageError as error:
@@ -107,14 +107,14 @@ class Sweeps:
             return Counter({"failed": 1, "unread": 1})
 
     def _tell_unread(self, found: Sequence[Counter[str]]) -> None:
-        """One line for each place whose index could not be read."""
+        """Log one line for each place that has an unreadable index."""
         unread = sorted({partition[0] for partition, counts in zip(self._partitions, found, strict=True) if counts["unread"]})
         for place in unread:
             extra = {"action": "place_unread", "place": place}
-            log.warning("The index of place %s could not be read: its shards wait for the next sweep", place, extra=extra)
+            log.warning("The index of place %s could not be read; its shards wait for the next sweep", place, extra=extra)
 
     async def _partition(self, partition: str, end: str, now: Millis, late: list[Row]) -> Counter[str]:
-        """Dispatch what is punctual, page by page; add the rest to `late`."""
+        """Dispatch punctual shards page by page; add late ones to `late`."""
         counts: Counter[str] = Counter()
         kept = 0
         cursor: str | None = None
@@ -132,7 +132,7 @@ class Sweeps:
                 return counts
 
     async def _drain(self, late: list[Row], now: Millis) -> Counter[str]:
-        """Hand out shards of the backlog, as many as the set rate has places for. Counts by what was done."""
+        """Hand out as many shards of the backlog as the set rate allows. Return counts by result."""
         counts: Counter[str] = Counter()
         pace = pacing.Pace((row.props for row in late), now, self._rate)
         waiting = pacing.in_turn(row for row in late if asks(row, now).do != "nothing")
@@ -151,7 +151,7 @@ class Sweeps:
         if waiting:
             left = len(waiting) - counts["backlog"]
             extra = {"action": "backlog_draining", "count": counts["backlog"], "left": left}
-            log.info("%d shards of the backlog were handed out, %d wait", counts["backlog"], left, extra=extra)
+            log.info("%d shards of the backlog were handed out; %d still wait", counts["backlog"], left, extra=extra)
         return counts
 
     async def _one[T](self, row: Row, steps: Steps[T]) -> T | str:
@@ -159,19 +159,19 @@ class Sweeps:
             try:
                 done = await self._runner.run(steps)
             except StorageError as error:
-                # One row must not keep the others waiting; the next sweep looks at it again.
+                # One row must not delay the others; the next sweep tries it again.
                 log.warning("An index row could not be dispatched: %s", error, extra={"action": "dispatch_failed", "row": row.rk})
                 return "failed"
         rounds = rounds_of(row) + (row.props["state"] == "sent")
         if done in ("resent", "backlog") and rounds >= timings.STUCK_ROUNDS:
             extra = {"action": "shard_stuck", "shard": index_shard(row.rk), "rounds": rounds}
-            log.error("Shard %s is stuck: nobody has managed to serve it, asked %d times", index_shard(row.rk), rounds, extra=extra)
+            log.error("Shard %s is stuck: %d messages were sent and no owner has served it", index_shard(row.rk), rounds, extra=extra)
         return done
 
     async def recall(self, tenant: str) -> int:
-        """Wake the tenant's shards that rest for held events or retries, without waiting for their wake-ups; how many were told.
+        """Wake the tenant's shards that rest for held events or retries, without waiting for their wake-ups. Return their number.
 
-        A shard that has nothing to do yet rests again. What is beyond `RECALL` comes at its wake-up.
+        A shard that has nothing to do yet rests again. Shards beyond `RECALL` wake at their own time.
         """
         where = (Where("tenant", "eq", tenant), Where("retries", "eq", True))
         told = 0
@@ -192,13 +192,13 @@ class Sweeps:
         """Remove expired finished shards for at most `RETENTION_RUN_FOR` seconds; the next run continues. Return counts by result."""
         counts: Counter[str] = Counter()
         until = self._clock.monotonic() + RETENTION_RUN_FOR
-        # Kept at least this long after its bucket: what is younger need not be read.
+        # A shard is kept at least this long after its bucket, so younger rows need not be read.
         end = minute_text(now - KEEP_FINISHED)
         for tenant in tenants:
             try:
                 await self._totals.fold(tenant)
             except StorageError as error:
-                log.warning("News of %s could not be added up; the next run will: %s", tenant, error, extra={"action": "fold_failed"})
+                log.warning("Totals of %s were not updated; the next run tries again: %s", tenant, error, extra={"action": "fold_failed"})
             cursor: str | None = None
             while self._clock.monotonic() < until:
                 over = (Where("keep", "le", now),)
@@ -213,15 +213,15 @@ class Sweeps:
         try:
             return await self._remove(tenant, entry, now)
         except StorageError as error:
-            log.warning("A shard could not be removed; the next run will try: %s", error, extra={"action": "retention_failed"})
+            log.warning("A shard could not be removed; the next run will try again: %s", error, extra={"action": "retention_failed"})
             return "failed"
 
     async def _remove(self, tenant: str, entry: Row, now: Millis) -> str:
-        """Id rows, events, gate, and the ledger row last, so that a crash leaves it to be found."""
+        """Remove id rows, events, the gate, and the ledger row last, so that the next run finds the shard after a crash."""
         shard = str(entry.props["shard"])
         rows = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS)
         if await self._linked(rows):
-            # An address given out long ago must resolve as long as its event lives.
+            # An address given out long ago must resolve as long as its event exists.
             await self._tables.write(LEDGER, tenant, (Merge(entry.rk, {"keep": now + KEEP_LINKED}, entry.etag),))
             return "kept"
         for row in rows:
@@ -229,7 +229,7 @@ class Sweeps:
                 await self._free_id("", tenant, event_id, row)
                 await self._free_use("", tenant, event_id)
         for some in batched(rows, DELETES, strict=False):
-            # On their ETags: a dead row that is redriven at this moment is kept, and the shard with it.
+            # With their ETags: a dead row that is redriven at this moment is kept, and its shard too.
             if not isinstance(await self._tables.write(EVENTS, shard, tuple(Delete(row.rk, row.etag) for row in some)), Applied):
                 return "kept"
         if self._mirror is not None and place_of(shard) == MIRRORED:
@@ -241,7 +241,7 @@ class Sweeps:
         return "removed"
 
     async def _remove_copy(self, tenant: str, key: str, shard: str, side: str) -> None:
-        """The other account's copy of a shard that is being removed."""
+        """Remove the other account's copy of a shard that is being removed."""
         rows = await load_rows(self._tables, side + EVENTS, shard, FIRST_EVENT, END_EVENTS)
         for row in rows:
             if (event_id := _chosen_id(row)) is not None:
@@ -254,7 +254,7 @@ class Sweeps:
             await self._tables.write(side + LEDGER, tenant, (Delete(found, ANY),))
 
     async def _linked(self, rows: Iterable[Row]) -> bool:
-        """Whether an event of these has moved on to a place that is still there."""
+        """Return True if one of these events has moved to a place that still exists."""
         for row in rows:
             if "target" in row.props:
                 place = parse_address(str(row.props["target"]))
@@ -268,10 +268,10 @@ class Sweeps:
         if named is not None and named.props["at"] == Address(row.pk, row.rk).text:
             answer = await self._tables.write(side + IDS, partition, (Delete(named.rk, named.etag),))
             if isinstance(answer, Refused):
-                log.debug("An id was taken again while it was freed", extra={"action": "id_kept"})
+                log.debug("An id was used again while it was being freed", extra={"action": "id_kept"})
 
     async def _free_use(self, side: str, tenant: str, event_id: str) -> None:
-        """An id of BigBen's API that was used again has a row that counts its uses: it goes with the event of the last one."""
+        """Remove the row that counts the uses of an id of the BigBen API, together with the event of the last use."""
         base = base_of_use(event_id)
         if not base:
             return
@@ -282,6 +282,6 @@ class Sweeps:
 
 
 def _chosen_id(row: Row) -> str | None:
-    """The event's id if an id row names it; ids that tell where the event is need none, and have a dot."""
+    """Return the event's id if an id row names it. Ids that contain the event's place need no row, and have a dot."""
     event_id = str(row.props["id"])
     return None if "." in event_id else event_id

@@ -317,4 +317,4 @@ class Lanes:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("Flow control failed in a way it should not", exc_info=error, extra={"action": "flow_failed"})
+            log.error("Flow control raised an unexpected error", exc_info=error, extra={"action": "flow_failed"})

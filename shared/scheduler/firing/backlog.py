@@ -1,9 +1,9 @@
-"""How a backlog drains: at a set rate, oldest first, tenants in turn. Pure: no I/O, no clock.
+"""The drain of a backlog: at a set rate, oldest first, tenants in turn. Pure: no I/O, no clock.
 
-A sweep gives each overdue shard a place on a time-line, one after the other, each as long as its events take at the set rate. What earlier
-sweeps gave is read from the index rows themselves: a place still to come says how far the line is taken, and a shard whose place has come
-but that is unfinished still counts as under way. So any number of sweeps, on any number of instances, keep to one line, and nothing
-but the rows that exist anyway has to be stored.
+A sweep gives each overdue shard a place on a time-line, one after the other. A place is as long as the shard's events take at the set rate.
+The sweep reads the places that earlier sweeps gave from the index rows: a place in the future shows how far the line reaches, and an
+unfinished shard with a place in the past still counts as under way. So any number of sweeps, on any number of instances, share one line,
+and nothing more has to be stored.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from ..timings import BACKLOG_HORIZON, BACKLOG_LEAST_EVENTS, BACKLOG_TENANT_SHAR
 
 
 def weight(events: int) -> int:
-    """What a shard with so many open events counts."""
+    """Return the number of events that a shard with `events` open events counts as."""
     return max(events, BACKLOG_LEAST_EVENTS)
 
 
 class Handed(NamedTuple):
-    """What an index row says of a place that was given to its shard: when, and for how many events; (0, 0) if none was."""
+    """The place that was given to a shard, as its index row notes it: time, and number of events; (0, 0) if it has none."""
 
     at: Millis
     events: int
 
 
 def handed(props: Props) -> Handed:
-    """The shard's place, as the sweep that gave it has noted it."""
+    """Return the shard's place from its index row."""
     if props["state"] != "sent" or not props.get("events") or int(props.get("rounds", 0)) >= STUCK_ROUNDS:
-        # A shard that nobody manages to serve is not under way, and must not hold up those behind it.
+        # A stuck shard is not under way, and must not delay the shards behind it.
         return Handed(0, 0)
     return Handed(int(props["resent"]), int(props["events"]))
 
 
 class Pace:
-    """The time-line as one sweep sees it: `taken` are the index rows of shards that are past their wake-up. `rate`: events a second."""
+    """The time-line as one sweep sees it. taken: index rows of shards past their wake-up. rate: events per second."""
 
     def __init__(self, taken: Iterable[Props], now: Millis, rate: int) -> None:
         self._rate = rate
@@ -55,15 +55,15 @@ class Pace:
 
     @property
     def full(self) -> bool:
-        """No further place can be given to anybody now."""
+        """True if no further place can be given now."""
         return self._line >= self._end or self._under_way.total() >= self._room
 
     def admits(self, tenant: str) -> bool:
-        """Whether a shard of the tenant can be given a place."""
+        """Return True if a shard of the tenant can be given a place."""
         return not self.full and self._under_way[tenant] < self._room * BACKLOG_TENANT_SHARE
 
     def place(self, tenant: str, events: int) -> Millis:
-        """The next place: the end of the time that these events take. Call it only while `admits` the tenant."""
+        """Return the next place: the end of the time that these events take. Call it only while `admits(tenant)` is True."""
         counts = weight(events)
         self._line += counts * 1000 / self._rate
         self._under_way[tenant] += counts
@@ -71,7 +71,7 @@ class Pace:
 
 
 def in_turn(rows: Iterable[Row]) -> list[Row]:
-    """Oldest first in each tenant, and the tenants in turn: one's outage does not put another's behind it."""
+    """Sort oldest first within each tenant, and the tenants in turn, so that one tenant's outage does not delay another's events."""
     turns: Counter[str] = Counter()
     ranked: list[tuple[int, Millis, str, Row]] = []
     for row in sorted(rows, key=lambda row: (int(row.props["wake"]), row.rk)):
@@ -82,5 +82,5 @@ def in_turn(rows: Iterable[Row]) -> list[Row]:
 
 
 def is_late(row: Row, now: Millis) -> bool:
-    """Whether the shard of an index row belongs to the backlog."""
+    """Return True if the shard of an index row belongs to the backlog."""
     return in_backlog(int(row.props["wake"]), now)

@@ -1,4 +1,4 @@
-"""From a shard's message to its owner: what `fire_shard` and `fire_retry` do."""
+"""From a shard's message to its owner: the work of the functions `fire_shard` and `fire_retry`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DEFAULT_RETRY = Retry()
 
 
 class Budget:
-    """Bytes of loaded shards in flight. One shard always fits, however large."""
+    """A limit for the bytes of loaded shards. One shard always fits, however large."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._used = limit, 0
@@ -79,12 +79,12 @@ class Firing:
         self._senders, self._counters, self._flow, self._mirror = senders, counters, flow, mirror
         self._budget = Budget(settings.fire_bytes)
         self._tracing = False
-        """Whether spans are made of deliveries."""
+        """True if deliveries are traced."""
         self.leaving = False
-        """Set when the process is about to end: owners start nothing new and let go."""
+        """Set when the process is about to end: owners start nothing new and release their shards."""
 
     async def serve(self, text: str, *, retries: bool = False) -> None:
-        """Serve the shard a message speaks of, as far as it can be served now."""
+        """Serve the shard of a message as far as it can be served now."""
         message = parse_message(text)
         row = await self._runner.run(read_gate(message.shard))
         async with self._budget.hold(int(row.props["bytes"]) if row else 0):
@@ -96,12 +96,12 @@ class Firing:
             try:
                 leave = await self._mirror.guard(message.shard)
             except StorageError as error:
-                # Not a failure of the shard's: it must not be asked for ever more seldom.
-                log.debug("Who serves shard %s is not known: %s", message.shard, error, extra={"action": "side_unknown"})
+                # This is no failure of the shard: the pause between its messages must not grow.
+                log.debug("It is unknown which account serves shard %s: %s", message.shard, error, extra={"action": "side_unknown"})
                 self._counters["shards_unsure"] += 1
                 leave = MIRROR_ASKED_AGAIN_AFTER
             if leave is None:
-                # The other side's own sweep has messages of its own.
+                # The other side's own sweep sends its own messages.
                 self._counters["shards_elsewhere"] += 1
                 return
             if not isinstance(leave, Guard):
@@ -119,12 +119,12 @@ class Firing:
             await self._runner.run(owning.tidy(message.shard, message.index, lambda rows: entry_for(rows, self._clock.now()), before))
             return
         if isinstance(taken, owning.Busy):
-            # Served by another owner that was alive a moment ago. Looked at again when it would be overdue; not dropped.
+            # Another owner was alive a moment ago. The message comes back when that owner would be silent for too long.
             self._counters["shards_busy"] += 1
             await self._runner.run(send(message, self._clock.now() + taken.wait + 1_000, retries_only=retries))
             return
         self._counters["shards_taken"] += 1
-        # Asked once per shard: it costs more than a delivery should pay.
+        # Asked once per shard, because the check costs more than one delivery should pay.
         self._tracing = tracing.on()
         tenant = shard_tenant(message.shard)
         policy = await self._policies(tenant)
@@ -149,24 +149,25 @@ class Firing:
                 verdict = await send(target, delivery)
                 delivery_tracing.delivered(span, verdict)
         else:
-            # A traceparent that the event brought goes on as it is.
+            # A traceparent that came with the event is passed on unchanged.
             verdict = await send(target, delivery)
         self._counters[f"deliveries_{verdict.outcome}"] += 1
         return verdict
 
     async def poisoned(self, text: str) -> None:
-        """A shard's message failed five times: say so, and leave the shard to the index, which asks for it again, later each time."""
+        """Handle a shard's message that failed five times: log it, and leave the shard to the index, which sends messages ever less often.
+        """
         try:
             message = parse_message(text)
         except ValueError:
-            log.error("A message that names no shard was dropped", extra={"action": "poison_dropped", "text": text[:200]})
+            log.error("A message without a shard's name was dropped", extra={"action": "poison_dropped", "text": text[:200]})
             return
         rounds = await self._runner.run(postpone(message, self._clock.now()))
         if rounds is None:
-            # Served through another message since, or filed for another minute: that index row will ask for it.
-            log.info("Shard %s is no longer filed under a message that failed", message.shard, extra={"action": "poison_outlived"})
+            # The shard was served through another message since, or is filed for another minute: that index row will send its message.
+            log.info("Shard %s is no longer filed under the message that failed", message.shard, extra={"action": "poison_outlived"})
             return
         self._counters["poisoned"] += 1
         again = rules.pause_after(rounds) // 1000
         extra = {"action": "poison_redispatched", "shard": message.shard, "rounds": rounds}
-        log.error("Serving shard %s failed again and again (%d); tried again in %d s", message.shard, rounds, again, extra=extra)
+        log.error("Serving shard %s failed repeatedly (%d messages); the next try is in %d s", message.shard, rounds, again, extra=extra)

@@ -1,8 +1,13 @@
-"""Events that come through a queue: durability `fast`, producers' own messages in `tocsin-ingest`, and what becomes of bad ones.
+"""How events enter the scheduler, by HTTP and by queue.
 
-queued     ids of events that may not be stored yet: they show by themselves that this service gave them
-messages   what is in the queue: our own signed parcels, and producers' letters
-outbox     puts parcels into the queue, many events a message
-consumer   `Intake`: takes events in from queues; `Intake.take` serves other sources too
-rejects    what could not be taken in, kept for a week to be looked at
+admission           checks that need stored state (channels, limits, sizes), then the writer
+writer              gathers events that arrive together into few transactions
+open_shards         the shards that a writer fills
+account_rotation    the storage account for the next shard
+outbox              sends accepted events of durability `fast` to the ingest queue, many in one message
+messages            the messages in the ingest queue: signed ones of the service, and producers' own
+queued_ids          ids of events that may not be stored yet; an id itself proves that the service gave it
+queue_consumer      `Intake`: takes events from queues; `Intake.take` serves other sources too
+internal_events     events that the service itself makes, such as alarms
+rejects             events that could not be accepted, kept for a week
 """

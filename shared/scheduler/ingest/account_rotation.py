@@ -1,4 +1,4 @@
-"""Which storage account the next shard is opened in."""
+"""The choice of the storage account in which the next shard is opened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..timings import ACCOUNT_AVOIDED_FOR
 
 
 class Rota:
-    """The places that take new shards, in turn; those that did not answer are left out for a while, unless none is left."""
+    """The places that take new shards, in turn. Places that did not answer are skipped for a while, unless none is left."""
 
     def __init__(self, places: Sequence[str], clock: Clock) -> None:
         self._places, self._clock = tuple(places), clock
@@ -17,13 +17,13 @@ class Rota:
         self._turn = 0
 
     def next(self) -> str:
-        """Where the next shard is opened."""
+        """Return the place of the next shard."""
         ready = self._ready() or self._places
         self._turn += 1
         return ready[self._turn % len(ready)]
 
     def avoid(self, place: str) -> bool:
-        """The account did not answer; True when another is left to try."""
+        """Skip the account for a while, because it did not answer. Return True if another one is left to try."""
         if place not in self._places:
             return False
         self._away[place] = self._clock.monotonic() + ACCOUNT_AVOIDED_FOR

@@ -1,4 +1,4 @@
-"""Admitting events: what the models cannot know (channels, limits, sizes), then the writer."""
+"""Admission of events: the checks that need stored state (channels, limits, sizes), then the writer."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from .writer import Stored, Writer
 
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
 BREATH = 200
-"""Events of a batch that are parsed before the loop may turn to other work."""
+"""Events of a batch that are parsed before other tasks may run."""
 
 
 class Admitted(NamedTuple):
-    """An event that is in the store, and whether it is new."""
+    """A stored event; `new` is False if it was stored before."""
 
     id: str
     row: Row
@@ -51,17 +51,17 @@ class Admitted(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """An event that passed every check but its tenant's limits."""
+    """An event that passed every check except its tenant's limits."""
 
     event: NewEvent
     parcel: bytes = b""
-    """For durability `fast`: the event as it travels."""
+    """The encoded event, for durability `fast`."""
     queued: Queued | None = None
-    """And what is answered once it does."""
+    """The answer to the client once the event is in the ingest queue, for durability `fast`."""
 
 
 class Ingest:
-    """Takes events in. One per process."""
+    """Accepts events. One per process."""
 
     def __init__(
         self,
@@ -79,8 +79,10 @@ class Ingest:
         self._ids, self._queued_ids, self._outbox, self._settings = ids, queued_ids, outbox, settings
 
     async def one(self, tenant: str, event: EventIn, raw: bytes) -> Admitted | Queued:
-        """Store one event, or queue it if `fast` is enough. Raises `Problem` (409, 413, 422, 429) and `StorageError`; then nothing was
-        acknowledged."""
+        """Store one event, or queue it if durability `fast` is enough.
+
+        Raises `Problem` (409, 413, 422, 429) and `StorageError`; nothing was acknowledged then.
+        """
         settings = await self.tenant(tenant)
         ready, parcel, queued = await self._ready(tenant, settings, event, raw)
         granted, refusal = await self.admit(tenant, settings, 1)
@@ -94,10 +96,10 @@ class Ingest:
         return self.admitted(ready, (await self._writer.store(tenant, [ready]))[0])
 
     async def batch(self, tenant: str, raw: bytes, *, lines: bool) -> list[Admitted | Queued | Problem]:
-        """Store or queue the events of a JSON array, or of JSON lines, each on its own terms, in the order sent.
+        """Store or queue the events of a JSON array or of JSON lines, each independently of the others. Return results in the order sent.
 
-        Raises `Problem` when the batch itself is wrong: not JSON, empty, too many events; and 429 when the tenant's limits let none of
-        its good events in.
+        Raises `Problem` if the batch itself is wrong (not JSON, empty, too many events), and 429 if the tenant's limits let none of its
+        good events in.
         """
         settings = await self.tenant(tenant)
         results: list[Admitted | Queued | Problem | None] = []
@@ -113,7 +115,7 @@ class Ingest:
             except Problem as wrong:
                 results.append(wrong)
         if not results:
-            raise invalid("", "the batch holds no event")
+            raise invalid("", "the batch contains no event")
         granted, refusal = await self.admit(tenant, settings, len(ready))
         if ready and not granted:
             raise refusal
@@ -134,10 +136,10 @@ class Ingest:
         return [result for result in results if result is not None]
 
     async def checked(self, tenant: str, settings: Tenant, raw: bytes, source: str, at: Millis) -> NewEvent:
-        """An event of another source, by the same rules, ready to be stored. Raises `Problem` (413, 422).
+        """Check an event of another source by the same rules and return it ready to be stored. Raises `Problem` (413, 422).
 
-        `at`: when its producer handed it over; its delay counts from then. Without an id of its own it gets the one that follows from
-        `source` and `at`.
+        at: time at which its producer handed it over; its delay counts from then. An event without an id of its own gets one that follows
+        from `source` and `at`.
         """
         event = parse_json(_EVENT, raw)
         ready = await self._checked(tenant, settings, event, raw, at, source)
@@ -147,16 +149,16 @@ class Ingest:
         return ready
 
     async def patch(self, tenant: str, patch: EventPatch, raw: bytes, now: Props) -> tuple[Millis | None, Props]:
-        """What a patch changes of the event as it is `now`: the new due time, if it moves the event, and properties.
+        """Return the changes that a patch makes to the event `now`: the new due time, if there is one, and properties.
 
-        Raises `Problem` (422, 413).
+        Raises `Problem` (413, 422).
         """
         settings = await self.tenant(tenant)
         given = patch.model_fields_set
         change: Props = {}
         if "payload" in given:
             body = _body(raw)
-            # The channel it has may be gone by now; that is told when it is due.
+            # The event's own channel may have been removed; its delivery reports that.
             channel = patch.channel if patch.channel is not None else str(now["channel"])
             self._sized(settings, body, await self._directory.target(tenant, channel))
             change.update({"chunks": 1, **body_props(body), "size": encoded_size(body)})
@@ -171,19 +173,20 @@ class Ingest:
                 raise invalid("/expires", OUTLIVED)
         due = patch.due if patch.due is not None else self._clock.now() + patch.delay if patch.delay is not None else None
         if due is not None and now.get("flex"):
-            # The event keeps its place in the window, wherever the window goes; both are named, since it may be losing them right now.
+            # The event keeps its place in the window when the window moves. Both properties are set, because the event may be losing them
+            # now.
             change.update(flex=now["flex"], shift=now["shift"])
             due += int(now["shift"])
             if due > MAX_TIME:
-                raise invalid("/due", "the window ends after the year 9999")
+                raise invalid("/due", "the flexible window ends after the year 9999")
         return due, change
 
     async def accepts(self, tenant: str, channel: str, body: bytes) -> None:
-        """Check that events with this payload can go out by the channel. Raises `Problem` (404, 413, 422)."""
+        """Check that events with this payload can be delivered by the channel. Raises `Problem` (404, 413, 422)."""
         self._sized(await self.tenant(tenant), body, await self._channel(tenant, channel))
 
     async def tenant(self, tenant: str) -> Tenant:
-        """The tenant's settings. Raises 404."""
+        """Return the tenant's settings. Raises 404."""
         settings = await self._directory.tenant(tenant)
         if settings is None:
             raise not_found("tenant")
@@ -192,7 +195,7 @@ class Ingest:
     async def _channel(self, tenant: str, name: str) -> Target:
         target = await self._directory.target(tenant, name)
         if target is None:
-            raise invalid("/channel", "the tenant has no channel of that name")
+            raise invalid("/channel", "the tenant has no channel of this name")
         return target
 
     async def _ready(self, tenant: str, settings: Tenant, event: EventIn, raw: bytes) -> Ready:
@@ -203,7 +206,7 @@ class Ingest:
         ready.id = self._queued_ids.make(tenant, created, ready.due, self._ids.name())
         parcel = encode(tenant, ready)
         if len(parcel) > ROOM:
-            detail = f"with labels and retry the event is over what fits a queue message, {ROOM:,} bytes; use durability standard"
+            detail = f"with labels and retry, the event exceeds the {ROOM:,} bytes of a queue message; use durability standard"
             raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "", "detail": detail}])
         return Ready(ready, parcel, Queued(ready.id, tenant, created, ready.due))
 
@@ -214,11 +217,11 @@ class Ingest:
         body = _body(raw)
         target = await self._channel(tenant, event.channel)
         self._sized(settings, body, target, durability)
-        # A server's id is not known before the shard is, and that depends on the minute: a name of its own takes the id's place.
+        # A server-made id is known only once the shard is chosen, and that depends on the minute. A new name takes the id's place.
         shift = spread(tenant, event.id or seed or self._ids.name(), event.flex) if event.flex else 0
         new = new_event(event, body, self._clock.now(), durability, since, shift)
         if new.due > MAX_TIME:
-            raise invalid("/delay", "it ends after the year 9999")
+            raise invalid("/delay", "the due time is after the year 9999")
         if (trace := tracing.current()) is not None:
             new.props["trace"] = trace
         return new
@@ -229,7 +232,7 @@ class Ingest:
             raise invalid("/durability", "mirrored needs a second storage account, and none is configured")
         if durability == "fast" and event.id is not None:
             if event.durability is None:
-                # The tenant's wish alone: an id of the client's own asks for more.
+                # Only the tenant's settings ask for fast; an id chosen by the client needs more.
                 return "standard"
             raise invalid("/id", "events of durability fast get their ids from the service; leave it out, or use durability standard")
         return durability
@@ -242,7 +245,7 @@ class Ingest:
         _sized_for(body, limit)
 
     async def admit(self, tenant: str, settings: Tenant, count: int) -> tuple[int, Problem]:
-        """How many of `count` events the tenant's limits let in now, and what to tell the rest."""
+        """Return how many of `count` events the tenant's limits let in now, and the problem for the others."""
         limit = settings.limits.open_events
         fits = count
         if limit is not None and count:
@@ -251,46 +254,46 @@ class Ingest:
         if limit is not None and grant.granted:
             self._stats.admitted(tenant, grant.granted)
         if grant.granted < fits:
-            return grant.granted, too_many(grant.retry_after, "over the tenant's events per second")
+            return grant.granted, too_many(grant.retry_after, "the tenant's limit of events per second is exceeded")
         return grant.granted, too_many(
-            OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events" if limit is not None else "over a limit"
+            OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events" if limit is not None else "a limit is exceeded"
         )
 
     @staticmethod
     def admitted(event: NewEvent, stored: Stored | StorageError) -> Admitted:
-        """What the writer's answer means. Raises 409 `id-conflict`, and the writer's own failure."""
+        """Turn the writer's result into the caller's. Raises 409 `id-conflict` and the writer's own failure."""
         if isinstance(stored, StorageError):
             raise stored
         if stored.existing is None:
             row = Row(stored.address.shard, stored.address.row, event.props, stored.etag, 0, 0)
             return Admitted(stored.id, row, True)
         if not stored.same:
-            raise problem.conflict("id-conflict", "the id names an event with other content")
+            raise problem.conflict("id-conflict", "an event with this id and other content exists")
         return Admitted(stored.id, stored.existing, False)
 
 
 def _sized_for(body: bytes, limit: int) -> None:
     if len(body) > limit:
-        detail = f"the payload is over {limit:,} bytes"
+        detail = f"the payload is larger than {limit:,} bytes"
         raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "/payload", "detail": detail}])
 
 
 def _body(raw: bytes) -> bytes:
-    """The payload exactly as sent."""
+    """Return the payload exactly as sent."""
     body = member(raw, "payload")
     assert body is not None  # the model has it
     return body
 
 
 def _elements(raw: bytes, *, lines: bool) -> Iterator[bytes]:
-    """The events of a batch as they were sent."""
+    """Yield the events of a batch exactly as sent."""
     if lines:
         yield from (line for line in raw.split(b"\n") if line.strip())
         return
     try:
         yield from elements(raw.decode())
     except (ValueError, IndexError, RecursionError):
-        # Something is wrong with the array as a whole: a real parser says what.
+        # The array as a whole is wrong: a real parser finds the reason.
         if not isinstance(load_json(raw), list):
             raise invalid("", "the batch is not an array of events") from None
         raise invalid("", "the batch is not a plain array of events") from None

@@ -1,4 +1,4 @@
-"""shared.scheduler.ingest.internal_events."""
+"""Events that the service itself makes, such as alarms."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .admission import Ingest
 
 
 class Publisher(Protocol):
-    """Takes events in."""
+    """Accepts events that the service makes."""
 
     async def __call__(self, tenant: str, content: Mapping[str, Any]) -> None:
-        """Store the event; the same again changes nothing. Raises `Problem`, `StorageError`."""
+        """Store the event; a repetition changes nothing. Raises `Problem`, `StorageError`."""
 
 
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
 
 
 class Events:
-    """Takes alarms in as events of the tenant's."""
+    """Stores alarms as events of their tenant."""
 
     def __init__(self, ingest: Ingest) -> None:
         self._ingest = ingest
 
     async def __call__(self, tenant: str, content: Mapping[str, Any]) -> None:
-        """Store the event, by the rules for anybody's. Raises `Problem`, `StorageError`."""
+        """Store the event by the same rules as any other. Raises `Problem`, `StorageError`."""
         raw = orjson.dumps(content)
         await self._ingest.one(tenant, parse_json(_EVENT, raw), raw)

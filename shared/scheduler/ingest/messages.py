@@ -1,9 +1,11 @@
-"""What is in the ingest queue.
+"""The messages in the ingest queue.
 
-A *parcel* is ours: `tocsin1.{mac}.{JSON}` with events that were checked, each with its id; nobody without the master key can make one. Its
-events are rows already, all but the payload, which travels as it was sent: no later change of rules can refuse what was acknowledged.
+A *signed message* is the service's own: `tocsin1.{mac}.{JSON}` with checked events, each with its id. Only a holder of the master key can
+make one. Its events are complete rows except for the payload, which is kept as sent: no later change of rules can refuse what was
+acknowledged.
 
-A *letter* is a producer's: `{"tenant", "key", "event": {...}}` or `"events": [...]`, perhaps a `traceparent`. It is checked like a request.
+A *producer message* is `{"tenant", "key", "event": {...}}` or `"events": [...]`, with an optional `traceparent`. It is checked like a
+request.
 """
 
 from __future__ import annotations
@@ -30,15 +32,15 @@ MARK = "tocsin1."
 _MAC = 32
 """Hexadecimal digits: 128 bits."""
 ROOM = MAX_MESSAGE_BYTES - 128
-"""Bytes of encoded entries in one parcel."""
+"""Bytes of encoded events in one signed message."""
 MAX_LETTER = 46 * 1024
-"""Bytes of a producer's message: its events must fit a parcel too, with what is added to them."""
+"""Largest producer message in bytes: its events must also fit a signed message, with the added properties."""
 _FRAGMENTS = ("retry", "labels")
-"""Properties that are JSON: inside out, they would grow."""
+"""Properties that contain JSON: written as strings, they would grow."""
 
 
 class Entry(NamedTuple):
-    """An event in a parcel, and whose it is."""
+    """An event in a signed message, and its tenant."""
 
     tenant: str
     event: NewEvent
@@ -46,7 +48,8 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Parcel:
-    """Events on their way. `admitted`: within their tenant's limits; else these are still to be asked. `tries`: how often put back."""
+    """Events in one message of the service. admitted: they are within their tenant's limits; otherwise the limits are still to be asked.
+    tries: number of times they were put back."""
 
     entries: list[Entry]
     admitted: bool = True
@@ -54,7 +57,7 @@ class Parcel:
 
 
 class Letter(Strict):
-    """A producer's message."""
+    """A message that a producer sent."""
 
     tenant: str = Field(min_length=1, max_length=40)
     key: str = Field(min_length=1, max_length=256, repr=False)
@@ -75,12 +78,12 @@ _LETTER: TypeAdapter[Letter] = TypeAdapter(Letter)
 
 
 def parcel_key(master: str) -> bytes:
-    """The key that parcels are signed with."""
+    """Return the key that signs the service's messages."""
     return hmac.digest(master.encode(), b"tocsin parcels", "sha256")
 
 
 def encode(tenant: str, event: NewEvent) -> bytes:
-    """An event as it lies in a parcel. It must have an id."""
+    """Encode an event for a signed message. It must have an id."""
     props: dict[str, Any] = {name: value for name, value in event.props.items() if name not in ("id", "chunks") and not _is_body(name)}
     for name in _FRAGMENTS:
         if name in props:
@@ -108,25 +111,25 @@ def _decode(raw: bytes) -> Entry:
 
 
 def pack(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Encoded entries in as few parcels as their order allows. One that is over `ROOM` by itself is alone."""
+    """Group encoded events into as few messages as their order allows. One larger than `ROOM` is alone."""
     return packs(entries, lambda entry: len(entry) + 1, ROOM)
 
 
 def seal(key: bytes, entries: Iterable[bytes], *, admitted: bool = True, tries: int = 0) -> str:
-    """The text of a parcel."""
+    """Return the text of a signed message."""
     head = f'{{"admitted":{"true" if admitted else "false"},"tries":{tries},"events":['
     body = head.encode() + b",".join(entries) + b"]}"
     return f"{MARK}{_mac(key, body)}.{body.decode()}"
 
 
 def open_parcel(key: bytes, text: str) -> Parcel | None:
-    """The parcel in a message, or None when it is none of ours. Raises 403 for one that only looks like it."""
+    """Parse a signed message; return None if the text is not one. Raises 403 if the signature is wrong."""
     if not text.startswith(MARK):
         return None
     mac, dot, content = text[len(MARK) :].partition(".")
     body = content.encode(errors="surrogateescape")
     if not dot or not hmac.compare_digest(mac.encode(errors="replace"), _mac(key, body).encode()):
-        raise Problem(403, "forged", "the message's signature is not this service's")
+        raise Problem(403, "forged", "the message was not signed by this service")
     events = member(body, "events")
     assert events is not None  # we wrote it
     found = orjson.loads(body)
@@ -138,13 +141,13 @@ def _mac(key: bytes, body: bytes) -> str:
 
 
 def open_letter(text: str) -> tuple[Letter, list[bytes]]:
-    """A producer's message and its events as they were sent. Raises 413 and 422."""
+    """Parse a producer message; return it and its events exactly as sent. Raises 413 and 422."""
     try:
         raw = text.encode()
     except UnicodeEncodeError:
         raise unreadable("malformed-json", "the message is not UTF-8") from None
     if len(raw) > MAX_LETTER:
-        raise Problem(413, "content-too-large", f"the message is over {MAX_LETTER:,} bytes")
+        raise Problem(413, "content-too-large", f"the message is larger than {MAX_LETTER:,} bytes")
     letter = parse_json(_LETTER, raw)
     if "event" in letter.model_fields_set:
         event = member(raw, "event")
@@ -156,7 +159,7 @@ def open_letter(text: str) -> tuple[Letter, list[bytes]]:
 
 
 def arriving(event: NewEvent, now: Millis) -> NewEvent:
-    """The event as it is stored now: lists find it by this time, its representation keeps the time it was taken in.
+    """Return the event as it is stored now: lists find it by this time, its representation keeps the time at which it was accepted.
 
     One older than `LONGEST_QUEUE_WAIT` is stored as dead: its cancel may have been acknowledged and forgotten. A redrive brings it back.
     """

@@ -1,4 +1,4 @@
-"""Puts events into the ingest queue. What arrives together travels together: the queue takes far fewer messages than events come in."""
+"""Sends events to the ingest queue. Events that arrive together share a message, so the queue takes far fewer messages than events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .open_shards import Sink
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 8
-"""Messages on their way to the queue at once."""
+"""Messages that are being sent at once."""
 
 
 class _Pending(NamedTuple):
@@ -40,7 +40,7 @@ class Outbox:
         self._slots = asyncio.Semaphore(IN_FLIGHT)
 
     async def put(self, entries: Sequence[bytes]) -> list[StorageError | None]:
-        """Send admitted events, encoded; for each None once it is in the queue, or why nobody knows that it is."""
+        """Send encoded events. For each, return None once it is in the queue, or the error that leaves this uncertain."""
         if not entries:
             return []
         sink = Sink(len(entries))
@@ -52,12 +52,13 @@ class Outbox:
         return [result if isinstance(result, StorageError) else None for result in await sink.wait()]
 
     async def put_back(self, entries: Sequence[Entry], *, admitted: bool, tries: int, delay: float) -> None:
-        """Have events come again in `delay` seconds. Raises `StorageError`; then the message they came in must come again itself."""
+        """Send events so that they return in `delay` seconds. Raises `StorageError`; then the message that they came in must return itself.
+        """
         for group in pack(encode(entry.tenant, entry.event) for entry in entries):
             await self._queues.send(QUEUE_INGEST, seal(self._key, group, admitted=admitted, tries=tries), visible_in=delay)
 
     async def _fill(self) -> None:
-        """Message after message until nothing is pending."""
+        """Send messages until nothing is pending."""
         try:
             while self._pending:
                 if self._bytes < ROOM:
@@ -89,10 +90,10 @@ class Outbox:
         except Rejected as error:
             told = error
         except StorageError as error:
-            # A send is repeated when its answer is lost, so even a refusal may follow a message that got in.
+            # A send is repeated when its answer is lost, so even a refusal may follow a message that was stored.
             told = OutcomeUnknown(f"the ingest queue did not confirm: {error}")
         except Exception as error:
             told = OutcomeUnknown(f"the outbox failed: {type(error).__name__}")
-            log.exception("The outbox failed in a way it should not", extra={"action": "outbox_failed"})
+            log.exception("The outbox raised an unexpected error", extra={"action": "outbox_failed"})
         for each in group:
             each.sink.settle(each.number, told)

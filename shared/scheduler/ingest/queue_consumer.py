@@ -1,4 +1,4 @@
-"""Taking events in from elsewhere than HTTP: the ingest queue, and whoever calls `Intake.take`."""
+"""Accepts events from sources other than HTTP: the ingest queue, and callers of `Intake.take`."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Item(NamedTuple):
     """One event as its producer sent it.
 
     raw: the event's JSON, as `POST /events` takes it.
-    source: names this very event for good (`kafka:orders/3/1201`, a queue message's id and position). An event without an id of its own
-        gets one that follows from `source` and `at`, so that taking it again makes no second event.
-    at: when its producer handed it over, by a clock that gives the same for each redelivery. `delay` counts from then.
-    trace: the `traceparent` it came with; a malformed one counts as none.
+    source: a permanent name of this very event (`kafka:orders/3/1201`, a queue message's id and position). An event without an id of its
+    own gets one that follows from `source` and `at`, so that a repetition makes no second event.
+    at: time at which its producer handed it over, by a clock that gives the same for each redelivery. `delay` counts from then.
+    trace: the `traceparent` that came with it; a malformed one counts as none.
     """
 
     raw: bytes
@@ -48,14 +48,15 @@ class Item(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """It can never be taken in. The reject is stored: `id` names it."""
+    """An event that can never be accepted. `id` names the stored reject."""
 
     id: str
     problem: Problem
 
 
 class Waiting(NamedTuple):
-    """It is good and not stored: the tenant is over a limit, or storage did not do it. Take it again, no sooner than in `after` seconds."""
+    """A good event that is not stored, because the tenant is over a limit or storage failed. Take it again after at least `after` seconds.
+    """
 
     event: NewEvent
     after: float
@@ -66,7 +67,7 @@ type Taken = Admitted | Reject | Waiting
 
 
 class Intake:
-    """Takes events in. One per process (`app.scheduler.intake`); belongs to one event loop."""
+    """Accepts events. One per process (`app.scheduler.intake`); belongs to one event loop."""
 
     def __init__(
         self,
@@ -85,11 +86,11 @@ class Intake:
         self._rejects, self._clock, self._ids, self._key, self._counters = rejects, clock, ids, key, counters
 
     async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> list[Taken]:
-        """Check events as HTTP does, store the good ones, keep the bad ones as rejects. In the order given.
+        """Check events as HTTP does, store the good ones, keep the bad ones as rejects. Return results in the order given.
 
-        The caller answers for the tenant: no key is asked for. `origin` (`queue`, `kafka`) is what rejects say about where they came from.
-        Safe to repeat with the same items: for a `Waiting` one that is what to do. Raises `StorageError` when nothing could be decided,
-        and 404 for an unknown tenant; nothing is stored then, and all can be taken again.
+        The caller is responsible for the tenant: no key is checked. origin (`queue`, `kafka`): the source that rejects name. Safe to repeat
+        with the same items, as one must for `Waiting` results. Raises `StorageError` if nothing could be decided, and 404 for an unknown
+        tenant; nothing is stored then, and all items can be taken again.
         """
         settings = await self._ingest.tenant(tenant)
         results: list[Taken | None] = [None] * len(items)
@@ -122,7 +123,7 @@ class Intake:
     async def _reject(
         self, tenant: str, origin: str, items: Sequence[Item], wrong: Mapping[int, Problem], results: MutableSequence[Taken | None]
     ) -> None:
-        """Keep the items that are wrong, by their numbers, and put what became of them into `results`."""
+        """Keep wrong items, given by number, as rejects, and put their results into `results`."""
         refused = [
             Refused(found, masked(items[number].raw.decode(errors="replace")), items[number].source, items[number].at)
             for number, found in wrong.items()
@@ -132,7 +133,8 @@ class Intake:
             results[number] = Reject(reject_id, found)
 
     async def serve(self, message: Message) -> None:
-        """One message of the ingest queue. Raises what keeps it from being done with, and nothing is lost: the queue brings it again."""
+        """Process one message of the ingest queue. Raises if it could not be completed; nothing is lost, because the queue delivers it
+        again."""
         try:
             parcel = open_parcel(self._key, message.text)
             if parcel is not None:
@@ -146,25 +148,25 @@ class Intake:
             await self._rejects.add(sender, "queue", [Refused(wrong, text, f"queue:{message.id}", _since(message))])
 
     async def _sender(self, text: str) -> str:
-        """The tenant whose key a message carries that cannot be taken in; '' when there is none to be held to it. Raises `StorageError`."""
+        """Return the tenant whose key an unacceptable message carries; '' if there is none. Raises `StorageError`."""
         key = key_in(text)
         if key is None:
             return ""
         try:
             return (await auth.authenticate(self._directory, {"authorization": f"Bearer {key}"})).tenant
         except Problem:
-            # Nobody's key: what is wrong with the message is told anyway, to admins.
+            # The key belongs to no tenant. The reject is listed for admins.
             return ""
 
     async def poisoned(self, message: Message) -> None:
-        """A message that failed five times: it is put back, and will be tried again for as long as it takes. What is wrong is told."""
-        log.error("A message of the ingest queue failed again and again", extra={"action": "ingest_poisoned", "id": message.id})
+        """Put back a message that failed five times. It is tried until it succeeds, and the failure is logged."""
+        log.error("A message of the ingest queue failed repeatedly", extra={"action": "ingest_poisoned", "id": message.id})
         self._counters["ingest_poisoned"] += 1
         await self._queues.send(QUEUE_INGEST, message.text, visible_in=POISON_RETRY_DELAY)
 
     async def _letter(self, message: Message) -> None:
-        """A producer's message: its key opens the door, its events are judged one by one."""
-        # Without it no two messages could be told apart.
+        """Process a producer's message: check its key, then each event by itself."""
+        # Without an id, two messages could not be distinguished.
         assert message.id, "the host gave no message id"
         letter, events = open_letter(message.text)
         key = await auth.authenticate(self._directory, {"authorization": f"Bearer {letter.key}"})
@@ -178,7 +180,7 @@ class Intake:
         await self._put_back(failed, over, max((each.after for each in waiting), default=0.0), 0)
 
     async def _parcel(self, parcel: Parcel) -> None:
-        """Our own message: its events were judged; all of them get stored, or come again."""
+        """Process the service's own message: its events were checked, so each one is stored or comes again."""
         tenants: dict[str, list[NewEvent]] = {}
         for entry in parcel.entries:
             tenants.setdefault(entry.tenant, []).append(arriving(entry.event, self._clock.now()))
@@ -189,7 +191,7 @@ class Intake:
         async def store(tenant: str, events: list[NewEvent]) -> None:
             granted = len(events)
             if not parcel.admitted:
-                # Whatever becomes of the tenant, what its key let in ends in a state that can be looked up.
+                # Even if the tenant was removed, events that its key let in end in a state that can be looked up.
                 settings = await self._directory.tenant(tenant) or Tenant()
                 granted, refusal = await self._ingest.admit(tenant, settings, len(events))
                 over.extend(Entry(tenant, event) for event in events[granted:])
@@ -202,14 +204,14 @@ class Intake:
                 elif stored.existing is not None:
                     await self._known(tenant, event, stored)
 
-        # All of them to the end: none goes on behind an invocation that has failed.
+        # Wait for all of them: none may continue after the invocation has failed.
         for ended in await asyncio.gather(*(store(tenant, events) for tenant, events in tenants.items()), return_exceptions=True):
             if isinstance(ended, BaseException):
                 raise ended
         await self._put_back(failed, over, max(waits), parcel.tries + 1)
 
     async def _known(self, tenant: str, event: NewEvent, stored: Stored) -> None:
-        """The id was there: a replay, an event cancelled before it got here, or another's content under an id that a client chose."""
+        """Handle an id that exists: a repetition, an event cancelled before it was stored, or other content under a client's id."""
         try:
             self._ingest.admitted(event, stored)
         except Problem as wrong:
@@ -221,14 +223,14 @@ class Intake:
 
     def _complain(self, failure: StorageError) -> None:
         if isinstance(failure, Rejected):
-            log.error("Storage refuses an event that is to be stored: %s", failure, extra={"action": "ingest_refused"})
+            log.error("Storage refuses an accepted event: %s", failure, extra={"action": "ingest_refused"})
 
     async def _put_back(self, failed: list[Entry], over: list[Entry], after: float, tries: int) -> None:
-        """Have what is not stored come again, later each time."""
-        # With chance, so that what failed together does not all come back at one instant.
+        """Send events that were not stored back to the queue, with a longer delay each time."""
+        # The random part keeps events that failed together from returning together.
         delay = min(LONGEST_INTAKE_PAUSE, max(after, 2.0 ** min(tries, 10)) * (1.0 + self._ids.chance()))
         if failed:
-            log.warning("%d events could not be stored; they come again", len(failed), extra={"action": "ingest_put_back"})
+            log.warning("%d events could not be stored and will be tried again", len(failed), extra={"action": "ingest_put_back"})
             self._counters["events_put_back"] += len(failed)
             await self._outbox.put_back(failed, admitted=True, tries=tries, delay=delay)
         if over:
@@ -238,5 +240,5 @@ class Intake:
 
 
 def _since(message: Message) -> Millis:
-    """When a message was sent, for sure: queues tell it in whole seconds, and nothing may be due early."""
+    """Return the latest time at which a message can have been sent: queues give whole seconds, and nothing may be due early."""
     return message.inserted - message.inserted % -1000

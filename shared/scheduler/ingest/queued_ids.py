@@ -1,9 +1,9 @@
-"""Ids of events that wait in the ingest queue.
+"""The ids of events that wait in the ingest queue.
 
-    q~{created, 10}{due, 10}{chance, 16}~{check, 16}        digits of base 32; times in milliseconds, moved by `_ORIGIN`
+    q~{created, 10}{due, 10}{chance, 16}~{check, 16}        digits of base 32; times in milliseconds, plus `_ORIGIN`
 
-The check is a truncated HMAC-SHA256 over tenant and id. So a look-up knows, before anything is in a table, that this service gave the id to
-this tenant, and when. Clients cannot choose ids of this shape; in the store they are treated like ids that clients chose.
+The check is a truncated HMAC-SHA256 over tenant and id. So a look-up knows, before any row exists, that this service gave the id to this
+tenant, and when. Clients cannot choose ids of this shape; the store treats them like ids that clients chose.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ..timings import LONGEST_QUEUE_WAIT
 
 SHAPE = re.compile(r"q~([0-9a-v]{10})([0-9a-v]{10})([0-9a-v]{16})~([0-9a-v]{16})")
 _ORIGIN: Millis = 1 << 46
-"""Added to times: due times may lie before 1970."""
+"""Added to times, because due times may be before 1970."""
 
 
 def name_of(source: str) -> str:
-    """16 letters that follow from what a source calls its event."""
+    """Return 16 letters that follow from a source's name of its event."""
     return spell(int.from_bytes(digest("source", source)[:10]), 16)
 
 
 class Queued(NamedTuple):
-    """What an id alone tells of its event."""
+    """The facts about an event that its id contains."""
 
     id: str
     tenant: str
@@ -50,31 +50,31 @@ class Queued(NamedTuple):
 
     @property
     def etag(self) -> str:
-        """Its entity tag; any other once it is stored."""
+        """Its entity tag; it differs from the one after it is stored."""
         return etag_of("queued", self.tenant, self.id)
 
     def may_wait(self, now: Millis) -> bool:
-        """Whether it can be said to be queued when no table has it."""
+        """Return True if the event may still be queued when no table has it."""
         return now < self.created + LONGEST_QUEUE_WAIT
 
 
 class QueuedIds:
-    """Makes and knows the ids. `master`: the service's master key."""
+    """Makes and verifies the ids. `master`: the service's master key."""
 
     def __init__(self, master: str) -> None:
         self._key = hmac.digest(master.encode(), b"tocsin queued ids", "sha256")
 
     def make(self, tenant: str, created: Millis, due: Millis, chance: str) -> str:
-        """The id of an event taken in at `created`; `chance` is 16 letters that nobody else has (`Ids.name`)."""
+        """Return the id of an event accepted at `created`. chance: 16 letters that are unique (`Ids.name`)."""
         body = spell(created + _ORIGIN, 10) + spell(due + _ORIGIN, 10) + chance
         return f"q~{body}~{self._check(tenant, body)}"
 
     def derive(self, tenant: str, created: Millis, due: Millis, source: str) -> str:
-        """The same id for the same event of a source, however often it is redelivered."""
+        """Return the id for an event of a source; every redelivery gets the same one."""
         return self.make(tenant, created, due, name_of(source))
 
     def read(self, tenant: str, event_id: str) -> Queued | None:
-        """What the id tells, if it was given to this tenant."""
+        """Parse an id; return None if it was not given to this tenant."""
         found = SHAPE.fullmatch(event_id)
         if found is None:
             return None

@@ -1,8 +1,8 @@
-"""Rejects: what came through a queue and can never be taken in, kept for a week to be looked at.
+"""Rejects: events and messages from a queue that can never be accepted, kept for a week.
 
-Table `TocsinLedger`, partition `{tenant}:rejects`, or `:rejects` for what nobody can be held to (not JSON, unknown tenant, wrong key): no
-tenant's name has a colon, so no look at the ledger meets them. The row key is the time the message came in and a hash of its source, so
-that a message that is redelivered makes no second reject.
+Table `TocsinLedger`, partition `{tenant}:rejects`, or `:rejects` if the tenant is unknown (not JSON, unknown tenant, wrong key). No
+tenant's name has a colon, so reads of the ledger never meet them. The row key is the time at which the message arrived and a hash of its
+source, so a redelivered message makes no second reject.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ log = logging.getLogger(__name__)
 MAX_MESSAGE = 8 * 1024
 """Characters of the message that are kept."""
 GROUP = 50
-"""Rejects written at a time: with problems and messages of the greatest size they fit a transaction."""
+"""Rejects written at once: with problems and messages of the largest size they fit a transaction."""
 
 DELETES = 100
 MASK = "***"
 _KEY_MEMBER = re.compile(r'("key"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|\\?$)')
-"""A member that holds a key, cut off or not."""
+"""A member that contains a key, even if it is cut off."""
 _KEY_TEXT = re.compile(r'"key"\s*:\s*"([^"\\]+)"')
 _KEY = re.compile(r"tsn_[A-Za-z0-9]+")
 _UNSTORABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")
 
 
 def without_keys(text: str) -> str:
-    """A producer's message without its key, whether it is JSON or only meant to be, and without anything that looks like one of ours."""
+    """Return a producer's message, valid JSON or not, without its key and without anything that looks like a key of this service."""
     try:
         document = orjson.loads(text)
     except ValueError:
         document = None
     if isinstance(document, dict) and "key" in document:
-        # Written anew: however the name was spelled, its value is gone.
+        # The document is encoded again: however the name was spelled, its value is gone.
         text = orjson.dumps({**document, "key": MASK}).decode()
     return masked(_KEY_MEMBER.sub(rf'\1"{MASK}"', text))
 
 
 def key_in(text: str) -> str | None:
-    """The key that a producer's message carries, whether it is JSON or only meant to be."""
+    """Return the key in a producer's message, valid JSON or not; None if it has none."""
     try:
         document = orjson.loads(text)
     except ValueError:
@@ -66,7 +66,7 @@ def key_in(text: str) -> str | None:
 
 
 def masked(text: str) -> str:
-    """`text` without anything that looks like a key of ours."""
+    """Return `text` without anything that looks like a key of this service."""
     return _KEY.sub(MASK, text)
 
 
@@ -79,7 +79,7 @@ def _time_key(at: Millis) -> str:
 
 
 class Refused(NamedTuple):
-    """A message, or one event of it, that came in at `at` and cannot be taken in. The key must be out of `text`."""
+    """A message, or one event of it, that arrived at `at` and cannot be accepted. `text` must not contain the key."""
 
     wrong: Problem
     text: str
@@ -101,13 +101,14 @@ def _props(origin: str, refused: Refused, keep: Millis) -> Props:
 
 
 class Rejects:
-    """Rejects of all tenants; tenant '' stands for those nobody can be held to. One per process."""
+    """The rejects of all tenants; tenant '' stands for an unknown tenant. One per process."""
 
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._tables, self._clock = tables, clock
 
     async def add(self, tenant: str, origin: str, found: Sequence[Refused]) -> list[str]:
-        """Keep what was refused, many a transaction; the ids, in the order given. Raises `StorageError`; then some may be kept."""
+        """Store rejects, several in one transaction; return their ids in the order given. Raises `StorageError`; some may be stored then.
+        """
         ids = [f"{_time_key(each.at)}-{name_of(each.source)}" for each in found]
         keep = self._clock.now() + KEEP_FINISHED
         ops = {reject_id: Upsert(reject_id, _props(origin, each, keep)) for reject_id, each in zip(ids, found, strict=True)}
@@ -121,7 +122,8 @@ class Rejects:
     async def list(
         self, tenant: str, first: Millis | None, end: Millis | None, limit: int, after: str = ""
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """Rejects by the time they came in, from `first` up to, not including, `end`, beyond the id `after`; and the id to go on after."""
+        """Return rejects by arrival time, from `first` up to but not including `end`, after the id `after`; and the id to continue after.
+        """
         begin = max(_time_key(first) if first is not None else "", f"{after}!" if after else "")
         last = _time_key(end) if end is not None else None
         rows: list[Row] = []
@@ -137,11 +139,11 @@ class Rejects:
                 return [_shown(tenant, row) for row in rows], None
 
     async def any(self, tenant: str) -> bool:
-        """Whether any are kept. Raises `StorageError`."""
+        """Return True if any are stored. Raises `StorageError`."""
         return await has_rows(self._tables, LEDGER, _partition(tenant))
 
     async def delete(self, tenant: str, reject_id: str, headers: Mapping[str, str]) -> None:
-        """Remove one that was dealt with. Raises 404 and 412."""
+        """Remove one reject. Raises 404 and 412."""
         row = await self._tables.get(LEDGER, _partition(tenant), reject_id)
         if row is None:
             raise not_found("reject")
@@ -153,7 +155,7 @@ class Rejects:
         counts: Counter[str] = Counter()
         until = self._clock.monotonic() + REJECT_RETENTION_RUN_FOR
         over = (Where("keep", "le", now),)
-        # Kept at least this long after it came in: what is younger need not be read. Some sources tell of times to come.
+        # A reject is kept at least this long after its arrival, so younger rows need not be read. Some sources give times in the future.
         ranges = (("", _time_key(now - KEEP_FINISHED)), (_time_key(now), None))
         for tenant, (first, end) in product(("", *tenants), ranges):
             partition = _partition(tenant)

@@ -41,7 +41,7 @@ TRIES = 20
 
 
 class Stored(NamedTuple):
-    """The event is in the store. `existing`: it was there before, under the same id; `same`: with the same content."""
+    """A stored event. existing: its row if the id was in use before; same: that row has the same content."""
 
     address: Address
     id: str
@@ -65,7 +65,7 @@ class Writer:
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def store(self, tenant: str, events: Sequence[NewEvent]) -> list[Stored | StorageError]:
-        """Store events, each on its own terms: a failure of one says nothing of the others. In the order given."""
+        """Store events independently: one event's failure does not affect another. Return results in the order given."""
         results: list[Stored | StorageError | None] = [None] * len(events)
         todo = sorted(range(len(events)), key=lambda number: events[number].due)
         if any(event.id is not None for event in events):
@@ -77,9 +77,10 @@ class Writer:
     async def _firsts(
         self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]
     ) -> list[int]:
-        """Store the first event of each client id while nobody else in this process stores one of that id; returns what is left to do.
+        """Store the first event of each client id while no other task of this process stores one of that id; return the numbers that are
+        left.
 
-        Two at once would each find the other's place still empty, and shut the other's shard, for ever.
+        Two tasks at once would each find the other's place still empty, and seal the other's shard, forever.
         """
         first: dict[str, int] = {}
         for number in todo:
@@ -115,7 +116,7 @@ class Writer:
     async def _round(
         self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]
     ) -> list[int]:
-        """Place and write what is to do; returns what must go into another shard."""
+        """Place and write events once; return the numbers that must go into another shard."""
         now = self._clock.now()
         places = []
         for number in todo:
@@ -148,12 +149,12 @@ class Writer:
     async def _name(
         self, tenant: str, event: NewEvent, filling: Filling, row: str, number: int, results: list[Stored | StorageError | None]
     ) -> None:
-        """Tie a client's id to the place; when it is taken, the result is the event that has it."""
+        """Register a client's id for the place; if the id is in use, the result is the event that has it."""
         assert event.id is not None
         try:
             known: Fresh | Known | None = None
             if filling.filed is None:
-                # Most likely nobody has the id; but a replay must not file a shard that nothing will go into.
+                # Most likely the id is free. But a repeated request must not file a shard that stays empty.
                 known = await self._runner.run(known_id(tenant, event.id))
             if known is None and self._mirror is not None:
                 known = await self._mirror.known_before(tenant, event.id)
@@ -163,11 +164,11 @@ class Writer:
                     here = Address(filling.opened.shard, row)
                     known = await self._runner.run(register_id(tenant, event.id, event.hash, here))
                     if way is not None and self._mirror is not None:
-                        # Before the event is anywhere: or a second one of the same id could be made after a failover.
+                        # Before the event is stored anywhere: otherwise a second event with the same id could be made after a failover.
                         await self._mirror.copied(mirror_id(tenant, event.id, way))
             if isinstance(known, Known):
                 await self._settled(tenant, event.id, known)
-                # It may have moved on since: it is answered as it stands now.
+                # It may have moved since: the answer is its current row.
                 stands = await self._runner.run(find(Address(known.row.pk, known.row.rk))) or known.row
                 results[number] = Stored(Address(stands.pk, stands.rk), event.id, existing=stands, same=known.hash == event.hash)
         except StorageError as error:
@@ -175,7 +176,7 @@ class Writer:
 
     @asynccontextmanager
     async def _serving(self, shard: str) -> AsyncIterator[Way | None]:
-        """Leave to write to the shard and to acknowledge it; of a mirrored one, the way to copy it."""
+        """Permit writing to the shard and acknowledging it. Yields the way to copy a mirrored shard; None for others."""
         if self._mirror is None or place_of(shard) != MIRRORED:
             yield None
             return
@@ -183,20 +184,20 @@ class Writer:
             yield way
 
     async def _settled(self, tenant: str, event_id: str, known: Known) -> None:
-        """An event that has the id already is in the copy too before anybody is told of it."""
+        """Copy an event that already has the id, before any caller gets it as an answer."""
         async with self._serving(known.row.pk) as way:
             if way is not None and self._mirror is not None:
                 await self._mirror.copied(mirror_id(tenant, event_id, way))
                 await self._mirror.copied(mirror_event(Address(known.row.pk, known.row.rk), way))
 
     async def _filed(self, filling: Filling) -> None:
-        """The index row is in: from now on nothing stored in the shard can be overlooked."""
+        """Write the index row: from then on no sweep can overlook what is stored in the shard."""
         if filling.filed is None:
             filling.filed = asyncio.create_task(self._runner.run(self._file(filling)))
         try:
             await asyncio.shield(filling.filed)
         except StorageError as error:
-            # Or whatever else is due in this minute would be told of this failure, long after storage has come back.
+            # Otherwise other events due in this minute would get this failure long after storage has come back.
             filling.closed = True
             if isinstance(error, Unavailable):
                 self._rota.avoid(place_of(filling.opened.shard))
@@ -210,7 +211,7 @@ class Writer:
             yield from on(SECOND, file_shard(opened.shard, opened.wake, sent=False))
 
     async def _fill(self, tenant: str, filling: Filling) -> None:
-        """Write what is pending, group by group, until nothing is."""
+        """Write pending events group by group until none is left."""
         started = self._clock.monotonic()
         try:
             await self._filed(filling)
@@ -226,7 +227,7 @@ class Writer:
             filling.closed = True
             told = self._told(filling, error)
             if told is not None and told is not error:
-                log.exception("A writer failed in a way it should not", extra={"action": "writer_failed"})
+                log.exception("A writer raised an unexpected error", extra={"action": "writer_failed"})
             while filling.pending:
                 pending = filling.pending.popleft()
                 pending.sink.settle(pending.number, told)
@@ -236,7 +237,7 @@ class Writer:
                 filling.task = asyncio.create_task(self._fill(tenant, filling))
 
     def _urgent(self, filling: Filling) -> bool:
-        """Whether an owner is to come as soon as it is told."""
+        """Return True if an owner is to come as soon as the message is sent."""
         return filling.opened.wake - WAKE_EARLY <= self._clock.now()
 
     async def _write(self, filling: Filling) -> None:
@@ -252,8 +253,8 @@ class Writer:
                 async with self._in_flight:
                     stored = await self._append(filling, [each.entry for each in group])
         except Rejected as error:
-            # One event that storage will not have must not take its neighbours with it.
-            log.warning("Storage refused a group of %d: %s", len(group), error, extra={"action": "group_refused"})
+            # One event that storage refuses must not fail the others of its group.
+            log.warning("Storage refused a group of %d events: %s", len(group), error, extra={"action": "group_refused"})
             for each in group:
                 each.sink.settle(each.number, await self._alone(filling, each) if len(group) > 1 else error)
             return
@@ -266,7 +267,7 @@ class Writer:
             each.sink.settle(each.number, stored.get(each.entry.row))
 
     async def _append(self, filling: Filling, entries: Sequence[Entry]) -> dict[str, str]:
-        """Store a group, and its copy; the ETags of what is stored for good."""
+        """Store a group and its copy; return the ETags of the rows that are stored for good."""
         opened = filling.opened
         async with self._serving(opened.shard) as way:
             stored = (await self._runner.run(append(opened, entries))).stored
@@ -281,19 +282,19 @@ class Writer:
             filling.copy = yield from append_copy(opened.shard, way, opened.held, filling.copy, entries, stored)
             if filling.copy is not None:
                 return True
-        # An owner, or somebody's copy of the whole, came between: this writer no longer knows the copy's gate.
+        # An owner, or a copy of the whole shard, came between: this writer no longer knows the ETag of the copy's gate.
         filling.closed = True
         return (yield from mirror(opened.shard, way, frozenset(stored)))
 
     def _told(self, filling: Filling, error: Exception) -> StorageError | None:
-        """What those who wait are told of a failure; None sends them to another shard: nothing was written, and another account is left."""
+        """Return the failure for the waiting callers, or None to try another shard: nothing was written and another account is left."""
         if isinstance(error, Unavailable) and self._rota.avoid(place_of(filling.opened.shard)):
-            log.warning("An account takes no shards for a while: %s", error, extra={"action": "account_avoided"})
+            log.warning("An account gets no new shards for a while: %s", error, extra={"action": "account_avoided"})
             return None
         return error if isinstance(error, StorageError) else OutcomeUnknown(f"the writer failed: {type(error).__name__}")
 
     async def _alone(self, filling: Filling, pending: Pending) -> str | StorageError | None:
-        """The outcome of one entry in a transaction of its own."""
+        """Write one entry in a transaction of its own and return its result."""
         if filling.opened.lost:
             return None
         try:
@@ -303,7 +304,7 @@ class Writer:
             return error
 
     async def _announce(self, filling: Filling) -> None:
-        """Send the message of a shard that is due before the sweep can be relied on; the sweep sends the others'."""
+        """Send the message of a shard that wakes before the sweep is certain to run; the sweep sends the other messages."""
         opened = filling.opened
         filling.visible = max(opened.wake - WAKE_EARLY, self._clock.now())
         if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
@@ -312,5 +313,5 @@ class Writer:
                 log.info("Shard %s waits for the sweep", message.shard, extra={"action": "announce_unsent"})
 
     def open_shards(self) -> int:
-        """How many shards are kept open, for metrics and tests."""
+        """Return the number of open shards, for metrics and tests."""
         return len(self._fillings)

@@ -1,4 +1,4 @@
-"""Events as callers see them: what their rows tell, and whether their channels hold them."""
+"""Events as callers see them: the contents of their rows, and the hold of their channel."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..rows import representation
 
 
 class Showing:
-    """Representations of events. One per process."""
+    """Builds representations of events. One per process."""
 
     def __init__(self, directory: TenantDirectory, clock: Clock) -> None:
         self._directory, self._clock = directory, clock
 
     async def one(self, row: Row) -> dict[str, Any]:
-        """The event as it stands. Raises `StorageError`."""
+        """Return the event's representation. Raises `StorageError`."""
         if not is_waiting(row.props, self._clock.now()):
             return representation(row)
         [shown] = await self.all([row])
         return shown
 
     async def all(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
-        """The events as they stand. Each channel with events that should be going out is asked for once: at most 1 s old."""
+        """Return the events' representations. Reads each channel with due events once; its state is at most 1 s old."""
         rows, now = list(rows), self._clock.now()
         asked = sorted({(shard_tenant(row.pk), str(row.props["channel"])) for row in rows if is_waiting(row.props, now)})
         targets = await asyncio.gather(*(self._directory.target(*each) for each in asked))
@@ -38,7 +38,7 @@ class Showing:
 
 
 def is_waiting(props: Props, now: Millis) -> bool:
-    """Whether the event's time has come and nobody has claimed it."""
+    """Return True if the event is due and unclaimed."""
     return props["state"] in rules.WAITING and rules.due_at(props) <= now
 
 
@@ -46,7 +46,7 @@ def _shown(row: Row, blocked: Block | None, now: Millis) -> dict[str, Any]:
     shown = representation(row)
     if blocked is None or not is_waiting(row.props, now):
         return shown
-    # Its time is over, and the next one is not known.
+    # The time of the next attempt has passed, and the new one is unknown.
     shown.pop("next_attempt", None)
     held: dict[str, str] = {"reason": blocked.reason}
     if blocked.until is not None and blocked.until > now:

@@ -13,25 +13,25 @@ from ...storage.ports import Props, Row
 from ..timings import KEEP_DEAD, KEEP_FINISHED
 
 BOUNDS: tuple[Millis, ...] = tuple(base * 10**power for power in range(8) for base in (1, 2, 5))
-"""Upper bounds of the lateness buckets, in milliseconds: 1, 2, 5, 10 ... 50,000,000; one more bucket holds what is later."""
+"""Upper bounds of the lateness buckets in milliseconds: 1, 2, 5, 10 ... 50,000,000. One more bucket contains what is later."""
 DAY: Millis = 86_400_000
 
 MOST_CHANNELS = 60
-"""Channels told apart in one row: 60 full histograms fit a string property."""
+"""Channels with figures of their own in one row: 60 full histograms fit a string property."""
 REST = "*"
-"""What the others are called together."""
+"""Name of the figures of all other channels together."""
 
 type Histogram = dict[int, int]
 """Bucket number -> deliveries."""
 
 
 def bucket_of(late: Millis) -> int:
-    """The number of the bucket that holds a lateness: the first whose bound is not below it."""
+    """Return the number of the bucket for a lateness: the first whose bound is not below it."""
     return bisect_left(BOUNDS, late)
 
 
 def quantile(histogram: Mapping[int, int], share: float) -> Millis | None:
-    """The upper bound of the bucket in which the quantile lies, or None for an empty histogram."""
+    """Return the upper bound of the bucket in which the quantile lies, or None for an empty histogram."""
     total = sum(histogram.values())
     if not total:
         return None
@@ -51,12 +51,12 @@ def add(into: Histogram, other: Mapping[int, int]) -> None:
 
 @dataclass(slots=True)
 class Figures:
-    """What became of one channel's events. Lateness in milliseconds, of those delivered."""
+    """The results of one channel's events. Lateness in milliseconds, of delivered events."""
 
     histogram: Histogram = field(default_factory=dict)
     longest: Millis = 0
     total: Millis = 0
-    """Lateness of all deliveries together."""
+    """Sum of the lateness of all deliveries."""
     dead: int = 0
 
     @property
@@ -72,7 +72,7 @@ class Figures:
         self.total += late
 
     def add(self, other: Figures) -> None:
-        """Add another channel's, or another shard's."""
+        """Add the figures of another channel or shard."""
         add(self.histogram, other.histogram)
         self.longest = max(self.longest, other.longest)
         self.total += other.total
@@ -80,7 +80,7 @@ class Figures:
 
 
 def figures(rows: Iterable[Row]) -> dict[str, Figures]:
-    """What became of the delivered and dead rows, per channel."""
+    """Return the figures of the delivered and dead rows, per channel."""
     channels: dict[str, Figures] = {}
     for row in rows:
         state = row.props["state"]
@@ -92,14 +92,14 @@ def figures(rows: Iterable[Row]) -> dict[str, Figures]:
 
 
 def entry_for(rows: Iterable[Row], now: Millis) -> Props:
-    """The ledger row's content besides the counts. `keep`: retention may remove the shard from then on."""
+    """Return the ledger row's content except for the counts. `keep`: time from which retention may remove the shard."""
     channels = figures(rows)
     dead = any(channel.dead for channel in channels.values())
     return {"ended": now, "keep": now + (KEEP_DEAD if dead else KEEP_FINISHED), "late": pack(cut(channels))}
 
 
 def cut(channels: Mapping[str, Figures]) -> dict[str, Figures]:
-    """Beyond `MOST_CHANNELS` the least used are told together as `*`."""
+    """Keep the `MOST_CHANNELS` most used channels and sum the others as `*`."""
     kept: dict[str, Figures] = {}
     for channel in sorted(channels, key=lambda channel: -channels[channel].delivered):
         gather(kept, channel, channels[channel])
@@ -107,13 +107,13 @@ def cut(channels: Mapping[str, Figures]) -> dict[str, Figures]:
 
 
 def gather(into: dict[str, Figures], channel: str, found: Figures) -> None:
-    """Add a channel's figures; under its own name if it has one there, or if there is room for one more."""
+    """Add a channel's figures, under its own name if it is there or if there is room for one more."""
     named = channel in into or len(into) - (REST in into) < MOST_CHANNELS
     into.setdefault(channel if named else REST, Figures()).add(found)
 
 
 def pack(channels: Mapping[str, Figures]) -> str:
-    """Figures of at most `MOST_CHANNELS` channels, and the rest, as one string property."""
+    """Encode the figures of at most `MOST_CHANNELS` channels and the rest as one string property."""
     return orjson.dumps({name: [each.longest, each.total, each.dead, *_flat(each.histogram)] for name, each in channels.items()}).decode()
 
 
@@ -122,7 +122,7 @@ def _flat(histogram: Histogram) -> list[int]:
 
 
 def unpack(text: str) -> dict[str, Figures]:
-    """The inverse of `pack`."""
+    """Parse what `pack` encoded."""
     return {
         channel: Figures(dict(zip(flat[::2], flat[1::2], strict=True)), longest, total, dead)
         for channel, (longest, total, dead, *flat) in orjson.loads(text).items()

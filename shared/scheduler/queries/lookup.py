@@ -1,4 +1,4 @@
-"""Looking events up: by id, and by walking the index (unfinished shards) and the ledger (finished ones). Nothing scans events."""
+"""Look-up of events: by id, and by walking the index (unfinished shards) and the ledger (finished ones). Nothing scans all events."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from ..keys import (
 from ..protocol.changing import find
 
 SHARDS_PER_PAGE = 40
-"""Shards one list request reads at most: a page may be short, with a cursor to go on."""
+"""Most shards that one list request reads. A page may be short and have a cursor."""
 PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of events after which a page ends early."""
 INDEX_PAGE = 100
 
 
 class Place(NamedTuple):
-    """Where a list stands: the phase (index or ledger), the index partition's number, the key of the last shard, and of its last event."""
+    """A list's position: phase (index or ledger), number of the index partition, key of the last shard, and of its last event."""
 
     phase: str
     number: int
@@ -48,13 +48,13 @@ class Place(NamedTuple):
 
 INDEX, LEDGER_PHASE = "i", "l"
 DONE = "~"
-"""In place of an event's row key: the shard is through."""
+"""Stands for an event's row key: the shard is read completely."""
 START = Place(INDEX, 0, "", "")
 
 
 @dataclass(slots=True, frozen=True)
 class Filter:
-    """Which events a list shows: due from `first` up to, not including, `end`; in a state, of a channel."""
+    """The events that a list shows: due from `first` up to but not including `end`, in a state, of a channel."""
 
     first: Millis | None = None
     end: Millis | None = None
@@ -62,10 +62,10 @@ class Filter:
     wanted: Callable[[dict[str, Any]], bool] = lambda props: True
 
     def shows(self, props: dict[str, Any]) -> bool:
-        """Whether the event of this row is to be shown. A moved one shows at its new place only."""
+        """Return True if the event of this row is to be shown. A moved event is shown at its new place only."""
         if props["state"] == "moved" or (self.channel is not None and props["channel"] != self.channel):
             return False
-        # An event that was overdue when it came in is filed under the time it came in.
+        # An event that was overdue when it was accepted is filed under the time it was accepted.
         due = max(int(props["target_due"] if props["state"] == "moving" else props["due"]), int(props["created"]))
         if (self.first is not None and due < self.first) or (self.end is not None and due >= self.end):
             return False
@@ -73,22 +73,23 @@ class Filter:
 
 
 class Lookup:
-    """Reads of events. One per process."""
+    """Reads events. One per process."""
 
     def __init__(
         self, runner: AsyncRunner, tables: Tables, clock: Clock, queued_ids: QueuedIds, places: Iterable[str] = (HOME,), former: str = ""
     ) -> None:
-        """former: prefix of the tables of the account that served before this one, which alone knows the ids of its standard events."""
+        """former: prefix of the tables of the account that served before this one. Only that account knows the ids of its standard events.
+        """
         self._former = former
         self._runner, self._tables, self._clock, self._queued_ids = runner, tables, clock, queued_ids
         self._places = frozenset(places)
         self._partitions = index_partitions(self._places)
 
     async def address(self, tenant: str, event_id: str) -> Address | None:
-        """Where the event was first stored, as far as its id tells."""
+        """Return the address where the event was first stored, as far as its id shows it."""
         server_made = parse_server_id(tenant, event_id)
         if server_made is not None:
-            # An id that somebody made up may name a place that does not exist.
+            # A made-up id may name a place that does not exist.
             return server_made if place_of(server_made.shard) in self._places else None
         named = await self._tables.get(IDS, id_partition(tenant, event_id), id_row_key(event_id))
         if named is None and self._former:
@@ -96,7 +97,7 @@ class Lookup:
         return parse_address(str(named.props["at"])) if named is not None else None
 
     async def event(self, tenant: str, event_id: str) -> Row | None:
-        """The event where it lives now, or None."""
+        """Return the event at its current place, or None."""
         address = await self.address(tenant, event_id)
         if address is None:
             return None
@@ -104,12 +105,12 @@ class Lookup:
         return row if row is not None and row.props["id"] == event_id else None
 
     def queued(self, tenant: str, event_id: str) -> Queued | None:
-        """What an id tells of an event that no table has: that it waits in the ingest queue, if it was given to this tenant."""
+        """Parse the id of an event that no table has; return None unless it was given to this tenant and may still be queued."""
         found = self._queued_ids.read(tenant, event_id)
         return found if found is not None and found.may_wait(self._clock.now()) else None
 
     async def events(self, tenant: str, chosen: Filter, limit: int, start: Place) -> tuple[list[Row], Place | None]:
-        """A page of events and where the next one starts; short pages are possible."""
+        """Return a page of events and the position of the next one; pages may be short."""
         found: list[Row] = []
         here, read, size = start, 0, 0
         async for place, shard in self._shards(tenant, chosen, start):
@@ -132,7 +133,7 @@ class Lookup:
         return found, None
 
     async def _shards(self, tenant: str, chosen: Filter, start: Place) -> AsyncIterator[tuple[Place, str]]:
-        """Shards that may hold chosen events, from the one that `start` stands in: first the unfinished ones, then the finished."""
+        """Yield shards that may contain chosen events, from the shard at `start` on: first unfinished shards, then finished ones."""
         first = minute_text(chosen.first) if chosen.first is not None else ""
         last = minute_text(chosen.end) if chosen.end is not None else ""
         if start.phase == INDEX:

@@ -1,4 +1,4 @@
-"""How a tenant's events stand: from the gates of unfinished shards and the ledger of the last day. Never from process memory."""
+"""Counts of a tenant's events, from the gates of unfinished shards and the ledger of the last day. Never from process memory."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class Stats:
     """Figures per tenant. One per process."""
 
     def __init__(self, tables: Tables, clock: Clock, blocks: Blocks, places: Iterable[str] = (HOME,), copy: str = "") -> None:
-        """blocks: the channels of a tenant, and what keeps deliveries to each. copy: prefix of the tables that mirrored shards are copied
-        to."""
+        """blocks: returns the channels of a tenant and the reason why each is blocked. copy: prefix of the tables for copies of mirrored
+        shards."""
         self._tables, self._clock, self._blocks, self._copy = tables, clock, blocks, copy
         self._partitions = index_partitions(places)
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
         self._open: dict[str, tuple[float, int]] = {}
 
     async def _unfinished(self, tenant: str, first: str = "", end: str | None = None) -> list[Row]:
-        """Index rows of the tenant's unfinished shards; of those filed for the minutes `first` up to, not including, `end`."""
+        """Return the index rows of the tenant's unfinished shards, filed for the minutes `first` up to but not including `end`."""
         where = (Where("tenant", "eq", tenant),)
 
         async def partition(name: str) -> list[Row]:
@@ -72,7 +72,7 @@ class Stats:
         return [row for rows in await asyncio.gather(*map(partition, self._partitions)) for row in rows]
 
     async def _gate(self, shard: str) -> tuple[Counts, bool]:
-        """The shard's counts, and whether an owner serves it."""
+        """Return the shard's counts, and True if an owner serves it."""
         async with self._in_flight:
             row = await self._tables.get(EVENTS, shard, GATE)
         if row is None:
@@ -81,7 +81,7 @@ class Stats:
         return gate.counts, gate.state == "owned" and not may_take(gate, row.read_at - row.timestamp)
 
     async def _lag(self, shards: Iterable[str]) -> Millis:
-        """By how much the copies of these shards are behind, at most."""
+        """Return the largest delay of the copies of these shards."""
 
         async def one(shard: str) -> Millis:
             async with self._in_flight:
@@ -90,7 +90,7 @@ class Stats:
         return max(await asyncio.gather(*map(one, shards)), default=0)
 
     async def open_events(self, tenant: str) -> int:
-        """About how many events of the tenant are open: at most 5 s old."""
+        """Return the approximate number of the tenant's open events: at most 5 s old."""
         known = self._open.get(tenant)
         if known is not None and self._clock.monotonic() - known[0] < OPEN_COUNT_FRESH_FOR:
             return known[1]
@@ -100,26 +100,26 @@ class Stats:
         return total
 
     async def remains(self, tenant: str) -> bool:
-        """Whether anything is kept of the tenant's events: a ledger row, or an unfinished shard. Raises `StorageError`."""
+        """Return True if events of the tenant are stored: a ledger row, or an unfinished shard. Raises `StorageError`."""
         if await has_rows(self._tables, LEDGER, tenant):
             return True
         where = (Where("tenant", "eq", tenant),)
         return any(await asyncio.gather(*(has_rows(self._tables, SHARDS, partition, where) for partition in self._partitions)))
 
     def admitted(self, tenant: str, count: int) -> None:
-        """Count events just let in, until the next look."""
+        """Count events that were just accepted, until the next read."""
         at, total = self._open.get(tenant, (0.0, 0))
         self._open[tenant] = (at, total + count)
 
     async def of(self, tenant: str, now: Millis) -> dict[str, Any]:
-        """The answer of `GET /stats`."""
+        """Return the answer of `GET /stats`."""
         unfinished = {index_shard(row.rk): row for row in await self._unfinished(tenant)}
         gates = dict(zip(unfinished, await asyncio.gather(*map(self._gate, unfinished)), strict=True))
-        # Read last, so that nothing is missed; what finishes meanwhile is in the index and in the ledger, and counts once.
+        # Read last, so that nothing is missed. A shard that finishes meanwhile is in the index and in the ledger, and counts once.
         entries = await load_rows(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), NEWS)
         for row in entries:
             gates.pop(str(row.props["shard"]), None)
-        # An owner that stays through its minute does not refile: what it serves is not overdue.
+        # An owner that stays through its minute does not refile the shard; its events are not overdue.
         overdue = sum(
             counts.open
             for shard, (counts, served) in gates.items()
@@ -160,7 +160,7 @@ class Stats:
         }
 
     async def _held(self, shards: Sequence[str], blocks: Mapping[str, Block | None], now: Millis) -> tuple[Counter[str], bool]:
-        """Events that wait for a channel that lets nothing through, by channel, and whether there may be more. shards: the oldest first."""
+        """Return the events that wait for a blocked channel, by channel, and True if there may be more. shards: the oldest first."""
         blocked = {name for name, found in blocks.items() if found is not None}
         if not blocked:
             return Counter(), False
@@ -174,8 +174,8 @@ class Stats:
         return sum(found, Counter[str]()), len(shards) > MOST_HELD_SHARDS
 
     async def load(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
-        """The answer of `GET /load`: for each minute from `first` up to, not including, `end`, both a minute's start, the open events of
-        the shards that are filed for it."""
+        """Return the answer of `GET /load`: for each minute from `first` up to but not including `end`, the open events of shards filed for
+        it. Both are starts of minutes."""
         minutes = dict.fromkeys(range(first, end, MINUTE), 0)
         # The year 9999 has no minute after its last.
         found = await self._unfinished(tenant, minute_text(first), minute_text(end) if end <= MAX_TIME else None)
@@ -185,13 +185,13 @@ class Stats:
         return [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
 
     async def history(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
-        """The answer of `GET /history`: what became of the events planned for the minutes from `first` up to, not including, `end`."""
+        """Return the answer of `GET /history`: results of the events planned for the minutes from `first` up to but not including `end`."""
         start, stop = minute_text(first), minute_text(end) if end <= MAX_TIME else NEWS
         unfinished = {index_shard(row.rk): str(row.props["bucket"]) for row in await self._unfinished(tenant)}
         planned = {shard: bucket for shard, bucket in unfinished.items() if start <= bucket < stop}
         gates = dict(zip(planned, await asyncio.gather(*map(self._gate, planned)), strict=True))
         minutes: dict[str, _Minute] = {}
-        # As in `of`: read last, and what finishes meanwhile counts once.
+        # As in `of`: read last, so that a shard that finishes meanwhile counts once.
         for row in await load_rows(self._tables, LEDGER, tenant, start, stop):
             gates.pop(str(row.props["shard"]), None)
             minute = minutes.setdefault(row.rk.partition(":")[0], _Minute())
@@ -209,7 +209,7 @@ class Stats:
 
 @dataclass(slots=True)
 class _Minute:
-    """What became of a minute's events. open: of unfinished shards; gap: of finished ones, so there should be none."""
+    """Results of a minute's events. open: in unfinished shards. gap: in finished shards, so it should be 0."""
 
     counts: Counter[str] = field(default_factory=Counter)
     late: ledger.Figures = field(default_factory=ledger.Figures)
@@ -223,13 +223,13 @@ def _minute_out(name: str, minute: _Minute) -> dict[str, Any]:
 
 
 async def copy_lag(tables: Tables, source: str, copy: str, shard: str) -> Millis:
-    """By how many milliseconds the copy of a shard is behind, at most: 0 when it tells what the gate does."""
+    """Return the largest delay of a shard's copy in milliseconds: 0 if it has what the gate has."""
     gate = await tables.get(source + EVENTS, shard, GATE)
     have = await tables.get(copy + EVENTS, shard, GATE)
     if gate is None or (have is not None and (have.props.get(ORIGIN) == gate.etag or gate.props.get(ORIGIN) == have.etag)):
-        # The other way round after the way back: the gate is a copy of the copy's.
+        # After a failback it is the other way round: the gate is a copy of the copy's gate.
         return 0
-    # The copy was up to date when it was last written, or nobody had anything to tell since.
+    # The copy was up to date when it was last written, or nothing has changed since.
     oldest = have if have is not None else gate
     return max(1, oldest.read_at - oldest.timestamp)
 
@@ -246,7 +246,7 @@ def _share(found: ledger.Figures) -> dict[str, Any]:
 
 
 def _late(found: ledger.Figures) -> dict[str, Millis | None]:
-    # A bucket's bound may lie beyond the greatest lateness seen.
+    # A bucket's bound may exceed the largest lateness seen.
     longest = found.longest if found.delivered else None
     p50, p99 = (ledger.quantile(found.histogram, share) for share in (0.5, 0.99))
     if longest is not None and p50 is not None and p99 is not None:

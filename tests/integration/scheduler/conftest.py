@@ -36,7 +36,7 @@ FINAL = {"delivered", "dead", "cancelled", "lapsed"}
 # Lines of a log that must never appear, whatever a test does to the app.
 UNEXPECTED = (
     "in a way nobody expected",
-    "failed in a way it should not",
+    "raised an unexpected error",
     "was never retrieved",
     "was destroyed but it is pending",
     "Unclosed",
