@@ -32,9 +32,9 @@ from ..maintenance.service.service import Maintenance
 from ..ops.export.service import Outlet, Publishing
 from ..ops.health.service import Health
 from ..ops.metrics.service import Metrics
-from ..scheduler.ingest.internal_events import Events
+from ..scheduler.ingest.internal_events import InternalEvents
 from ..scheduler.mirror.failover import Failover
-from ..scheduler.mirror.pair import Pair, Waits
+from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
 from ..scheduler.protocol.mirroring import Side
 from ..scheduler.service import Scheduler
 from ..storage import Storage, open_storage
@@ -52,7 +52,7 @@ class Application:
     """All services of a process, over one storage account. Belongs to one event loop; `open` opens it, `close` ends it."""
 
     def __init__(
-        self, settings: Settings, ports: Ports, storage: Storage, pair: Pair | None = None, second: Application | None = None
+        self, settings: Settings, ports: Ports, storage: Storage, pair: MirrorPair | None = None, second: Application | None = None
     ) -> None:
         """storage: the account to work on: `ports.storage`, or its `second`. pair: the mirrored pair, if there is one. second: the
         application on the second account, given to the application on the first. Use `build`."""
@@ -74,7 +74,7 @@ class Application:
         # Scheduler
         self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side)
         self.failover = Failover(pair, tables, self.scheduler.runner, clock, storage.places)
-        internal_events = Events(self.scheduler.ingest)
+        internal_events = InternalEvents(self.scheduler.ingest)
         # Maintenance, checkpoints, fleets
         self.runner = AsyncRunner(home, clock)
         planning = Planning(self.runner)
@@ -195,6 +195,6 @@ def build(settings: Settings, ports: Ports) -> Application:
     storage = ports.storage
     if storage.second is None:
         return Application(settings, ports, storage)
-    waits = Waits(settings.mirror_stop_seconds, round(settings.mirror_take_seconds * 1000))
-    pair = Pair(storage.tables, ports.clock, waits)
+    waits = MirrorTimeouts(settings.mirror_stop_seconds, round(settings.mirror_take_seconds * 1000))
+    pair = MirrorPair(storage.tables, ports.clock, waits)
     return Application(settings, ports, storage, pair, Application(settings, ports, storage.second, pair))

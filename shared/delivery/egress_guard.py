@@ -22,9 +22,9 @@ from yarl import URL
 
 from ..core.errors import UnsafeSettings
 
-type Address = IPv4Address | IPv6Address
+type ResolvedAddress = IPv4Address | IPv6Address
 
-type Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
+type ResolveHost = Callable[[str, int], Awaitable[Sequence[str]]]
 """Addresses of a host name (and port), as text. Raises OSError when there are none."""
 
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
@@ -61,7 +61,7 @@ class EgressRefused(OSError):
     """An address or scheme that is not allowed. An OSError, because that is what connectors hand through."""
 
 
-def _plain(address: Address) -> Address:
+def _plain(address: ResolvedAddress) -> ResolvedAddress:
     """The IPv4 address inside a mapped or NAT64 form, for that is where the packets go."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
@@ -71,7 +71,7 @@ def _plain(address: Address) -> Address:
     return address
 
 
-def refusal(address: Address) -> str | None:
+def refusal(address: ResolvedAddress) -> str | None:
     """Why `address` is not publicly routable, in a word or two, or None when it is."""
     address = _plain(address)
     if address.is_unspecified:
@@ -115,7 +115,7 @@ class Egress:
         """True when the allow-list names this very host."""
         return host.lower() in self._hosts
 
-    def opens(self, address: Address) -> bool:
+    def opens(self, address: ResolvedAddress) -> bool:
         """True when the address lies in a network of the allow-list."""
         address = _plain(address)
         return any(address in network for network in self._networks)
@@ -136,7 +136,7 @@ class Egress:
             return "the url names no host"
         if url.scheme == "http" and not self._plain_too:
             return _NO_PLAIN_HERE
-        address: Address | None = None
+        address: ResolvedAddress | None = None
         if ":" in host or _NUMERIC.fullmatch(host):
             try:
                 address = ip_address(host)
@@ -157,7 +157,7 @@ class Egress:
             return f"the url's address is {reason}"
         return _NO_PLAIN if url.scheme == "http" else None
 
-    def allows(self, host: str, address: Address, *, plain: bool = False) -> bool:
+    def allows(self, host: str, address: ResolvedAddress, *, plain: bool = False) -> bool:
         """True when a connection made for `host` may go to `address`; `plain` for one without TLS."""
         if plain and not self._plain_too:
             return False
@@ -190,7 +190,7 @@ async def system_lookup(host: str, port: int) -> Sequence[str]:
 class SafeResolver(AbstractResolver):
     """A resolver for aiohttp that answers only addresses the rules allow; EgressRefused when none is left."""
 
-    def __init__(self, egress: Egress, lookup: Lookup = system_lookup) -> None:
+    def __init__(self, egress: Egress, lookup: ResolveHost = system_lookup) -> None:
         self._egress, self._lookup = egress, lookup
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AddressFamily.AF_UNSPEC) -> list[ResolveResult]:

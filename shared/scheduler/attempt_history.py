@@ -37,7 +37,7 @@ def with_unknown(props: Mapping[str, Any]) -> str:
     return with_attempt(props, at, "unknown", None, OWNER_LOST, 0)
 
 
-def shown(props: Mapping[str, Any]) -> list[dict[str, Any]]:
+def attempts_for_api(props: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the attempts as the API shows them, the oldest first."""
     return [_shown(*entry) for entry in history_of(props)]
 

@@ -26,7 +26,7 @@ from .mirror.pair import Mirror
 from .protocol.changing import WINDOW, Changed, Done, Match, cancel, edit, move, moved_wake, redrive
 from .protocol.dispatch import ShardMessage, send
 from .protocol.mirroring import again, mirror, mirror_event
-from .queries.lookup import START, Filter, Lookup, Place
+from .queries.lookup import START, EventFilter, EventLookup, ListPosition
 from .rows import etag_of_row, withdrawn
 from .timings import DISPATCH_AHEAD, REDRIVE_FOR, WAKE_EARLY
 
@@ -45,7 +45,7 @@ class Changes:
     """Changes of one event, and redrives of many. One per process."""
 
     def __init__(
-        self, runner: AsyncRunner, tables: Tables, lookup: Lookup, writer: Writer, clock: Clock, ids: Ids, mirror: Mirror | None = None
+        self, runner: AsyncRunner, tables: Tables, lookup: EventLookup, writer: Writer, clock: Clock, ids: Ids, mirror: Mirror | None = None
     ) -> None:
         self._mirror = mirror
         self._runner, self._tables, self._lookup, self._writer, self._clock, self._ids = runner, tables, lookup, writer, clock, ids
@@ -111,12 +111,12 @@ class Changes:
             raise conflict("not-dead", f"the event is {row.props['state']}; only dead events can be redriven")
         await self._redrive(tenant, row.pk, {row.rk: row})
 
-    async def redrive_all(self, tenant: str, chosen: Filter) -> int:
+    async def redrive_all(self, tenant: str, chosen: EventFilter) -> int:
         """Redrive the dead events that match; return their number. After `REDRIVE_FOR` seconds the rest is left to another call."""
         now, until = self._clock.now(), self._clock.monotonic() + REDRIVE_FOR
         # Copies are due from now on: without this bound, events that die again at once would be found again.
         chosen = replace(chosen, end=now if chosen.end is None else min(now, chosen.end))
-        place: Place | None = START
+        place: ListPosition | None = START
         count = 0
         while place is not None and self._clock.monotonic() < until:
             rows, place = await self._lookup.events(tenant, chosen, REDRIVE_PAGE, place)
@@ -239,10 +239,10 @@ def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield from packs(some, weight, REDRIVE_BYTES, REDRIVE_GROUP)
 
 
-def dead_letters(first: Millis | None, end: Millis | None, channel: str | None) -> Filter:
+def dead_letters(first: Millis | None, end: Millis | None, channel: str | None) -> EventFilter:
     """Return the filter of dead letters: dead events that were not redriven."""
 
     def wanted(props: Mapping[str, Any]) -> bool:
         return props["state"] == "dead" and not props.get("target")
 
-    return Filter(first, end, channel, wanted)
+    return EventFilter(first, end, channel, wanted)

@@ -28,7 +28,7 @@ from .model import (
     RedriveOut,
     StatsOut,
 )
-from .queries.lookup import START, Filter, Place
+from .queries.lookup import START, EventFilter, ListPosition
 from .rows import etag_of_row, shown_state
 from .service import Scheduler
 
@@ -166,9 +166,9 @@ async def events_list(call: Call[Scheduler, None, EventQuery]) -> Answer:
     Unfinished shards come first, then finished ones. A page may be short, even empty, while `next` is not null.
     """
     asked = call.query
-    chosen = Filter(asked.from_, asked.to, asked.channel)
+    chosen = EventFilter(asked.from_, asked.to, asked.channel)
     if asked.state is not None:
-        chosen = Filter(asked.from_, asked.to, asked.channel, lambda props: shown_state(props) == asked.state)
+        chosen = EventFilter(asked.from_, asked.to, asked.channel, lambda props: shown_state(props) == asked.state)
     return await _page(call, "events", chosen, asked.limit, asked.cursor)
 
 
@@ -185,16 +185,16 @@ async def stats(call: Call[Scheduler]) -> Answer:
     return Answer(200, await call.service.stats.of(call.tenant, call.service.clock.now()))
 
 
-async def _page(call: Call[Scheduler, Any, Any], kind: str, chosen: Filter, limit: int, cursor: str | None) -> Answer:
+async def _page(call: Call[Scheduler, Any, Any], kind: str, chosen: EventFilter, limit: int, cursor: str | None) -> Answer:
     start = _place(decode_cursor(kind, cursor, list)) if cursor is not None else START
     rows, following = await call.service.lookup.events(call.tenant, chosen, limit, start)
     shown = await call.service.showing.all(rows)
     return Answer(200, {"items": shown, "next": encode_cursor(kind, list(following)) if following is not None else None})
 
 
-def _place(found: list[Any]) -> Place:
+def _place(found: list[Any]) -> ListPosition:
     match found:
         case [str(phase), int(number), str(key), str(row)] if 0 <= number < 16 * len(PLACES):
-            return Place(phase, number, key, row)
+            return ListPosition(phase, number, key, row)
         case _:
             raise invalid("?cursor", "not a cursor of this list")

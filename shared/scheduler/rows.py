@@ -186,7 +186,7 @@ def representation(row: Row) -> dict[str, Any]:
         # Neither is known of an event that was cancelled before it was stored.
         shown["channel"] = props["channel"]
         shown["payload"] = orjson.Fragment(body_of(props))
-    shown["attempts"] = attempt_history.shown(props)
+    shown["attempts"] = attempt_history.attempts_for_api(props)
     if "durability" in props:
         shown["durability"] = props["durability"]
     if int(props.get("expires", NEVER)) != NEVER:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ..core.clock import Millis
-from ..delivery.flow.rules import FREE, Hold
+from ..delivery.flow.rules import FREE, ChannelHold
 from ..storage.ports import Props
 from ..tenants.model import Durability
 from .attempt_history import with_unknown
@@ -60,7 +60,7 @@ class RetryPolicy:
     within: Millis = 86_400_000
 
 
-class Outcome(NamedTuple):
+class EventOutcome(NamedTuple):
     """The change that an attempt, or the decision not to make one, applies to its event row."""
 
     state: Literal["delivered", "retrying", "dead", "lapsed", "scheduled"]
@@ -200,7 +200,7 @@ def may_take(gate: Gate, age: Millis) -> bool:
     return gate.state in ("open", "resting") or (gate.state == "owned" and age >= OWNER_SILENT)
 
 
-class Nudge(NamedTuple):
+class DispatchDecision(NamedTuple):
     """The sweep's decision about an index row."""
 
     do: Literal["send", "inspect", "nothing"]
@@ -208,17 +208,17 @@ class Nudge(NamedTuple):
     """Time at which the message is to become visible."""
 
 
-def nudge(state: str, wake: Millis, resent: Millis, now: Millis, rounds: int = 0, *, paced: bool = False) -> Nudge:
+def dispatch_decision(state: str, wake: Millis, resent: Millis, now: Millis, rounds: int = 0, *, paced: bool = False) -> DispatchDecision:
     """Decide about one index row: send its message, check that its owner is alive, or do nothing.
 
     resent: time at which its message was last sent again, or is to become visible; 0 for never. rounds: how many times it was sent again.
     paced: the shard was handed out as part of a backlog.
     """
     if wake > now + DISPATCH_AHEAD:
-        return Nudge("nothing")
+        return DispatchDecision("nothing")
     if state != "sent":
-        return Nudge("send", wake - WAKE_EARLY)
-    return Nudge("inspect") if now >= max(wake, resent) + pause_after(rounds, paced=paced) else Nudge("nothing")
+        return DispatchDecision("send", wake - WAKE_EARLY)
+    return DispatchDecision("inspect") if now >= max(wake, resent) + pause_after(rounds, paced=paced) else DispatchDecision("nothing")
 
 
 def pause_after(rounds: int, *, paced: bool = False) -> Millis:
@@ -251,7 +251,7 @@ class Agenda(NamedTuple):
 
     claim: list[str]
     """Rows to claim now, the earliest first."""
-    settle: dict[str, Outcome]
+    settle: dict[str, EventOutcome]
     """Rows to end without a delivery: lapsed, or given up."""
     look: Millis | None
     """Time at which the next event can be claimed, if the owner stays."""
@@ -264,7 +264,7 @@ class Agenda(NamedTuple):
 
 
 def agenda(
-    rows: Mapping[str, Props], epoch: int, now: Millis, policy: Callable[[Props], RetryPolicy], holds: Mapping[str, Hold] = FREE
+    rows: Mapping[str, Props], epoch: int, now: Millis, policy: Callable[[Props], RetryPolicy], holds: Mapping[str, ChannelHold] = FREE
 ) -> Agenda:
     """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard.
 
@@ -272,7 +272,7 @@ def agenda(
     the shard.
     """
     claim: list[tuple[Millis, str]] = []
-    settle: dict[str, Outcome] = {}
+    settle: dict[str, EventOutcome] = {}
     fresh: Millis | None = None
     retry: Millis | None = None
     held: Millis | None = None
@@ -286,12 +286,12 @@ def agenda(
             running = True
             continue
         if lapsed(props, now):
-            settle[rk] = Outcome("lapsed", {"ended": now, **_interrupted(props)})
+            settle[rk] = EventOutcome("lapsed", {"ended": now, **_interrupted(props)})
             continue
         if state == "firing":
             if given_up(props, policy(props)):
                 error = "every owner that tried to deliver it ended before it reported a result"
-                settle[rk] = Outcome("dead", {"ended": now, "error": error, **_interrupted(props)})
+                settle[rk] = EventOutcome("dead", {"ended": now, "error": error, **_interrupted(props)})
             else:
                 claim.append((due_at(props), rk))
             continue
@@ -299,14 +299,14 @@ def agenda(
         if due <= now + CLAIM_AHEAD:
             claim.append((due, rk))
         elif holds and (hold := holds.get(str(props["channel"]))) is not None and not hold.room and due < hold.until:
-            held = _sooner(held, _again(props, hold))
+            held = _sooner(held, _look_again_at(props, hold))
         elif state == "retrying":
             retry = due if retry is None else min(retry, due)
         else:
             fresh = due if fresh is None else min(fresh, due)
     claim.sort()
     if holds:
-        claim, until = _admitted(rows, claim, holds)
+        claim, until = _claimable_now(rows, claim, holds)
         held = _sooner(held, until)
     following = _sooner(fresh, retry)
     idle = opened and not (claim or settle or running)
@@ -326,14 +326,14 @@ def _sooner(one: Millis | None, other: Millis | None) -> Millis | None:
     return other if one is None else one if other is None else min(one, other)
 
 
-def _again(props: Props, hold: Hold) -> Millis:
+def _look_again_at(props: Props, hold: ChannelHold) -> Millis:
     """Return the time at which to look at a held event again: when its channel takes more, or to let it lapse."""
     until = last_call(props)
     return hold.until if until is None else min(hold.until, until + 1)
 
 
-def _admitted(
-    rows: Mapping[str, Props], claim: list[tuple[Millis, str]], holds: Mapping[str, Hold]
+def _claimable_now(
+    rows: Mapping[str, Props], claim: list[tuple[Millis, str]], holds: Mapping[str, ChannelHold]
 ) -> tuple[list[tuple[Millis, str]], Millis | None]:
     """Return the part of `claim` that may be claimed, and the time at which to look at the rest again."""
     ahead: dict[str, list[tuple[Millis, str]]] = {channel: [] for channel in holds}
@@ -349,5 +349,5 @@ def _admitted(
             waiting.sort(key=lambda each: (rows[each[1]]["state"] != "scheduled", each))
         for _, rk in waiting[hold.room :]:
             left.add(rk)
-            held = _sooner(held, _again(rows[rk], hold))
+            held = _sooner(held, _look_again_at(rows[rk], hold))
     return [each for each in claim if each[1] not in left], held

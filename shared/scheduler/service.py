@@ -18,17 +18,17 @@ from ..tenants.store import TenantDirectory
 from .changes import Changes
 from .firing.dispatch import Firing
 from .ingest.admission import Ingest
-from .ingest.messages import parcel_key
+from .ingest.messages import signing_key
 from .ingest.outbox import Outbox
 from .ingest.queue_consumer import Intake
 from .ingest.queued_ids import QueuedIds
 from .ingest.rejects import Rejects
 from .ingest.writer import Writer
-from .mirror.pair import Mirror, Pair
+from .mirror.pair import Mirror, MirrorPair
 from .protocol.mirroring import FIRST, SECOND, Side
-from .queries.held import Showing
-from .queries.lookup import Lookup
-from .queries.stats import Stats
+from .queries.held import EventViews
+from .queries.lookup import EventLookup
+from .queries.stats import TenantStats
 from .recurring.service import Recurring
 from .sweeps import Sweeps
 
@@ -44,7 +44,7 @@ class Scheduler:
         ids: Ids,
         directory: TenantDirectory,
         senders: Mapping[str, Sender],
-        pair: Pair | None = None,
+        pair: MirrorPair | None = None,
         side: Side = "first",
     ) -> None:
         """pair: the pair of mirrored accounts, if there is one; `side` is then the account that this scheduler works on."""
@@ -53,10 +53,12 @@ class Scheduler:
         self.directory = directory
         tables = storage.tables
         self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True)
-        queued_ids, parcels = QueuedIds(settings.master_key), parcel_key(settings.master_key)
-        self.lookup = Lookup(self.runner, tables, clock, queued_ids, storage.places, FIRST if side == "second" else "")
-        self.showing = Showing(directory, clock)
-        self.stats = Stats(tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else "")
+        queued_ids, parcels = QueuedIds(settings.master_key), signing_key(settings.master_key)
+        self.lookup = EventLookup(self.runner, tables, clock, queued_ids, storage.places, FIRST if side == "second" else "")
+        self.showing = EventViews(directory, clock)
+        self.stats = TenantStats(
+            tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else ""
+        )
         mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
         self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror)
         outbox = Outbox(storage.queues, clock, parcels)

@@ -134,7 +134,7 @@ class Sweeps:
     async def _drain(self, late: list[Row], now: Millis) -> Counter[str]:
         """Hand out as many shards of the backlog as the set rate allows. Return counts by result."""
         counts: Counter[str] = Counter()
-        pace = pacing.Pace((row.props for row in late), now, self._rate)
+        pace = pacing.BacklogDrain((row.props for row in late), now, self._rate)
         waiting = pacing.in_turn(row for row in late if asks(row, now).do != "nothing")
         for some in batched(waiting, IN_FLIGHT, strict=False):
             if pace.full or counts["unsent"]:
@@ -146,7 +146,7 @@ class Sweeps:
                 tenant = str(row.props["tenant"])
                 counts["failed"] += size == "failed"
                 if isinstance(size, int) and pace.admits(tenant):
-                    steps.append(self._one(row, hand_out(row, pace.place(tenant, size), pacing.weight(size))))
+                    steps.append(self._one(row, hand_out(row, pace.place(tenant, size), pacing.counted_events(size))))
             counts.update(await asyncio.gather(*steps))
         if waiting:
             left = len(waiting) - counts["backlog"]

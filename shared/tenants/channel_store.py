@@ -199,7 +199,7 @@ class Channels:
         old, new = await self._change(await self._home(target.tenant), target.name, change)
         return new is not old
 
-    async def turn(self, target: Target, change: circuit_breaker.Change) -> Breaker | None:
+    async def turn(self, target: Target, change: circuit_breaker.BreakerChange) -> Breaker | None:
         """Change the breaker; as it is then, or None when there was nothing to change. Raises 404, 409 `changed-meanwhile`."""
 
         def turned(old: Stored | None) -> Stored:

@@ -19,7 +19,7 @@ def copied_later(*_: Any) -> Steps[bool]:
     yield
 
 
-def serves_at_once(self: pair.Pair, seen: Any) -> float:
+def serves_at_once(self: pair.MirrorPair, seen: Any) -> float:
     """A side that takes over while the other's deliveries are still starting."""
     return 0.0
 
@@ -39,7 +39,7 @@ def ends_at_once(shard: str, way: Any, entry: Any) -> Steps[bool]:
 type Place = tuple[object, str]
 PAIR_PLANTED: dict[str, tuple[str, int, list[tuple[Place, Callable[..., Any]]]]] = {
     "changes are acknowledged before they are copied": ("loss", 8, [((changes, "mirror_event"), copied_later)]),
-    "a side that takes over serves at once": ("alarm", 57, [((pair.Pair, "wait"), serves_at_once)]),
+    "a side that takes over serves at once": ("alarm", 57, [((pair.MirrorPair, "wait"), serves_at_once)]),
     "nobody looks at the fence": ("alarm", 70, [((pair, "holds"), always_holds), ((mirroring, "holds"), always_holds)]),
     "shards end without their copies": ("loss", 31, [((pair, "finish_copy"), ends_at_once)]),
 }

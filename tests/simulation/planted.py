@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from shared.delivery.flow.rules import Hold
+from shared.delivery.flow.rules import ChannelHold
 from shared.delivery.flow.service import Flow
 from shared.engine.effects import LOST, Get, Steps, Write
 from shared.scheduler import changes, keys, rules
@@ -23,7 +23,7 @@ _withdrawn = withdrawn
 _step, _append, _agenda, _may_change, _merge_gate = owning.step, ingest.append, rules.agenda, rules.may_change, gate.merge_gate
 
 
-def claims_not_written(session: owning.Session, outcomes: Mapping[str, rules.Outcome], claims: Sequence[str]) -> Steps[bool]:
+def claims_not_written(session: owning.Session, outcomes: Mapping[str, rules.EventOutcome], claims: Sequence[str]) -> Steps[bool]:
     """An owner that believes its claims without writing them."""
     if not (yield from _step(session, outcomes, ())):
         return False
@@ -144,7 +144,7 @@ async def started_at_once(self: owner.Owner, row: Any, lane: Any) -> None:
         self._stir.set()
 
 
-async def nothing_held(self: Flow, *_: Any) -> dict[str, Hold]:
+async def nothing_held(self: Flow, *_: Any) -> dict[str, ChannelHold]:
     """Flow control that is never asked before events are claimed, nor before they are delivered."""
     return {}
 

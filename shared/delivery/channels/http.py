@@ -26,7 +26,7 @@ from yarl import URL
 from ...core import signing
 from ...core.clock import Clock, SystemClock
 from ...core.settings import Settings
-from ..egress_guard import Egress, EgressRefused, Lookup, SafeResolver, system_lookup
+from ..egress_guard import Egress, EgressRefused, ResolveHost, SafeResolver, system_lookup
 from . import cloudevents, rules
 from .model import HttpChannel
 from .ports import Delivery, Target, Verdict
@@ -162,7 +162,7 @@ class HttpSender:
         settings: Settings,
         clock: Clock | None = None,
         *,
-        lookup: Lookup = system_lookup,
+        lookup: ResolveHost = system_lookup,
         new_socket: Callable[[AddrInfoType], socket.socket] = _new_socket,
         tls: ssl.SSLContext | None = None,
     ) -> None:

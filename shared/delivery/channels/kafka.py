@@ -16,7 +16,7 @@ import orjson
 from ...core.settings import Settings
 from ..egress_guard import Egress
 from ..kafka.connection import Login, Tokens, identity_tokens, problem_of
-from ..kafka.producer import TIMEOUT, Answer, Headers, Producer, ThreadedProducer
+from ..kafka.producer import TIMEOUT, Acknowledgement, Headers, Producer, ThreadedProducer
 from . import cloudevents
 from .model import KafkaChannel
 from .ports import Delivery, Target, Verdict
@@ -52,7 +52,7 @@ _RETRY = {
 }
 
 
-def verdict_of(answer: Answer) -> Verdict:
+def verdict_of(answer: Acknowledgement) -> Verdict:
     """What an answer means for the delivery. The words are ours, and the library's name of the error; never a broker's text."""
     if answer.error is None:
         return Verdict("delivered")

@@ -60,7 +60,7 @@ class Breaker:
 
 
 CLOSED = Breaker()
-type Change = Callable[[Breaker], Breaker | None]
+type BreakerChange = Callable[[Breaker], Breaker | None]
 """What to make of the stored breaker; None: nothing."""
 
 

@@ -40,7 +40,7 @@ class ChannelStates(Protocol):
     async def hold(self, target: Target, reason: str) -> bool:
         """Pause the channel because its receiver is gone. False if it is paused, was deleted, or has changed since `target` was read."""
 
-    async def turn(self, target: Target, change: circuit_breaker.Change) -> circuit_breaker.Breaker | None:
+    async def turn(self, target: Target, change: circuit_breaker.BreakerChange) -> circuit_breaker.Breaker | None:
         """Change the circuit breaker. Return its new state, or None when `change` found nothing to do."""
 
 

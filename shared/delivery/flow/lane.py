@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from . import rules
 from .circuit_breaker import Tally
-from .rules import Load
+from .rules import LaneLoad
 from .shared_limits import Limit, RateLimit, SharedSlots
-from .slots import Line
+from .slots import WaitingLine
 
 WEIGHT = 0.1
 """Of the latest delivery in the mean time that deliveries take."""
@@ -20,7 +20,7 @@ class Lane:
         self.window = min(rules.FIRST_WINDOW, most)
         self.in_flight = 0
         self.limits: tuple[Limit, ...] = ()
-        self.line = Line()
+        self.line = WaitingLine()
         self.waiting = 0
         """Deliveries in line."""
         self.waits_since = 0.0
@@ -80,7 +80,7 @@ class Lane:
         ages = now - self._begun_sum / self._begun if self._begun else 0.0
         return max(self._mean, ages)
 
-    def load(self, now: float) -> Load:
+    def load(self, now: float) -> LaneLoad:
         """How things stand."""
         window, rate, shut = self.window, None, 0.0
         for limit in self.limits:
@@ -91,7 +91,7 @@ class Lane:
                 # Until a part is held, nobody knows how much there will be: one delivery asks for it.
                 window = min(window, max(1, limit.held))
         mean = self.mean(now)
-        return Load(window, self.in_flight, self.claimed - self.in_flight, mean, rate, shut, self._mean == 0.0 and mean > rules.SILENT)
+        return LaneLoad(window, self.in_flight, self.claimed - self.in_flight, mean, rate, shut, self._mean == 0.0 and mean > rules.SILENT)
 
     def may_start(self) -> bool:
         """Whether one more delivery may start now."""

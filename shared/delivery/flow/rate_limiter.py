@@ -31,7 +31,7 @@ TRIES = 6
 _MAX_SHARES = 10_000
 
 
-class Grant(NamedTuple):
+class RateGrant(NamedTuple):
     """How many of the events asked for may go in now; for the rest, after how many seconds to ask again."""
 
     granted: int
@@ -96,17 +96,17 @@ class RateLimiter:
             share = self._shares[tenant, row] = _Share(since=self._clock.monotonic())
         return share
 
-    async def take(self, tenant: str, rate: float | None, count: int = 1, row: str = ROW) -> Grant:
+    async def take(self, tenant: str, rate: float | None, count: int = 1, row: str = ROW) -> RateGrant:
         """Grant up to `count` events at `rate` a second (None: no limit). Raises `StorageError`.
 
         A request of one event that gets `granted` 0 is a 429 with `Retry-After`; a batch takes its first `granted` events.
         """
         if rate is None or count <= 0:
-            return Grant(max(0, count), 0.0)
+            return RateGrant(max(0, count), 0.0)
         share = self._share(tenant, row)
         got = self._spend(share, count)
         if got == count:
-            return Grant(count, 0.0)
+            return RateGrant(count, 0.0)
         async with share.lock:
             # Who waited for the lock may find a fresh block in it.
             got += self._spend(share, count - got, asking=False)
@@ -114,7 +114,7 @@ class RateLimiter:
                 await self._reserve(tenant, row, rate, share, count - got)
                 got += self._spend(share, count - got, asking=False)
             wait = max(share.full_until - self._clock.monotonic(), 0.001)
-        return Grant(got, 0.0 if got == count else wait)
+        return RateGrant(got, 0.0 if got == count else wait)
 
     async def fill(self, tenant: str, rate: float, need: int, row: str) -> float:
         """See that at least one of `need` events is in hand; seconds after which to ask again, 0 if one is. Raises `StorageError`."""

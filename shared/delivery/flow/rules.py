@@ -58,7 +58,7 @@ def block(paused: bool, state: Breaker) -> Block | None:
             return None
 
 
-class Load(NamedTuple):
+class LaneLoad(NamedTuple):
     """A channel in one process, at one instant."""
 
     window: int
@@ -76,13 +76,13 @@ class Load(NamedTuple):
     """Nothing has been heard of it for `SILENT`, nor ever before."""
 
 
-def capacity(load: Load) -> float:
+def capacity(load: LaneLoad) -> float:
     """Deliveries a second that the channel can take."""
     by_window = load.window / max(load.mean, 1e-6)
     return by_window if load.rate is None else min(by_window, load.rate)
 
 
-def room(load: Load, ahead: float = AHEAD) -> int:
+def room(load: LaneLoad, ahead: float = AHEAD) -> int:
     """How many more events may be claimed: what can be started within `ahead`, and always one when nothing else would tell more.
 
     Below zero: so many that are claimed cannot be started in that time.
@@ -98,7 +98,7 @@ def room(load: Load, ahead: float = AHEAD) -> int:
     return max(math.floor(min(startable, 1e9)), least) - load.pending
 
 
-def turn(load: Load, waiting: int) -> float:
+def turn(load: LaneLoad, waiting: int) -> float:
     """How long a delivery that comes now would wait for its turn behind `waiting` others."""
     return max(load.shut, waiting / max(capacity(load), 1e-6))
 
@@ -118,7 +118,7 @@ def look_again(paused_at: Millis, now: Millis) -> Millis:
     return now + min(PAUSED_LATEST, max(PAUSED_SOONEST, (now - paused_at) // 4))
 
 
-class Part(NamedTuple):
+class SlotShare(NamedTuple):
     """One instance's part of a shared concurrency, until `until` in the store's own time."""
 
     held: int
@@ -130,7 +130,7 @@ LEASE: Millis = 15_000
 """How long a part counts without being renewed: a dead instance's slots come back after that."""
 
 
-def share(parts: Mapping[str, Part], me: str, limit: int, busy: int, wanted: int, now: Millis) -> dict[str, Part]:
+def share(parts: Mapping[str, SlotShare], me: str, limit: int, busy: int, wanted: int, now: Millis) -> dict[str, SlotShare]:
     """The parts after `me` has asked for `wanted` slots (at least the `busy` ones it uses) of `limit`. `now`: the store's time.
 
     Nobody gets more than what is free. While more is wanted than there is, who asks again comes down to an even share, but never below
@@ -145,10 +145,10 @@ def share(parts: Mapping[str, Part], me: str, limit: int, busy: int, wanted: int
     even, left = divmod(limit, len(claims))
     fair = limit if sum(claims.values()) <= limit else max(1, even + (sorted(claims).index(me) < left))
     held = max(busy, min(wanted, fair, max(0, free)))
-    return {**others, me: Part(held, wanted, now + LEASE)}
+    return {**others, me: SlotShare(held, wanted, now + LEASE)}
 
 
-class Hold(NamedTuple):
+class ChannelHold(NamedTuple):
     """What keeps an owner from claiming events of one channel: a pause, a breaker, a limit, a slow receiver (docs/flow-control.md)."""
 
     until: Millis
@@ -161,5 +161,5 @@ class Hold(NamedTuple):
     """It ends when somebody says so, not by itself."""
 
 
-FREE: Mapping[str, Hold] = {}
+FREE: Mapping[str, ChannelHold] = {}
 """Nothing is held."""

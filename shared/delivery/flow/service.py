@@ -18,7 +18,7 @@ from .directory import NO_LIMITS, ChannelDirectory, DeliveryLimits
 from .lane import Lane
 from .lanes import Lanes
 from .rate_limiter import RateLimiter
-from .rules import Hold
+from .rules import ChannelHold
 from .shared_limits import Limit, RateLimit, SharedSlots
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Flow:
 
     # -- before events are claimed
 
-    async def holds(self, owner: object, tenant: str, wanted: Mapping[str, int], fresh: Callable[[str], bool]) -> dict[str, Hold]:
+    async def holds(self, owner: object, tenant: str, wanted: Mapping[str, int], fresh: Callable[[str], bool]) -> dict[str, ChannelHold]:
         """What keeps `owner` from claiming so many events of each of these channels; {} when nothing does.
 
         `fresh`: whether some of a channel's have not failed yet.
@@ -66,19 +66,19 @@ class Flow:
         found = await asyncio.gather(*(self._hold(owner, tenant, name, count, fresh) for name, count in wanted.items()))
         return {name: hold for name, hold in zip(wanted, found, strict=True) if hold is not None}
 
-    async def _hold(self, owner: object, tenant: str, name: str, count: int, fresh: Callable[[str], bool]) -> Hold | None:
+    async def _hold(self, owner: object, tenant: str, name: str, count: int, fresh: Callable[[str], bool]) -> ChannelHold | None:
         try:
             target = await self._directory.target(tenant, name)
             spec = await self._directory.tenant(tenant)
         except StorageError as error:
             # Not an attempt: the target was never asked, and an event must not die of our own storage's weakness.
             log.debug("The settings of a channel could not be read: %s", error, extra={"action": "channel_unread"})
-            return Hold(self._clock.now() + UNREAD)
+            return ChannelHold(self._clock.now() + UNREAD)
         if target is None:
             return None
         now = self._clock.now()
         if target.paused:
-            return Hold(self._spread(rules.look_again(target.paused_at, now)), paused=True)
+            return ChannelHold(self._spread(rules.look_again(target.paused_at, now)), paused=True)
         lane = self.lanes.lane(tenant, name)
         self._set_limits(lane, target, spec.limits if spec is not None else NO_LIMITS)
         if target.breaker.state != "closed":
@@ -98,7 +98,7 @@ class Flow:
     def _spread(self, at: Millis) -> Millis:
         return at + round(self._ids.chance() * SPREAD)
 
-    def _throttled(self, owner: object, lane: Lane, count: int, now: Millis) -> Hold | None:
+    def _throttled(self, owner: object, lane: Lane, count: int, now: Millis) -> ChannelHold | None:
         """What the lane can take now, given what it is busy with."""
         clock = self._clock.monotonic()
         load = lane.load(clock)
@@ -111,32 +111,32 @@ class Flow:
         if room >= count:
             return None
         if room > 0 or owner in lane.owners:
-            return Hold(now + 1_000 + round(1000 * min(turn, rules.AHEAD)), max(0, room))
+            return ChannelHold(now + 1_000 + round(1000 * min(turn, rules.AHEAD)), max(0, room))
         # Each shard that is sent away has the time after those sent away before it. It comes back half-way to that: what it then finds is a
         # better guess, and others' work may have gone faster.
         lane.booked = min(max(lane.booked, clock + turn) + count / max(rules.capacity(load), 1e-6), clock + 2 * rules.LATEST)
         wait = max(rules.SOONEST, load.shut, (lane.booked - clock) / 2)
-        return Hold(now + round(wait * 1000))
+        return ChannelHold(now + round(wait * 1000))
 
-    async def _behind(self, lane: Lane, target: Target, now: Millis, fresh: bool) -> Hold:
+    async def _behind(self, lane: Lane, target: Target, now: Millis, fresh: bool) -> ChannelHold:
         """Behind a breaker that is not closed: nothing, or the probe."""
         state = target.breaker
         if state.state == "half-open" and state.probe == self._me and now < state.until:
             # Won by this process, and perhaps not started yet: the owner that was let claim it may have lost its shard.
             pass
         elif now < state.until:
-            return Hold(self._spread(state.until if state.state == "open" else now + PROBE_PENDING))
+            return ChannelHold(self._spread(state.until if state.state == "open" else now + PROBE_PENDING))
         elif not fresh and now < state.until + GRACE:
             # What has failed before may fail for reasons of its own, and keep the breaker open for all. Shards that have better are on
             # their way.
-            return Hold(state.until + GRACE)
+            return ChannelHold(state.until + GRACE)
         elif not await self._win(target):
-            return Hold(self._spread(now + PROBE_PENDING))
+            return ChannelHold(self._spread(now + PROBE_PENDING))
         clock = self._clock.monotonic()
         if lane.probing or clock - lane.promised < PROMISE:
-            return Hold(self._spread(now + PROBE_PENDING))
+            return ChannelHold(self._spread(now + PROBE_PENDING))
         lane.promised = clock
-        return Hold(self._spread(now + PROBE_PENDING), 1, fresh_first=True)
+        return ChannelHold(self._spread(now + PROBE_PENDING), 1, fresh_first=True)
 
     async def _win(self, target: Target) -> bool:
         """Whether this process is the one that probes."""
@@ -277,7 +277,7 @@ class Flow:
             extra = {"action": "channel_gone", "tenant": target.tenant, "channel": target.name}
             log.warning("Channel %s/%s is paused: %s", target.tenant, target.name, reason, extra=extra)
 
-    async def _turn(self, target: Target, change: circuit_breaker.Change) -> circuit_breaker.Breaker | None:
+    async def _turn(self, target: Target, change: circuit_breaker.BreakerChange) -> circuit_breaker.Breaker | None:
         try:
             return await self._directory.channels.turn(target, change)
         except (StorageError, Problem) as error:

@@ -20,7 +20,7 @@ from ...storage.names import LIMITS
 from ...storage.ports import Applied, Insert, Merge, Op, Tables
 from . import rules
 from .rate_limiter import RateLimiter
-from .rules import Part
+from .rules import SlotShare
 
 log = logging.getLogger(__name__)
 
@@ -145,9 +145,9 @@ class SharedSlots:
         log.debug("Others keep changing %s of %s", self._row, self._tenant, extra={"action": "slots_contended"})
 
 
-def _parse(text: str) -> dict[str, Part]:
-    return {name: Part(*part) for name, part in orjson.loads(text).items()} if text else {}
+def _parse(text: str) -> dict[str, SlotShare]:
+    return {name: SlotShare(*part) for name, part in orjson.loads(text).items()} if text else {}
 
 
-def _text(parts: Mapping[str, Part]) -> str:
+def _text(parts: Mapping[str, SlotShare]) -> str:
     return orjson.dumps({name: list(part) for name, part in parts.items()}).decode() if parts else ""

@@ -9,7 +9,7 @@ BACKLOG_TURN = 8
 """When both wait, one in so many slots goes to the backlog: it never comes to a stop."""
 
 
-class Line:
+class WaitingLine:
     """Those who wait for a turn: first come, first served among the punctual, and among the backlog."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Slots:
 
     def __init__(self, limit: int) -> None:
         self._free = limit
-        self._line = Line()
+        self._line = WaitingLine()
 
     def free(self) -> bool:
         """Whether `acquire` would not wait."""

@@ -26,7 +26,7 @@ _FLUSH = 5.0
 """Seconds that `close` waits for what is under way."""
 
 
-class Answer(NamedTuple):
+class Acknowledgement(NamedTuple):
     """How a message ended: `error` is None or the library's name for what went wrong (`MSG_SIZE_TOO_LARGE`, `_MSG_TIMED_OUT`)."""
 
     error: str | None = None
@@ -42,7 +42,7 @@ type Headers = list[tuple[str, bytes]]
 class Producer(Protocol):
     """What the channel needs."""
 
-    async def put(self, topic: str, key: bytes, value: bytes, headers: Headers) -> Answer:
+    async def put(self, topic: str, key: bytes, value: bytes, headers: Headers) -> Acknowledgement:
         """Send one message and wait for its end. Never raises for what a broker does."""
 
     async def close(self) -> None:
@@ -54,7 +54,7 @@ class ThreadedProducer:
 
     def __init__(self, inner: Any, loop: asyncio.AbstractEventLoop, timeout: float = TIMEOUT) -> None:
         self._inner, self._loop, self._timeout = inner, loop, timeout
-        self._answers: deque[tuple[asyncio.Future[Answer], Answer]] = deque()
+        self._answers: deque[tuple[asyncio.Future[Acknowledgement], Acknowledgement]] = deque()
         self._woken = False
         self._closing = False
         self._last: str | None = None
@@ -90,19 +90,19 @@ class ThreadedProducer:
         # With an identity the library waits for its first token.
         return await asyncio.to_thread(make)
 
-    async def put(self, topic: str, key: bytes, value: bytes, headers: Headers) -> Answer:
-        future: asyncio.Future[Answer] = self._loop.create_future()
+    async def put(self, topic: str, key: bytes, value: bytes, headers: Headers) -> Acknowledgement:
+        future: asyncio.Future[Acknowledgement] = self._loop.create_future()
         try:
             self._inner.produce(topic, value, key, headers=headers, on_delivery=lambda error, _: self._answer(future, error))
         except BufferError:
-            return Answer("_QUEUE_FULL")
+            return Acknowledgement("_QUEUE_FULL")
         except _kafka_exception() as raised:
             return self._judged(raised.args[0])
         try:
             async with asyncio.timeout(self._timeout + _SLACK):
                 answer = await future
         except TimeoutError:
-            return Answer("_MSG_TIMED_OUT", hint=self._last)
+            return Acknowledgement("_MSG_TIMED_OUT", hint=self._last)
         if answer.error == "_UNKNOWN_TOPIC":
             await asyncio.to_thread(self._look, topic)
         return answer
@@ -115,17 +115,17 @@ class ThreadedProducer:
             # Whether it is there now is for the next attempt to find out.
             self._complain(error.args[0].name())
 
-    def _judged(self, error: Any) -> Answer:
-        return Answer(error.name(), error.fatal(), self._last if error.name() == "_MSG_TIMED_OUT" else None)
+    def _judged(self, error: Any) -> Acknowledgement:
+        return Acknowledgement(error.name(), error.fatal(), self._last if error.name() == "_MSG_TIMED_OUT" else None)
 
     def _complain(self, name: str) -> None:
         self._last = name
 
-    def _answer(self, future: asyncio.Future[Answer], error: Any) -> None:
+    def _answer(self, future: asyncio.Future[Acknowledgement], error: Any) -> None:
         """In the thread: put the answer where the loop finds it, and wake the loop unless it is on its way."""
         if error is None:
             self._last = None
-        self._answers.append((future, Answer() if error is None else self._judged(error)))
+        self._answers.append((future, Acknowledgement() if error is None else self._judged(error)))
         if not self._woken:
             self._woken = True
             self._loop.call_soon_threadsafe(self._settle)

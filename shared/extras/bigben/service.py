@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ...core.clock import to_text
 from ...core.errors import Problem, StorageError
-from ...scheduler.ingest.admission import BREATH, Admitted
+from ...scheduler.ingest.admission import YIELD_EVERY, Admitted
 from ...scheduler.ingest.queued_ids import Queued
 from ...scheduler.keys import id_partition, use_row_key
 from ...scheduler.model import EventPatch
@@ -54,7 +54,7 @@ class BigBen:
         rounds: list[list[tuple[int, Upsert | Remove]]] = []
         uses: Counter[tuple[str, str]] = Counter()
         for number, raw in enumerate(elements):
-            if number % BREATH == BREATH - 1:
+            if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
             request, wanted = await self._understand(raw, known)
             if isinstance(wanted, Refused):

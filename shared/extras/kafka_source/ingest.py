@@ -21,7 +21,7 @@ from ...core.clock import Clock, Millis
 from ...core.durations import MAX_TIME
 from ...core.errors import Problem, StorageError
 from ...delivery.kafka.connection import identity_tokens
-from ...scheduler.ingest.queue_consumer import Item, Reject, Taken, Waiting
+from ...scheduler.ingest.queue_consumer import IntakeResult, Item, Reject, RetryLater
 from .consumer import Consumer, Record, SourceFailed, ThreadedConsumer
 from .sources import Source
 
@@ -37,7 +37,7 @@ _LONGEST_PAUSE = 5.0
 class TakesIn(Protocol):
     """What is needed of `Intake`."""
 
-    async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> Sequence[Taken]:
+    async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> Sequence[IntakeResult]:
         """See `Intake.take`."""
 
 
@@ -149,7 +149,7 @@ class Tap:
         waiting: list[Record] = []
         wanted = 0.0
         for record, result in zip(records, results, strict=True):
-            if isinstance(result, Waiting):
+            if isinstance(result, RetryLater):
                 waiting.append(record)
                 wanted = max(wanted, result.after)
             else:

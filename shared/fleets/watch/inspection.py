@@ -20,7 +20,7 @@ from ...leases.service.planning import Planning
 from ...leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned, read_summary
 from ...leases.service.sweep_memory import SweepMemory
 from ...leases.service.takeover import TakeoverSweep
-from ...scheduler.ingest.internal_events import Publisher
+from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Row
 from . import rules
@@ -50,7 +50,7 @@ class FleetInspection:
         runner: AsyncRunner,
         planning: Planning,
         takeover: TakeoverSweep,
-        publisher: Publisher,
+        publisher: EventPublisher,
         stuck_turns: StuckTurns,
     ) -> None:
         self._memory, self._cursor, self._runner, self._planning = memory, cursor, runner, planning

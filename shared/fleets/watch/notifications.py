@@ -9,7 +9,7 @@ import orjson
 
 from ...core.clock import to_text
 from ...core.errors import Problem
-from ...scheduler.ingest.internal_events import Publisher
+from ...scheduler.ingest.internal_events import EventPublisher
 from .alarms import ALARMS, Alarm, Kind, alarm_text
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def alarm_event(key: str, alarm: Alarm, channel: str) -> dict[str, Any]:
     return {"id": f"lease:{name}:{alarm.kind}:{alarm.since}:{state}", "due": due, "channel": channel, "payload": payload}
 
 
-async def publish_alarm(publisher: Publisher, key: str, definition: str, alarm: Alarm) -> bool:
+async def publish_alarm(publisher: EventPublisher, key: str, definition: str, alarm: Alarm) -> bool:
     """Send an alarm to the fleet's channel, if it has one. Return False to try again later. Raises `StorageError`."""
     channel = channel_for(definition, alarm.kind)
     if channel is None:

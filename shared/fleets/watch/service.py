@@ -13,7 +13,7 @@ from ...leases.rows import INDEX, fleet_key
 from ...leases.service.planning import Planning
 from ...leases.service.sweep_memory import PLANNED, SweepMemory
 from ...leases.service.takeover import TakeoverSweep
-from ...scheduler.ingest.internal_events import Publisher
+from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS, SWEEPS
 from ...storage.ports import Tables
 from ...web.problem import not_found
@@ -40,7 +40,7 @@ class FleetWatch:
         runner: AsyncRunner,
         planning: Planning,
         clock: Clock,
-        publisher: Publisher,
+        publisher: EventPublisher,
         stuck_turns: StuckTurns = no_stuck_turns,
     ) -> None:
         """stuck_turns: finds the fleets whose checkpoint turns are stuck."""

@@ -11,7 +11,7 @@ import orjson
 
 from ...core.clock import Millis, to_text
 from ...core.errors import Problem
-from ...scheduler.ingest.internal_events import Publisher
+from ...scheduler.ingest.internal_events import EventPublisher
 from ..rows import AlarmsRow, EventRow
 from ..rules import untold
 from ..terms import MaintenanceTerms
@@ -112,7 +112,7 @@ def _notice(key: str, about: str, what: str, channel: str, now: Millis, more: di
     return {"id": ident, "due": to_text(now), "channel": channel, "payload": payload}
 
 
-async def publish(publisher: Publisher, key: str, notice: dict[str, Any]) -> bool:
+async def publish(publisher: EventPublisher, key: str, notice: dict[str, Any]) -> bool:
     """Tell the tenant's channel. False: try again later. Raises `StorageError`."""
     try:
         await publisher(key.partition(":")[0], notice)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...checkpoints.turns import NO_PENDING, PendingImpact
 from ...core.clock import Clock
-from ...scheduler.ingest.internal_events import Publisher
+from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.ports import Tables
 from ...tenants.cache import Cached
 from . import figures
@@ -22,7 +22,7 @@ MOST_PENDING = 1000
 class Maintenance:
     """One per process."""
 
-    def __init__(self, tables: Tables, clock: Clock, leases: Leases, publisher: Publisher, acknowledge: Acknowledge) -> None:
+    def __init__(self, tables: Tables, clock: Clock, leases: Leases, publisher: EventPublisher, acknowledge: Acknowledge) -> None:
         store = MaintenanceStore(tables)
         self._tables, self._store = tables, store
         self.service = MaintenanceService(store, terms_of, leases)

@@ -11,7 +11,7 @@ from typing import Final
 from ...core.clock import Clock, Millis
 from ...engine.fleet_cursor import FleetCursor, Visit
 from ...leases.rows import FLEET, Fleet, parse_fleet
-from ...scheduler.ingest.internal_events import Publisher
+from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS, MAINTENANCE
 from ...storage.ports import Row, Tables
 from .. import approvals, rules
@@ -40,7 +40,7 @@ class MaintenanceSweep:
         store: MaintenanceStore,
         terms: Callable[[Fleet], MaintenanceTerms],
         leases: Leases,
-        publisher: Publisher,
+        publisher: EventPublisher,
         acknowledge: Acknowledge,
     ) -> None:
         self._tables, self._store, self._terms, self._leases = tables, store, terms, leases

@@ -48,7 +48,7 @@ class Tenant:
         self.stuck += other.stuck
         self.total.counts.update(other.total.counts)
         for channel, found in other.total.channels.items():
-            ledger.gather(self.total.channels, channel, found)
+            ledger.add_channel(self.total.channels, channel, found)
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ def _of_tenants(tenants: Mapping[str, Tenant]) -> Iterator[Metric]:
     yield from (events, overdue, stuck, accepted, finished, dead, gap, late)
 
 
-def buckets(figures: ledger.Figures) -> list[tuple[str, float]]:
+def buckets(figures: ledger.DeliveryFigures) -> list[tuple[str, float]]:
     """Deliveries at most so late, by `le` in seconds, in order."""
     found: list[tuple[str, float]] = []
     for bound in BOUNDS:

@@ -18,27 +18,27 @@ from ..rules import in_backlog
 from ..timings import BACKLOG_HORIZON, BACKLOG_LEAST_EVENTS, BACKLOG_TENANT_SHARE, BACKLOG_UNDER_WAY, STUCK_ROUNDS
 
 
-def weight(events: int) -> int:
+def counted_events(events: int) -> int:
     """Return the number of events that a shard with `events` open events counts as."""
     return max(events, BACKLOG_LEAST_EVENTS)
 
 
-class Handed(NamedTuple):
+class BacklogPlace(NamedTuple):
     """The place that was given to a shard, as its index row notes it: time, and number of events; (0, 0) if it has none."""
 
     at: Millis
     events: int
 
 
-def handed(props: Props) -> Handed:
+def backlog_place(props: Props) -> BacklogPlace:
     """Return the shard's place from its index row."""
     if props["state"] != "sent" or not props.get("events") or int(props.get("rounds", 0)) >= STUCK_ROUNDS:
         # A stuck shard is not under way, and must not delay the shards behind it.
-        return Handed(0, 0)
-    return Handed(int(props["resent"]), int(props["events"]))
+        return BacklogPlace(0, 0)
+    return BacklogPlace(int(props["resent"]), int(props["events"]))
 
 
-class Pace:
+class BacklogDrain:
     """The time-line as one sweep sees it. taken: index rows of shards past their wake-up. rate: events per second."""
 
     def __init__(self, taken: Iterable[Props], now: Millis, rate: int) -> None:
@@ -48,7 +48,7 @@ class Pace:
         self._under_way: Counter[str] = Counter()
         line = now
         for props in taken:
-            place = handed(props)
+            place = backlog_place(props)
             line = max(line, place.at)
             self._under_way[str(props["tenant"])] += place.events
         self._line = float(line)
@@ -64,7 +64,7 @@ class Pace:
 
     def place(self, tenant: str, events: int) -> Millis:
         """Return the next place: the end of the time that these events take. Call it only while `admits(tenant)` is True."""
-        counts = weight(events)
+        counts = counted_events(events)
         self._line += counts * 1000 / self._rate
         self._under_way[tenant] += counts
         return round(self._line)

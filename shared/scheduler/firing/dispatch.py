@@ -23,7 +23,7 @@ from ...tenants.model import Retry
 from ...tenants.store import TenantDirectory
 from .. import rules
 from ..keys import MIRRORED, place_of, shard_tenant
-from ..mirror.pair import Guard, Mirror
+from ..mirror.pair import Mirror, MirrorGuard
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, parse_message, postpone, send
 from ..protocol.gate import read_gate
@@ -91,7 +91,7 @@ class Firing:
             await self._serve(message, row, retries)
 
     async def _serve(self, message: ShardMessage, seen: Row | None, retries: bool) -> None:
-        guard: Guard | None = None
+        guard: MirrorGuard | None = None
         if self._mirror is not None and place_of(message.shard) == MIRRORED:
             try:
                 leave = await self._mirror.guard(message.shard)
@@ -104,7 +104,7 @@ class Firing:
                 # The other side's own sweep sends its own messages.
                 self._counters["shards_elsewhere"] += 1
                 return
-            if not isinstance(leave, Guard):
+            if not isinstance(leave, MirrorGuard):
                 await self._runner.run(send(message, self._clock.now() + round(leave * 1000), retries_only=retries))
                 return
             guard = leave

@@ -7,14 +7,14 @@ import asyncio
 from ...core.clock import Clock
 from ...engine.effects import Steps
 from ...storage.ports import Props
-from ..mirror.pair import Guard
+from ..mirror.pair import MirrorGuard
 from ..timings import HEARTBEAT_EVERY, OWNER_MAY_START
 
 
 class StartPermission:
     """The permission of one owner. A delivery starts only while it holds."""
 
-    def __init__(self, clock: Clock, taken_at: float, guard: Guard | None) -> None:
+    def __init__(self, clock: Clock, taken_at: float, guard: MirrorGuard | None) -> None:
         """taken_at: monotonic time at which the request to take the shard was sent. guard: only for a mirrored shard."""
         self._clock, self._heartbeat_at, self._guard = clock, taken_at, guard
         self._renewed = asyncio.Event()

@@ -8,7 +8,7 @@ from ...core.clock import Clock
 from ..timings import ACCOUNT_AVOIDED_FOR
 
 
-class Rota:
+class AccountRotation:
     """The places that take new shards, in turn. Places that did not answer are skipped for a while, unless none is left."""
 
     def __init__(self, places: Sequence[str], clock: Clock) -> None:

@@ -23,17 +23,17 @@ from ...web import problem
 from ...web.parsing import elements, load_json, member, parse_json
 from ...web.problem import invalid, not_found, too_many
 from ..model import MAX_BATCH_EVENTS, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, OUTLIVED, EventIn, EventPatch
-from ..queries.stats import Stats
+from ..queries.stats import TenantStats
 from ..rows import NewEvent, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
 from ..timings import OPEN_EVENTS_RETRY
-from .messages import ROOM, encode
+from .messages import MESSAGE_ROOM, encode_event
 from .outbox import Outbox
 from .queued_ids import Queued, QueuedIds
 from .writer import Stored, Writer
 
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
-BREATH = 200
+YIELD_EVERY = 200
 """Events of a batch that are parsed before other tasks may run."""
 
 
@@ -50,7 +50,7 @@ class Admitted(NamedTuple):
         return etag_of_row(self.row)
 
 
-class Ready(NamedTuple):
+class CheckedEvent(NamedTuple):
     """An event that passed every check except its tenant's limits."""
 
     event: NewEvent
@@ -67,7 +67,7 @@ class Ingest:
         self,
         directory: TenantDirectory,
         writer: Writer,
-        stats: Stats,
+        stats: TenantStats,
         limiter: RateLimiter,
         clock: Clock,
         ids: Ids,
@@ -103,11 +103,11 @@ class Ingest:
         """
         settings = await self.tenant(tenant)
         results: list[Admitted | Queued | Problem | None] = []
-        ready: list[tuple[int, Ready]] = []
+        ready: list[tuple[int, CheckedEvent]] = []
         for number, element in enumerate(_elements(raw, lines=lines)):
             if number >= MAX_BATCH_EVENTS:
                 raise Problem(413, "content-too-large", f"more than {MAX_BATCH_EVENTS:,} events; send several batches")
-            if number % BREATH == BREATH - 1:
+            if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
             try:
                 ready.append((number, await self._ready(tenant, settings, parse_json(_EVENT, element), element)))
@@ -198,17 +198,17 @@ class Ingest:
             raise invalid("/channel", "the tenant has no channel of this name")
         return target
 
-    async def _ready(self, tenant: str, settings: Tenant, event: EventIn, raw: bytes) -> Ready:
+    async def _ready(self, tenant: str, settings: Tenant, event: EventIn, raw: bytes) -> CheckedEvent:
         ready = await self._checked(tenant, settings, event, raw)
         if ready.durability != "fast":
-            return Ready(ready)
+            return CheckedEvent(ready)
         created = int(ready.props["created"])
         ready.id = self._queued_ids.make(tenant, created, ready.due, self._ids.name())
-        parcel = encode(tenant, ready)
-        if len(parcel) > ROOM:
-            detail = f"with labels and retry, the event exceeds the {ROOM:,} bytes of a queue message; use durability standard"
+        parcel = encode_event(tenant, ready)
+        if len(parcel) > MESSAGE_ROOM:
+            detail = f"with labels and retry, the event exceeds the {MESSAGE_ROOM:,} bytes of a queue message; use durability standard"
             raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "", "detail": detail}])
-        return Ready(ready, parcel, Queued(ready.id, tenant, created, ready.due))
+        return CheckedEvent(ready, parcel, Queued(ready.id, tenant, created, ready.due))
 
     async def _checked(
         self, tenant: str, settings: Tenant, event: EventIn, raw: bytes, since: Millis | None = None, seed: str | None = None

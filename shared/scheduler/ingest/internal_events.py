@@ -13,7 +13,7 @@ from ..model import EventIn
 from .admission import Ingest
 
 
-class Publisher(Protocol):
+class EventPublisher(Protocol):
     """Accepts events that the service makes."""
 
     async def __call__(self, tenant: str, content: Mapping[str, Any]) -> None:
@@ -23,7 +23,7 @@ class Publisher(Protocol):
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
 
 
-class Events:
+class InternalEvents:
     """Stores alarms as events of their tenant."""
 
     def __init__(self, ingest: Ingest) -> None:

@@ -31,15 +31,15 @@ from ..timings import LONGEST_QUEUE_WAIT
 MARK = "tocsin1."
 _MAC = 32
 """Hexadecimal digits: 128 bits."""
-ROOM = MAX_MESSAGE_BYTES - 128
+MESSAGE_ROOM = MAX_MESSAGE_BYTES - 128
 """Bytes of encoded events in one signed message."""
-MAX_LETTER = 46 * 1024
+MAX_PRODUCER_MESSAGE = 46 * 1024
 """Largest producer message in bytes: its events must also fit a signed message, with the added properties."""
 _FRAGMENTS = ("retry", "labels")
 """Properties that contain JSON: written as strings, they would grow."""
 
 
-class Entry(NamedTuple):
+class QueuedEvent(NamedTuple):
     """An event in a signed message, and its tenant."""
 
     tenant: str
@@ -47,16 +47,16 @@ class Entry(NamedTuple):
 
 
 @dataclass(slots=True, frozen=True)
-class Parcel:
+class SignedMessage:
     """Events in one message of the service. admitted: they are within their tenant's limits; otherwise the limits are still to be asked.
     tries: number of times they were put back."""
 
-    entries: list[Entry]
+    entries: list[QueuedEvent]
     admitted: bool = True
     tries: int = 0
 
 
-class Letter(Strict):
+class ProducerMessage(Strict):
     """A message that a producer sent."""
 
     tenant: str = Field(min_length=1, max_length=40)
@@ -74,15 +74,15 @@ class Letter(Strict):
         return self
 
 
-_LETTER: TypeAdapter[Letter] = TypeAdapter(Letter)
+_LETTER: TypeAdapter[ProducerMessage] = TypeAdapter(ProducerMessage)
 
 
-def parcel_key(master: str) -> bytes:
+def signing_key(master: str) -> bytes:
     """Return the key that signs the service's messages."""
     return hmac.digest(master.encode(), b"tocsin parcels", "sha256")
 
 
-def encode(tenant: str, event: NewEvent) -> bytes:
+def encode_event(tenant: str, event: NewEvent) -> bytes:
     """Encode an event for a signed message. It must have an id."""
     props: dict[str, Any] = {name: value for name, value in event.props.items() if name not in ("id", "chunks") and not _is_body(name)}
     for name in _FRAGMENTS:
@@ -98,7 +98,7 @@ def _is_body(name: str) -> bool:
     return name == "body" or (name.startswith("body") and name[4:].isdigit())
 
 
-def _decode(raw: bytes) -> Entry:
+def _decode(raw: bytes) -> QueuedEvent:
     found = orjson.loads(raw)
     body = member(raw, "body")
     assert body is not None  # we wrote it
@@ -107,22 +107,22 @@ def _decode(raw: bytes) -> Entry:
         if name in props:
             props[name] = orjson.dumps(props[name]).decode()
     event = NewEvent(props, found["due"], found["size"], found["id"], found["hash"], found.get("durability", "standard"))
-    return Entry(found["tenant"], event)
+    return QueuedEvent(found["tenant"], event)
 
 
-def pack(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Group encoded events into as few messages as their order allows. One larger than `ROOM` is alone."""
-    return packs(entries, lambda entry: len(entry) + 1, ROOM)
+def group_encoded(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Group encoded events into as few messages as their order allows. One larger than `MESSAGE_ROOM` is alone."""
+    return packs(entries, lambda entry: len(entry) + 1, MESSAGE_ROOM)
 
 
-def seal(key: bytes, entries: Iterable[bytes], *, admitted: bool = True, tries: int = 0) -> str:
+def sign_message(key: bytes, entries: Iterable[bytes], *, admitted: bool = True, tries: int = 0) -> str:
     """Return the text of a signed message."""
     head = f'{{"admitted":{"true" if admitted else "false"},"tries":{tries},"events":['
     body = head.encode() + b",".join(entries) + b"]}"
     return f"{MARK}{_mac(key, body)}.{body.decode()}"
 
 
-def open_parcel(key: bytes, text: str) -> Parcel | None:
+def parse_signed_message(key: bytes, text: str) -> SignedMessage | None:
     """Parse a signed message; return None if the text is not one. Raises 403 if the signature is wrong."""
     if not text.startswith(MARK):
         return None
@@ -133,21 +133,21 @@ def open_parcel(key: bytes, text: str) -> Parcel | None:
     events = member(body, "events")
     assert events is not None  # we wrote it
     found = orjson.loads(body)
-    return Parcel([_decode(raw) for raw in elements(events.decode())], bool(found["admitted"]), int(found["tries"]))
+    return SignedMessage([_decode(raw) for raw in elements(events.decode())], bool(found["admitted"]), int(found["tries"]))
 
 
 def _mac(key: bytes, body: bytes) -> str:
     return hmac.digest(key, body, "sha256").hex()[:_MAC]
 
 
-def open_letter(text: str) -> tuple[Letter, list[bytes]]:
+def parse_producer_message(text: str) -> tuple[ProducerMessage, list[bytes]]:
     """Parse a producer message; return it and its events exactly as sent. Raises 413 and 422."""
     try:
         raw = text.encode()
     except UnicodeEncodeError:
         raise unreadable("malformed-json", "the message is not UTF-8") from None
-    if len(raw) > MAX_LETTER:
-        raise Problem(413, "content-too-large", f"the message is larger than {MAX_LETTER:,} bytes")
+    if len(raw) > MAX_PRODUCER_MESSAGE:
+        raise Problem(413, "content-too-large", f"the message is larger than {MAX_PRODUCER_MESSAGE:,} bytes")
     letter = parse_json(_LETTER, raw)
     if "event" in letter.model_fields_set:
         event = member(raw, "event")
@@ -158,7 +158,7 @@ def open_letter(text: str) -> tuple[Letter, list[bytes]]:
     return letter, list(elements(events.decode()))
 
 
-def arriving(event: NewEvent, now: Millis) -> NewEvent:
+def as_stored_now(event: NewEvent, now: Millis) -> NewEvent:
     """Return the event as it is stored now: lists find it by this time, its representation keeps the time at which it was accepted.
 
     One older than `LONGEST_QUEUE_WAIT` is stored as dead: its cancel may have been acknowledged and forgotten. A redrive brings it back.

@@ -16,7 +16,7 @@ from ..protocol.ingest import Entry, OpenShard
 from ..rows import NewEvent
 from ..rules import opens_at
 from ..timings import CROWDED_SLICE, MESSAGE_TAKEN_WITHIN
-from .account_rotation import Rota
+from .account_rotation import AccountRotation
 
 OPEN_SHARDS = 512
 """Most shards that are kept open. Older ones are forgotten, which costs only a new shard."""
@@ -41,18 +41,18 @@ class Sink:
         return self.results
 
 
-class Pending(NamedTuple):
+class PendingEntry(NamedTuple):
     entry: Entry
     sink: Sink
     number: int
 
 
 @dataclass(slots=True, eq=False)
-class Filling:
+class FillingShard:
     """A shard that the writer fills."""
 
     opened: OpenShard
-    pending: deque[Pending] = field(default_factory=deque)
+    pending: deque[PendingEntry] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
     filed: asyncio.Task[None] | None = None
     visible: Millis | None = None
@@ -80,19 +80,19 @@ class Filling:
         return row
 
 
-class Fillings:
+class FillingShards:
     """One writer's shards, by tenant, minute or part of a minute, and mirroring."""
 
-    def __init__(self, ids: Ids, settings: Settings, rota: Rota) -> None:
+    def __init__(self, ids: Ids, settings: Settings, rota: AccountRotation) -> None:
         self._ids, self._settings, self._rota = ids, settings, rota
-        self._open: dict[tuple[str, Millis, bool], list[Filling]] = {}
+        self._open: dict[tuple[str, Millis, bool], list[FillingShard]] = {}
         self._crowded: set[tuple[str, Millis, bool]] = set()
         """Minutes that are filled in parts, because one of their shards was full."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
 
-    def place(self, tenant: str, event: NewEvent, now: Millis, *, mirrored: bool) -> tuple[Filling, str]:
+    def place(self, tenant: str, event: NewEvent, now: Millis, *, mirrored: bool) -> tuple[FillingShard, str]:
         """Return a place for the event in an open shard of its bucket, or in a new one."""
         due = max(event.due, now)
         minute = (tenant, minute_start(due), mirrored)
@@ -109,7 +109,7 @@ class Fillings:
             # Never later than its first event: an event due before the wake-up opens another shard.
             wake = opens_at(event.due, now, crowded=minute in self._crowded)
             name = placed(self._ids.name(), MIRRORED if mirrored else self._rota.next())
-            filling = Filling(OpenShard(shard_key(tenant, name), self._ids.name(), wake), mirrored=mirrored)
+            filling = FillingShard(OpenShard(shard_key(tenant, name), self._ids.name(), wake), mirrored=mirrored)
             fillings.append(filling)
             self._open[key] = self._open.pop(key)
             self._forget(now)

@@ -13,7 +13,7 @@ from ...core.errors import OutcomeUnknown, Rejected, StorageError
 from ...storage.names import QUEUE_INGEST
 from ...storage.ports import Queues
 from ..timings import GROUP_WAIT
-from .messages import ROOM, Entry, encode, pack, seal
+from .messages import MESSAGE_ROOM, QueuedEvent, encode_event, group_encoded, sign_message
 from .open_shards import Sink
 
 log = logging.getLogger(__name__)
@@ -51,17 +51,17 @@ class Outbox:
             self._filling = asyncio.create_task(self._fill())
         return [result if isinstance(result, StorageError) else None for result in await sink.wait()]
 
-    async def put_back(self, entries: Sequence[Entry], *, admitted: bool, tries: int, delay: float) -> None:
+    async def put_back(self, entries: Sequence[QueuedEvent], *, admitted: bool, tries: int, delay: float) -> None:
         """Send events so that they return in `delay` seconds. Raises `StorageError`; then the message that they came in must return itself.
         """
-        for group in pack(encode(entry.tenant, entry.event) for entry in entries):
-            await self._queues.send(QUEUE_INGEST, seal(self._key, group, admitted=admitted, tries=tries), visible_in=delay)
+        for group in group_encoded(encode_event(entry.tenant, entry.event) for entry in entries):
+            await self._queues.send(QUEUE_INGEST, sign_message(self._key, group, admitted=admitted, tries=tries), visible_in=delay)
 
     async def _fill(self) -> None:
         """Send messages until nothing is pending."""
         try:
             while self._pending:
-                if self._bytes < ROOM:
+                if self._bytes < MESSAGE_ROOM:
                     await self._clock.sleep(GROUP_WAIT)
                 await self._slots.acquire()
                 task = asyncio.create_task(self._send(self._group()))
@@ -77,7 +77,7 @@ class Outbox:
     def _group(self) -> list[_Pending]:
         group: list[_Pending] = []
         size = 0
-        while self._pending and (not group or size + len(self._pending[0].entry) < ROOM):
+        while self._pending and (not group or size + len(self._pending[0].entry) < MESSAGE_ROOM):
             group.append(self._pending.popleft())
             size += len(group[-1].entry) + 1
         self._bytes -= size
@@ -86,7 +86,7 @@ class Outbox:
     async def _send(self, group: list[_Pending]) -> None:
         told: StorageError | None = None
         try:
-            await self._queues.send(QUEUE_INGEST, seal(self._key, [each.entry for each in group]))
+            await self._queues.send(QUEUE_INGEST, sign_message(self._key, [each.entry for each in group]))
         except Rejected as error:
             told = error
         except StorageError as error:

@@ -19,10 +19,10 @@ from ...tenants.store import TenantDirectory
 from ...web import auth
 from ..rows import NewEvent
 from ..timings import LONGEST_INTAKE_PAUSE, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
-from .admission import BREATH, Admitted, Ingest
-from .messages import Entry, Parcel, arriving, encode, open_letter, open_parcel
+from .admission import YIELD_EVERY, Admitted, Ingest
+from .messages import QueuedEvent, SignedMessage, as_stored_now, encode_event, parse_producer_message, parse_signed_message
 from .outbox import Outbox
-from .rejects import Refused, Rejects, key_in, masked, without_keys
+from .rejects import RefusedMessage, Rejects, key_in, masked, without_keys
 from .writer import Stored, Writer
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Reject(NamedTuple):
     problem: Problem
 
 
-class Waiting(NamedTuple):
+class RetryLater(NamedTuple):
     """A good event that is not stored, because the tenant is over a limit or storage failed. Take it again after at least `after` seconds.
     """
 
@@ -63,7 +63,7 @@ class Waiting(NamedTuple):
     reason: Problem | StorageError
 
 
-type Taken = Admitted | Reject | Waiting
+type IntakeResult = Admitted | Reject | RetryLater
 
 
 class Intake:
@@ -85,19 +85,19 @@ class Intake:
         self._directory, self._ingest, self._writer, self._outbox, self._queues = directory, ingest, writer, outbox, queues
         self._rejects, self._clock, self._ids, self._key, self._counters = rejects, clock, ids, key, counters
 
-    async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> list[Taken]:
+    async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> list[IntakeResult]:
         """Check events as HTTP does, store the good ones, keep the bad ones as rejects. Return results in the order given.
 
         The caller is responsible for the tenant: no key is checked. origin (`queue`, `kafka`): the source that rejects name. Safe to repeat
-        with the same items, as one must for `Waiting` results. Raises `StorageError` if nothing could be decided, and 404 for an unknown
+        with the same items, as one must for `RetryLater` results. Raises `StorageError` if nothing could be decided, and 404 for an unknown
         tenant; nothing is stored then, and all items can be taken again.
         """
         settings = await self._ingest.tenant(tenant)
-        results: list[Taken | None] = [None] * len(items)
+        results: list[IntakeResult | None] = [None] * len(items)
         ready: list[tuple[int, NewEvent]] = []
         wrong: dict[int, Problem] = {}
         for number, item in enumerate(items):
-            if number % BREATH == BREATH - 1:
+            if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
             try:
                 with tracing.taking_in(item.trace):
@@ -108,7 +108,7 @@ class Intake:
         granted, refusal = await self._ingest.admit(tenant, settings, len(ready))
         after = float(refusal.headers.get("retry-after", OPEN_EVENTS_RETRY))
         for number, event in ready[granted:]:
-            results[number] = Waiting(event, after, refusal)
+            results[number] = RetryLater(event, after, refusal)
         ready, wrong = ready[:granted], {}
         for (number, event), stored in zip(ready, await self._writer.store(tenant, [event for _, event in ready]), strict=True):
             try:
@@ -116,16 +116,16 @@ class Intake:
             except Problem as found:
                 wrong[number] = found
             except StorageError as failure:
-                results[number] = Waiting(event, 1.0, failure)
+                results[number] = RetryLater(event, 1.0, failure)
         await self._reject(tenant, origin, items, wrong, results)
         return [result for result in results if result is not None]
 
     async def _reject(
-        self, tenant: str, origin: str, items: Sequence[Item], wrong: Mapping[int, Problem], results: MutableSequence[Taken | None]
+        self, tenant: str, origin: str, items: Sequence[Item], wrong: Mapping[int, Problem], results: MutableSequence[IntakeResult | None]
     ) -> None:
         """Keep wrong items, given by number, as rejects, and put their results into `results`."""
         refused = [
-            Refused(found, masked(items[number].raw.decode(errors="replace")), items[number].source, items[number].at)
+            RefusedMessage(found, masked(items[number].raw.decode(errors="replace")), items[number].source, items[number].at)
             for number, found in wrong.items()
         ]
         self._counters["events_rejected"] += len(refused)
@@ -136,7 +136,7 @@ class Intake:
         """Process one message of the ingest queue. Raises if it could not be completed; nothing is lost, because the queue delivers it
         again."""
         try:
-            parcel = open_parcel(self._key, message.text)
+            parcel = parse_signed_message(self._key, message.text)
             if parcel is not None:
                 await self._parcel(parcel)
             else:
@@ -145,7 +145,7 @@ class Intake:
             text = without_keys(message.text)
             self._counters["events_rejected"] += 1
             sender = await self._sender(message.text)
-            await self._rejects.add(sender, "queue", [Refused(wrong, text, f"queue:{message.id}", _since(message))])
+            await self._rejects.add(sender, "queue", [RefusedMessage(wrong, text, f"queue:{message.id}", _since(message))])
 
     async def _sender(self, text: str) -> str:
         """Return the tenant whose key an unacceptable message carries; '' if there is none. Raises `StorageError`."""
@@ -168,24 +168,24 @@ class Intake:
         """Process a producer's message: check its key, then each event by itself."""
         # Without an id, two messages could not be distinguished.
         assert message.id, "the host gave no message id"
-        letter, events = open_letter(message.text)
+        letter, events = parse_producer_message(message.text)
         key = await auth.authenticate(self._directory, {"authorization": f"Bearer {letter.key}"})
         auth.authorize(key, _SCOPES)
         tenant = await auth.acting_for(self._directory, key, letter.tenant)
         at = _since(message)
         items = [Item(raw, f"queue:{message.id}/{number}", at, letter.traceparent) for number, raw in enumerate(events)]
-        waiting = [taken for taken in await self.take(tenant, items, origin="queue") if isinstance(taken, Waiting)]
-        failed = [Entry(tenant, each.event) for each in waiting if isinstance(each.reason, StorageError)]
-        over = [Entry(tenant, each.event) for each in waiting if not isinstance(each.reason, StorageError)]
+        waiting = [taken for taken in await self.take(tenant, items, origin="queue") if isinstance(taken, RetryLater)]
+        failed = [QueuedEvent(tenant, each.event) for each in waiting if isinstance(each.reason, StorageError)]
+        over = [QueuedEvent(tenant, each.event) for each in waiting if not isinstance(each.reason, StorageError)]
         await self._put_back(failed, over, max((each.after for each in waiting), default=0.0), 0)
 
-    async def _parcel(self, parcel: Parcel) -> None:
+    async def _parcel(self, parcel: SignedMessage) -> None:
         """Process the service's own message: its events were checked, so each one is stored or comes again."""
         tenants: dict[str, list[NewEvent]] = {}
         for entry in parcel.entries:
-            tenants.setdefault(entry.tenant, []).append(arriving(entry.event, self._clock.now()))
-        failed: list[Entry] = []
-        over: list[Entry] = []
+            tenants.setdefault(entry.tenant, []).append(as_stored_now(entry.event, self._clock.now()))
+        failed: list[QueuedEvent] = []
+        over: list[QueuedEvent] = []
         waits = [0.0]
 
         async def store(tenant: str, events: list[NewEvent]) -> None:
@@ -194,12 +194,12 @@ class Intake:
                 # Even if the tenant was removed, events that its key let in end in a state that can be looked up.
                 settings = await self._directory.tenant(tenant) or Tenant()
                 granted, refusal = await self._ingest.admit(tenant, settings, len(events))
-                over.extend(Entry(tenant, event) for event in events[granted:])
+                over.extend(QueuedEvent(tenant, event) for event in events[granted:])
                 waits.append(float(refusal.headers.get("retry-after", OPEN_EVENTS_RETRY)) if granted < len(events) else 0.0)
             events = events[:granted]
             for event, stored in zip(events, await self._writer.store(tenant, events), strict=True):
                 if isinstance(stored, StorageError):
-                    failed.append(Entry(tenant, event))
+                    failed.append(QueuedEvent(tenant, event))
                     self._complain(stored)
                 elif stored.existing is not None:
                     await self._known(tenant, event, stored)
@@ -218,14 +218,14 @@ class Intake:
             if stored.existing is None or stored.existing.props["channel"] == "":
                 return
             self._counters["events_rejected"] += 1
-            text = masked(encode(tenant, event).decode())
-            await self._rejects.add(tenant, "queue", [Refused(wrong, text, f"id:{event.id}/{event.hash}", self._clock.now())])
+            text = masked(encode_event(tenant, event).decode())
+            await self._rejects.add(tenant, "queue", [RefusedMessage(wrong, text, f"id:{event.id}/{event.hash}", self._clock.now())])
 
     def _complain(self, failure: StorageError) -> None:
         if isinstance(failure, Rejected):
             log.error("Storage refuses an accepted event: %s", failure, extra={"action": "ingest_refused"})
 
-    async def _put_back(self, failed: list[Entry], over: list[Entry], after: float, tries: int) -> None:
+    async def _put_back(self, failed: list[QueuedEvent], over: list[QueuedEvent], after: float, tries: int) -> None:
         """Send events that were not stored back to the queue, with a longer delay each time."""
         # The random part keeps events that failed together from returning together.
         delay = min(LONGEST_INTAKE_PAUSE, max(after, 2.0 ** min(tries, 10)) * (1.0 + self._ids.chance()))

@@ -78,7 +78,7 @@ def _time_key(at: Millis) -> str:
     return f"{max(at, 0):015d}"
 
 
-class Refused(NamedTuple):
+class RefusedMessage(NamedTuple):
     """A message, or one event of it, that arrived at `at` and cannot be accepted. `text` must not contain the key."""
 
     wrong: Problem
@@ -87,7 +87,7 @@ class Refused(NamedTuple):
     at: Millis
 
 
-def _props(origin: str, refused: Refused, keep: Millis) -> Props:
+def _props(origin: str, refused: RefusedMessage, keep: Millis) -> Props:
     text = _UNSTORABLE.sub("\ufffd", refused.text.encode(errors="replace").decode())
     return {
         "at": refused.at,
@@ -106,7 +106,7 @@ class Rejects:
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._tables, self._clock = tables, clock
 
-    async def add(self, tenant: str, origin: str, found: Sequence[Refused]) -> list[str]:
+    async def add(self, tenant: str, origin: str, found: Sequence[RefusedMessage]) -> list[str]:
         """Store rejects, several in one transaction; return their ids in the order given. Raises `StorageError`; some may be stored then.
         """
         ids = [f"{_time_key(each.at)}-{name_of(each.source)}" for each in found]

@@ -27,8 +27,8 @@ from ..protocol.ingest import Entry, Fresh, Known, append, file_shard, known_id,
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on
 from ..rows import NewEvent
 from ..timings import DISPATCH_AHEAD, GROUP_WAIT, URGENT_FILL_TIME, WAKE_EARLY
-from .account_rotation import Rota
-from .open_shards import Filling, Fillings, Pending, Sink
+from .account_rotation import AccountRotation
+from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,8 @@ class Writer:
         """fresh: the places that take new shards. mirror: for mirrored events, if there is a second account."""
         self._mirror = mirror
         self._runner, self._clock = runner, clock
-        self._rota = Rota(fresh, clock)
-        self._fillings = Fillings(ids, settings, self._rota)
+        self._rota = AccountRotation(fresh, clock)
+        self._fillings = FillingShards(ids, settings, self._rota)
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
@@ -133,7 +133,7 @@ class Writer:
             event = events[number]
             if event.id is None:
                 event.props["id"] = server_id(filling.opened.shard, row)
-            filling.pending.append(Pending(Entry(row, event.props, event.size), sink, at))
+            filling.pending.append(PendingEntry(Entry(row, event.props, event.size), sink, at))
             if filling.task is None:
                 filling.task = asyncio.create_task(self._fill(tenant, filling))
         again = []
@@ -147,7 +147,7 @@ class Writer:
         return again
 
     async def _name(
-        self, tenant: str, event: NewEvent, filling: Filling, row: str, number: int, results: list[Stored | StorageError | None]
+        self, tenant: str, event: NewEvent, filling: FillingShard, row: str, number: int, results: list[Stored | StorageError | None]
     ) -> None:
         """Register a client's id for the place; if the id is in use, the result is the event that has it."""
         assert event.id is not None
@@ -190,7 +190,7 @@ class Writer:
                 await self._mirror.copied(mirror_id(tenant, event_id, way))
                 await self._mirror.copied(mirror_event(Address(known.row.pk, known.row.rk), way))
 
-    async def _filed(self, filling: Filling) -> None:
+    async def _filed(self, filling: FillingShard) -> None:
         """Write the index row: from then on no sweep can overlook what is stored in the shard."""
         if filling.filed is None:
             filling.filed = asyncio.create_task(self._runner.run(self._file(filling)))
@@ -203,14 +203,14 @@ class Writer:
                 self._rota.avoid(place_of(filling.opened.shard))
             raise
 
-    def _file(self, filling: Filling) -> Steps[None]:
+    def _file(self, filling: FillingShard) -> Steps[None]:
         opened = filling.opened
         near = opened.wake <= self._clock.now() + DISPATCH_AHEAD
         yield from file_shard(opened.shard, opened.wake, sent=near)
         if filling.mirrored and self._mirror is not None and not self._mirror.whole:
             yield from on(SECOND, file_shard(opened.shard, opened.wake, sent=False))
 
-    async def _fill(self, tenant: str, filling: Filling) -> None:
+    async def _fill(self, tenant: str, filling: FillingShard) -> None:
         """Write pending events group by group until none is left."""
         started = self._clock.monotonic()
         try:
@@ -236,12 +236,12 @@ class Writer:
             if filling.pending:
                 filling.task = asyncio.create_task(self._fill(tenant, filling))
 
-    def _urgent(self, filling: Filling) -> bool:
+    def _urgent(self, filling: FillingShard) -> bool:
         """Return True if an owner is to come as soon as the message is sent."""
         return filling.opened.wake - WAKE_EARLY <= self._clock.now()
 
-    async def _write(self, filling: Filling) -> None:
-        group: list[Pending] = []
+    async def _write(self, filling: FillingShard) -> None:
+        group: list[PendingEntry] = []
         size = 0
         while filling.pending and len(group) < GROUP and (not group or size + filling.pending[0].entry.size <= GROUP_BYTES):
             group.append(filling.pending.popleft())
@@ -266,7 +266,7 @@ class Writer:
         for each in group:
             each.sink.settle(each.number, stored.get(each.entry.row))
 
-    async def _append(self, filling: Filling, entries: Sequence[Entry]) -> dict[str, str]:
+    async def _append(self, filling: FillingShard, entries: Sequence[Entry]) -> dict[str, str]:
         """Store a group and its copy; return the ETags of the rows that are stored for good."""
         opened = filling.opened
         async with self._serving(opened.shard) as way:
@@ -276,7 +276,7 @@ class Writer:
         return stored
 
     @staticmethod
-    def _copy(filling: Filling, way: Way, entries: Sequence[Entry], stored: Mapping[str, str]) -> Steps[bool]:
+    def _copy(filling: FillingShard, way: Way, entries: Sequence[Entry], stored: Mapping[str, str]) -> Steps[bool]:
         opened = filling.opened
         if opened.held is not None and not filling.closed and len(stored) == len(entries):
             filling.copy = yield from append_copy(opened.shard, way, opened.held, filling.copy, entries, stored)
@@ -286,14 +286,14 @@ class Writer:
         filling.closed = True
         return (yield from mirror(opened.shard, way, frozenset(stored)))
 
-    def _told(self, filling: Filling, error: Exception) -> StorageError | None:
+    def _told(self, filling: FillingShard, error: Exception) -> StorageError | None:
         """Return the failure for the waiting callers, or None to try another shard: nothing was written and another account is left."""
         if isinstance(error, Unavailable) and self._rota.avoid(place_of(filling.opened.shard)):
             log.warning("An account gets no new shards for a while: %s", error, extra={"action": "account_avoided"})
             return None
         return error if isinstance(error, StorageError) else OutcomeUnknown(f"the writer failed: {type(error).__name__}")
 
-    async def _alone(self, filling: Filling, pending: Pending) -> str | StorageError | None:
+    async def _alone(self, filling: FillingShard, pending: PendingEntry) -> str | StorageError | None:
         """Write one entry in a transaction of its own and return its result."""
         if filling.opened.lost:
             return None
@@ -303,7 +303,7 @@ class Writer:
         except StorageError as error:
             return error
 
-    async def _announce(self, filling: Filling) -> None:
+    async def _announce(self, filling: FillingShard) -> None:
         """Send the message of a shard that wakes before the sweep is certain to run; the sweep sends the other messages."""
         opened = filling.opened
         filling.visible = max(opened.wake - WAKE_EARLY, self._clock.now())

@@ -30,7 +30,7 @@ from ..queries.stats import copy_lag
 from ..timings import FAILBACK_OVERLAP, FAILBACK_RUN_FOR, RECOPY_AFTER
 from .copying import LAST, follow
 from .orphans import shut_orphans
-from .pair import Pair, Seen
+from .pair import FenceObservation, MirrorPair
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ LAG_SHARDS = 500
 class Failover:
     """The verbs, and the job. One per process."""
 
-    def __init__(self, pair: Pair | None, tables: Tables, runner: AsyncRunner, clock: Clock, places: Iterable[str]) -> None:
+    def __init__(self, pair: MirrorPair | None, tables: Tables, runner: AsyncRunner, clock: Clock, places: Iterable[str]) -> None:
         self._known, self._tables, self._runner, self._clock = pair, tables, runner, clock
         self._places = tuple(places)
         self._marked = False
@@ -59,7 +59,7 @@ class Failover:
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     @property
-    def _pair(self) -> Pair:
+    def _pair(self) -> MirrorPair:
         if self._known is None:
             raise conflict("not-mirrored", "no second storage account is configured")
         return self._known
@@ -111,7 +111,7 @@ class Failover:
             # Tried again by the timer.
             log.debug("The first account does not know yet that it is overtaken: %s", error, extra={"action": "follow_failed"})
 
-    async def _raise(self, seen: Seen, fence: Fence) -> None:
+    async def _raise(self, seen: FenceObservation, fence: Fence) -> None:
         """Rewrite the fence row as it was seen. Raises 409 when somebody else did."""
         op = Replace(FENCE_ROW, fence.props(), seen.etag) if seen.etag else Insert(FENCE_ROW, fence.props())
         answer = await self._tables.write(SECOND + SWEEPS, FENCE_PK, (op,))
@@ -193,7 +193,7 @@ class Failover:
         log.warning("The first storage account serves again", extra={"action": "failback", "epoch": fence.epoch + 1})
         return counts
 
-    async def _bring(self, way: Way, seen: Seen, now: Millis, phase: str) -> Counter[str]:
+    async def _bring(self, way: Way, seen: FenceObservation, now: Millis, phase: str) -> Counter[str]:
         """Bring the first account up to date: tenants, then every shard that either side knows as unfinished or that ended meanwhile."""
         counts = await follow(self._tables, SECOND, FIRST)
         shards: set[str] = set()

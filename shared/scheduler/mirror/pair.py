@@ -34,7 +34,7 @@ ID_CHECK_TIMEOUT, ID_CHECK_PAUSE = 1.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class MirrorTimeouts:
     """stop: seconds within which who is overtaken has stopped, counted from the SEND of its last look at the fence. take: milliseconds
     after which the other side serves, counted from the fence row's own time.
 
@@ -45,7 +45,7 @@ class Waits:
     take: Millis = OWNER_SILENT
 
 
-class Seen(NamedTuple):
+class FenceObservation(NamedTuple):
     """A look at the fence. sent: monotonic, at its SEND. age: how old the row was then, by its own store's time; at: when written."""
 
     fence: Fence
@@ -55,34 +55,34 @@ class Seen(NamedTuple):
     at: Millis
 
 
-class Pair:
+class MirrorPair:
     """What this process knows of the fence. One per process."""
 
-    def __init__(self, tables: Tables, clock: Clock, waits: Waits | None = None) -> None:
+    def __init__(self, tables: Tables, clock: Clock, waits: MirrorTimeouts | None = None) -> None:
         self._tables, self._clock = tables, clock
-        self.waits = waits or Waits()
-        self._seen: Seen | None = None
-        self._look: asyncio.Task[Seen] | None = None
+        self.waits = waits or MirrorTimeouts()
+        self._seen: FenceObservation | None = None
+        self._look: asyncio.Task[FenceObservation] | None = None
 
-    async def look(self) -> Seen:
+    async def look(self) -> FenceObservation:
         """Read the fence. Raises `Unavailable` when the second does not answer."""
         sent = self._clock.monotonic()
         row = await self._tables.get(SECOND + SWEEPS, FENCE_PK, FENCE_ROW)
         age = row.read_at - row.timestamp if row is not None else 0
         at = row.timestamp if row is not None else 0
-        seen = Seen(parse_fence(row), row.etag if row is not None else "", sent, age, at)
+        seen = FenceObservation(parse_fence(row), row.etag if row is not None else "", sent, age, at)
         if self._seen is None or sent >= self._seen.sent:
             self._seen = seen
         return seen
 
-    async def sure(self) -> Seen:
+    async def sure(self) -> FenceObservation:
         """A look that is at most a second old. Raises `Unavailable`."""
         seen = self._seen
         if seen is not None and self._clock.monotonic() - seen.sent < FENCE_FRESH_FOR:
             return seen
         return await asyncio.shield(self._looking())
 
-    def _looking(self) -> asyncio.Task[Seen]:
+    def _looking(self) -> asyncio.Task[FenceObservation]:
         if self._look is None or self._look.done():
             self._look = asyncio.create_task(self.look())
             # Whoever waits for it is told; if nobody does, the failure is shown by the next call that does.
@@ -100,9 +100,9 @@ class Pair:
             look = self._looking()
             if age >= FENCE_STALE_AFTER:
                 await asyncio.wait((look,), timeout=FENCE_READ_TIMEOUT)
-        return _home(self._seen.fence) if self._seen is not None else "first"
+        return _serving_side(self._seen.fence) if self._seen is not None else "first"
 
-    def wait(self, seen: Seen) -> float:
+    def wait(self, seen: FenceObservation) -> float:
         """Seconds until the side that the fence names may serve: 0 when it may. Only a take-over is waited for."""
         if seen.fence.active == "first" and not seen.fence.syncing:
             return 0.0
@@ -111,14 +111,14 @@ class Pair:
         return max(0.0, self.waits.take / 1000 + 1.0 - passed)
 
 
-def _home(fence: Fence) -> Side:
+def _serving_side(fence: Fence) -> Side:
     return "second" if fence.syncing else fence.active
 
 
 class Mirror:
     """The pair as one side's scheduler sees it."""
 
-    def __init__(self, side: Side, pair: Pair, runner: AsyncRunner, clock: Clock) -> None:
+    def __init__(self, side: Side, pair: MirrorPair, runner: AsyncRunner, clock: Clock) -> None:
         self.side, self.pair = side, pair
         self._runner, self._clock = runner, clock
         self._unasked_until = 0.0
@@ -128,7 +128,7 @@ class Mirror:
         """Whether every new event of this side is stored as a mirrored one: only then can it be taken back to the first."""
         return self.side == "second"
 
-    def _way(self, seen: Seen) -> Way | None:
+    def _way(self, seen: FenceObservation) -> Way | None:
         return Way("", SECOND, SECOND, "first", seen.fence.epoch) if self.side == "first" else None
 
     async def known_before(self, tenant: str, event_id: str) -> Known | None:
@@ -153,7 +153,7 @@ class Mirror:
         long that the other side may have taken over.
         """
         seen = await self.pair.sure()
-        if _home(seen.fence) != self.side or seen.fence.syncing or self.pair.wait(seen) > 0:
+        if _serving_side(seen.fence) != self.side or seen.fence.syncing or self.pair.wait(seen) > 0:
             raise Unavailable("the mirrored events of this account are not served now: the other one has taken over, or is about to")
         way = self._way(seen)
         yield way
@@ -169,22 +169,22 @@ class Mirror:
         if not ours:
             raise OutcomeUnknown("the other account has taken over meanwhile")
 
-    async def guard(self, shard: str) -> Guard | float | None:
+    async def guard(self, shard: str) -> MirrorGuard | float | None:
         """Leave to serve a shard; seconds after which to ask again; or None: the other side serves it. Raises `Unavailable`."""
         seen = await self.pair.sure()
-        if _home(seen.fence) != self.side or seen.fence.syncing:
+        if _serving_side(seen.fence) != self.side or seen.fence.syncing:
             return None
         if wait := self.pair.wait(seen):
             return wait
         fence = Way("", SECOND, SECOND, self.side, seen.fence.epoch)
-        guard = Guard(shard, fence, self._way(seen), self._runner, self._clock, self.pair.waits.stop)
+        guard = MirrorGuard(shard, fence, self._way(seen), self._runner, self._clock, self.pair.waits.stop)
         if self.side == "second":
             # Until then no owner of this side has taken anything: what looks owned was copied.
             guard.stopped = seen.at + self.pair.waits.take
         return guard
 
 
-class Guard:
+class MirrorGuard:
     """One owner's leave to serve a mirrored shard: looks at the fence, and keeps the copy up to date on the way."""
 
     def __init__(self, shard: str, fence: Way, way: Way | None, runner: AsyncRunner, clock: Clock, stop: float) -> None:

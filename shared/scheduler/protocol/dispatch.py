@@ -14,7 +14,7 @@ from ...engine.effects import Get, Send, Steps, Write
 from ...storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from ...storage.ports import Applied, Merge, Props, Row
 from ..keys import index_partition, index_shard
-from ..rules import Nudge, may_take, nudge
+from ..rules import DispatchDecision, dispatch_decision, may_take
 from .gate import parse_gate, read_gate
 
 
@@ -42,11 +42,11 @@ def queue_for(*, retries_only: bool) -> str:
     return QUEUE_RETRIES if retries_only else QUEUE_SHARDS
 
 
-def asks(row: Row, now: Millis) -> Nudge:
+def asks(row: Row, now: Millis) -> DispatchDecision:
     """What an index row asks the sweep for."""
     props = row.props
     paced = bool(props.get("events"))
-    return nudge(str(props["state"]), int(props["wake"]), int(props.get("resent", 0)), now, rounds_of(row), paced=paced)
+    return dispatch_decision(str(props["state"]), int(props["wake"]), int(props.get("resent", 0)), now, rounds_of(row), paced=paced)
 
 
 def dispatch(row: Row, now: Millis) -> Steps[str]:

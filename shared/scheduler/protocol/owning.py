@@ -101,7 +101,7 @@ def refence(session: Session) -> Steps[bool]:
     return (yield from load(session))
 
 
-def step(session: Session, outcomes: Mapping[str, rules.Outcome], claims: Iterable[str]) -> Steps[bool]:
+def step(session: Session, outcomes: Mapping[str, rules.EventOutcome], claims: Iterable[str]) -> Steps[bool]:
     """One transaction: settle `outcomes`, claim `claims`, beat. At most `MAX_CHANGES` rows in all.
 
     After True each outcome is settled; a claim is in for those of `claims` whose row now is `firing` under this session's epoch
@@ -141,7 +141,7 @@ def step(session: Session, outcomes: Mapping[str, rules.Outcome], claims: Iterab
             return False
 
 
-def plan(session: Session, outcomes: Mapping[str, rules.Outcome], claims: Iterable[str]) -> dict[str, Props]:
+def plan(session: Session, outcomes: Mapping[str, rules.EventOutcome], claims: Iterable[str]) -> dict[str, Props]:
     """The row changes that are still to be made, given the rows as last confirmed."""
     changes: dict[str, Props] = {}
     for rk, outcome in outcomes.items():

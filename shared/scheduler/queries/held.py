@@ -15,7 +15,7 @@ from ..keys import shard_tenant
 from ..rows import representation
 
 
-class Showing:
+class EventViews:
     """Builds representations of events. One per process."""
 
     def __init__(self, directory: TenantDirectory, clock: Clock) -> None:
@@ -34,7 +34,7 @@ class Showing:
         asked = sorted({(shard_tenant(row.pk), str(row.props["channel"])) for row in rows if is_waiting(row.props, now)})
         targets = await asyncio.gather(*(self._directory.target(*each) for each in asked))
         found = {each: block(target.paused, target.breaker) for each, target in zip(asked, targets, strict=True) if target is not None}
-        return [_shown(row, found.get((shard_tenant(row.pk), str(row.props["channel"]))), now) for row in rows]
+        return [_view(row, found.get((shard_tenant(row.pk), str(row.props["channel"]))), now) for row in rows]
 
 
 def is_waiting(props: Props, now: Millis) -> bool:
@@ -42,7 +42,7 @@ def is_waiting(props: Props, now: Millis) -> bool:
     return props["state"] in rules.WAITING and rules.due_at(props) <= now
 
 
-def _shown(row: Row, blocked: Block | None, now: Millis) -> dict[str, Any]:
+def _view(row: Row, blocked: Block | None, now: Millis) -> dict[str, Any]:
     shown = representation(row)
     if blocked is None or not is_waiting(row.props, now):
         return shown

@@ -50,7 +50,7 @@ def add(into: Histogram, other: Mapping[int, int]) -> None:
 
 
 @dataclass(slots=True)
-class Figures:
+class DeliveryFigures:
     """The results of one channel's events. Lateness in milliseconds, of delivered events."""
 
     histogram: Histogram = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Figures:
         self.longest = max(self.longest, late)
         self.total += late
 
-    def add(self, other: Figures) -> None:
+    def add(self, other: DeliveryFigures) -> None:
         """Add the figures of another channel or shard."""
         add(self.histogram, other.histogram)
         self.longest = max(self.longest, other.longest)
@@ -79,40 +79,40 @@ class Figures:
         self.dead += other.dead
 
 
-def figures(rows: Iterable[Row]) -> dict[str, Figures]:
+def figures_per_channel(rows: Iterable[Row]) -> dict[str, DeliveryFigures]:
     """Return the figures of the delivered and dead rows, per channel."""
-    channels: dict[str, Figures] = {}
+    channels: dict[str, DeliveryFigures] = {}
     for row in rows:
         state = row.props["state"]
         if state == "delivered":
-            channels.setdefault(str(row.props["channel"]), Figures()).late(int(row.props.get("late", 0)))
+            channels.setdefault(str(row.props["channel"]), DeliveryFigures()).late(int(row.props.get("late", 0)))
         elif state == "dead":
-            channels.setdefault(str(row.props["channel"]), Figures()).dead += 1
+            channels.setdefault(str(row.props["channel"]), DeliveryFigures()).dead += 1
     return channels
 
 
 def entry_for(rows: Iterable[Row], now: Millis) -> Props:
     """Return the ledger row's content except for the counts. `keep`: time from which retention may remove the shard."""
-    channels = figures(rows)
+    channels = figures_per_channel(rows)
     dead = any(channel.dead for channel in channels.values())
-    return {"ended": now, "keep": now + (KEEP_DEAD if dead else KEEP_FINISHED), "late": pack(cut(channels))}
+    return {"ended": now, "keep": now + (KEEP_DEAD if dead else KEEP_FINISHED), "late": pack(keep_most_used(channels))}
 
 
-def cut(channels: Mapping[str, Figures]) -> dict[str, Figures]:
+def keep_most_used(channels: Mapping[str, DeliveryFigures]) -> dict[str, DeliveryFigures]:
     """Keep the `MOST_CHANNELS` most used channels and sum the others as `*`."""
-    kept: dict[str, Figures] = {}
+    kept: dict[str, DeliveryFigures] = {}
     for channel in sorted(channels, key=lambda channel: -channels[channel].delivered):
-        gather(kept, channel, channels[channel])
+        add_channel(kept, channel, channels[channel])
     return kept
 
 
-def gather(into: dict[str, Figures], channel: str, found: Figures) -> None:
+def add_channel(into: dict[str, DeliveryFigures], channel: str, found: DeliveryFigures) -> None:
     """Add a channel's figures, under its own name if it is there or if there is room for one more."""
     named = channel in into or len(into) - (REST in into) < MOST_CHANNELS
-    into.setdefault(channel if named else REST, Figures()).add(found)
+    into.setdefault(channel if named else REST, DeliveryFigures()).add(found)
 
 
-def pack(channels: Mapping[str, Figures]) -> str:
+def pack(channels: Mapping[str, DeliveryFigures]) -> str:
     """Encode the figures of at most `MOST_CHANNELS` channels and the rest as one string property."""
     return orjson.dumps({name: [each.longest, each.total, each.dead, *_flat(each.histogram)] for name, each in channels.items()}).decode()
 
@@ -121,9 +121,9 @@ def _flat(histogram: Histogram) -> list[int]:
     return [part for pair in sorted(histogram.items()) for part in pair]
 
 
-def unpack(text: str) -> dict[str, Figures]:
+def unpack(text: str) -> dict[str, DeliveryFigures]:
     """Parse what `pack` encoded."""
     return {
-        channel: Figures(dict(zip(flat[::2], flat[1::2], strict=True)), longest, total, dead)
+        channel: DeliveryFigures(dict(zip(flat[::2], flat[1::2], strict=True)), longest, total, dead)
         for channel, (longest, total, dead, *flat) in orjson.loads(text).items()
     }

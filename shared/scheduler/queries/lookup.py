@@ -37,7 +37,7 @@ PAGE_BYTES = 4 * 1024 * 1024
 INDEX_PAGE = 100
 
 
-class Place(NamedTuple):
+class ListPosition(NamedTuple):
     """A list's position: phase (index or ledger), number of the index partition, key of the last shard, and of its last event."""
 
     phase: str
@@ -49,11 +49,11 @@ class Place(NamedTuple):
 INDEX, LEDGER_PHASE = "i", "l"
 DONE = "~"
 """Stands for an event's row key: the shard is read completely."""
-START = Place(INDEX, 0, "", "")
+START = ListPosition(INDEX, 0, "", "")
 
 
 @dataclass(slots=True, frozen=True)
-class Filter:
+class EventFilter:
     """The events that a list shows: due from `first` up to but not including `end`, in a state, of a channel."""
 
     first: Millis | None = None
@@ -72,7 +72,7 @@ class Filter:
         return self.wanted(props)
 
 
-class Lookup:
+class EventLookup:
     """Reads events. One per process."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Lookup:
         found = self._queued_ids.read(tenant, event_id)
         return found if found is not None and found.may_wait(self._clock.now()) else None
 
-    async def events(self, tenant: str, chosen: Filter, limit: int, start: Place) -> tuple[list[Row], Place | None]:
+    async def events(self, tenant: str, chosen: EventFilter, limit: int, start: ListPosition) -> tuple[list[Row], ListPosition | None]:
         """Return a page of events and the position of the next one; pages may be short."""
         found: list[Row] = []
         here, read, size = start, 0, 0
@@ -132,7 +132,7 @@ class Lookup:
             here = place._replace(row=DONE)
         return found, None
 
-    async def _shards(self, tenant: str, chosen: Filter, start: Place) -> AsyncIterator[tuple[Place, str]]:
+    async def _shards(self, tenant: str, chosen: EventFilter, start: ListPosition) -> AsyncIterator[tuple[ListPosition, str]]:
         """Yield shards that may contain chosen events, from the shard at `start` on: first unfinished shards, then finished ones."""
         first = minute_text(chosen.first) if chosen.first is not None else ""
         last = minute_text(chosen.end) if chosen.end is not None else ""
@@ -147,10 +147,10 @@ class Lookup:
                     continue
                 begin = start.key if number == start.number else ""
                 async for row in self._range(SHARDS, partition, begin, None, where):
-                    yield Place(INDEX, number, row.rk, ""), index_shard(row.rk)
+                    yield ListPosition(INDEX, number, row.rk, ""), index_shard(row.rk)
         begin = max(first, start.key if start.phase == LEDGER_PHASE else "")
         async for row in self._range(LEDGER, tenant, begin, last + ";" if last else NEWS, ()):
-            yield Place(LEDGER_PHASE, 0, row.rk, ""), str(row.props["shard"])
+            yield ListPosition(LEDGER_PHASE, 0, row.rk, ""), str(row.props["shard"])
 
     async def _range(self, table: str, partition: str, first: str, end: str | None, where: Sequence[Where]) -> AsyncIterator[Row]:
         cursor: str | None = None

@@ -44,7 +44,7 @@ IN_FLIGHT = 32
 type Blocks = Callable[[str], Awaitable[Mapping[str, Block | None]]]
 
 
-class Stats:
+class TenantStats:
     """Figures per tenant. One per process."""
 
     def __init__(self, tables: Tables, clock: Clock, blocks: Blocks, places: Iterable[str] = (HOME,), copy: str = "") -> None:
@@ -127,14 +127,14 @@ class Stats:
         )
         stuck = sum(counts.open for shard, (counts, served) in gates.items() if not served and rounds_of(unfinished[shard]) >= STUCK_ROUNDS)
         totals: Counter[str] = Counter()
-        channels: dict[str, ledger.Figures] = {}
+        channels: dict[str, ledger.DeliveryFigures] = {}
         for counts, _ in gates.values():
             totals.update(counts._asdict())
-        every = ledger.Figures()
+        every = ledger.DeliveryFigures()
         for row in entries:
             totals.update({name: int(row.props[name]) for name in COUNTS})
             for channel, found in ledger.unpack(str(row.props["late"])).items():
-                channels.setdefault(channel, ledger.Figures()).add(found)
+                channels.setdefault(channel, ledger.DeliveryFigures()).add(found)
                 every.add(found)
         blocks = await self._blocks(tenant)
         waiting = sorted(
@@ -154,7 +154,7 @@ class Stats:
             "held_partial": partial,
             "late_ms": _late(every),
             "channels": {
-                name: {"state": _state(name, blocks), "held": held[name], **_share(channels.get(name, ledger.Figures()))}
+                name: {"state": _state(name, blocks), "held": held[name], **_share(channels.get(name, ledger.DeliveryFigures()))}
                 for name in sorted({*channels, *(name for name, found in blocks.items() if found is not None)})
             },
         }
@@ -212,7 +212,7 @@ class _Minute:
     """Results of a minute's events. open: in unfinished shards. gap: in finished shards, so it should be 0."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    late: ledger.Figures = field(default_factory=ledger.Figures)
+    late: ledger.DeliveryFigures = field(default_factory=ledger.DeliveryFigures)
     open: int = 0
     gap: int = 0
 
@@ -241,11 +241,11 @@ def _state(name: str, blocks: Mapping[str, Block | None]) -> str:
     return "ok" if found is None else found.reason
 
 
-def _share(found: ledger.Figures) -> dict[str, Any]:
+def _share(found: ledger.DeliveryFigures) -> dict[str, Any]:
     return {"delivered": found.delivered, "dead": found.dead, "late_ms": _late(found)}
 
 
-def _late(found: ledger.Figures) -> dict[str, Millis | None]:
+def _late(found: ledger.DeliveryFigures) -> dict[str, Millis | None]:
     # A bucket's bound may exceed the largest lateness seen.
     longest = found.longest if found.delivered else None
     p50, p99 = (ledger.quantile(found.histogram, share) for share in (0.5, 0.99))

@@ -37,13 +37,13 @@ class Total:
 
     counts: Counter[str] = field(default_factory=Counter)
     """By the names of `COUNTS`."""
-    channels: dict[str, ledger.Figures] = field(default_factory=dict)
+    channels: dict[str, ledger.DeliveryFigures] = field(default_factory=dict)
 
     def add(self, entry: Props) -> None:
         """Add a finished shard's ledger row. A channel that has a name here keeps it, so that no figure ever falls."""
         self.counts.update({name: int(entry[name]) for name in COUNTS})
         for channel, found in ledger.unpack(str(entry["late"])).items():
-            ledger.gather(self.channels, channel, found)
+            ledger.add_channel(self.channels, channel, found)
 
     @property
     def gap(self) -> int:

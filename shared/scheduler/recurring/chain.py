@@ -19,7 +19,7 @@ from ..changes import Changes
 from ..ingest.writer import Writer
 from ..keys import digest
 from ..model import EventIn
-from ..queries.lookup import Lookup
+from ..queries.lookup import EventLookup
 from ..rows import NewEvent, new_event, withdrawn
 from ..rules import durability_of
 from ..timings import CHAIN_RUN_FOR
@@ -47,7 +47,7 @@ class Chain:
     """What the timer runs, and what the verbs need of it. One per process."""
 
     def __init__(
-        self, store: Definitions, writer: Writer, changes: Changes, lookup: Lookup, directory: TenantDirectory, clock: Clock
+        self, store: Definitions, writer: Writer, changes: Changes, lookup: EventLookup, directory: TenantDirectory, clock: Clock
     ) -> None:
         self._store, self._writer, self._changes, self._lookup = store, writer, changes, lookup
         self._directory, self._clock = directory, clock

@@ -24,7 +24,7 @@ from .. import timings
 from ..changes import Changes
 from ..ingest.admission import Admitted, Ingest
 from ..ingest.writer import Writer
-from ..queries.lookup import Lookup
+from ..queries.lookup import EventLookup
 from ..rows import canonical_json
 from . import rules
 from .chain import Chain, durability, occurrence
@@ -91,7 +91,7 @@ class Recurring:
         ingest: Ingest,
         writer: Writer,
         changes: Changes,
-        lookup: Lookup,
+        lookup: EventLookup,
     ) -> None:
         self._clock, self._ids, self._directory, self._ingest, self._writer = clock, ids, directory, ingest, writer
         self._store = Definitions(tables)

@@ -12,7 +12,7 @@ import pytest
 from shared.core.errors import Unavailable
 from shared.extras.kafka_source.ingest import KafkaIngest, opener
 from shared.extras.kafka_source.sources import read_sources
-from shared.scheduler.ingest.queue_consumer import Item, Taken
+from shared.scheduler.ingest.queue_consumer import IntakeResult, Item
 from shared.storage.memory import MemoryTables
 
 from .conftest import App, Broker, eventually, source
@@ -71,7 +71,7 @@ async def test_crash_before_the_commit_makes_no_event_twice(broker: Broker, apps
     stored = 0
 
     class Dies:
-        async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> Sequence[Taken]:
+        async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> Sequence[IntakeResult]:
             nonlocal stored
             results = await app.app.scheduler.intake.take(tenant, items, origin=origin)
             stored += len(results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.delivery.flow.rules import FREE, Hold
+from shared.delivery.flow.rules import FREE, ChannelHold
 from shared.engine.effects import Get, Send
 from shared.scheduler import rules
 from shared.scheduler.keys import Address, event_row, index_key, parse_address, shard_key
@@ -37,11 +37,11 @@ def owner(name: str, text: str, held: int = 0) -> Any:
         return (("again", text),)
     if not (yield from owning.load(session)):
         return ()
-    outcomes: dict[str, rules.Outcome] = {}
+    outcomes: dict[str, rules.EventOutcome] = {}
     told = False
     while True:
         now = yield Now()
-        holds = {CHANNEL: Hold(held)} if told and now < held else FREE
+        holds = {CHANNEL: ChannelHold(held)} if told and now < held else FREE
         todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY, holds)
         if outcomes or todo.settle or todo.claim:
             if not (yield from owning.step(session, {**todo.settle, **outcomes}, todo.claim)):
@@ -52,7 +52,7 @@ def owner(name: str, text: str, held: int = 0) -> Any:
                 props = session.rows[rk].props
                 if now < held:
                     told = True
-                    outcomes[rk] = rules.Outcome("scheduled", {"tries": int(props["tries"]) - 1})
+                    outcomes[rk] = rules.EventOutcome("scheduled", {"tries": int(props["tries"]) - 1})
                     continue
                 success = yield Start(session.shard, rk, props["id"], int(props["due"]))
                 outcomes[rk] = settle(props, success, now)
@@ -66,11 +66,11 @@ def owner(name: str, text: str, held: int = 0) -> Any:
         yield Until(todo.look)
 
 
-def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.Outcome:
+def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.EventOutcome:
     if success:
-        return rules.Outcome("delivered", {})
+        return rules.EventOutcome("delivered", {})
     again = rules.after_failure(POLICY, int(props["due"]), int(props.get("tries", 1)), now, 1.0, final=False)
-    return rules.Outcome("dead", {}) if again is None else rules.Outcome("retrying", {"next": again})
+    return rules.EventOutcome("dead", {}) if again is None else rules.EventOutcome("retrying", {"next": again})
 
 
 def sweep(now: int, *, repair: bool = True) -> Any:

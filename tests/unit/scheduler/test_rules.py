@@ -175,7 +175,7 @@ def test_silence_that_lets_others_in_outlasts_the_validity_of_a_beat() -> None:
     st.integers(0, 40),
 )
 def test_sweep_sends_once_and_then_looks_after_the_owner_now_and_then(state: str, wake: int, resent: int, rounds: int) -> None:
-    todo = rules.nudge(state, wake, resent, NOW, rounds)
+    todo = rules.dispatch_decision(state, wake, resent, NOW, rounds)
     if wake > NOW + timings.DISPATCH_AHEAD:
         assert todo.do == "nothing"
     elif state != "sent":

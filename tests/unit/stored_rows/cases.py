@@ -14,7 +14,7 @@ from shared.core.errors import Problem
 from shared.delivery.channels.model import HttpChannel, QueueChannel
 from shared.delivery.flow import circuit_breaker, shared_limits
 from shared.delivery.flow.circuit_breaker import Breaker
-from shared.delivery.flow.rules import Part
+from shared.delivery.flow.rules import SlotShare
 from shared.fleets.watch.alarms import Alarm
 from shared.fleets.watch.rules import WatchState
 from shared.fleets.watch.state import parse_watch_state, watch_state_props
@@ -347,7 +347,7 @@ def _scheduler() -> list[Case]:
         ),
         Case(
             "rejected message",
-            rejects._props("queue", rejects.Refused(Problem(422, "invalid", "no"), "te\0xt" * 9000, "s" * 300, NOW), NOW + 1),
+            rejects._props("queue", rejects.RefusedMessage(Problem(422, "invalid", "no"), "te\0xt" * 9000, "s" * 300, NOW), NOW + 1),
             _as_is,
         ),
     ]
@@ -388,7 +388,7 @@ def _sweeps() -> list[Case]:
 
 
 def _delivery() -> list[Case]:
-    parts = {"i1": Part(1, 2, NOW), "i2": Part(0, 0, NOW + 1)}
+    parts = {"i1": SlotShare(1, 2, NOW), "i2": SlotShare(0, 0, NOW + 1)}
     opened = Breaker("open", NOW, NOW + 1, 2, 3, "", "status 500")
     return [
         Case(
@@ -399,6 +399,6 @@ def _delivery() -> list[Case]:
         ),
         Case("circuit breaker", opened, lambda v: {"breaker": v.text()}, lambda p: circuit_breaker.parse(str(p["breaker"]))),
         Case("closed circuit breaker", Breaker(), lambda v: {"breaker": v.text()}, lambda p: circuit_breaker.parse(str(p["breaker"]))),
-        Case("figures of channels", ledger.pack({"a": ledger.Figures({3: 4, 1: 2}, 9, 20, 1)}), lambda text: {"late": text}, None),
+        Case("figures of channels", ledger.pack({"a": ledger.DeliveryFigures({3: 4, 1: 2}, 9, 20, 1)}), lambda text: {"late": text}, None),
         Case("counts of alarms", orjson.dumps(Counter(late=2), option=orjson.OPT_SORT_KEYS).decode(), lambda text: {"alarms": text}, None),
     ]

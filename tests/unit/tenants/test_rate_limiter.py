@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.core.errors import OutcomeUnknown
-from shared.delivery.flow.rate_limiter import BURST, TOLERANCE, Grant, RateLimiter, reserve
+from shared.delivery.flow.rate_limiter import BURST, TOLERANCE, RateGrant, RateLimiter, reserve
 
 from .conftest import World
 
@@ -62,14 +62,14 @@ def limiter(world: World) -> RateLimiter:
 
 
 async def test_without_a_limit_nothing_is_asked(world: World) -> None:
-    assert await limiter(world).take("acme", None, 10_000) == Grant(10_000, 0.0)
-    assert await limiter(world).take("acme", 5.0, 0) == Grant(0, 0.0)
+    assert await limiter(world).take("acme", None, 10_000) == RateGrant(10_000, 0.0)
+    assert await limiter(world).take("acme", 5.0, 0) == RateGrant(0, 0.0)
     assert world.tables.transactions["get"] == world.tables.transactions["write"] == 0
 
 
 async def test_over_the_limit_is_refused_with_the_time_to_wait(world: World) -> None:
     one = limiter(world)
-    assert [await one.take("acme", 2.0) for _ in range(2)] == [Grant(1, 0.0)] * 2
+    assert [await one.take("acme", 2.0) for _ in range(2)] == [RateGrant(1, 0.0)] * 2
     refused = await one.take("acme", 2.0)
     assert refused.granted == 0
     assert 0 < refused.retry_after <= 0.5

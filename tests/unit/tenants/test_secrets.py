@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from shared.delivery.channels.model import Channel
 from shared.delivery.channels.ports import Target
 from shared.extras.bigben.model import Processor
-from shared.scheduler.ingest.messages import Letter
+from shared.scheduler.ingest.messages import ProducerMessage
 from shared.tenants.model import ChannelOut, KeyMade, SecretOut
 
 SECRET = "tell-nobody"
@@ -31,7 +31,7 @@ def test_channel_does_not_show_its_secrets(spec: dict[str, object]) -> None:
     [
         KeyMade(key=SECRET, prefix="p", scopes=["events"], created=0),
         SecretOut(secret=SECRET),
-        Letter(tenant="acme", key=SECRET, event={}),
+        ProducerMessage(tenant="acme", key=SECRET, event={}),
         Processor(tenant="acme", type="HTTP", props={"headers": {"Authorization": SECRET}}),
     ],
     ids=lambda holder: type(holder).__name__,

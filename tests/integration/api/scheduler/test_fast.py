@@ -11,7 +11,7 @@ import pytest
 from shared.core.clock import to_text
 from shared.core.errors import Rejected, Unavailable
 from shared.scheduler.ingest import admission
-from shared.scheduler.ingest.messages import MARK, parcel_key, seal
+from shared.scheduler.ingest.messages import MARK, sign_message, signing_key
 from shared.scheduler.ingest.queued_ids import SHAPE
 from shared.storage.names import IDS, QUEUE_INGEST, SHARDS
 from tests.unit.scheduler.harness import START, Client, World
@@ -352,8 +352,8 @@ async def test_a_forged_message_stores_nothing(world: World) -> None:
     [message] = await world.queues.receive(QUEUE_INGEST)
     await world.queues.delete(QUEUE_INGEST, message)
     entry = message.text.partition('"events":[')[2].removesuffix("]}").replace('"tenant":"demo"', '"tenant":"acme"')
-    for key in (b"", parcel_key("guessed")):
-        await world.queues.send(QUEUE_INGEST, seal(key, [entry.encode()]))
+    for key in (b"", signing_key("guessed")):
+        await world.queues.send(QUEUE_INGEST, sign_message(key, [entry.encode()]))
     await world.run(2)
     assert world.events() == [] and message.text.startswith(MARK)
     rejects = (await world.admin.get("/api/v1/rejects")).json()["items"]

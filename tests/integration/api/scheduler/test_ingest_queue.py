@@ -13,7 +13,7 @@ from shared.core.errors import Unavailable
 from shared.extras.kafka_source.consumer import Record
 from shared.extras.kafka_source.ingest import item_of
 from shared.extras.kafka_source.sources import Source
-from shared.scheduler.ingest.queue_consumer import Item, Reject, Waiting
+from shared.scheduler.ingest.queue_consumer import Item, Reject, RetryLater
 from shared.scheduler.ingest.rejects import MAX_MESSAGE
 from shared.scheduler.timings import KEEP_FINISHED
 from shared.storage.names import IDS, QUEUE_INGEST
@@ -205,7 +205,7 @@ async def test_a_kafka_timestamp_that_no_calendar_holds_is_a_reject_that_can_be_
     ]
     items.append(item_of(source, Record(0, 2, at, json.dumps({"due": to_text(START + 60_000), "payload": 1}).encode())))
     late, later, fine = await world.do(world.app.scheduler.intake.take("demo", items, origin="kafka"))
-    assert isinstance(late, Reject) and isinstance(later, Reject) and not isinstance(fine, Reject | Waiting)
+    assert isinstance(late, Reject) and isinstance(later, Reject) and not isinstance(fine, Reject | RetryLater)
     found = await rejects(world.demo)
     assert [each["problem"]["errors"][0]["pointer"] for each in found] == ["/delay", "/delay"]
     assert found[0]["at"].startswith("9999-12-31")
@@ -224,12 +224,12 @@ async def test_other_sources_are_taken_in_alike(world: World) -> None:
         for number, event in enumerate([GOOD | {"delay": "PT1H"}, {"delay": "PT1H"}, GOOD | {"delay": "PT2H"}, GOOD])
     ]
     first, bad, second, third = await world.do(intake.take("demo", items, origin="kafka"))
-    assert isinstance(bad, Reject) and isinstance(third, Waiting) and third.after >= 1
-    assert not isinstance(first, Reject | Waiting) and not isinstance(second, Reject | Waiting)
+    assert isinstance(bad, Reject) and isinstance(third, RetryLater) and third.after >= 1
+    assert not isinstance(first, Reject | RetryLater) and not isinstance(second, Reject | RetryLater)
     [reject] = await rejects(world.demo)
     assert (reject["id"], reject["origin"], reject["source"]) == (bad.id, "kafka", "kafka:orders/0/1")
     assert (await world.demo.event(first.id))["due"] == to_text(START + 3_600_000)
     await world.clock.advance(5)
     again = await world.do(intake.take("demo", items[:1] + items[3:], origin="kafka"))
-    assert [taken.new for taken in again if not isinstance(taken, Reject | Waiting)] == [False, True]
+    assert [taken.new for taken in again if not isinstance(taken, Reject | RetryLater)] == [False, True]
     assert len(world.events()) == 3

@@ -9,7 +9,7 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.core.errors import Unavailable
-from shared.scheduler.ingest.messages import MAX_LETTER
+from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.ingest.rejects import without_keys
 from shared.scheduler.timings import KEEP_FINISHED
 from shared.storage.names import LEDGER
@@ -39,7 +39,7 @@ BAD_MESSAGES = [
 ]
 BAD_ENVELOPES = [
     ({"tenant": "acme", "key": DEMO, "event": GOOD}, "not-your-tenant"),
-    ({"tenant": "demo", "key": DEMO, "event": GOOD | {"payload": "x" * MAX_LETTER}}, "content-too-large"),
+    ({"tenant": "demo", "key": DEMO, "event": GOOD | {"payload": "x" * MAX_PRODUCER_MESSAGE}}, "content-too-large"),
     ({"tenant": "demo", "key": DEMO}, "invalid-content"),
     ({"key": DEMO, "event": GOOD}, "invalid-content"),
     ({"tenant": "demo", "key": DEMO, "event": GOOD, "colour": 1}, "invalid-content"),

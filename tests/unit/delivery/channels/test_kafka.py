@@ -14,7 +14,7 @@ from shared.delivery.channels.kafka import MAX_PRODUCERS, KafkaSender, headers_o
 from shared.delivery.channels.model import KafkaChannel
 from shared.delivery.channels.ports import Target
 from shared.delivery.kafka.connection import Login
-from shared.delivery.kafka.producer import Answer, Headers
+from shared.delivery.kafka.producer import Acknowledgement, Headers
 
 from .conftest import make_delivery, make_settings
 
@@ -28,14 +28,14 @@ def target(servers: str = HUB, **spec: Any) -> Target:
 class FakeProducer:
     """Keeps what was put; gives the answers it was handed in order, then success."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: Acknowledgement) -> None:
         self.answers = deque(answers)
         self.put_messages: list[tuple[str, bytes, bytes, Headers]] = []
         self.closed = 0
 
-    async def put(self, topic: str, key: bytes, value: bytes, headers: Headers) -> Answer:
+    async def put(self, topic: str, key: bytes, value: bytes, headers: Headers) -> Acknowledgement:
         self.put_messages.append((topic, key, value, headers))
-        return self.answers.popleft() if self.answers else Answer()
+        return self.answers.popleft() if self.answers else Acknowledgement()
 
     async def close(self) -> None:
         self.closed += 1
@@ -100,21 +100,21 @@ def test_key_is_what_the_pointer_finds_in_the_payload(pointer: str | None, body:
 @pytest.mark.parametrize(
     ("answer", "outcome", "words"),
     [
-        (Answer(), "delivered", None),
-        (Answer("MSG_SIZE_TOO_LARGE"), "final", "larger than the topic takes"),
-        (Answer("TOPIC_EXCEPTION"), "final", "name is not valid"),
-        (Answer("UNKNOWN_TOPIC_OR_PART"), "retry", "no such topic"),
-        (Answer("TOPIC_AUTHORIZATION_FAILED"), "retry", "may not write to the topic"),
+        (Acknowledgement(), "delivered", None),
+        (Acknowledgement("MSG_SIZE_TOO_LARGE"), "final", "larger than the topic takes"),
+        (Acknowledgement("TOPIC_EXCEPTION"), "final", "name is not valid"),
+        (Acknowledgement("UNKNOWN_TOPIC_OR_PART"), "retry", "no such topic"),
+        (Acknowledgement("TOPIC_AUTHORIZATION_FAILED"), "retry", "may not write to the topic"),
         (
-            Answer("_MSG_TIMED_OUT", hint="_AUTHENTICATION"),
+            Acknowledgement("_MSG_TIMED_OUT", hint="_AUTHENTICATION"),
             "retry",
             "not acknowledged in time (_MSG_TIMED_OUT); kafka: the login was refused",
         ),
-        (Answer("NOT_ENOUGH_REPLICAS"), "retry", "NOT_ENOUGH_REPLICAS"),
-        (Answer("OUT_OF_ORDER_SEQUENCE_NUMBER", fatal=True), "retry", "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+        (Acknowledgement("NOT_ENOUGH_REPLICAS"), "retry", "NOT_ENOUGH_REPLICAS"),
+        (Acknowledgement("OUT_OF_ORDER_SEQUENCE_NUMBER", fatal=True), "retry", "OUT_OF_ORDER_SEQUENCE_NUMBER"),
     ],
 )
-def test_only_what_can_never_be_taken_is_final(answer: Answer, outcome: str, words: str | None) -> None:
+def test_only_what_can_never_be_taken_is_final(answer: Acknowledgement, outcome: str, words: str | None) -> None:
     verdict = verdict_of(answer)
     assert verdict.outcome == outcome
     assert (verdict.error is None) if words is None else words in (verdict.error or "")
@@ -151,7 +151,7 @@ async def test_channels_with_one_login_share_a_producer_and_others_do_not() -> N
 
 
 async def test_producer_that_is_of_no_more_use_is_replaced() -> None:
-    opens = Opens(FakeProducer(Answer("_FATAL", fatal=True)))
+    opens = Opens(FakeProducer(Acknowledgement("_FATAL", fatal=True)))
     sender = KafkaSender(make_settings(), open_producer=opens)
     assert (await sender.send(target(), make_delivery())).outcome == "retry"
     assert (await sender.send(target(), make_delivery())).outcome == "delivered"

@@ -6,41 +6,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.delivery.flow import rules
-from shared.delivery.flow.rules import AHEAD, LEASE, PATIENCE, Load, Part
+from shared.delivery.flow.rules import AHEAD, LEASE, PATIENCE, LaneLoad, SlotShare
 
 NOW = 1_800_000_000_000
 
 
 def test_channel_that_nothing_is_known_of_or_that_is_prompt_may_claim_at_will() -> None:
-    assert rules.room(Load(4, 0, 0, 0.0)) >= 100_000
-    assert rules.room(Load(64, 64, 900, 0.005)) >= 30_000
+    assert rules.room(LaneLoad(4, 0, 0, 0.0)) >= 100_000
+    assert rules.room(LaneLoad(64, 64, 900, 0.005)) >= 30_000
 
 
 def test_slow_channel_claims_what_it_can_start_soon() -> None:
-    assert rules.room(Load(64, 10, 0, 15.0)) == 54 + 12, "54 free, and 12 of 64 will be within three seconds"
-    assert rules.room(Load(1, 1, 0, 15.0)) == 0
-    assert rules.room(Load(1, 1, 40, 15.0)) == -40
+    assert rules.room(LaneLoad(64, 10, 0, 15.0)) == 54 + 12, "54 free, and 12 of 64 will be within three seconds"
+    assert rules.room(LaneLoad(1, 1, 0, 15.0)) == 0
+    assert rules.room(LaneLoad(1, 1, 40, 15.0)) == -40
 
 
 def test_idle_channel_may_always_claim_one() -> None:
-    assert rules.room(Load(1, 0, 0, 1e9, 0.001)) == 1
+    assert rules.room(LaneLoad(1, 0, 0, 1e9, 0.001)) == 1
 
 
 def test_rate_bounds_what_is_claimed_to_the_next_seconds() -> None:
-    assert rules.room(Load(64, 0, 0, 0.0, 10.0)) == 30
-    assert rules.room(Load(64, 0, 25, 0.0, 10.0)) == 5
-    assert rules.room(Load(64, 0, 25, 0.0, 10.0, shut=AHEAD + 0.1)) == -25, "the next is too far away"
+    assert rules.room(LaneLoad(64, 0, 0, 0.0, 10.0)) == 30
+    assert rules.room(LaneLoad(64, 0, 25, 0.0, 10.0)) == 5
+    assert rules.room(LaneLoad(64, 0, 25, 0.0, 10.0, shut=AHEAD + 0.1)) == -25, "the next is too far away"
 
 
 def test_patience_gives_back_less_than_is_refused() -> None:
-    load = Load(4, 4, 8, 2.0)
+    load = LaneLoad(4, 4, 8, 2.0)
     assert rules.room(load) == -2 and rules.room(load, PATIENCE) == 12
 
 
 def test_turn_is_waited_for_as_long_as_those_before_take() -> None:
-    assert rules.turn(Load(4, 4, 8, 2.0), 8) == 4.0
-    assert rules.turn(Load(64, 0, 0, 0.0, 10.0), 50) == 5.0
-    assert rules.turn(Load(64, 0, 0, 0.0, 10.0, shut=9.0), 0) == 9.0
+    assert rules.turn(LaneLoad(4, 4, 8, 2.0), 8) == 4.0
+    assert rules.turn(LaneLoad(64, 0, 0, 0.0, 10.0), 50) == 5.0
+    assert rules.turn(LaneLoad(64, 0, 0, 0.0, 10.0, shut=9.0), 0) == 9.0
 
 
 def test_window_doubles_with_each_round_and_halves_without_answers() -> None:
@@ -61,7 +61,7 @@ def test_paused_channel_is_looked_at_the_less_the_longer_it_is_paused() -> None:
 
 def test_alone_it_gets_all_it_wants_and_gives_back_what_it_does_not_need() -> None:
     parts = rules.share({}, "a", 10, 0, 7, NOW)
-    assert parts == {"a": Part(7, 7, NOW + LEASE)}
+    assert parts == {"a": SlotShare(7, 7, NOW + LEASE)}
     assert rules.share(parts, "a", 10, 2, 2, NOW)["a"].held == 2
     assert rules.share(parts, "a", 10, 0, 0, NOW) == {}
 
@@ -88,7 +88,7 @@ _ASKS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 30), st.integ
 
 @given(st.integers(1, 20), _ASKS)
 def test_no_more_is_held_than_there_is_whoever_asks(limit: int, asks: list[tuple[str, int, int]]) -> None:
-    parts: dict[str, Part] = {}
+    parts: dict[str, SlotShare] = {}
     now = NOW
     for who, wanted, later in asks:
         now += later
@@ -102,7 +102,7 @@ def test_no_more_is_held_than_there_is_whoever_asks(limit: int, asks: list[tuple
 @given(st.integers(1, 20), st.integers(1, 6))
 def test_after_two_rounds_everybody_who_wants_all_has_an_even_part(limit: int, instances: int) -> None:
     names = [f"i{number}" for number in range(instances)]
-    parts: dict[str, Part] = {}
+    parts: dict[str, SlotShare] = {}
     for _ in range(3):
         for name in names:
             parts = rules.share(parts, name, limit, 0, limit, NOW)

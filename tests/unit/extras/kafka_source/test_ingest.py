@@ -17,7 +17,7 @@ from shared.extras.kafka_source.consumer import Record, SourceFailed
 from shared.extras.kafka_source.ingest import BATCH, KafkaIngest, done_up_to, item_of
 from shared.extras.kafka_source.sources import Source
 from shared.scheduler.ingest.admission import Admitted
-from shared.scheduler.ingest.queue_consumer import Item, Reject, Taken, Waiting
+from shared.scheduler.ingest.queue_consumer import IntakeResult, Item, Reject, RetryLater
 
 SOURCE = Source(servers="b:9092", topic="orders", tenant="acme")
 BUSY = Problem(429, "too-many-requests", "over the tenant's events per second")
@@ -80,20 +80,20 @@ class Fake:
         self.asked: list[list[int]] = []
         self.begun = asyncio.Event()
 
-    async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> Sequence[Taken]:
+    async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> Sequence[IntakeResult]:
         assert (tenant, origin) == ("acme", "kafka")
         numbers = [int(item.raw) for item in items]
         self.asked.append(numbers)
         self.begun.set()
         return [self._one(number) for number in numbers]
 
-    def _one(self, number: int) -> Taken:
+    def _one(self, number: int) -> IntakeResult:
         answer = self.judge(number)
         if isinstance(answer, Exception):
             raise answer
         event: Any = None
         if answer == "wait":
-            return Waiting(event, 1.0, BUSY)
+            return RetryLater(event, 1.0, BUSY)
         if answer == "reject":
             return Reject("r", BUSY)
         self.stored.append(number)

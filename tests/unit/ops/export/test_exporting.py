@@ -60,7 +60,7 @@ def seen() -> list[Family]:
     observed = Observed(AT)
     tenant = observed.tenants["acme"] = Tenant(overdue=4)
     tenant.total.counts.update(accepted=4, delivered=3, dead=1)
-    figures = tenant.total.channels["default"] = ledger.Figures()
+    figures = tenant.total.channels["default"] = ledger.DeliveryFigures()
     figures.dead, figures.total = 1, 1_503
     figures.histogram.update({ledger.bucket_of(1): 2, ledger.bucket_of(1_500): 1})
     return collected(observed)

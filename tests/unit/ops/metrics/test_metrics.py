@@ -185,7 +185,7 @@ def observed(tenants: int, late: dict[int, int] | None = None, now: Millis = 0) 
     seen = Observed(now, process="p")
     for number in range(tenants):
         tenant = seen.tenants[f"t{number:04}"] = Tenant(overdue=1)
-        tenant.total.channels["c"] = ledger.Figures(dict(late or {}), 0, 1_500, 2)
+        tenant.total.channels["c"] = ledger.DeliveryFigures(dict(late or {}), 0, 1_500, 2)
     return seen
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shared.core.clock import Millis
 from shared.scheduler import timings
-from shared.scheduler.firing.backlog import Pace, in_turn, weight
+from shared.scheduler.firing.backlog import BacklogDrain, counted_events, in_turn
 from shared.scheduler.timings import BACKLOG_HORIZON, BACKLOG_LEAST_EVENTS, BACKLOG_TENANT_SHARE, BACKLOG_UNDER_WAY
 from shared.storage.ports import Props, Row
 
@@ -20,19 +20,19 @@ WORK = st.lists(st.tuples(TENANTS, st.integers(0, 990)), max_size=300)
 
 
 def handed_out(tenant: str, at: Millis, events: int, **more: int) -> Props:
-    return {"state": "sent", "tenant": tenant, "wake": NOW - 10**7, "resent": at, "events": weight(events), **more}
+    return {"state": "sent", "tenant": tenant, "wake": NOW - 10**7, "resent": at, "events": counted_events(events), **more}
 
 
-def give(pace: Pace, work: list[tuple[str, int]]) -> list[tuple[str, int, Millis]]:
+def give(pace: BacklogDrain, work: list[tuple[str, int]]) -> list[tuple[str, int, Millis]]:
     return [(tenant, events, pace.place(tenant, events)) for tenant, events in work if pace.admits(tenant)]
 
 
 @given(RATES, WORK)
 def test_places_follow_each_other_no_faster_than_the_rate_and_none_is_parked_for_long(rate: int, work: list[tuple[str, int]]) -> None:
-    given_out = give(Pace([], NOW, rate), work)
+    given_out = give(BacklogDrain([], NOW, rate), work)
     last: float = NOW
     for _, events, at in given_out:
-        assert abs(at - last - weight(events) * 1000 / rate) <= 1, "each place is as long as its events take"
+        assert abs(at - last - counted_events(events) * 1000 / rate) <= 1, "each place is as long as its events take"
         last = at
     longest = 990 * 1000 / rate
     assert all(NOW <= at <= NOW + BACKLOG_HORIZON + longest + len(given_out) for *_, at in given_out)
@@ -43,11 +43,11 @@ def test_places_follow_each_other_no_faster_than_the_rate_and_none_is_parked_for
 def test_next_sweep_goes_on_where_the_line_ends_whatever_has_finished_since(
     rate: int, work: list[tuple[str, int]], later: int, finished: bool
 ) -> None:
-    first = give(Pace([], NOW, rate), work)
+    first = give(BacklogDrain([], NOW, rate), work)
     now = NOW + later
     # A shard may finish once its place has come; its row is gone then.
     rows = [handed_out(tenant, at, events) for tenant, events, at in first if not (finished and at <= now)]
-    pace = Pace(rows, now, rate)
+    pace = BacklogDrain(rows, now, rate)
     if pace.admits("new"):
         end = max([at for *_, at in first], default=now)
         assert pace.place("new", 1) >= max(now, end) + BACKLOG_LEAST_EVENTS * 1000 // rate - 1
@@ -60,30 +60,30 @@ def test_no_more_is_under_way_than_two_minutes_worth_and_half_of_it_for_one_tena
     room = rate * BACKLOG_UNDER_WAY // 1000
     under_way = Counter[str]()
     for tenant, events, _ in unfinished:
-        under_way[tenant] += weight(events)
+        under_way[tenant] += counted_events(events)
     before = Counter(under_way)
-    pace = Pace([handed_out(tenant, NOW - ago, events) for tenant, events, ago in unfinished], NOW, rate)
+    pace = BacklogDrain([handed_out(tenant, NOW - ago, events) for tenant, events, ago in unfinished], NOW, rate)
     for tenant, events, _ in give(pace, work):
         assert under_way.total() < room and under_way[tenant] < room * BACKLOG_TENANT_SHARE
-        under_way[tenant] += weight(events)
+        under_way[tenant] += counted_events(events)
     assert all(under_way[tenant] == before[tenant] for tenant in before if before[tenant] >= room * BACKLOG_TENANT_SHARE)
 
 
 def test_tenant_whose_shards_do_not_finish_does_not_hold_up_another() -> None:
     stuck = [handed_out("slow", NOW - 60_000, 990) for _ in range(200)]
-    pace = Pace(stuck, NOW, 2_000)
+    pace = BacklogDrain(stuck, NOW, 2_000)
     assert not pace.admits("slow") and pace.admits("other") and not pace.full
 
 
 def test_shards_that_nobody_manages_to_serve_do_not_count_as_under_way() -> None:
     rows = [handed_out("a", NOW - 60_000, 990, rounds=timings.STUCK_ROUNDS) for _ in range(1_000)]
-    assert Pace(rows, NOW, 2_000).admits("a")
+    assert BacklogDrain(rows, NOW, 2_000).admits("a")
 
 
 def test_shard_that_was_sent_in_time_or_rests_again_takes_no_place() -> None:
     punctual: Props = {"state": "sent", "tenant": "a", "wake": NOW - 10**6, "resent": NOW + 10**9}
     resting = {**handed_out("a", NOW + 10**9, 10**6), "state": "resting"}
-    assert Pace([punctual, resting], NOW, 50).place("a", 50) == NOW + 1_000
+    assert BacklogDrain([punctual, resting], NOW, 50).place("a", 50) == NOW + 1_000
 
 
 @given(st.lists(st.tuples(TENANTS, st.integers(0, 50)), max_size=60))

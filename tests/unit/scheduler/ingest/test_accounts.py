@@ -11,7 +11,7 @@ import pytest
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.scheduler import keys
-from shared.scheduler.ingest.account_rotation import Rota
+from shared.scheduler.ingest.account_rotation import AccountRotation
 from shared.scheduler.protocol.changing import target_shard
 from shared.scheduler.timings import ACCOUNT_AVOIDED_FOR
 from shared.storage import spread_storage
@@ -212,7 +212,7 @@ def test_index_partitions_keep_their_numbers_when_the_list_grows() -> None:
 
 def test_a_rota_leaves_out_what_did_not_answer_until_its_time_is_over_or_nothing_else_is_left() -> None:
     clock = SettableClock()
-    rota = Rota("012", clock)
+    rota = AccountRotation("012", clock)
     assert Counter(rota.next() for _ in range(9)) == {"0": 3, "1": 3, "2": 3}
     assert rota.avoid("1") and Counter(rota.next() for _ in range(8)) == {"0": 4, "2": 4}
     assert rota.avoid("0") and not rota.avoid("2")

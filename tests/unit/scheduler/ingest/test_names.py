@@ -110,18 +110,18 @@ def test_buckets_hold_what_is_not_above_their_bound(late: int, bucket: int) -> N
     assert ledger.bucket_of(late) == bucket
 
 
-figures = st.builds(ledger.Figures, histograms | st.just({}), st.integers(0, 10**9), st.integers(0, 10**12), st.integers(0, 1000))
+figures = st.builds(ledger.DeliveryFigures, histograms | st.just({}), st.integers(0, 10**9), st.integers(0, 10**12), st.integers(0, 1000))
 
 
 @given(st.dictionaries(tenants, figures, max_size=ledger.MOST_CHANNELS))
-def test_figures_are_packed_and_read_back(channels: dict[str, ledger.Figures]) -> None:
+def test_figures_are_packed_and_read_back(channels: dict[str, ledger.DeliveryFigures]) -> None:
     assert ledger.unpack(ledger.pack(channels)) == channels
 
 
 @given(st.integers(1, 5), st.lists(figures, min_size=1, max_size=4))
-def test_channels_beyond_60_are_told_together_and_none_is_lost(more: int, given: list[ledger.Figures]) -> None:
+def test_channels_beyond_60_are_told_together_and_none_is_lost(more: int, given: list[ledger.DeliveryFigures]) -> None:
     channels = {f"c{number}": given[number % len(given)] for number in range(ledger.MOST_CHANNELS + more)}
-    found = ledger.cut(channels)
+    found = ledger.keep_most_used(channels)
     assert len(found) == ledger.MOST_CHANNELS + 1 and ledger.REST in found
     for figure in ("delivered", "total", "dead"):
         assert sum(getattr(each, figure) for each in found.values()) == sum(getattr(each, figure) for each in channels.values())
@@ -130,8 +130,8 @@ def test_channels_beyond_60_are_told_together_and_none_is_lost(more: int, given:
 
 
 def test_full_figures_of_60_channels_fit_one_property() -> None:
-    full = ledger.Figures({number: 10**11 for number in range(len(ledger.BOUNDS) + 1)}, 10**10, 10**15, 10**11)
-    limits.check_value("late", ledger.pack(ledger.cut({f"{number:040}": full for number in range(70)})))
+    full = ledger.DeliveryFigures({number: 10**11 for number in range(len(ledger.BOUNDS) + 1)}, 10**10, 10**15, 10**11)
+    limits.check_value("late", ledger.pack(ledger.keep_most_used({f"{number:040}": full for number in range(70)})))
 
 
 def test_ledger_counts_delivered_and_dead_events_by_channel() -> None:
@@ -142,7 +142,10 @@ def test_ledger_counts_delivered_and_dead_events_by_channel() -> None:
         Row("p", "e003", {"state": "delivered", "channel": "b", "late": 0}, "", 0, 0),
         Row("p", "e004", {"state": "lapsed", "channel": "c"}, "", 0, 0),
     ]
-    assert ledger.figures(rows) == {"a": ledger.Figures({2: 1, 6: 1}, 70, 73, 1), "b": ledger.Figures({0: 1}, 0, 0, 0)}
+    assert ledger.figures_per_channel(rows) == {
+        "a": ledger.DeliveryFigures({2: 1, 6: 1}, 70, 73, 1),
+        "b": ledger.DeliveryFigures({0: 1}, 0, 0, 0),
+    }
     assert ledger.entry_for(rows, 1_000)["keep"] == 1_000 + 30 * 86_400_000
     assert ledger.entry_for(rows[:2], 1_000)["keep"] == 1_000 + 7 * 86_400_000
     assert ledger.entry_for([], 1_000)["late"] == "{}"

@@ -13,7 +13,18 @@ from pydantic import TypeAdapter, ValidationError
 from shared.core.errors import Problem
 from shared.core.ids import SeededIds
 from shared.scheduler import rows
-from shared.scheduler.ingest.messages import MAX_LETTER, ROOM, Entry, arriving, encode, open_letter, open_parcel, pack, parcel_key, seal
+from shared.scheduler.ingest.messages import (
+    MAX_PRODUCER_MESSAGE,
+    MESSAGE_ROOM,
+    QueuedEvent,
+    as_stored_now,
+    encode_event,
+    group_encoded,
+    parse_producer_message,
+    parse_signed_message,
+    sign_message,
+    signing_key,
+)
 from shared.scheduler.ingest.queued_ids import SHAPE, QueuedIds
 from shared.scheduler.model import EventId, EventIn
 from shared.scheduler.timings import KEEP_FINISHED, LONGEST_QUEUE_WAIT
@@ -23,7 +34,7 @@ from shared.web.parsing import member
 from ..harness import START
 
 IDS = QueuedIds("master")
-KEY = parcel_key("master")
+KEY = signing_key("master")
 CHANCE = "0123456789abcdef"
 EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
 MOMENTS = st.integers(min_value=-62_135_596_800_000, max_value=253_402_300_799_999)
@@ -92,35 +103,35 @@ PAYLOADS = st.recursive(
 @given(PAYLOADS, st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.text('ab"\\é', max_size=5), max_size=3))
 def test_an_event_comes_out_of_its_parcel_as_it_went_in(payload: Any, labels: dict[str, str]) -> None:
     made = ready(payload=payload, labels=labels, retry={"attempts": 3, "first": "PT2S"}, expires="PT1M")
-    opened = open_parcel(KEY, seal(KEY, [encode("demo", made), encode("acme", made)]))
+    opened = parse_signed_message(KEY, sign_message(KEY, [encode_event("demo", made), encode_event("acme", made)]))
     assert opened is not None and (opened.admitted, opened.tries) == (True, 0)
     made.props["id"] = str(made.id)
-    assert opened.entries == [Entry("demo", made), Entry("acme", made)]
+    assert opened.entries == [QueuedEvent("demo", made), QueuedEvent("acme", made)]
 
 
 def test_a_payload_of_many_chunks_comes_out_whole() -> None:
     made = ready(payload="é" * 18_000)
-    [entry] = open_parcel(KEY, seal(KEY, [encode("demo", made)])).entries  # type: ignore[union-attr]
+    [entry] = parse_signed_message(KEY, sign_message(KEY, [encode_event("demo", made)])).entries  # type: ignore[union-attr]
     assert rows.body_of(entry.event.props) == rows.body_of(made.props) and entry.event.props["chunks"] == made.props["chunks"]
 
 
 def test_parcels_are_as_few_as_fit_and_all_fit_the_queue() -> None:
-    entries = [encode("demo", ready(payload="x" * length)) for length in (10, 40_000, 8_000, 9_000, 30_000, 10, 10)]
-    groups = list(pack(entries))
+    entries = [encode_event("demo", ready(payload="x" * length)) for length in (10, 40_000, 8_000, 9_000, 30_000, 10, 10)]
+    groups = list(group_encoded(entries))
     assert [entry for group in groups for entry in group] == entries
     assert len(groups) == 2
-    assert all(len(seal(KEY, group, admitted=False, tries=999).encode()) <= MAX_MESSAGE_BYTES for group in groups)
+    assert all(len(sign_message(KEY, group, admitted=False, tries=999).encode()) <= MAX_MESSAGE_BYTES for group in groups)
 
 
 def test_the_largest_event_a_producer_may_send_fits_a_parcel() -> None:
     shell = {"tenant": "t" * 40, "key": "k", "event": {"id": "i" * 200, "delay": "PT1S", "payload": "", "labels": {"a": '"' * 256}}}
-    left = MAX_LETTER - len(json.dumps(shell, separators=(",", ":")))
+    left = MAX_PRODUCER_MESSAGE - len(json.dumps(shell, separators=(",", ":")))
     shell["event"] |= {"payload": "x" * left}  # type: ignore[operator]
     text = json.dumps(shell, separators=(",", ":"))
-    assert len(text) == MAX_LETTER
-    letter, [raw] = open_letter(text)
+    assert len(text) == MAX_PRODUCER_MESSAGE
+    letter, [raw] = parse_producer_message(text)
     made = rows.new_event(EVENT.validate_json(raw, strict=True), member(raw, "payload") or b"", START)
-    assert len(encode(letter.tenant, made)) <= ROOM
+    assert len(encode_event(letter.tenant, made)) <= MESSAGE_ROOM
 
 
 @pytest.mark.parametrize(
@@ -137,29 +148,29 @@ def test_the_largest_event_a_producer_may_send_fits_a_parcel() -> None:
     ],
 )
 def test_a_parcel_that_was_touched_is_refused(change: Any) -> None:
-    text = seal(KEY, [encode("demo", ready())])
+    text = sign_message(KEY, [encode_event("demo", ready())])
     with pytest.raises(Problem) as refused:
-        open_parcel(KEY, change(text))
+        parse_signed_message(KEY, change(text))
     assert (refused.value.status, refused.value.code) == (403, "forged")
 
 
 def test_a_parcel_of_another_service_is_refused() -> None:
     with pytest.raises(Problem):
-        open_parcel(KEY, seal(parcel_key("other"), [encode("demo", ready())]))
+        parse_signed_message(KEY, sign_message(signing_key("other"), [encode_event("demo", ready())]))
 
 
 def test_what_does_not_claim_to_be_a_parcel_is_none() -> None:
-    assert open_parcel(KEY, "") is None and open_parcel(KEY, "{}") is None
+    assert parse_signed_message(KEY, "") is None and parse_signed_message(KEY, "{}") is None
 
 
 def test_an_event_stored_late_keeps_the_time_it_was_taken_in() -> None:
-    event = arriving(ready(), START + 5_000)
+    event = as_stored_now(ready(), START + 5_000)
     assert (event.props["created"], event.props["asked"], event.props["state"]) == (START + 5_000, START, "scheduled")
-    again = arriving(event, START + 9_000)
+    again = as_stored_now(event, START + 9_000)
     assert (again.props["created"], again.props["asked"]) == (START + 9_000, START)
-    assert "asked" not in arriving(ready(), START).props
+    assert "asked" not in as_stored_now(ready(), START).props
 
 
 def test_an_event_that_may_have_been_cancelled_and_forgotten_is_stored_as_dead() -> None:
-    assert arriving(ready(), START + LONGEST_QUEUE_WAIT - 1).props["state"] == "scheduled"
-    assert arriving(ready(), START + LONGEST_QUEUE_WAIT).props["state"] == "dead"
+    assert as_stored_now(ready(), START + LONGEST_QUEUE_WAIT - 1).props["state"] == "scheduled"
+    assert as_stored_now(ready(), START + LONGEST_QUEUE_WAIT).props["state"] == "dead"

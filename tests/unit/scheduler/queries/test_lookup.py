@@ -15,7 +15,7 @@ from shared.scheduler.changes import dead_letters
 from shared.scheduler.ingest.queued_ids import QueuedIds
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.queries import lookup
-from shared.scheduler.queries.lookup import START, Filter, Lookup
+from shared.scheduler.queries.lookup import START, EventFilter, EventLookup
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, LEDGER, SHARDS
 from shared.storage.ports import Insert
@@ -49,7 +49,7 @@ shards = st.lists(
 )
 
 
-async def build(given: list[Shard], page_rows: int | None) -> tuple[Lookup, dict[str, set[str]]]:
+async def build(given: list[Shard], page_rows: int | None) -> tuple[EventLookup, dict[str, set[str]]]:
     """Storage that holds these shards, and the ids that each tenant's list must show."""
     clock = SettableClock(NOW)
     tables = MemoryTables(clock, page_rows=page_rows)
@@ -69,10 +69,10 @@ async def build(given: list[Shard], page_rows: int | None) -> tuple[Lookup, dict
         else:
             index = {"state": "sent", "wake": wake, "bucket": minute_text(wake), "tenant": each.tenant}
             await tables.write(SHARDS, index_partition(shard), (Insert(index_key(shard, wake), index),))
-    return Lookup(AsyncRunner(tables, clock), tables, clock, QueuedIds("master")), ids
+    return EventLookup(AsyncRunner(tables, clock), tables, clock, QueuedIds("master")), ids
 
 
-async def walk(found: Lookup, tenant: str, chosen: Filter, limit: int) -> list[str]:
+async def walk(found: EventLookup, tenant: str, chosen: EventFilter, limit: int) -> list[str]:
     """Ids of a whole list, page by page."""
     ids: list[str] = []
     place = START
@@ -95,7 +95,7 @@ def test_list_shows_each_event_of_its_tenant_once(
     async def check() -> None:
         found, ids = await build(given, page_rows)
         for tenant, expected in ids.items():
-            listed = await walk(found, tenant, Filter(), limit)
+            listed = await walk(found, tenant, EventFilter(), limit)
             assert len(listed) == len(set(listed)) and set(listed) == expected
 
     with pytest.MonkeyPatch.context() as patch:
@@ -108,7 +108,7 @@ def test_list_shows_each_event_of_its_tenant_once(
 @settings(max_examples=150)
 @given(shards, st.integers(1, 9), st.integers(-1, 6), st.integers(-1, 6), st.integers(0, 8), st.sampled_from(STATES[:-1]))
 def test_list_by_time_and_state_shows_what_it_should(given: list[Shard], limit: int, first: int, end: int, off: int, state: str) -> None:
-    chosen = Filter(NOW + first * 60_000 + off, NOW + end * 60_000 + off, None, lambda props: props["state"] == state)
+    chosen = EventFilter(NOW + first * 60_000 + off, NOW + end * 60_000 + off, None, lambda props: props["state"] == state)
 
     async def check() -> None:
         found, _ = await build(given, None)
@@ -129,17 +129,17 @@ def row(**props: Any) -> dict[str, Any]:
 
 
 def test_filter_is_inclusive_at_its_start_and_exclusive_at_its_end() -> None:
-    assert Filter(NOW, NOW + 1).shows(row())
-    assert not Filter(NOW + 1).shows(row()) and not Filter(None, NOW).shows(row())
+    assert EventFilter(NOW, NOW + 1).shows(row())
+    assert not EventFilter(NOW + 1).shows(row()) and not EventFilter(None, NOW).shows(row())
 
 
 def test_event_that_was_overdue_counts_from_when_it_came_in() -> None:
-    assert Filter(NOW).shows(row(due=0, created=NOW)) and not Filter(None, NOW).shows(row(due=0, created=NOW))
+    assert EventFilter(NOW).shows(row(due=0, created=NOW)) and not EventFilter(None, NOW).shows(row(due=0, created=NOW))
 
 
 def test_move_under_way_counts_at_its_new_time_and_a_moved_event_at_its_new_place_only() -> None:
-    assert Filter(NOW + 5).shows(row(state="moving", target_due=NOW + 5)) and not Filter(NOW + 5).shows(row())
-    assert not Filter().shows(row(state="moved"))
+    assert EventFilter(NOW + 5).shows(row(state="moving", target_due=NOW + 5)) and not EventFilter(NOW + 5).shows(row())
+    assert not EventFilter().shows(row(state="moved"))
 
 
 def test_dead_letters_are_dead_and_not_brought_back() -> None:

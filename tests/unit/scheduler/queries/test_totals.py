@@ -24,7 +24,7 @@ TENANT = "demo"
 
 def entry(number: int) -> Props:
     """A shard with `number` + 2 events: all delivered, `number` ms late, but one that is dead."""
-    late = ledger.Figures({ledger.bucket_of(number): number + 1}, number, number * (number + 1), 1)
+    late = ledger.DeliveryFigures({ledger.bucket_of(number): number + 1}, number, number * (number + 1), 1)
     counts = dict.fromkeys(COUNTS, 0) | {"accepted": number + 2, "delivered": number + 1, "dead": 1}
     return {"shard": f"{number:03}", "late": ledger.pack({f"c{number % 3}": late}), **counts}
 
@@ -169,7 +169,7 @@ async def test_channel_keeps_its_name_in_the_totals_and_no_figure_ever_falls(tab
     totals = Totals(tables)
     seen: dict[str, int] = {}
     for number in range(100):
-        one = {f"channel-{number}": ledger.Figures({0: 1 + number}, 0, 0, 0), "channel-0": ledger.Figures({0: 1}, 0, 0, 0)}
+        one = {f"channel-{number}": ledger.DeliveryFigures({0: 1 + number}, 0, 0, 0), "channel-0": ledger.DeliveryFigures({0: 1}, 0, 0, 0)}
         props = dict.fromkeys(COUNTS, 0) | {"shard": "x", "late": ledger.pack(one)}
         await tables.write(LEDGER, TENANT, (Insert(f"{NEWS}{number:03}", props),))
         await totals.fold(TENANT)
