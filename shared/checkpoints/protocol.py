@@ -12,10 +12,10 @@ from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown, Unavailable
-from ..engine.effects import LOST, Get, Load, Steps, Write
+from ..engine.effects import LOST, Steps, get, load, write
 from ..leases.rows import FLEET, Fleet, parse_fleet
 from ..storage.names import FLEETS, TURNS
-from ..storage.ports import Applied, Delete, Insert, Op, Refused, Replace, Row, Upsert
+from ..storage.ports import Applied, Delete, Insert, Op, Refused, Replace, Upsert
 from . import rules
 from .rows import (
     ENDED,
@@ -60,7 +60,7 @@ class StoredTurns(NamedTuple):
 
 def look(key: str) -> Steps[StoredTurns | None]:
     """One read. None when no replica ever reported."""
-    rows: list[Row] = yield Load(TURNS, key, *STANDING)
+    rows = yield from load(TURNS, key, *STANDING)
     turn = next((row for row in rows if row.rk == TURN), None)
     if turn is None:
         return None
@@ -98,10 +98,10 @@ def report(
             return heard
         if heard.group.lives != seen.view.group.lives:
             # The index comes before the rows, and goes after them.
-            answer = yield Write(TURNS, INDEX, (Upsert(key, {"at": seen.now}),))
+            answer = yield from write(TURNS, INDEX, Upsert(key, {"at": seen.now}))
             if answer is LOST:
                 continue
-        answer = yield Write(TURNS, key, tuple(ops))
+        answer = yield from write(TURNS, key, *ops)
         if isinstance(answer, Applied):
             return heard
     raise _given_up(answer)
@@ -119,7 +119,7 @@ def scan(key: str, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDIN
     ops = _stepped(seen, stepped.group, stepped.over)
     if not ops:
         return None
-    answer = yield Write(TURNS, key, tuple(ops))
+    answer = yield from write(TURNS, key, *ops)
     # Another was quicker, or nobody knows: the next look tells.
     return stepped if isinstance(answer, Applied) else None
 
@@ -135,7 +135,7 @@ def publish(
             return "missing"
         past, past_etag = None, ""
         if 0 < epoch < seen.view.group.turn.epoch:
-            row: Row | None = yield Get(TURNS, key, ended_key(epoch))
+            row = yield from get(TURNS, key, ended_key(epoch))
             past, past_etag = (parse_turn(row.props), row.etag) if row is not None else (None, "")
         done = rules.publish(seen.view, epoch, past, told, seen.now, terms)
         if isinstance(done, str):
@@ -147,7 +147,7 @@ def publish(
             ops.append(Replace(ended_key(epoch), done.past.props(), past_etag))
         if not ops:
             return done
-        answer = yield Write(TURNS, key, tuple(ops))
+        answer = yield from write(TURNS, key, *ops)
         if isinstance(answer, Applied):
             return done
     raise _given_up(answer)
@@ -163,7 +163,7 @@ def revoke(key: str, epoch: int, note: str, author: str) -> Steps[Revoked | Lite
         done = rules.revoke(seen.view, epoch, note, author, seen.now)
         if isinstance(done, str) or done.turn is None:
             return done
-        answer = yield Write(TURNS, key, (_put(seen, TURN, replace(seen.view.group, turn=done.turn)),))
+        answer = yield from write(TURNS, key, _put(seen, TURN, replace(seen.view.group, turn=done.turn)))
         if isinstance(answer, Applied):
             return done
     raise _given_up(answer)
@@ -181,7 +181,7 @@ def forget_claim(key: str) -> Steps[Group | None]:
         after = rules.forgotten(before)
         if after is before:
             return None
-        answer = yield Write(TURNS, key, (_put(seen, TURN, after),))
+        answer = yield from write(TURNS, key, _put(seen, TURN, after))
         if isinstance(answer, Applied):
             return before
     raise _given_up(answer)
@@ -203,34 +203,34 @@ def end(key: str) -> Steps[None]:
         if not seen.closed:
             turn = replace(group.turn, state="revoked", ended=seen.now, note="the fleet ended") if group.turn.open else group.turn
             group = replace(group, turn=turn)
-            answer = yield Write(TURNS, key, (Replace(TURN, {**group.props(), "closed": True}, seen.etags[TURN]),))
+            answer = yield from write(TURNS, key, Replace(TURN, {**group.props(), "closed": True}, seen.etags[TURN]))
             # What comes in later finds the turn's row closed.
             continue
         begun = True
-        yield Write(TURNS, GONE, (Upsert(key, group.props()),))
+        yield from write(TURNS, GONE, Upsert(key, group.props()))
         while True:
-            rows: list[Row] = yield Load(TURNS, key, "", TURN)
+            rows = yield from load(TURNS, key, "", TURN)
             if not rows:
                 break
             for start in range(0, len(rows), _BATCH):
-                yield Write(TURNS, key, tuple(Delete(row.rk, row.etag) for row in rows[start : start + _BATCH]))
-        answer = yield Write(TURNS, key, (Delete(TURN, seen.etags[TURN]),))
+                yield from write(TURNS, key, *(Delete(row.rk, row.etag) for row in rows[start : start + _BATCH]))
+        answer = yield from write(TURNS, key, Delete(TURN, seen.etags[TURN]))
         if isinstance(answer, Applied):
-            row: Row | None = yield Get(TURNS, INDEX, key)
+            row = yield from get(TURNS, INDEX, key)
             if row is not None:
-                yield Write(TURNS, INDEX, (Delete(key, row.etag),))
+                yield from write(TURNS, INDEX, Delete(key, row.etag))
             return
     raise _given_up(answer)
 
 
 def tidy(key: str) -> Steps[int]:
     """Forget what is old of a fleet: turns beyond the last, replicas that have been silent for long. How many rows went."""
-    index: Row | None = yield Get(TURNS, INDEX, key)
+    index = yield from get(TURNS, INDEX, key)
     seen = yield from look(key)
     if seen is None or seen.closed:
         return 0
     turn = seen.view.group.turn
-    old: list[Row] = yield Load(TURNS, key, ended_key(max(0, turn.epoch - KEEP_TURNS - 1)), ENDED[1])
+    old = yield from load(TURNS, key, ended_key(max(0, turn.epoch - KEEP_TURNS - 1)), ENDED[1])
     gone = [
         each
         for each in seen.view.replicas.values()
@@ -240,22 +240,22 @@ def tidy(key: str) -> Steps[int]:
     ops = [Delete(row.rk, row.etag) for row in old]
     ops += [Delete(replica_key(each.node), seen.etags[replica_key(each.node)]) for each in gone]
     for start in range(0, len(ops), _BATCH):
-        yield Write(TURNS, key, tuple(ops[start : start + _BATCH]))
+        yield from write(TURNS, key, *ops[start : start + _BATCH])
     if index is not None and len(gone) == len(seen.view.replicas):
         # On the ETag of before: a replica that registered since has written it anew.
-        yield Write(TURNS, INDEX, (Delete(key, index.etag),))
+        yield from write(TURNS, INDEX, Delete(key, index.etag))
     return len(ops)
 
 
 def read_fleet(key: str) -> Steps[tuple[Fleet | None, Millis]]:
     """The fleet, and the storage service's time."""
-    row: Row | None = yield Get(FLEETS, key, FLEET)
+    row = yield from get(FLEETS, key, FLEET)
     return (parse_fleet(row.props), row.read_at) if row is not None else (None, 0)
 
 
 def _fresh(key: str, now: Millis) -> Steps[StoredTurns]:
     """No replica has reported yet: of this fleet."""
-    row: Row | None = yield Get(TURNS, GONE, key)
+    row = yield from get(TURNS, GONE, key)
     if row is None:
         return StoredTurns(FleetTurns(Group(), {}), {}, now, False)
     before = parse_group(row.props)

@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ..core.clock import Millis
-from ..engine.effects import Get, Load, Steps
+from ..engine.effects import Steps, get, load
 from ..storage.names import FLEETS
-from ..storage.ports import Row
 from . import generations, rules, unreadable_rows
 from .planner import Member, PartitionMove, PartitionPlan, plan
 from .rows import (
@@ -134,8 +133,8 @@ def _grouped(servers: Mapping[int, str]) -> dict[str, list[int]]:
 
 def read_planner_input(key: str, now: Millis) -> Steps[PlannerInput | None]:
     """Read the whole fleet, partitions before servers. None when there is no such fleet."""
-    rows: list[Row] = yield Load(FLEETS, key, FLEET, PARTITIONS[1])
-    servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
+    rows = yield from load(FLEETS, key, FLEET, PARTITIONS[1])
+    servers = yield from load(FLEETS, key, *SERVERS)
     fleet = next((row for row in rows if row.rk == FLEET), None)
     if fleet is None:
         return None
@@ -154,5 +153,5 @@ def read_planner_input(key: str, now: Millis) -> Steps[PlannerInput | None]:
 
 def read_fleet(key: str) -> Steps[Fleet | None]:
     """The fleet's own row, None when there is none."""
-    row: Row | None = yield Get(FLEETS, key, FLEET)
+    row = yield from get(FLEETS, key, FLEET)
     return parse_fleet(row.props) if row is not None else None

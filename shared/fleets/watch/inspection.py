@@ -12,7 +12,7 @@ import orjson
 
 from ...core.clock import Millis
 from ...engine.async_runner import AsyncRunner
-from ...engine.effects import Steps, Write
+from ...engine.effects import Steps, write
 from ...engine.fleet_cursor import FleetCursor, Visit
 from ...leases.rows import Fleet, Server, server_key
 from ...leases.service import takeover_rules
@@ -148,5 +148,5 @@ def _log_fields(key: str, alarm: Alarm, action: str) -> dict[str, object]:
 
 def _remove_server(summary: FleetSummary, server: Versioned[Server]) -> Steps[bool]:
     """Remove a dead server's row, on the ETag that showed it dead: a server that has registered again makes the store refuse it."""
-    answer = yield Write(FLEETS, summary.key, (Delete(server_key(server.value.name), server.etag),))
+    answer = yield from write(FLEETS, summary.key, Delete(server_key(server.value.name), server.etag))
     return isinstance(answer, Applied)

@@ -15,7 +15,7 @@ from typing import Final
 from ...core.clock import Millis
 from ...core.errors import StorageError
 from ...core.ids import Ids
-from ...engine.effects import Wait, Work
+from ...engine.effects import Work, wait
 from .. import rules
 from ..planner_input import read_fleet
 from ..profiles import Profile
@@ -143,7 +143,7 @@ class HeartbeatLoop:
             waits += [until] if self._notifier.warned else [until, until - self._danger]
         if self._keeper_state.draining and session.held.keys() - self._hand_offs.keys():
             waits.append(min(drained, now + self._profile.beat / 8))
-        yield Wait(min(waits))
+        yield from wait(min(waits))
         return False
 
     @property

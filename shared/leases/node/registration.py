@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...core.errors import StorageError, TocsinError
 from ...core.ids import Ids
-from ...engine.effects import Wait, Work
+from ...engine.effects import Work, wait
 from ..planner_input import read_fleet
 from ..profiles import PROFILES, Profile, unsafe
 from ..protocol import membership
@@ -60,7 +60,7 @@ class Registration:
     def pause(self, seconds: float) -> Work[None]:
         """Wait, unless told to stop."""
         if seconds > 0 and not self._keeper_state.stopping:
-            yield Wait(self._steady() + seconds)
+            yield from wait(self._steady() + seconds)
 
     def join(self, publish: Callable[[], Publish], proof: Callable[[str], tuple[str, ...]]) -> Work[Session | None]:
         """Register a new incarnation. None when told to stop meanwhile. publish: what it tells about itself by then. proof: see
@@ -113,4 +113,4 @@ class Registration:
                     return
             except StorageError as error:
                 self._failures.failed(error)
-            yield Wait(self._steady() + 0.1)
+            yield from wait(self._steady() + 0.1)

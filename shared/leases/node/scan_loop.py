@@ -14,9 +14,8 @@ from typing import Final
 
 from ...core.clock import Millis
 from ...core.errors import Rejected, StorageError
-from ...engine.effects import Get, Wait, Work
+from ...engine.effects import Work, get, wait
 from ...storage.names import FLEETS
-from ...storage.ports import Row
 from .. import generations, rules, unreadable_rows
 from ..planner import PartitionMove, PartitionPlan
 from ..planner_input import PlannerInput, read_fleet, read_planner_input
@@ -113,7 +112,7 @@ class ScanLoop:
                 log.exception("The lease scanner failed", extra={"action": "lease_scanner_failed"})
                 self._next_scan = self._next_fence = self._next_poll = self._steady() + self._profile.beat
                 self._next_sweep = max(self._next_sweep, self._next_scan)
-            yield Wait(self._next_step())
+            yield from wait(self._next_step())
 
     def _next_step(self) -> float:
         if self._keeper_state.current_session() is None:
@@ -185,7 +184,7 @@ class ScanLoop:
     def _look_after(self, now: float) -> Work[None]:
         """Look whether somebody took what this server gave up; if not, it is time to plan."""
         for partition in [partition for partition, at in self._keeper_state.released_partitions().items() if now >= at][: takeover.FEW]:
-            row: Row | None = yield Get(FLEETS, self._key, partition_key(partition))
+            row = yield from get(FLEETS, self._key, partition_key(partition))
             self._keeper_state.mark_checked(partition)
             found, _ = unreadable_rows.sift([row] if row is not None else [], parse_partition)
             if any(not partition.owner and not partition.closed for _, partition in found):

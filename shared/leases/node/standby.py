@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from ...core.clock import Millis
-from ...engine.effects import Get, Work
+from ...engine.effects import Work, get
 from ...storage.names import FLEETS
-from ...storage.ports import Props, Row
+from ...storage.ports import Props
 from .. import rules, unreadable_rows
 from ..planner_input import PlannerInput, read_planner_input
 from ..protocol import takeover
@@ -106,7 +106,7 @@ class StandbyAssignments:
         expecting = self._keeper_state.expected_servers()
         self._seen = {name: seen for name, seen in self._seen.items() if name in expecting}
         for name in expecting:
-            row: Row | None = yield Get(FLEETS, self._key, server_key(name))
+            row = yield from get(FLEETS, self._key, server_key(name))
             known, unreadable = unreadable_rows.sift([row] if row is not None else [], parse_server)
             server = known[0][1] if known else None
             if unreadable:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from ...engine.effects import Load, Steps, Write
+from ...engine.effects import Steps, load, write
 from ...storage.names import FLEETS
-from ...storage.ports import Applied, Replace, Row
+from ...storage.ports import Applied, Replace
 from .. import unreadable_rows
 from ..rows import FLEET, SERVERS, Fleet, parse_server
 
@@ -31,7 +31,7 @@ class Living(NamedTuple):
 
 def living(key: str) -> Steps[list[str]]:
     """The names of the servers that are not dead, or may not be."""
-    rows: list[Row] = yield Load(FLEETS, key, *SERVERS)
+    rows = yield from load(FLEETS, key, *SERVERS)
     known, unreadable = unreadable_rows.sift(rows, parse_server)
     return sorted([server.name for _, server in known if server.state != "dead"] + [*unreadable_rows.servers_of(unreadable)])
 
@@ -43,13 +43,13 @@ def close(key: str, fleet: Fleet, etag: str) -> Steps[Closed | Living | Literal[
     if found := (yield from living(key)):
         if fleet.closed:
             # Left by one that was cut short, and nobody could come in any more.
-            yield Write(FLEETS, key, (Replace(FLEET, replace(fleet, closed=False).props(), etag),))
+            yield from write(FLEETS, key, Replace(FLEET, replace(fleet, closed=False).props(), etag))
         return Living(found)
-    answer = yield Write(FLEETS, key, (Replace(FLEET, replace(fleet, closed=True).props(), etag),))
+    answer = yield from write(FLEETS, key, Replace(FLEET, replace(fleet, closed=True).props(), etag))
     if not isinstance(answer, Applied):
         return "changed"
     closed = answer.etags[0]
     if found := (yield from living(key)):
-        yield Write(FLEETS, key, (Replace(FLEET, replace(fleet, closed=False).props(), closed),))
+        yield from write(FLEETS, key, Replace(FLEET, replace(fleet, closed=False).props(), closed))
         return Living(found)
     return Closed(closed)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from ...core.errors import Unavailable
-from ...engine.effects import LOST, MAX_LOST, Get, Steps, Write
-from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace, Row
+from ...engine.effects import MAX_LOST, Steps, get, write
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace
 
 HEAD: Final = "fence"
 MAX_OPS: Final = 99
@@ -31,7 +31,7 @@ def take(table: str, pk: str, epoch: int) -> Steps[Literal["taken", "stale"]]:
     A former take-over whose answer was lost cannot come in later: it named the ETag of the head row that this one replaces.
     """
     for _ in range(MAX_LOST):
-        row: Row | None = yield Get(table, pk, HEAD)
+        row = yield from get(table, pk, HEAD)
         before = int(row.props["epoch"]) if row is not None else None
         if before is not None and before > epoch:
             return "stale"
@@ -47,17 +47,17 @@ def take(table: str, pk: str, epoch: int) -> Steps[Literal["taken", "stale"]]:
                 Delete(token_key(before), ANY),
                 Insert(token_key(epoch), {"epoch": epoch}),
             )
-        answer = yield Write(table, pk, ops)
+        answer = yield from write(table, pk, *ops)
         if isinstance(answer, Applied):
             return "taken"
-        if answer is not LOST and answer.at > 0:
+        if isinstance(answer, Refused) and answer.at > 0:
             raise ValueError(f"the token rows of {table} do not belong together: somebody else wrote them")
     raise Unavailable("answers of table storage keep getting lost")
 
 
 def batch(table: str, pk: str, epoch: int, ops: Sequence[Op]) -> Steps[Applied | Refused | Literal["stale", "unknown"]]:
     """Apply `ops` if `epoch` is in force. Positions and ETags of the answer are those of `ops`."""
-    answer = yield Write(table, pk, (Merge(token_key(epoch), {"epoch": epoch}, ANY), *ops))
+    answer = yield from write(table, pk, Merge(token_key(epoch), {"epoch": epoch}, ANY), *ops)
     if isinstance(answer, Applied):
         return Applied(answer.etags[1:])
     if isinstance(answer, Refused):

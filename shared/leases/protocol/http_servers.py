@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown
-from ...engine.effects import LOST, Get, Load, Steps, Write
+from ...engine.effects import LOST, Steps, get, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row
 from .. import rules, unreadable_rows
@@ -130,14 +130,14 @@ def beat(key: str, name: str, told: Told, now: Millis, grace: float = GRACE) -> 
     """
     answer: object = None
     for _ in range(TRIES):
-        row: Row | None = yield Get(FLEETS, key, server_key(name))
+        row = yield from get(FLEETS, key, server_key(name))
         found = unreadable_rows.needed(row, parse_server) if row is not None else None
         # A first beat counts only once it is sure that whoever closes the fleet has seen it (`closing`).
         fresh = told.seq == 1 or (found is not None and found.incarnation == told.incarnation and found.beat == 1)
         fleet: Fleet | None = None
         silent, age = False, 0.0
         if fresh:
-            of_fleet: Row | None = yield Get(FLEETS, key, FLEET)
+            of_fleet = yield from get(FLEETS, key, FLEET)
             if of_fleet is None:
                 return Unheard("missing")
             fleet = parse_fleet(of_fleet.props)
@@ -157,11 +157,12 @@ def beat(key: str, name: str, told: Told, now: Millis, grace: float = GRACE) -> 
             if row is None and not (yield from _room(key)):
                 return Unheard("full")
             new = yield from _newcomer(key, name, told, fleet, now)
-            answer = yield Write(FLEETS, key, (Insert(server_key(name), new) if row is None else Replace(server_key(name), new, row.etag),))
+            entry = Insert(server_key(name), new) if row is None else Replace(server_key(name), new, row.etag)
+            answer = yield from write(FLEETS, key, entry)
             continue
         assert row is not None and found is not None
         if fleet is not None and not _stands(found, fleet):
-            yield Write(FLEETS, key, (Merge(row.rk, {"state": "dead"}, row.etag),))
+            yield from write(FLEETS, key, Merge(row.rk, {"state": "dead"}, row.etag))
             return Unheard("fenced")
         if hearing == "again":
             return Heard(found)
@@ -174,19 +175,19 @@ def beat(key: str, name: str, told: Told, now: Millis, grace: float = GRACE) -> 
         )
         owes = yield from _owes(key, row, found, now)
         if owes == "overdue":
-            answer = yield Write(FLEETS, key, (Merge(row.rk, {"state": "draining", "evicted": True}, row.etag),))
+            answer = yield from write(FLEETS, key, Merge(row.rk, {"state": "draining", "evicted": True}, row.etag))
             if isinstance(answer, Applied):
                 return Unheard("evicted")
             continue
         mine: Props = {"beat": server.beat, "domain": server.domain, "capacity": server.capacity, "load": float(server.load), **owes}
         if found.generation > found.works and not found.held:
             # It has nothing left of the former generation: with this beat it goes over.
-            of_fleet = yield Get(FLEETS, key, FLEET)
+            of_fleet = yield from get(FLEETS, key, FLEET)
             if of_fleet is None:
                 return Unheard("missing")
             mine["spread"] = spread(parse_fleet(of_fleet.props))
             server = replace(server, spread=str(mine["spread"]))
-        answer = yield Write(FLEETS, key, (Merge(row.rk, mine, row.etag),))
+        answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
         if isinstance(answer, Applied):
             return Heard(server)
     return _given_up(answer)
@@ -200,7 +201,7 @@ def claim(
     `OutcomeUnknown`."""
     answer: object = None
     for _ in range(TRIES):
-        row: Row | None = yield Get(FLEETS, key, server_key(name))
+        row = yield from get(FLEETS, key, server_key(name))
         if row is None:
             return (yield from _unknown(key))
         found = unreadable_rows.needed(row, parse_server)
@@ -244,7 +245,7 @@ def claim(
             return done
         mine: Props = {"held": join_held(sorted(held.items())), "take": join(p for p in found.take if p not in held)}
         # The touch of its own row: a server that is no longer in claims nothing.
-        answer = yield Write(FLEETS, key, (Merge(row.rk, mine, row.etag), *ops))
+        answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag), *ops)
         if isinstance(answer, Applied):
             return done
     return _given_up(answer)
@@ -257,13 +258,13 @@ def release(
     `OutcomeUnknown`."""
     answer: object = None
     for _ in range(TRIES):
-        row: Row | None = yield Get(FLEETS, key, server_key(name))
+        row = yield from get(FLEETS, key, server_key(name))
         if row is None:
             return (yield from _unknown(key))
         found = unreadable_rows.needed(row, parse_server)
         if rules.deaf(incarnation, found):
             return Unheard("fenced")
-        of_partition: Row | None = yield Get(FLEETS, key, partition_key(number))
+        of_partition = yield from get(FLEETS, key, partition_key(number))
         mine: Props = {
             "held": join_held(each for each in found.held if each[0] != number),
             "drop": join(p for p in found.drop if p != number),
@@ -272,7 +273,7 @@ def release(
         }
         if of_partition is None and (number, epoch) in found.held:
             # Its row got lost: when it comes back (`mending`), it is nobody's.
-            answer = yield Write(FLEETS, key, (Merge(row.rk, mine, row.etag),))
+            answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
             if isinstance(answer, Applied):
                 return "released"
             continue
@@ -290,7 +291,7 @@ def release(
         newer = max(partition.generation, found.generation)
         closed = partition.closed or partition.generation < newer
         free = replace(partition, owner="", incarnation="", since=now, generation=newer, closed=closed)
-        answer = yield Write(FLEETS, key, (Merge(row.rk, mine, row.etag), Replace(of_partition.rk, free.props(), of_partition.etag)))
+        answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag), Replace(of_partition.rk, free.props(), of_partition.etag))
         if isinstance(answer, Applied):
             return "released"
     return _given_up(answer)
@@ -312,20 +313,20 @@ def _owes(key: str, row: Row, server: Server, now: Millis) -> Steps[Props | Lite
 
 def _unknown(key: str) -> Steps[Unheard]:
     """The server has no row: nor may the fleet."""
-    row: Row | None = yield Get(FLEETS, key, FLEET)
+    row = yield from get(FLEETS, key, FLEET)
     return Unheard("missing" if row is None else "fenced")
 
 
 def _room(key: str) -> Steps[bool]:
     """Whether the fleet takes one server more. Of very many dead ones it forgets those that have been so for longest."""
-    rows: list[Row] = yield Load(FLEETS, key, *SERVERS)
+    rows = yield from load(FLEETS, key, *SERVERS)
     known, _ = unreadable_rows.sift(rows, parse_server)
     dead = sorted((row for row, server in known if server.state == "dead"), key=lambda row: row.timestamp)
     if len(rows) - len(dead) >= MOST_SERVERS:
         return False
     if len(dead) >= MOST_SERVERS:
         # Refused or lost: the next one tries again.
-        yield Write(FLEETS, key, tuple(Delete(row.rk, row.etag) for row in dead[:MOST_FORGOTTEN]))
+        yield from write(FLEETS, key, *(Delete(row.rk, row.etag) for row in dead[:MOST_FORGOTTEN]))
     return True
 
 
@@ -333,7 +334,7 @@ def _newcomer(key: str, name: str, told: Told, fleet: Fleet, now: Millis) -> Ste
     """The row of a server that registers. One that operators have drained is told so from the start."""
     standing = list[Intent]()
     for intent in (Intent("drain", server=name), Intent("prohibit", server=name)):
-        row: Row | None = yield Get(FLEETS, key, intent.key)
+        row = yield from get(FLEETS, key, intent.key)
         standing += unreadable_rows.words([row])[0] if row is not None else []
     drained = name in in_force(standing, now).drained
     return Server(
@@ -353,7 +354,7 @@ def _newcomer(key: str, name: str, told: Told, fleet: Fleet, now: Millis) -> Ste
 
 
 def _standing(key: str, now: Millis) -> Steps[tuple[Fleet | None, Intents]]:
-    rows: list[Row] = yield Load(FLEETS, key, FLEET, INTENTS[1])
+    rows = yield from load(FLEETS, key, FLEET, INTENTS[1])
     intents = in_force(unreadable_rows.words(rows)[0], now)
     return next((parse_fleet(row.props) for row in rows if row.rk == FLEET), None), intents
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...core.clock import Millis
-from ...engine.effects import LOST, RECEIVING, SENDING, Get, Steps, Write
-from ...engine.moments import ReceivedAt, SentAt
+from ...engine.effects import LOST, Steps, get, receiving, sending, write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Replace, Row
 from .. import rules, unreadable_rows
@@ -65,8 +64,8 @@ def register(
     proven: incarnations known to be gone. before: the sight of an earlier `Waiting`. takeover: T, seconds.
     """
     key = server_key(session.server)
-    row: Row | None = yield Get(FLEETS, session.key, key)
-    at: ReceivedAt = yield RECEIVING
+    row = yield from get(FLEETS, session.key, key)
+    at = yield from receiving()
     found = unreadable_rows.needed(row, parse_server) if row is not None else None
     if row is not None and found is not None:
         if found.incarnation == session.incarnation:
@@ -83,9 +82,9 @@ def register(
     beat = session.beat + 1
     mine = Server(session.server, "live", session.incarnation, beat, publish.domain, publish.capacity, publish.load)
     props = replace(mine, generation=session.generation).props()
-    sent: SentAt = yield SENDING
+    sent = yield from sending()
     session.beat, session.open[beat] = beat, Try(sent)
-    answer = yield Write(FLEETS, session.key, (Insert(key, props) if row is None else Replace(key, props, row.etag),))
+    answer = yield from write(FLEETS, session.key, Insert(key, props) if row is None else Replace(key, props, row.etag))
     if not isinstance(answer, Applied):
         return None
     rules.applied(session, beat, answer.etags[0], sent)
@@ -140,9 +139,9 @@ def beat(
         ops.append(Replace(partition_key(claim.partition), _owned(session, claim, now).props(), claim.etag))
     for partition in releases:
         ops.append(Replace(partition_key(partition), rules.released(session, partition, now).props(), session.leaving[partition].etag))
-    sent: SentAt = yield SENDING
+    sent = yield from sending()
     session.beat, session.open[number] = number, Try(sent, tuple(claims), tuple(releases))
-    answer = yield Write(FLEETS, session.key, tuple(ops))
+    answer = yield from write(FLEETS, session.key, *ops)
     if isinstance(answer, Applied):
         rules.applied(session, number, answer.etags[0], sent)
         session.take, session.drop = take, drop
@@ -165,7 +164,7 @@ def beat(
 
 def settle(session: Session) -> Steps[Again | Fenced]:
     """Read the own row after a refusal or a lost answer, and the rows of claims that turn out applied."""
-    row: Row | None = yield Get(FLEETS, session.key, server_key(session.server))
+    row = yield from get(FLEETS, session.key, server_key(session.server))
     found = unreadable_rows.needed(row, parse_server) if row is not None else None
     standing = rules.read_back(session, found, row.etag if row is not None else "")
     if standing == "fenced":
@@ -180,7 +179,7 @@ def collect(session: Session) -> Steps[None]:
         if partition in session.held or partition in session.leaving:
             del session.won[partition]
             continue
-        row: Row | None = yield Get(FLEETS, session.key, partition_key(partition))
+        row = yield from get(FLEETS, session.key, partition_key(partition))
         found, unreadable = _look(row)
         if unreadable:
             # It may be its own: once it is mended, that shows.
@@ -191,7 +190,7 @@ def collect(session: Session) -> Steps[None]:
 
 
 def _recheck(session: Session, partition: int) -> Steps[None]:
-    row: Row | None = yield Get(FLEETS, session.key, partition_key(partition))
+    row = yield from get(FLEETS, session.key, partition_key(partition))
     left = session.leaving.pop(partition, None)
     found, unreadable = _look(row)
     if left is not None and unreadable:
@@ -221,7 +220,7 @@ def leave(session: Session) -> Steps[Literal["left", "again", "fenced"]]:
     What it still has is claimable from then on.
     """
     session.held, session.valid = {}, None
-    answer = yield Write(FLEETS, session.key, (Merge(server_key(session.server), {"state": "dead"}, session.etag),))
+    answer = yield from write(FLEETS, session.key, Merge(server_key(session.server), {"state": "dead"}, session.etag))
     if isinstance(answer, Applied):
         session.fenced = True
         return "left"

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...core.clock import Millis
-from ...engine.effects import MAX_LOST, Get, Load, Steps, Write
+from ...engine.effects import MAX_LOST, Steps, get, load, write
 from ...storage.names import FLEETS
-from ...storage.ports import MAX_EGT_ROWS, Applied, Insert, Merge, Props, Replace, Row
+from ...storage.ports import MAX_EGT_ROWS, Applied, Insert, Merge, Props, Replace
 from .. import generations, unreadable_rows
 from ..generations import Progress
 from ..rows import (
@@ -63,7 +63,7 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[Beginning]:
     New rows come first, closed: where the fleet's row names a number, its row is there.
     """
     for _ in range(MAX_LOST):
-        rows: list[Row] = yield Load(FLEETS, key, FLEET, INTENTS[1])
+        rows = yield from load(FLEETS, key, FLEET, INTENTS[1])
         row = next((row for row in rows if row.rk == FLEET), None)
         if row is None:
             return "missing"
@@ -80,7 +80,7 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[Beginning]:
         )
         yield from _insert(key, wanted)
         props: Props = {"partitions": partitions, "former": wanted.former, "generation": wanted.generation, "changes": wanted.changes}
-        answer = yield Write(FLEETS, key, (Merge(FLEET, props, row.etag),))
+        answer = yield from write(FLEETS, key, Merge(FLEET, props, row.etag))
         if isinstance(answer, Applied):
             return Begun(wanted)
         # Refused or lost: the row tells, whoever wrote it.
@@ -89,7 +89,7 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[Beginning]:
 
 def _insert(key: str, wanted: Fleet) -> Steps[None]:
     while True:
-        present: list[Row] = yield Load(FLEETS, key, *PARTITIONS)
+        present = yield from load(FLEETS, key, *PARTITIONS)
         known = {row.rk for row in present}
         new = [Partition(number, generation=wanted.generation, closed=True) for number in range(wanted.former, wanted.partitions)]
         missing = [each for each in new if partition_key(each.number) not in known]
@@ -97,7 +97,7 @@ def _insert(key: str, wanted: Fleet) -> Steps[None]:
             return
         for start in range(0, len(missing), MAX_EGT_ROWS):
             chunk = missing[start : start + MAX_EGT_ROWS]
-            yield Write(FLEETS, key, tuple(Insert(partition_key(each.number), each.props()) for each in chunk))
+            yield from write(FLEETS, key, *(Insert(partition_key(each.number), each.props()) for each in chunk))
 
 
 def sweep(key: str) -> Steps[Progress | None]:
@@ -106,13 +106,13 @@ def sweep(key: str) -> Steps[Progress | None]:
     Rows that others write meanwhile are left to the next sweep, and so are those of which nobody can tell whether they are free: a row that
     cannot be read, its own or its owner's, holds up what it shares keys with, and nothing else.
     """
-    row: Row | None = yield Get(FLEETS, key, FLEET)
+    row = yield from get(FLEETS, key, FLEET)
     fleet = parse_fleet(row.props) if row is not None else None
     if row is None or fleet is None or not fleet.former:
         return None
-    loaded: list[Row] = yield Load(FLEETS, key, *PARTITIONS)
+    loaded = yield from load(FLEETS, key, *PARTITIONS)
     # The owners' rows after those that name them (`rules.ended`).
-    servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
+    servers = yield from load(FLEETS, key, *SERVERS)
     known, unreadable = unreadable_rows.sift(servers, parse_server)
     owners: dict[str, Server] = {server.name: server for _, server in known}
     readable, _ = unreadable_rows.sift(loaded, parse_partition)
@@ -126,7 +126,7 @@ def sweep(key: str) -> Steps[Progress | None]:
     found = generations.progress(rows.values(), fleet)
     if found is not None and found.done:
         # Lost or refused: the next sweep finds it done or does it.
-        yield Write(FLEETS, key, (Merge(FLEET, {"former": 0, "changes": fleet.changes + 1}, row.etag),))
+        yield from write(FLEETS, key, Merge(FLEET, {"former": 0, "changes": fleet.changes + 1}, row.etag))
     return found
 
 
@@ -135,7 +135,7 @@ def _put(changed: Sequence[Partition], rows: dict[int, Partition], etags: dict[i
     for start in range(0, len(changed), MAX_EGT_ROWS):
         chunk = changed[start : start + MAX_EGT_ROWS]
         ops = tuple(Replace(partition_key(each.number), each.props(), etags[each.number]) for each in chunk)
-        answer = yield Write(FLEETS, key, ops)
+        answer = yield from write(FLEETS, key, *ops)
         if isinstance(answer, Applied):
             for each, etag in zip(chunk, answer.etags, strict=True):
                 rows[each.number], etags[each.number] = each, etag

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import batched
 from typing import Literal
 
-from ...engine.effects import RECEIVING, Get, Load, Steps, Write
-from ...engine.moments import ReceivedAt
+from ...engine.effects import Steps, get, load, receiving, write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Props, Refused, Row
 from .. import rules, unreadable_rows
@@ -40,8 +39,8 @@ RACES = 4
 
 def look(key: str, sights: dict[str, Sight]) -> Steps[list[Row]]:
     """Read all beat rows and bring `sights` (by server) up to date. Dead servers are not watched. Returns the rows that can be read."""
-    rows: list[Row] = yield Load(FLEETS, key, *SERVERS)
-    at: ReceivedAt = yield RECEIVING
+    rows = yield from load(FLEETS, key, *SERVERS)
+    at = yield from receiving()
     seen: dict[str, Sight] = {}
     found, _ = unreadable_rows.sift(rows, parse_server)
     for _, server in found:
@@ -58,8 +57,8 @@ def fence(key: str, server: str, sights: dict[str, Sight], takeover: float) -> S
     The mark is conditional on the ETag just read: a beat that comes in meanwhile refuses it, and a beat that is still under way
     is refused by it, now and for good.
     """
-    row: Row | None = yield Get(FLEETS, key, server_key(server))
-    at: ReceivedAt = yield RECEIVING
+    row = yield from get(FLEETS, key, server_key(server))
+    at = yield from receiving()
     found = unreadable_rows.needed(row, parse_server) if row is not None else None
     if row is None or found is None or found.state == "dead":
         sights.pop(server, None)
@@ -67,7 +66,7 @@ def fence(key: str, server: str, sights: dict[str, Sight], takeover: float) -> S
     sight = sights[server] = rules.look(sights.get(server), found, at)
     if not rules.silent(sight, at, takeover):
         return "lives"
-    answer = yield Write(FLEETS, key, (Merge(row.rk, {"state": "dead"}, row.etag),))
+    answer = yield from write(FLEETS, key, Merge(row.rk, {"state": "dead"}, row.etag))
     if isinstance(answer, Applied):
         sights.pop(server, None)
         return "fenced"
@@ -77,8 +76,8 @@ def fence(key: str, server: str, sights: dict[str, Sight], takeover: float) -> S
 
 def overdue(key: str, server: str, sights: dict[str, Sight], after: float) -> Steps[bool]:
     """Read a server's row once more. Whether it has been unchanged for `after` seconds."""
-    row: Row | None = yield Get(FLEETS, key, server_key(server))
-    at: ReceivedAt = yield RECEIVING
+    row = yield from get(FLEETS, key, server_key(server))
+    at = yield from receiving()
     found = unreadable_rows.needed(row, parse_server) if row is not None else None
     if found is None or found.state == "dead":
         sights.pop(server, None)
@@ -93,7 +92,7 @@ def tell(key: str, told: Mapping[str, tuple[Props, str]]) -> Steps[list[str]]:
     left, missed = list(told), list[str]()
     while left and len(missed) <= RACES:
         some = left[:MAX_TOLD]
-        answer = yield Write(FLEETS, key, tuple(Merge(server_key(name), *told[name]) for name in some))
+        answer = yield from write(FLEETS, key, *(Merge(server_key(name), *told[name]) for name in some))
         if isinstance(answer, Refused):
             missed.append(left.pop(answer.at))
             continue
@@ -110,13 +109,13 @@ def orders(take: Sequence[int], drop: Sequence[int], generation: int) -> Props:
 
 def expect(key: str, server: str, expected: Expected) -> Steps[bool]:
     """Tell a living server what to claim once others are fenced. Its other orders stay. False when another write came first."""
-    row: Row | None = yield Get(FLEETS, key, server_key(server))
+    row = yield from get(FLEETS, key, server_key(server))
     found = unreadable_rows.needed(row, parse_server) if row is not None else None
     if row is None or found is None or found.state == "dead":
         return False
     if found.expect == expected:
         return True
-    answer = yield Write(FLEETS, key, (Merge(row.rk, {"expect": join_expected(expected)}, row.etag),))
+    answer = yield from write(FLEETS, key, Merge(row.rk, {"expect": join_expected(expected)}, row.etag))
     return isinstance(answer, Applied)
 
 
@@ -140,17 +139,17 @@ def owned(
     wanted = [partition_key(number) for number in partitions]
     rows: list[Row] = []
     if len(wanted) > FEW:
-        loaded: list[Row] = yield Load(FLEETS, key, *PARTITIONS)
+        loaded = yield from load(FLEETS, key, *PARTITIONS)
         rows = [row for row in loaded if row.rk in frozenset(wanted)]
     else:
         for rk in wanted:
-            one: Row | None = yield Get(FLEETS, key, rk)
+            one = yield from get(FLEETS, key, rk)
             rows += [one] if one is not None else []
     found = [(partition, row.etag) for row, partition in unreadable_rows.sift(rows, parse_partition)[0]]
     living = living if living is not None else set()
     owners: dict[str, Server | None] = {}
     for owner in sorted({partition.owner for partition, _ in found if partition.owner and partition.incarnation not in living}):
-        row: Row | None = yield Get(FLEETS, key, server_key(owner))
+        row = yield from get(FLEETS, key, server_key(owner))
         known, unreadable = unreadable_rows.sift([row] if row is not None else [], parse_server)
         if unreadable:
             found = [each for each in found if each[0].owner != owner]
@@ -166,7 +165,7 @@ def order(key: str, server: str, take: Sequence[int], drop: Sequence[int], gener
 
     generation: the fleet's, which the server goes over to when it is newer than its own.
     """
-    row: Row | None = yield Get(FLEETS, key, server_key(server))
+    row = yield from get(FLEETS, key, server_key(server))
     if row is None:
         return False
     found = unreadable_rows.needed(row, parse_server)
@@ -176,7 +175,7 @@ def order(key: str, server: str, take: Sequence[int], drop: Sequence[int], gener
     generation = max(generation, found.generation)
     if (found.take, found.drop, found.generation) == (take, drop, generation):
         return True
-    answer = yield Write(FLEETS, key, (Merge(row.rk, orders(take, drop, generation), row.etag),))
+    answer = yield from write(FLEETS, key, Merge(row.rk, orders(take, drop, generation), row.etag))
     return isinstance(answer, Applied)
 
 
@@ -184,7 +183,7 @@ def fill(key: str, fleet: Fleet, epoch: int = 0) -> Steps[int]:
     """Insert the rows of partitions that are missing, with this epoch, and return how many were. Safe to abandon and to repeat."""
     found = -1
     while True:
-        present: list[Row] = yield Load(FLEETS, key, *PARTITIONS)
+        present = yield from load(FLEETS, key, *PARTITIONS)
         known = {row.rk for row in present}
         missing = [number for number in range(max(fleet.partitions, fleet.former)) if partition_key(number) not in known]
         found = len(missing) if found < 0 else found
@@ -193,7 +192,7 @@ def fill(key: str, fleet: Fleet, epoch: int = 0) -> Steps[int]:
         for some in batched(missing, 100, strict=False):
             rows = (Partition(number, epoch=epoch, generation=fleet.generation, closed=fleet.former > 0) for number in some)
             # Refused where others insert too: the next look tells what is still missing.
-            yield Write(FLEETS, key, tuple(Insert(partition_key(row.number), row.props()) for row in rows))
+            yield from write(FLEETS, key, *(Insert(partition_key(row.number), row.props()) for row in rows))
 
 
 def create(key: str, fleet: Fleet, epoch: int = 0) -> Steps[bool]:
@@ -201,13 +200,13 @@ def create(key: str, fleet: Fleet, epoch: int = 0) -> Steps[bool]:
 
     epoch: that of its partitions, which have been given no higher one before. Safe to abandon and to repeat.
     """
-    row: Row | None = yield Get(FLEETS, key, FLEET)
+    row = yield from get(FLEETS, key, FLEET)
     if row is not None:
         return False
     yield from fill(key, fleet, epoch)
-    answer = yield Write(FLEETS, key, (Insert(FLEET, fleet.props()),))
+    answer = yield from write(FLEETS, key, Insert(FLEET, fleet.props()))
     if isinstance(answer, Applied):
         return True
-    row = yield Get(FLEETS, key, FLEET)
+    row = yield from get(FLEETS, key, FLEET)
     # After a lost answer nobody can tell whose row it is; when it says the same, it does not matter.
     return row is not None and parse_fleet(row.props) == fleet

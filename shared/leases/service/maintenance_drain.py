@@ -12,7 +12,7 @@ from typing import Final
 
 from ...core.clock import Clock, Millis
 from ...engine.async_runner import AsyncRunner
-from ...engine.effects import Steps, Write
+from ...engine.effects import Steps, write
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Op, Props, Upsert
 from ..rows import FLEET, Intent
@@ -64,7 +64,7 @@ def write_intents(key: str, nodes: Mapping[str, bool], now: Millis) -> Steps[boo
         if not ops:
             return False
         count: Props = {"changes": seen.fleet.changes + 1}
-        answer = yield Write(FLEETS, key, (Merge(FLEET, count, seen.etag), *ops))
+        answer = yield from write(FLEETS, key, Merge(FLEET, count, seen.etag), *ops)
         if isinstance(answer, Applied):
             return True
     return False

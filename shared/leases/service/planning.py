@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...core.clock import Millis
 from ...engine.async_runner import AsyncRunner
-from ...engine.effects import Steps, Write
+from ...engine.effects import Steps, write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Merge, Props
 from ..planner import PartitionPlan
@@ -87,7 +87,7 @@ def orders_of(seen: FleetSnapshot, found: PartitionPlan, now: Millis) -> tuple[S
 def give_order(key: str, order: ServerOrder) -> Steps[bool]:
     """Give one order. False when the server beat in between each time, or is dead."""
     told: Props = {"take": join(order.take), "drop": join(order.drop), "generation": order.generation}
-    answer = yield Write(FLEETS, key, (Merge(server_key(order.server), told, order.etag),))
+    answer = yield from write(FLEETS, key, Merge(server_key(order.server), told, order.etag))
     if isinstance(answer, Applied):
         return True
     for _ in range(TRIES - 1):

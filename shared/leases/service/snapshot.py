@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...core.clock import Millis
-from ...engine.effects import Load, Steps
+from ...engine.effects import Steps, load
 from ...storage.names import FLEETS
 from ...storage.ports import Row
 from .. import unreadable_rows
@@ -90,15 +90,15 @@ class FleetSnapshot:
 
 def read_summary(key: str) -> Steps[FleetSummary | None]:
     """Two reads of a page each, as a rule. None when there is no such fleet."""
-    rows: list[Row] = yield Load(FLEETS, key, FLEET, INTENTS[1])
-    servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
+    rows = yield from load(FLEETS, key, FLEET, INTENTS[1])
+    servers = yield from load(FLEETS, key, *SERVERS)
     return _glance(key, rows, servers)
 
 
 def read_snapshot(key: str) -> Steps[FleetSnapshot | None]:
     """Everything: a page for each thousand partitions more. None when there is no such fleet."""
-    rows: list[Row] = yield Load(FLEETS, key, FLEET, PARTITIONS[1])
-    servers: list[Row] = yield Load(FLEETS, key, *SERVERS)
+    rows = yield from load(FLEETS, key, FLEET, PARTITIONS[1])
+    servers = yield from load(FLEETS, key, *SERVERS)
     found = _glance(key, rows, servers)
     if found is None:
         return None

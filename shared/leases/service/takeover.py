@@ -14,7 +14,7 @@ from typing import Final
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...engine.async_runner import AsyncRunner
-from ...engine.effects import Steps, Write
+from ...engine.effects import Steps, write
 from ...engine.fleet_cursor import FleetCursor, Visit
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Row
@@ -168,7 +168,7 @@ class TakeoverSweep:
 
 
 def _mark(key: str, server: Versioned[Server]) -> Steps[bool]:
-    answer = yield Write(FLEETS, key, (Merge(server_key(server.value.name), {"state": "dead"}, server.etag),))
+    answer = yield from write(FLEETS, key, Merge(server_key(server.value.name), {"state": "dead"}, server.etag))
     # A lost answer: the next look tells.
     return isinstance(answer, Applied)
 
@@ -176,10 +176,10 @@ def _mark(key: str, server: Versioned[Server]) -> Steps[bool]:
 def _untell(seen: FleetSummary, server: Versioned[Server]) -> Steps[bool]:
     """Take back what a server was told. On the fleet's ETag too: an operator may have said it again after the intents were read."""
     ops = (Merge(FLEET, {"changes": seen.fleet.changes + 1}, seen.etag), Merge(server_key(server.value.name), {"tell": ""}, server.etag))
-    answer = yield Write(FLEETS, seen.key, ops)
+    answer = yield from write(FLEETS, seen.key, *ops)
     return isinstance(answer, Applied)
 
 
 def _remove(key: str, etag: str, changes: int, intents: tuple[Intent, ...]) -> Steps[str | None]:
-    answer = yield Write(FLEETS, key, (Merge(FLEET, {"changes": changes}, etag), *(Delete(intent.key, ANY) for intent in intents)))
+    answer = yield from write(FLEETS, key, Merge(FLEET, {"changes": changes}, etag), *(Delete(intent.key, ANY) for intent in intents))
     return answer.etags[0] if isinstance(answer, Applied) else None

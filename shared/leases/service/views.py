@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem
 from ...engine.async_runner import AsyncRunner
-from ...engine.effects import Get, Load, Steps
+from ...engine.effects import Steps, get, load
 from ...engine.queries import load_rows
 from ...storage.names import FLEETS
-from ...storage.ports import Row, Tables
+from ...storage.ports import Tables
 from ...tenants.cache import Cached
 from ...web.etag import etag_of
 from ...web.problem import not_found
@@ -140,14 +140,14 @@ class _LeaseRows(NamedTuple):
 
 
 def _read_lease(key: str, number: int) -> Steps[_LeaseRows | None]:
-    seen = parse_summary(key, (yield Load(FLEETS, key, FLEET, INTENTS[1])))
+    seen = parse_summary(key, (yield from load(FLEETS, key, FLEET, INTENTS[1])))
     if seen is None or number >= seen.fleet.partitions:
         return None if seen is None else _LeaseRows(seen)
-    row: Row | None = yield Get(FLEETS, key, partition_key(number))
+    row = yield from get(FLEETS, key, partition_key(number))
     partitions, odd = sift([row] if row is not None else [], parse_partition)
     if not partitions or not (name := partitions[0][1].owner):
         return _LeaseRows(seen, partitions[0][1] if partitions else None, odd=bool(odd))
-    row = yield Get(FLEETS, key, server_key(name))
+    row = yield from get(FLEETS, key, server_key(name))
     owners, odd = sift([row] if row is not None else [], parse_server)
     owner = next((Versioned(server, of.etag, row_age(of)) for of, server in owners), None)
     return _LeaseRows(seen, partitions[0][1], owner, bool(odd))

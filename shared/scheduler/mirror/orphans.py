@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...engine.effects import Get, Load, Steps, Write
+from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS
-from ...storage.ports import Applied, Delete, Insert, Merge, Row
+from ...storage.ports import Applied, Delete, Insert, Merge
 from ..keys import END_EVENTS, FIRST_EVENT, GATE
 from ..protocol.changing import target_shard
 from ..protocol.gate import NOTHING, parse_gate
@@ -21,10 +21,10 @@ GOING = ("moving", "moved")
 
 def shut_orphans(shard: str) -> Steps[None]:
     """Shut the places of moves out of `shard` that only the first account knows."""
-    rows: list[Row] = yield Load(FIRST + EVENTS, shard, FIRST_EVENT, END_EVENTS)
+    rows = yield from load(FIRST + EVENTS, shard, FIRST_EVENT, END_EVENTS)
     for row in rows:
         if row.props["state"] == "moving":
-            known: Row | None = yield Get(SECOND + EVENTS, shard, row.rk)
+            known = yield from get(SECOND + EVENTS, shard, row.rk)
             if known is None or known.props["state"] not in GOING:
                 yield from shut(target_shard(shard, f"move:{row.rk}", 0))
 
@@ -32,17 +32,17 @@ def shut_orphans(shard: str) -> Steps[None]:
 def shut(place: str) -> Steps[None]:
     """Empty a place and make it done, in the second account first; leave it if the second has it already, for it is copied then."""
     while True:
-        gate: Row | None = yield Get(FIRST + EVENTS, place, GATE)
+        gate = yield from get(FIRST + EVENTS, place, GATE)
         if gate is None or gate.props["state"] != "open":
             return
         done = replace(parse_gate(gate.props), state="done", holder="", bytes=0, counts=NOTHING)
-        yield Write(SECOND + EVENTS, place, (Insert(GATE, done.props()),))
-        there: Row | None = yield Get(SECOND + EVENTS, place, GATE)
+        yield from write(SECOND + EVENTS, place, Insert(GATE, done.props()))
+        there = yield from get(SECOND + EVENTS, place, GATE)
         if there is None:
             continue
         if there.props["state"] != "done" or int(there.props["accepted"]):
             return
-        rows: list[Row] = yield Load(FIRST + EVENTS, place, FIRST_EVENT, END_EVENTS)
-        answer = yield Write(FIRST + EVENTS, place, (Merge(GATE, done.props(), gate.etag), *(Delete(row.rk, row.etag) for row in rows)))
+        rows = yield from load(FIRST + EVENTS, place, FIRST_EVENT, END_EVENTS)
+        answer = yield from write(FIRST + EVENTS, place, Merge(GATE, done.props(), gate.etag), *(Delete(row.rk, row.etag) for row in rows))
         if isinstance(answer, Applied):
             return

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from ...core.clock import Millis
-from ...engine.effects import Get, Load, Steps, Write
+from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Row
 from ..keys import (
@@ -64,7 +64,7 @@ type Match = Callable[[Row], None]
 def find(address: Address) -> Steps[Row | None]:
     """The event where it lives now: pointers are followed, a half-way move is finished."""
     while True:
-        row: Row | None = yield Get(EVENTS, address.shard, address.row)
+        row = yield from get(EVENTS, address.shard, address.row)
         if row is None:
             return None
         if row.props["state"] == "moving":
@@ -82,7 +82,7 @@ def edit(address: Address, change: Props, match: Match | None = None) -> Steps[C
         row = None
         if unsure is not None:
             # A write on this ETag may be in, or still be under way. It is looked for where it went: by now the row may have moved on.
-            seen: Row | None = yield Get(EVENTS, unsure.pk, unsure.rk)
+            seen = yield from get(EVENTS, unsure.pk, unsure.rk)
             if seen is not None and is_in(change, seen.props):
                 return Done((yield from find(Address(seen.pk, seen.rk))) or seen)
             # The same change on the same ETag can be applied once at most, so it is safe to try again; on another ETag it is dead.
@@ -99,7 +99,7 @@ def edit(address: Address, change: Props, match: Match | None = None) -> Steps[C
             return verdict
         if verdict != "yes":
             continue
-        answer = yield Write(EVENTS, row.pk, (Merge(row.rk, change, row.etag),))
+        answer = yield from write(EVENTS, row.pk, Merge(row.rk, change, row.etag))
         if isinstance(answer, Applied):
             return Done(Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at))
         if not isinstance(answer, Refused):
@@ -139,10 +139,10 @@ def finish_move(shard: str, row: Row) -> Steps[Row]:
         target = yield from place(shard, f"move:{row.rk}", {row.rk: copy}, wake)
         yield from file_shard(target[row.rk].shard, wake, sent=False)
         moved: Props = {"state": "moved", "target": target[row.rk].text}
-        answer = yield Write(EVENTS, shard, (Merge(row.rk, moved, row.etag),))
+        answer = yield from write(EVENTS, shard, Merge(row.rk, moved, row.etag))
         if isinstance(answer, Applied):
             return Row(row.pk, row.rk, {**row.props, **moved}, answer.etags[0], row.timestamp, row.read_at)
-        seen: Row | None = yield Get(EVENTS, shard, row.rk)
+        seen = yield from get(EVENTS, shard, row.rk)
         if seen is None:
             break
         row = seen
@@ -204,12 +204,12 @@ def place_at(shard: str, missing: Mapping[str, Props], placed: dict[str, Address
                 return False
             counts = Counts(accepted=gate.counts.accepted + len(left))
             first = merge_gate(replace(gate, bytes=gate.bytes + size, counts=counts), gate_row.etag)
-        answer = yield Write(EVENTS, shard, (first, *(Insert(rk, props) for rk, props in left.items())))
+        answer = yield from write(EVENTS, shard, first, *(Insert(rk, props) for rk, props in left.items()))
         if isinstance(answer, Applied):
             placed.update({rk: Address(shard, rk) for rk in left})
             return True
         gate_row = yield from read_gate(shard)
-        rows: list[Row] = yield Load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        rows = yield from load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
         placed.update({row.rk: Address(shard, row.rk) for row in rows if row.rk in missing})
 
 
@@ -245,10 +245,10 @@ def redrive(
 def point(source: str, row: Row, target: Address) -> Steps[None]:
     """Give a dead row its pointer, unless it has one."""
     while not row.props.get("target"):
-        answer = yield Write(EVENTS, source, (Merge(row.rk, {"target": target.text}, row.etag),))
+        answer = yield from write(EVENTS, source, Merge(row.rk, {"target": target.text}, row.etag))
         if isinstance(answer, Applied):
             return
-        seen: Row | None = yield Get(EVENTS, source, row.rk)
+        seen = yield from get(EVENTS, source, row.rk)
         if seen is None:
             return
         row = seen

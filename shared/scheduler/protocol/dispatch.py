@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import orjson
 
 from ...core.clock import Millis
-from ...engine.effects import Get, Send, Steps, Write
+from ...engine import effects
+from ...engine.effects import Steps, get, write
 from ...storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from ...storage.ports import Applied, Merge, Props, Row
 from ..keys import index_partition, index_shard
@@ -55,14 +56,14 @@ def dispatch(row: Row, now: Millis) -> Steps[str]:
     message = ShardMessage(index_shard(row.rk), row.rk)
     queue = queue_for(retries_only=bool(row.props.get("retries")))
     if todo.do == "send":
-        if (yield Send(queue, message.text(), todo.at)):
+        if (yield from effects.send(queue, message.text(), todo.at)):
             # On the ETag listed: if the row has changed meanwhile, what it asks for now was not sent. Refused or lost, forget it.
-            yield Write(SHARDS, row.pk, (Merge(row.rk, {"state": "sent"}, row.etag),))
+            yield from write(SHARDS, row.pk, Merge(row.rk, {"state": "sent"}, row.etag))
             return "sent"
     elif todo.do == "inspect" and (yield from survey(row)) is not None:
         # Marked first, so that sweeps that meet, and those that follow while nobody gets round to it, do not pile messages up.
-        marked = yield Write(SHARDS, row.pk, (Merge(row.rk, {"resent": now, "rounds": rounds_of(row) + 1}, row.etag),))
-        if isinstance(marked, Applied) and (yield Send(queue, message.text(), now)):
+        marked = yield from write(SHARDS, row.pk, Merge(row.rk, {"resent": now, "rounds": rounds_of(row) + 1}, row.etag))
+        if isinstance(marked, Applied) and (yield from effects.send(queue, message.text(), now)):
             return "resent"
     return "nothing"
 
@@ -89,14 +90,14 @@ def hand_out(row: Row, at: Millis, events: int) -> Steps[str]:
     """
     again = row.props["state"] == "sent"
     mark: Props = {"state": "sent", "resent": at, "events": events, "rounds": rounds_of(row) + again}
-    marked = yield Write(SHARDS, row.pk, (Merge(row.rk, mark, row.etag),))
+    marked = yield from write(SHARDS, row.pk, Merge(row.rk, mark, row.etag))
     if not isinstance(marked, Applied):
         return "nothing"
-    if (yield Send(QUEUE_RETRIES, ShardMessage(index_shard(row.rk), row.rk).text(), at)):
+    if (yield from effects.send(QUEUE_RETRIES, ShardMessage(index_shard(row.rk), row.rk).text(), at)):
         return "backlog"
     # Nobody was told: as if it had not been dispatched.
     before: Props = {"state": "pending", "events": 0, "rounds": rounds_of(row)}
-    yield Write(SHARDS, row.pk, (Merge(row.rk, before, marked.etags[0]),))
+    yield from write(SHARDS, row.pk, Merge(row.rk, before, marked.etags[0]))
     return "unsent"
 
 
@@ -105,20 +106,19 @@ def postpone(message: ShardMessage, now: Millis) -> Steps[int | None]:
     in vain, or None when the message's index row is gone, and with it the need."""
     partition = index_partition(message.shard)
     while True:
-        row: Row | None = yield Get(SHARDS, partition, message.index)
+        row = yield from get(SHARDS, partition, message.index)
         if row is None:
             return None
         rounds = rounds_of(row) + 1
         # An index row that has not been dispatched yet is not to wait for long: nothing has failed under it.
         mark: Props = {"resent": now, "rounds": rounds} if row.props["state"] == "sent" else {"rounds": rounds}
-        if isinstance((yield Write(SHARDS, partition, (Merge(row.rk, mark, row.etag),))), Applied):
+        if isinstance((yield from write(SHARDS, partition, Merge(row.rk, mark, row.etag))), Applied):
             return rounds
 
 
 def send(message: ShardMessage, at: Millis, *, retries_only: bool = False) -> Steps[bool]:
     """One message, visible from `at` on."""
-    taken: bool = yield Send(queue_for(retries_only=retries_only), message.text(), at)
-    return taken
+    return (yield from effects.send(queue_for(retries_only=retries_only), message.text(), at))
 
 
 def announce(message: ShardMessage, at: Millis, *, retries_only: bool = False) -> Steps[bool]:
@@ -126,7 +126,7 @@ def announce(message: ShardMessage, at: Millis, *, retries_only: bool = False) -
     if (yield from send(message, at, retries_only=retries_only)):
         return True
     partition = index_partition(message.shard)
-    row: Row | None = yield Get(SHARDS, partition, message.index)
+    row = yield from get(SHARDS, partition, message.index)
     if row is not None and row.props["state"] == "sent":
-        yield Write(SHARDS, partition, (Merge(row.rk, {"state": "pending"}, row.etag),))
+        yield from write(SHARDS, partition, Merge(row.rk, {"state": "pending"}, row.etag))
     return False

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from ...engine.effects import Get, Lost, Steps, Write
+from ...engine.effects import Lost, Steps, get, write
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Props, Refused, Row
 from ..keys import GATE
@@ -89,7 +89,7 @@ def merge_gate(gate: Gate, etag: str) -> Merge:
 
 
 def read_gate(shard: str) -> Steps[Row | None]:
-    row: Row | None = yield Get(EVENTS, shard, GATE)
+    row = yield from get(EVENTS, shard, GATE)
     return row
 
 
@@ -112,7 +112,7 @@ def fence(shard: str, held: Held | None, initial: Gate) -> Steps[Held | None]:
     while True:
         row = yield from read_gate(shard)
         if row is None:
-            answer = yield Write(EVENTS, shard, (Insert(GATE, initial.props()),))
+            answer = yield from write(EVENTS, shard, Insert(GATE, initial.props()))
             if isinstance(answer, Applied):
                 return Held(initial, answer.etags[0])
             continue
@@ -122,7 +122,7 @@ def fence(shard: str, held: Held | None, initial: Gate) -> Steps[Held | None]:
         if held is None or row.etag != held.etag:
             # The lost write was the only one in flight and it changed the ETag: it is in, and cannot come again.
             return Held(gate, row.etag)
-        answer = yield Write(EVENTS, shard, (merge_gate(gate, row.etag),))
+        answer = yield from write(EVENTS, shard, merge_gate(gate, row.etag))
         if isinstance(answer, Applied):
             return Held(gate, answer.etags[0])
 
@@ -132,12 +132,12 @@ def seal(shard: str) -> Steps[None]:
     while True:
         row = yield from read_gate(shard)
         if row is None:
-            answer = yield Write(EVENTS, shard, (Insert(GATE, Gate("open", "").props()),))
+            answer = yield from write(EVENTS, shard, Insert(GATE, Gate("open", "").props()))
         else:
             gate = parse_gate(row.props)
             if gate.state != "open" or gate.holder == "":
                 return
-            answer = yield Write(EVENTS, shard, (merge_gate(replace(gate, holder=""), row.etag),))
+            answer = yield from write(EVENTS, shard, merge_gate(replace(gate, holder=""), row.etag))
         if isinstance(answer, Applied):
             return
         assert isinstance(answer, Refused | Lost)  # either way: look again

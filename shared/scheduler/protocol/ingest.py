@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...core.clock import Millis
-from ...engine.effects import Get, Load, Steps, Write
+from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS, IDS, SHARDS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Row
 from ..keys import (
@@ -74,7 +74,7 @@ def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[None]:
         "tenant": shard_tenant(shard),
     }
     while True:
-        answer = yield Write(SHARDS, index_partition(shard), (Insert(index_key(shard, wake), props),))
+        answer = yield from write(SHARDS, index_partition(shard), Insert(index_key(shard, wake), props))
         if isinstance(answer, Applied | Refused):
             return
 
@@ -91,7 +91,7 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
             bytes=gate.bytes + size,
             counts=Counts(accepted=gate.counts.accepted + len(entries)),
         )
-        answer = yield Write(EVENTS, opened.shard, add_ops(grown, held, entries))
+        answer = yield from write(EVENTS, opened.shard, *add_ops(grown, held, entries))
         if isinstance(answer, Applied):
             opened.held = Held(grown, answer.etags[0])
             return Appended({entry.row: etag for entry, etag in zip(entries, answer.etags[1:], strict=True)})
@@ -100,7 +100,7 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
         if opened.held is not None and opened.held.gate.state != "open":
             opened.held = None
         opened.lost = opened.held is None
-        rows: list[Row] = yield Load(EVENTS, opened.shard, FIRST_EVENT, END_EVENTS)
+        rows = yield from load(EVENTS, opened.shard, FIRST_EVENT, END_EVENTS)
         stored = {row.rk: row.etag for row in rows if row.rk in wanted}
         if opened.lost or stored:
             return Appended(stored)
@@ -132,10 +132,10 @@ def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> St
     partition, key = id_partition(tenant, event_id), id_row_key(event_id)
     claim: Props = {"at": here.text, "hash": body_hash}
     while True:
-        answer = yield Write(IDS, partition, (Insert(key, claim),))
+        answer = yield from write(IDS, partition, Insert(key, claim))
         if isinstance(answer, Applied):
             return Fresh()
-        named: Row | None = yield Get(IDS, partition, key)
+        named = yield from get(IDS, partition, key)
         if named is None:
             continue
         if named.props["at"] == here.text:
@@ -143,25 +143,25 @@ def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> St
         found = yield from read_named(parse_address(str(named.props["at"])))
         if found is not None:
             return Known(found, str(named.props["hash"]))
-        answer = yield Write(IDS, partition, (Merge(key, claim, named.etag),))
+        answer = yield from write(IDS, partition, Merge(key, claim, named.etag))
         if isinstance(answer, Applied):
             return Fresh()
 
 
 def known_id(tenant: str, event_id: str, side: str = "") -> Steps[Known | None]:
     """The event that has the id, if it is plainly there; None decides nothing. side: prefix of the table of ids."""
-    named: Row | None = yield Get(side + IDS, id_partition(tenant, event_id), id_row_key(event_id))
+    named = yield from get(side + IDS, id_partition(tenant, event_id), id_row_key(event_id))
     if named is None:
         return None
     place = parse_address(str(named.props["at"]))
-    row: Row | None = yield Get(EVENTS, place.shard, place.row)
+    row = yield from get(EVENTS, place.shard, place.row)
     return Known(row, str(named.props["hash"])) if row is not None else None
 
 
 def read_named(place: Address) -> Steps[Row | None]:
     """The event row at `place`; None only when it is not there and never will be."""
-    row: Row | None = yield Get(EVENTS, place.shard, place.row)
+    row = yield from get(EVENTS, place.shard, place.row)
     if row is None:
         yield from seal(place.shard)
-        row = yield Get(EVENTS, place.shard, place.row)
+        row = yield from get(EVENTS, place.shard, place.row)
     return row

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from ...core.packing import packs
-from ...engine.effects import Get, Load, Steps, Write
+from ...engine.effects import Get, Load, Steps, Write, get, load, write
 from ...storage import names
 from ...storage.names import EVENTS, IDS, SHARDS, SWEEPS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Upsert
@@ -105,7 +105,7 @@ def on[T](prefix: str, steps: Steps[T]) -> Steps[T]:
 
 def holds(way: Way) -> Steps[bool]:
     """Whether the side still serves, under the epoch it began with."""
-    row: Row | None = yield Get(way.fence + SWEEPS, FENCE_PK, FENCE_ROW)
+    row = yield from get(way.fence + SWEEPS, FENCE_PK, FENCE_ROW)
     fence = parse_fence(row)
     return (fence.active, fence.epoch) == (way.active, way.epoch)
 
@@ -136,7 +136,7 @@ def mirror(shard: str, way: Way, only: frozenset[str] | None = None) -> Steps[bo
 def copy_shard(shard: str, way: Way, only: frozenset[str] | None, ready: set[str]) -> Steps[list[str] | None]:
     """Copy one shard; answers the shards that must be copied before it (none: it is done), or None when this side no longer serves."""
     while True:
-        gate: Row | None = yield Get(way.copy + EVENTS, shard, GATE)
+        gate = yield from get(way.copy + EVENTS, shard, GATE)
         if (yield from unfiled(shard, way, gate)) and not (yield from file_copy(shard, way)) and gate is None:
             return []
         narrow = only if gate is not None else None
@@ -151,7 +151,7 @@ def copy_shard(shard: str, way: Way, only: frozenset[str] | None, ready: set[str
         source: Row | None = gate
         if narrow is None:
             # After the rows: it is never behind a claim that is copied. A done one may be ahead of what was read.
-            source = yield Get(way.source + EVENTS, shard, GATE)
+            source = yield from get(way.source + EVENTS, shard, GATE)
             if source is None:
                 return []
             if source.props["state"] == "done" and any(row.props["state"] not in FINAL for row in rows.values()):
@@ -177,13 +177,13 @@ def unfiled(shard: str, way: Way, gate: Row | None) -> Steps[bool]:
     if gate is None or ORIGIN in gate.props:
         return gate is None
     index = str(gate.props["index"])
-    filed: Row | None = (yield Get(way.copy + SHARDS, index_partition(shard), index)) if index else None
+    filed: Row | None = (yield from get(way.copy + SHARDS, index_partition(shard), index)) if index else None
     return filed is None
 
 
 def file_copy(shard: str, way: Way) -> Steps[bool]:
     """Before a copy is begun: its index row, so that whatever gets into it is found. False when there is nothing to copy."""
-    source: Row | None = yield Get(way.source + EVENTS, shard, GATE)
+    source = yield from get(way.source + EVENTS, shard, GATE)
     if source is None or not source.props["bucket"]:
         # Never filled.
         return False
@@ -194,11 +194,11 @@ def file_copy(shard: str, way: Way) -> Steps[bool]:
 def picked(prefix: str, shard: str, only: frozenset[str] | None) -> Steps[dict[str, Row]]:
     """The shard's event rows, or some of them."""
     if only is None:
-        rows: list[Row] = yield Load(prefix + EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        rows = yield from load(prefix + EVENTS, shard, FIRST_EVENT, END_EVENTS)
         return {row.rk: row for row in rows}
     found: dict[str, Row] = {}
     for rk in sorted(only):
-        row: Row | None = yield Get(prefix + EVENTS, shard, rk)
+        row = yield from get(prefix + EVENTS, shard, rk)
         if row is not None:
             found[rk] = row
     return found
@@ -230,20 +230,20 @@ def set_going(parent: Address, way: Way) -> Steps[bool]:
     when this side no longer serves.
     """
     while True:
-        gate: Row | None = yield Get(way.copy + EVENTS, parent.shard, GATE)
+        gate = yield from get(way.copy + EVENTS, parent.shard, GATE)
         have: Row | None = None
         if gate is not None:
-            have = yield Get(way.copy + EVENTS, parent.shard, parent.row)
+            have = yield from get(way.copy + EVENTS, parent.shard, parent.row)
         elif not (yield from file_copy(parent.shard, way)):
             return True
         if not (yield from holds(way)):
             return False
-        row: Row | None = yield Get(way.source + EVENTS, parent.shard, parent.row)
+        row = yield from get(way.source + EVENTS, parent.shard, parent.row)
         if row is None or row.props["state"] not in ("moving", "moved", "dead") or (have is not None and is_going(row, have)):
             return True
         source = gate
         if source is None:
-            source = yield Get(way.source + EVENTS, parent.shard, GATE)
+            source = yield from get(way.source + EVENTS, parent.shard, GATE)
             if source is None:
                 return True
         # It may have moved there itself, and the copy may know its first place only.
@@ -281,7 +281,7 @@ def write_copy(shard: str, way: Way, gate: Row | None, source: Row, ops: list[Op
             # A copy that is called done is never served: only the last group may say so.
             props = {**final, ORIGIN: "", "state": "owned" if final["state"] == "done" else final["state"]}
         first: Op = Insert(GATE, props) if etag is None else Merge(GATE, props, etag)
-        answer = yield Write(way.copy + EVENTS, shard, (first, *group))
+        answer = yield from write(way.copy + EVENTS, shard, first, *group)
         if not isinstance(answer, Applied):
             return False
         etag = answer.etags[0]
@@ -316,7 +316,7 @@ def mirror_event(address: Address, way: Way) -> Steps[bool]:
     while True:
         if not (yield from mirror(address.shard, way, frozenset({address.row}))):
             return False
-        row: Row | None = yield Get(way.source + EVENTS, address.shard, address.row)
+        row = yield from get(way.source + EVENTS, address.shard, address.row)
         if row is None or not row.props.get("target"):
             return True
         address = parse_address(str(row.props["target"]))
@@ -333,14 +333,14 @@ def mirror_id(tenant: str, event_id: str, way: Way) -> Steps[bool]:
 def mirror_id_row(partition: str, key: str, way: Way) -> Steps[bool]:
     """Copy one row of ids; False when this side no longer serves."""
     while True:
-        have: Row | None = yield Get(way.copy + IDS, partition, key)
+        have = yield from get(way.copy + IDS, partition, key)
         if not (yield from holds(way)):
             return False
-        row: Row | None = yield Get(way.source + IDS, partition, key)
+        row = yield from get(way.source + IDS, partition, key)
         if row is None or (have is not None and have.props.get(ORIGIN) == row.etag):
             return True
         op = Insert(key, copied(row)) if have is None else Replace(key, copied(row), have.etag)
-        if isinstance((yield Write(way.copy + IDS, partition, (op,))), Applied):
+        if isinstance((yield from write(way.copy + IDS, partition, op)), Applied):
             return True
 
 
@@ -355,13 +355,13 @@ def append_copy(
     props = {**held.gate.props(), ORIGIN: held.etag}
     first: Op = Insert(GATE, props) if copy is None else Merge(GATE, props, copy)
     rows = (Insert(entry.row, {**entry.props, ORIGIN: etags[entry.row]}) for entry in entries)
-    answer = yield Write(way.copy + EVENTS, shard, (first, *rows))
+    answer = yield from write(way.copy + EVENTS, shard, first, *rows)
     return answer.etags[0] if isinstance(answer, Applied) else None
 
 
 def again(shard: str) -> Steps[None]:
     """Before something is changed in a mirrored shard that is finished, and so in no index: a row that asks for another copy of it."""
-    while not isinstance((yield Write(SWEEPS, AGAIN_PK, (Upsert(shard, {}),))), Applied):
+    while not isinstance((yield from write(SWEEPS, AGAIN_PK, Upsert(shard, {}))), Applied):
         pass
 
 
@@ -370,7 +370,7 @@ def finish_copy(shard: str, way: Way, entry: Props) -> Steps[bool]:
     index, so that a crash leaves the shard to be found; False when this side no longer serves."""
     if not (yield from mirror(shard, way)):
         return False
-    row: Row | None = yield Get(way.copy + EVENTS, shard, GATE)
+    row = yield from get(way.copy + EVENTS, shard, GATE)
     if row is not None:
         gate = parse_gate(row.props)
         if gate.state == "done" and gate.bucket:

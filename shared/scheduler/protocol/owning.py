@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from ...core.clock import Millis
-from ...engine.effects import Get, Load, Steps, Write
+from ...engine import effects
+from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS, LEDGER, SHARDS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Refused, Row
 from .. import rules, timings
@@ -58,12 +59,12 @@ def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: M
         row = seen if seen is not None else (yield from read_gate(shard))
         seen = None
         if row is None:
-            index: Row | None = yield Get(SHARDS, index_partition(shard), named)
+            index = yield from get(SHARDS, index_partition(shard), named)
             if index is None:
                 return "gone"
             # Filed, but never filled: taking the absent gate shuts the writer's first batch out.
             mine = Gate("owned", owner, epoch=1, index=named, bucket=bucket_of(named))
-            answer = yield Write(EVENTS, shard, (Insert(GATE, mine.props()),))
+            answer = yield from write(EVENTS, shard, Insert(GATE, mine.props()))
             if isinstance(answer, Applied):
                 return Session(shard, owner, Held(mine, answer.etags[0]), named)
             continue
@@ -77,14 +78,14 @@ def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: M
         if not rules.may_take(gate, age) and row.timestamp >= stopped:
             return Busy(timings.OWNER_SILENT - age)
         mine = replace(gate, state="owned", holder=owner, epoch=gate.epoch + 1)
-        answer = yield Write(EVENTS, shard, (merge_gate(mine, row.etag),))
+        answer = yield from write(EVENTS, shard, merge_gate(mine, row.etag))
         if isinstance(answer, Applied):
             return Session(shard, owner, Held(mine, answer.etags[0]), named)
 
 
 def load(session: Session) -> Steps[bool]:
     """Read every row, finish the moves found half-way, and count afresh."""
-    rows: list[Row] = yield Load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
+    rows = yield from effects.load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
     session.rows = {row.rk: row for row in rows}
     for row in rows:
         if row.props["state"] == "moving":
@@ -114,7 +115,7 @@ def step(session: Session, outcomes: Mapping[str, rules.EventOutcome], claims: I
         gate = replace(session.held.gate, state="owned", counts=counted(session, changes))
         ops: list[Op] = [merge_gate(gate, session.held.etag)]
         ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
-        answer = yield Write(EVENTS, session.shard, tuple(ops))
+        answer = yield from write(EVENTS, session.shard, *ops)
         if isinstance(answer, Applied):
             session.held = Held(gate, answer.etags[0])
             for (rk, change), etag in zip(changes.items(), answer.etags[1:], strict=True):
@@ -128,7 +129,7 @@ def step(session: Session, outcomes: Mapping[str, rules.EventOutcome], claims: I
                 wanted = wanted[: (len(wanted) + 1) // 2]
                 continue
             rk = list(changes)[answer.at - 1]
-            row: Row | None = yield Get(EVENTS, session.shard, rk)
+            row = yield from get(EVENTS, session.shard, rk)
             if row is not None and row.props["state"] == "moving":
                 row = yield from finish_move(session.shard, row)
             if row is None or row.etag == session.rows[rk].etag:
@@ -189,7 +190,7 @@ def let_go(session: Session, state: Literal["resting", "done"], index: str) -> S
     """Write the session's last gate, with full counts. `index`: the index row that it names."""
     while True:
         gate = replace(session.held.gate, state=state, index=index, counts=counted(session, {}))
-        answer = yield Write(EVENTS, session.shard, (merge_gate(gate, session.held.etag),))
+        answer = yield from write(EVENTS, session.shard, merge_gate(gate, session.held.etag))
         if isinstance(answer, Applied):
             session.held = Held(gate, answer.etags[0])
             return True
@@ -213,7 +214,7 @@ def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: 
         "events": 0,
     }
     if old != key:
-        answer = yield Write(SHARDS, partition, (Delete(old, ANY), Insert(key, props)))
+        answer = yield from write(SHARDS, partition, Delete(old, ANY), Insert(key, props))
         if isinstance(answer, Applied):
             return
     first = old == key
@@ -225,16 +226,16 @@ def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: 
             if gate is None or gate.etag != session.held.etag:
                 return
         first = False
-        present: Row | None = yield Get(SHARDS, partition, key)
-        answer = yield Write(SHARDS, partition, (Insert(key, props) if present is None else Merge(key, props, present.etag),))
+        present = yield from get(SHARDS, partition, key)
+        answer = yield from write(SHARDS, partition, Insert(key, props) if present is None else Merge(key, props, present.etag))
         if isinstance(answer, Applied):
             break
     for stale in sorted({old, session.named} - {key}):
-        left: Row | None = yield Get(SHARDS, partition, stale)
+        left = yield from get(SHARDS, partition, stale)
         if left is not None:
             # On its ETag: a delete that travels for long must not hit a row of the same minute that a later owner files. If it is lost,
             # the row left over costs one message.
-            yield Write(SHARDS, partition, (Delete(stale, left.etag),))
+            yield from write(SHARDS, partition, Delete(stale, left.etag))
 
 
 def bucket_of(key: str) -> str:
@@ -263,10 +264,10 @@ def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
     if gate.counts.accepted:
         # Together, and inserted: a shard is news once, however often this is repeated.
         rows.append(Insert(NEWS + key, props))
-    while not isinstance((yield Write(LEDGER, shard_tenant(shard), tuple(rows))), Applied | Refused):
+    while not isinstance((yield from write(LEDGER, shard_tenant(shard), *rows)), Applied | Refused):
         pass
     for key in sorted({named, gate.index} - {""}):
-        while not isinstance((yield Write(SHARDS, index_partition(shard), (Delete(key, ANY),))), Applied | Refused):
+        while not isinstance((yield from write(SHARDS, index_partition(shard), Delete(key, ANY))), Applied | Refused):
             pass
 
 
@@ -289,10 +290,10 @@ def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props], before: Ca
     gate = parse_gate(row.props)
     left = []
     for key in sorted({named, gate.index} - {""}):
-        left.append((yield Get(SHARDS, index_partition(shard), key)))
+        left.append((yield from get(SHARDS, index_partition(shard), key)))
     if not any(left):
         return
-    rows: list[Row] = yield Load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
+    rows = yield from effects.load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
     found = entry(rows)
     if before is None or (yield from before(found)):
         yield from close(shard, gate, found, named)

@@ -7,9 +7,9 @@ import logging
 from ....core.clock import Clock
 from ....core.errors import StorageError
 from ....engine.async_runner import AsyncRunner
-from ....engine.effects import LOST, Get, Load, Steps, Write
+from ....engine.effects import LOST, Steps, get, load, write
 from ....storage.names import FLEETS
-from ....storage.ports import Applied, Merge, Row
+from ....storage.ports import Applied, Merge
 from ....tenants.store import contended
 from ....web.problem import not_found
 from ...rows import (
@@ -98,7 +98,7 @@ def carry_out(key: str, word: ControlRequest) -> Steps[IntentChange | None]:
         change = decide(word, found.intents, partition, server)
         if not change.ops:
             return unsure or change
-        answer = yield Write(FLEETS, key, (Merge(FLEET, {"changes": found.fleet.changes + 1}, found.etag), *change.ops))
+        answer = yield from write(FLEETS, key, Merge(FLEET, {"changes": found.fleet.changes + 1}, found.etag), *change.ops)
         if isinstance(answer, Applied):
             return change
         unsure = change if answer is LOST else unsure
@@ -106,7 +106,7 @@ def carry_out(key: str, word: ControlRequest) -> Steps[IntentChange | None]:
 
 
 def _standing(key: str) -> Steps[FleetSummary | None]:
-    rows: list[Row] = yield Load(FLEETS, key, FLEET, INTENTS[1])
+    rows = yield from load(FLEETS, key, FLEET, INTENTS[1])
     return parse_summary(key, rows)
 
 
@@ -117,10 +117,10 @@ def _about(key: str, word: ControlRequest, found: FleetSummary) -> Steps[tuple[P
     if word.partition != NO_PARTITION:
         if not 0 <= word.partition < found.fleet.partitions:
             raise not_found(f"partition: the fleet has 0 to {found.fleet.partitions - 1}")
-        row: Row | None = yield Get(FLEETS, key, partition_key(word.partition))
+        row = yield from get(FLEETS, key, partition_key(word.partition))
         partition = next((found for _, found in sift([row] if row is not None else [], parse_partition)[0]), None)
     else:
-        row = yield Get(FLEETS, key, server_key(word.server))
+        row = yield from get(FLEETS, key, server_key(word.server))
         known, _ = sift([row] if row is not None else [], parse_server)
         server = next((Versioned(found, of.etag, row_age(of)) for of, found in known), None)
         if row is None and word.verb == "drain":
