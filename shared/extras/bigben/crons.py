@@ -9,14 +9,14 @@ from cron_descriptor import FormatException, get_description
 
 from ...core.errors import Problem
 from ...scheduler.recurring.model import MAX_ID
-from ...scheduler.recurring.service import Recurring, Schedule
+from ...scheduler.recurring.service import Recurring, StoredSchedule
 from ...web.problem import invalid, invalid_all
 from .model import Cron, CronDescription, CronIn, CronType
 from .rules import base_id, hashed
 
 TYPES: tuple[CronType, ...] = ("UNIX", "CRON4J", "QUARTZ", "SPRING")
-DOOR = "BigBen"
-"""What schedules that were made here say of it."""
+API_NAME = "BigBen"
+"""Name of this API in schedules that it made."""
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _STEP = re.compile(r"(\d+)/(\d+)")
 _NUMBER = re.compile(r"\d+")
@@ -44,7 +44,7 @@ class Crons:
         }
         raw = orjson.dumps({"cron": expression, "timezone": "UTC", "payload": event})
         try:
-            await self._recurring.put(wanted.tenant, schedule_id(wanted.id, wanted.type), raw, door=DOOR)
+            await self._recurring.put(wanted.tenant, schedule_id(wanted.id, wanted.type), raw, api=API_NAME)
         except Problem as wrong:
             raise _in_their_words(wrong) from None
 
@@ -66,7 +66,7 @@ class Crons:
                 if missing.status != 404:
                     raise
 
-    async def _own(self, tenant: str, cron_id: str, kind: str) -> Schedule | None:
+    async def _own(self, tenant: str, cron_id: str, kind: str) -> StoredSchedule | None:
         """The schedule that is this cron; None when there is none, or one that was not made here."""
         try:
             schedule = await self._recurring.get(tenant, schedule_id(cron_id, kind))
@@ -74,7 +74,7 @@ class Crons:
             if missing.status != 404:
                 raise
             return None
-        return schedule if schedule.definition.door == DOOR else None
+        return schedule if schedule.definition.api == API_NAME else None
 
 
 def _in_their_words(wrong: Problem) -> Problem:
@@ -84,7 +84,7 @@ def _in_their_words(wrong: Problem) -> Problem:
     return invalid_all(("/expression" if error["pointer"] == "/cron" else error["pointer"], error["detail"]) for error in wrong.errors)
 
 
-def _shown(tenant: str, cron_id: str, kind: CronType, schedule: Schedule, describe: bool) -> CronDescription:
+def _shown(tenant: str, cron_id: str, kind: CronType, schedule: StoredSchedule, describe: bool) -> CronDescription:
     shown = schedule.shown
     expression = str(orjson.loads(schedule.definition.body)["payload"])
     cron = Cron(id=cron_id, expression=expression, type=kind, tenant=tenant, lastExecutionTime=shown["last"], lastUpdated=shown["created"])

@@ -1,1 +1,1 @@
-"""Changing sides: a mirrored pair's failover to the second account, and the way back to the first."""
+"""A mirrored pair of accounts: failover to the second account, and failback to the first."""

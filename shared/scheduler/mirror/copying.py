@@ -1,6 +1,6 @@
-"""Copies of what is neither event nor id: tenants, keys, channels and schedules, so that the side that takes over knows its tenants.
+"""Copies of tenants, keys, channels and schedules, so that the account that takes over knows its tenants.
 
-Right after each change `storage.accounts.PairTables` copies it; this makes up for what was missed.
+`storage.several` copies each change right after it was made; this module repairs what was missed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUP = 50
 
 
 async def follow(tables: Tables, source: str, copy: str) -> Counter[str]:
-    """Make the tenants and schedules of one side those of the other; counts of rows by what was done. Raises `StorageError`.
+    """Copy tenants and schedules from one side to the other; return counts of rows. Raises `StorageError`.
 
     source, copy: prefixes of tables.
     """
@@ -38,15 +38,15 @@ async def follow(tables: Tables, source: str, copy: str) -> Counter[str]:
 
 
 def _digests(rows: Mapping[str, Row]) -> set[str]:
-    """The keys that listing rows tell of."""
+    """Return the keys that listing rows name."""
     return {str(row.props["digest"]) for key, row in rows.items() if key.startswith(tenant_rows.PREFIX_KEY) and "digest" in row.props}
 
 
 async def _partition(
     tables: Tables, source: str, copy: str, table: str, pk: str, counts: Counter[str]
 ) -> tuple[dict[str, Row], dict[str, Row]]:
-    """Copy what differs in a partition; its rows in the copy before, and in the source."""
-    # The copy first, and written as it was read: a change that comes in between is copied by whoever makes it.
+    """Copy the rows of a partition that differ; return the rows that the copy had before, and those of the source."""
+    # The copy is read first and written on those ETags: a change that comes in between is copied by its own writer.
     had = {row.rk: row for row in await load_rows(tables, copy + table, pk, "", LAST)}
     has = {row.rk: row for row in await load_rows(tables, source + table, pk, "", LAST)}
     ops: list[Op] = [

@@ -1,9 +1,9 @@
 """Failover and failback of a mirrored pair.
 
-    first serves ──failover──► second, 45 s later ──failback──► copying (the second serves on) ──► syncing (nobody serves) ──► first serves
+    first serves ──failover──► second, 45 s later ──failback──► copying (the second serves on) ──► syncing (no side serves) ──► first serves
 
-The fence row in the second account decides (`scheduler/protocol/mirroring.py`). All arrows but the first of failback rewrite it, on its
-ETag. Failback is a job that any instance carries on: it starts from what is stored, and every step may be repeated.
+The fence row in the second account decides (`scheduler/protocol/mirroring.py`). All arrows except the first of failback rewrite it, on its
+ETag. Failback is a job that any instance carries on: it starts from stored state, and every step may be repeated.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from .pair import FenceObservation, MirrorPair
 log = logging.getLogger(__name__)
 
 BACK_ROW = "back"
-"""Beside the fence row while the first is brought up to date and the second still serves."""
+"""Row next to the fence row while the first account is brought up to date and the second still serves."""
 PROGRESS_ROW = "progress"
 IN_FLIGHT = 8
 PATIENCE = 5.0
-"""Seconds an account has to answer a probe."""
+"""Seconds that an account has to answer a probe."""
 CARRY_ON = 1.0
 """Seconds between steps of a failback that waits."""
 
 LAG_SHARDS = 500
-"""Unfinished shards, the earliest first, whose lag is looked at."""
+"""Unfinished shards, the earliest first, that `lag` reads."""
 
 
 class Failover:
-    """The verbs, and the job. One per process."""
+    """The operations of failover and failback, and the background job. One per process."""
 
     def __init__(self, pair: MirrorPair | None, tables: Tables, runner: AsyncRunner, clock: Clock, places: Iterable[str]) -> None:
         self._known, self._tables, self._runner, self._clock = pair, tables, runner, clock
         self._places = tuple(places)
         self._marked = False
-        """Whether the first account knows that it is overtaken."""
+        """True once the first account has stored that it is overtaken."""
         self._carrying: asyncio.Task[None] | None = None
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
@@ -65,62 +65,63 @@ class Failover:
         return self._known
 
     async def fail_over(self, *, incomplete: bool = False) -> None:
-        """Let the second account take over, or go on: a way back that is still copying is called off. Else, repeated, it changes nothing.
+        """Let the second account take over, or keep serving: this cancels a failback that is still copying. A repetition changes nothing.
 
-        incomplete: although it is a new account that does not have everything. Raises 409, `StorageError` when the second does not answer.
+        incomplete: take over even if the account is new and lacks copies. Raises 409, and `StorageError` if the second does not answer.
         """
         seen = await self._pair.look()
         if seen.fence.active == "second":
             await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Delete(BACK_ROW, ANY),))
             return
         if not incomplete and not await self._whole():
-            detail = "the second account does not have a copy of everything yet; if the first is gone for good, say so with `incomplete`"
+            detail = "the second account does not have a copy of everything yet; if the first account is lost for good, set `incomplete`"
             raise conflict("not-in-step", detail)
         await self._raise(seen, Fence("second", seen.fence.epoch + 1))
         await self._mark_overtaken()
         log.warning("The second storage account takes over", extra={"action": "failover", "epoch": seen.fence.epoch + 1})
 
     async def fail_back(self) -> None:
-        """Begin the way back to the first account. Raises 409 while the second has not taken over, `StorageError` when one is away."""
+        """Begin the failback to the first account. Raises 409 while the second has not taken over, and `StorageError` if one does not
+        answer."""
         seen = await self._pair.look()
         if seen.fence.active == "first":
             if seen.fence.syncing:
                 self.carry_on()
             return
         if (left := self._pair.wait(seen)) > 0:
-            raise conflict("taking-over", f"the second account serves in {left:.0f} s; the way back begins after that")
-        # It must be there to be copied to.
+            raise conflict("taking-over", f"the second account serves in {left:.0f} s; the failback can begin after that")
+        # The first account must answer, because it is copied to.
         await self._tables.get(FIRST + SWEEPS, FENCE_PK, FENCE_ROW)
         since = self._clock.now() - seen.age - FAILBACK_OVERLAP
         await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Upsert(BACK_ROW, {"epoch": seen.fence.epoch, "since": since}),))
         self.carry_on()
 
     async def _whole(self) -> bool:
-        """Whether the second has a copy of everything that is unfinished; a new one has not, at first."""
+        """Return True if the second account has a copy of every unfinished shard; a new account has not, at first."""
         stamp = await self._tables.get(SECOND + SWEEPS, STAMP_PK, STAMP_ROW)
         return stamp is None or bool(stamp.props["whole"])
 
     async def _mark_overtaken(self) -> None:
-        """Tell the first account, if it can be told, that it is behind: it must not be served alone later as if it were not."""
+        """Store in the first account that it is behind, so that it is not served alone later. The timer repeats this if it fails."""
         if self._marked:
             return
         try:
             await self._tables.write(FIRST + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"overtaken": True}, ANY),))
             self._marked = True
         except StorageError as error:
-            # Tried again by the timer.
-            log.debug("The first account does not know yet that it is overtaken: %s", error, extra={"action": "follow_failed"})
+            # The timer tries again.
+            log.debug("The first account could not store that it is overtaken: %s", error, extra={"action": "follow_failed"})
 
     async def _raise(self, seen: FenceObservation, fence: Fence) -> None:
-        """Rewrite the fence row as it was seen. Raises 409 when somebody else did."""
+        """Rewrite the fence row as it was read. Raises 409 if another process rewrote it first."""
         op = Replace(FENCE_ROW, fence.props(), seen.etag) if seen.etag else Insert(FENCE_ROW, fence.props())
         answer = await self._tables.write(SECOND + SWEEPS, FENCE_PK, (op,))
         await self._pair.look()
         if not isinstance(answer, Applied):
-            raise conflict("changed-meanwhile", "somebody else changes sides at this moment; look again")
+            raise conflict("changed-meanwhile", "another request changes sides at this moment; read the state and try again")
 
     def carry_on(self) -> None:
-        """Carry a failback on in the background, here and now; the timer does it when this process ends."""
+        """Carry a failback on in the background of this process; the timer continues it if this process ends."""
         if self._carrying is None or self._carrying.done():
             self._carrying = asyncio.create_task(self._carry())
 
@@ -130,20 +131,20 @@ class Failover:
             try:
                 counts = await self.run_once(self._clock.now())
             except (StorageError, Problem) as error:
-                log.warning("The way back to the first account waits: %s", error, extra={"action": "failback_waits"})
+                log.warning("The failback to the first account waits: %s", error, extra={"action": "failback_waits"})
                 counts = Counter({"waits": 1})
             if not counts["waits"]:
                 return
             await self._clock.sleep(CARRY_ON)
 
     async def close(self) -> None:
-        """Stop carrying on."""
+        """Stop the background job."""
         if self._carrying is not None:
             self._carrying.cancel()
             await asyncio.gather(self._carrying, return_exceptions=True)
 
     async def sweep(self, now: Millis) -> Counter[str]:
-        """`run_once` for the timer: an account that is away is told, and is no failure of the timer's."""
+        """Run `run_once` for the timer. An account that does not answer is logged and does not fail the timer."""
         try:
             return await self.run_once(now)
         except (StorageError, Problem) as error:
@@ -151,7 +152,7 @@ class Failover:
             return Counter(failed=1)
 
     async def run_once(self, now: Millis) -> Counter[str]:
-        """One step of whatever is to be done: the copies of tenants, or of the way back. `waits`: there is more to do later."""
+        """Do one step: copy tenants, or carry on the failback. `waits` in the counts: more is to do later."""
         if self._known is None:
             return Counter()
         seen = await self._pair.look()
@@ -164,7 +165,7 @@ class Failover:
                 and seen.age < FAILBACK_OVERLAP
                 and (back := await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)) is not None
             ):
-                # Owners on the second may have ended shards of the first account alone until now.
+                # Until now, owners on the second account may have ended shards that only the first account has.
                 await self._ends(int(back.props["since"]), home=True)
             return counts + await self._again(Way(FIRST, SECOND, SECOND, "first", fence.epoch))
         if fence.active == "second":
@@ -176,14 +177,14 @@ class Failover:
             if counts["failed"]:
                 return counts + Counter(waits=1)
             await self._raise(seen, Fence("first", fence.epoch + 1, syncing=True))
-            log.warning("Nobody serves mirrored events until the first account is up to date", extra={"action": "failback_syncing"})
+            log.warning("No account serves mirrored events until the first is up to date", extra={"action": "failback_syncing"})
             return counts + Counter(waits=1)
         if self._pair.wait(seen) > 0:
             return Counter(waits=1)
         counts = await self._bring(Way(SECOND, FIRST, SECOND, "first", fence.epoch, prune=True), seen, now, "syncing")
         if counts["failed"]:
             return counts + Counter(waits=1)
-        # Calls go to the second as yet: what they changed of tenants and schedules meanwhile.
+        # Requests still go to the second account: copy what they changed of tenants and schedules meanwhile.
         await follow(self._tables, SECOND, FIRST)
         await self._tables.write(FIRST + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"overtaken": False}, ANY),))
         self._marked = False
@@ -194,7 +195,7 @@ class Failover:
         return counts
 
     async def _bring(self, way: Way, seen: FenceObservation, now: Millis, phase: str) -> Counter[str]:
-        """Bring the first account up to date: tenants, then every shard that either side knows as unfinished or that ended meanwhile."""
+        """Bring the first account up to date: tenants, then every shard that is unfinished on either side or has ended meanwhile."""
         counts = await follow(self._tables, SECOND, FIRST)
         shards: set[str] = set()
         for side in (SECOND, FIRST):
@@ -210,7 +211,7 @@ class Failover:
         return counts
 
     async def _complete(self, way: Way, now: Millis) -> Counter[str]:
-        """Give a new second account what it is to have: a copy of every unfinished mirrored shard."""
+        """Give a new second account a copy of every unfinished mirrored shard."""
         if await self._whole():
             return Counter()
         shards: set[str] = set()
@@ -219,11 +220,11 @@ class Failover:
         counts = Counter(await asyncio.gather(*(self._shard(shard, way, now) for shard in sorted(shards))))
         if not counts["failed"]:
             await self._tables.write(way.copy + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"whole": True}, ANY),))
-            log.warning("The second account has a copy of everything now", extra={"action": "mirror_whole", "count": counts["copied"]})
+            log.warning("The second account now has a copy of everything", extra={"action": "mirror_whole", "count": counts["copied"]})
         return counts
 
     async def _again(self, way: Way) -> Counter[str]:
-        """Copy what was changed when it was finished already; younger changes are under way, and copied by whoever makes them."""
+        """Copy shards that were changed after they were finished. The writers of younger changes still copy them themselves."""
         counts: Counter[str] = Counter()
         for row in await load_rows(self._tables, way.source + SWEEPS, AGAIN_PK, "", LAST):
             if row.read_at - row.timestamp >= RECOPY_AFTER and await self._runner.run(mirror(row.rk, way)):
@@ -232,9 +233,10 @@ class Failover:
         return counts
 
     async def _ends(self, since: Millis, *, home: bool = False) -> set[str]:
-        """The mirrored shards that have ended since, by the second's ledger; those of the first account alone are told where it looks.
+        """Return the mirrored shards that have ended since `since`, by the second's ledger. Entries of other shards go into the first's
+        ledger.
 
-        home: and removed from the second's ledger, since retention does not look there while the first serves.
+        home: also remove those from the second's ledger, because retention does not look there while the first serves.
         """
         shards: set[str] = set()
         for tenant in [row.rk for row in await load_rows(self._tables, SECOND + TENANTS, PK_TENANTS, "", LAST)]:
@@ -250,7 +252,7 @@ class Failover:
         return shards
 
     async def _served(self) -> Millis:
-        """How long ago the second took over, at most, before the fence was rewritten last."""
+        """Return the longest time that the second account may have served before the fence was last rewritten."""
         back = await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)
         return 0 if back is None else max(0, back.read_at - back.timestamp)
 
@@ -270,7 +272,7 @@ class Failover:
             try:
                 return await self._one(shard, way, now)
             except StorageError as error:
-                log.warning("Shard %s could not be brought back yet: %s", shard, error, extra={"action": "restore_failed", "shard": shard})
+                log.warning("Shard %s could not be copied back yet: %s", shard, error, extra={"action": "restore_failed", "shard": shard})
                 return "failed"
 
     async def _one(self, shard: str, way: Way, now: Millis) -> str:
@@ -289,7 +291,7 @@ class Failover:
         return "copied"
 
     async def lag(self) -> tuple[Millis, int]:
-        """How far the copy is behind, at most, in milliseconds, and how many unfinished shards it is behind in."""
+        """Return the largest delay of a copy in milliseconds, and the number of unfinished shards with a delay."""
         rows = [
             row
             for partition in index_partitions(MIRRORED)
@@ -303,11 +305,11 @@ class Failover:
             return await copy_lag(self._tables, FIRST, SECOND, shard)
 
     async def state(self) -> dict[str, Any] | None:
-        """What `GET /storage` says of the pair, None without one. Does not raise: what cannot be asked is null."""
+        """Return the pair's part of `GET /storage`, None without a pair. Does not raise: unavailable values are null."""
         if self._known is None:
             return None
         unknown = ("active", "epoch", "serves_in_s", "lag_ms", "behind", "failback")
-        told: dict[str, Any] = {"state": "unknown", **dict.fromkeys(unknown)}
+        state: dict[str, Any] = {"state": "unknown", **dict.fromkeys(unknown)}
         try:
             async with asyncio.timeout(PATIENCE):
                 seen = await self._pair.look()
@@ -315,27 +317,27 @@ class Failover:
                 back = await self._tables.get(SECOND + SWEEPS, FENCE_PK, BACK_ROW)
                 whole = await self._whole()
         except (StorageError, TimeoutError):
-            return told
+            return state
         fence, wait = seen.fence, self._pair.wait(seen)
-        told |= {"active": fence.active, "epoch": fence.epoch, "serves_in_s": round(wait, 1) if not fence.syncing else None}
+        state |= {"active": fence.active, "epoch": fence.epoch, "serves_in_s": round(wait, 1) if not fence.syncing else None}
         if fence.active == "first" and not fence.syncing and not whole:
-            told["state"] = "filling"
-            return told | {"serves_in_s": 0.0}
+            state["state"] = "filling"
+            return state | {"serves_in_s": 0.0}
         copying = back is not None and int(back.props["epoch"]) == fence.epoch
-        told["state"] = "syncing" if fence.syncing else "waiting" if wait > 0 else "copying" if copying else "serving"
+        state["state"] = "syncing" if fence.syncing else "waiting" if wait > 0 else "copying" if copying else "serving"
         if progress is not None:
             props = progress.props
-            told["failback"] = {name: props[name] for name in ("phase", "shards", "copied", "failed")} | {"at": to_text(int(props["at"]))}
+            state["failback"] = {name: props[name] for name in ("phase", "shards", "copied", "failed")} | {"at": to_text(int(props["at"]))}
         if fence.active == "first" and not fence.syncing:
             try:
                 async with asyncio.timeout(PATIENCE):
-                    told["lag_ms"], told["behind"] = await self.lag()
+                    state["lag_ms"], state["behind"] = await self.lag()
             except (StorageError, TimeoutError):
                 pass
-        return told
+        return state
 
     async def probe(self) -> list[dict[str, Any]]:
-        """Which accounts answer."""
+        """Ask each account for a row; return which ones answered."""
 
         async def answers(table: str, pk: str) -> bool:
             try:

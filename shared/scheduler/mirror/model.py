@@ -1,4 +1,4 @@
-"""What the API says of storage accounts."""
+"""Wire models of storage accounts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...web.fields.types import Strict
 
 
 class AccountOut(BaseModel):
-    """One storage account. place: what the names of its shards begin with."""
+    """One storage account. place: first letter of the names of its shards."""
 
     place: str
     role: Literal["home", "further", "second"]
@@ -18,7 +18,7 @@ class AccountOut(BaseModel):
 
 
 class FailbackOut(BaseModel):
-    """The last pass of the way back to the first account."""
+    """The last pass of the failback to the first account."""
 
     phase: Literal["copying", "syncing"]
     shards: int
@@ -28,30 +28,30 @@ class FailbackOut(BaseModel):
 
 
 class MirrorOut(BaseModel):
-    """The mirrored pair; null is what cannot be asked now."""
+    """The mirrored pair. Values that are unavailable now are null."""
 
     active: Literal["first", "second"] | None
     state: Literal["serving", "waiting", "copying", "syncing", "filling", "unknown"]
     epoch: int | None
     serves_in_s: float | None = Field(None, description="Seconds until the account that takes over serves mirrored events.")
-    lag_ms: int | None = Field(None, description="How far the copy of the unfinished shards is behind, at most.")
-    behind: int | None = Field(None, description="In how many of them it is behind.")
+    lag_ms: int | None = Field(None, description="Largest delay of the copy of an unfinished shard.")
+    behind: int | None = Field(None, description="Number of unfinished shards with a delayed copy.")
     failback: FailbackOut | None = None
 
 
 class StorageOut(BaseModel):
-    """Storage as the app sees it."""
+    """The storage accounts that the app uses."""
 
     accounts: list[AccountOut]
     mirror: MirrorOut | None
 
 
 class FailoverIn(Strict):
-    """Which account is to take over."""
+    """The account that is to take over."""
 
     to: Literal["second"] = "second"
-    incomplete: bool = Field(False, description="Also when it is a new account that does not have a copy of everything yet.")
+    incomplete: bool = Field(False, description="Take over even if the account is new and does not have a copy of everything yet.")
 
 
 class FailbackIn(Strict):
-    """Nothing: an empty object."""
+    """An empty object."""

@@ -1,7 +1,7 @@
-"""Places that a move on the first account made, and nobody knows of: it was cut off before they were filed.
+"""Places that an interrupted move on the first account made without filing them, so that no index row leads to them.
 
-The next move of the event would meet there, and find an event with an old time and an old payload. So the place is shut, on both sides,
-before the row that was moving is overwritten: whoever moves the event from then on goes to the next one.
+The next move of the event would use such a place, and find an event with an old time and an old payload. So the place is shut on both sides
+before the row that was moving is overwritten: later moves of the event use the next place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def shut_orphans(shard: str) -> Steps[None]:
 
 
 def shut(place: str) -> Steps[None]:
-    """Empty a place and make it done, in the second account first; leave it if the second has it already, for it is copied then."""
+    """Empty a place and make it done, in the second account first. Leave it if the second account has it, because it is copied then."""
     while True:
         gate = yield from get(FIRST + EVENTS, place, GATE)
         if gate is None or gate.props["state"] != "open":

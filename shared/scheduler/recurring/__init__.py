@@ -1,1 +1,2 @@
-"""Recurring schedules: rules (when), chain (how each occurrence becomes an event, once), service (the verbs), functions (the doors)."""
+"""Recurring schedules: `timing` computes occurrences, `rules` and `chain` turn each one into an event exactly once, `service` offers the
+operations."""

@@ -1,4 +1,4 @@
-"""The chain of a schedule: occurrences that come near become events, once each, whatever is cut off or done twice."""
+"""The chain of a schedule: near occurrences become events, each exactly once, even if steps are interrupted or repeated."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from ..rows import NewEvent, new_event, withdrawn
 from ..rules import durability_of
 from ..timings import CHAIN_RUN_FOR
 from . import rules
-from .definition import PARTITIONS, Definition, event_ids, offset, pointed
-from .store import Definitions
+from .definition import PARTITIONS, Definition, event_ids, offset, parse_pointer_key
+from .store import ScheduleDefinitions
 
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 64
-"""Schedules that one process carries on side by side: their events share transactions."""
+"""Schedules that one process carries on side by side; their events share transactions."""
 CANCELS = 32
-"""Events of one schedule that are taken back side by side."""
+"""Events of one schedule that are cancelled side by side."""
 FIRE_BYTES = 1024 * 1024
-"""Bytes of payload that are stored at a time for one schedule: what all of them together hold in memory is bounded."""
+"""Bytes of payload stored at a time for one schedule, so that the memory of all of them is bounded."""
 LOOK = 5_000
 """Pointers of a partition among which the tenants take turns."""
 PAGE = 200
-"""Schedules of a partition that are carried on before the sweep looks at the time."""
+"""Schedules of a partition that are carried on before the sweep checks the time."""
 
-type Outcome = Literal["stored", "nothing", "undone", "removed", "lost", "failed"]
+type ChainOutcome = Literal["stored", "nothing", "undone", "removed", "lost", "failed"]
 
 
 class Chain:
-    """What the timer runs, and what the verbs need of it. One per process."""
+    """The work of the timer on schedules, and the part of it that operations need. One per process."""
 
     def __init__(
-        self, store: Definitions, writer: Writer, changes: Changes, lookup: EventLookup, directory: TenantDirectory, clock: Clock
+        self, store: ScheduleDefinitions, writer: Writer, changes: Changes, lookup: EventLookup, directory: TenantDirectory, clock: Clock
     ) -> None:
         self._store, self._writer, self._changes, self._lookup = store, writer, changes, lookup
         self._directory, self._clock = directory, clock
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def sweep(self, now: Millis) -> Counter[str]:
-        """Carry on every chain whose next occurrence is near. Counts by outcome. Harmless twice at once, late, or cut off."""
+        """Carry on every chain whose next occurrence is near. Return counts by outcome. Safe to run twice at once, late, or interrupted."""
         until = self._clock.monotonic() + CHAIN_RUN_FOR
         counts: Counter[str] = Counter()
         for found in await asyncio.gather(*(self._partition(partition, now, until) for partition in PARTITIONS)):
@@ -70,24 +70,24 @@ class Chain:
                     return counts
         return counts
 
-    async def _one(self, pointer: Row, now: Millis) -> Outcome:
+    async def _one(self, pointer: Row, now: Millis) -> ChainOutcome:
         async with self._in_flight:
             try:
-                definition = await self._store.get(*pointed(pointer.rk))
+                definition = await self._store.get(*parse_pointer_key(pointer.rk))
                 if definition is None or definition.pointer != pointer.rk:
-                    # The schedule went on since the pointers were listed; if the row is still there it is nobody's.
+                    # The schedule moved on after the pointers were listed; a pointer that still exists belongs to no definition.
                     await self._store.forget(pointer)
                     return "lost"
                 return await self.carry_on(definition, now)
             except StorageError as error:
                 log.warning("A schedule waits for the next sweep: %s", error, extra={"action": "schedule_failed", "row": pointer.rk})
             except Exception:
-                # One schedule must not keep the others waiting; the pointer stays, so this is met and told again.
+                # One schedule must not delay the others. The pointer stays, so the next sweep tries again and logs again.
                 log.exception("A schedule could not be carried on", extra={"action": "schedule_failed", "row": pointer.rk})
             return "failed"
 
-    async def carry_on(self, definition: Definition, now: Millis) -> Outcome:
-        """Do what is due for this schedule. Raises `StorageError`; whatever was done by then is found by the next who tries."""
+    async def carry_on(self, definition: Definition, now: Millis) -> ChainOutcome:
+        """Do what is due for this schedule. Raises `StorageError`; the next attempt finds what was done until then."""
         if await self._orphaned(definition):
             return "removed" if await self._store.remove(definition) else "lost"
         if definition.undo is not None:
@@ -98,10 +98,10 @@ class Chain:
             return "removed" if await self._store.remove(definition) else "lost"
         return await self._materialize(definition, now)
 
-    async def _materialize(self, definition: Definition, now: Millis) -> Outcome:
+    async def _materialize(self, definition: Definition, now: Millis) -> ChainOutcome:
         planned = rules.plan(definition, now)
         if planned.fire and not set(planned.fire) <= set(definition.ahead):
-            # Named before it is stored: a pause or a deletion must know what it has to take back.
+            # Named before they are stored: a pause or a deletion must know which events to cancel.
             claimed = await self._store.write(definition, rules.claimed(definition, planned, now))
             if claimed is None:
                 return self._lost(definition)
@@ -112,12 +112,12 @@ class Chain:
         if not planned.fire and new.pointer == definition.pointer:
             return "nothing"
         if await self._store.write(definition, new) is None:
-            # Its events are named in what the other one wrote over: whoever that was answers for them.
+            # The definition that the other process wrote names these events, so that process is responsible for them.
             return self._lost(definition)
         return "stored" if planned.fire else "nothing"
 
     async def _fire(self, definition: Definition, instants: Sequence[Millis], now: Millis) -> None:
-        """Store the events; those that are there already stay as they are."""
+        """Store the events; those that exist stay unchanged."""
         durability = await self._durability(definition.tenant)
         for some in batched(instants, max(1, FIRE_BYTES // max(1, len(definition.body))), strict=False):
             await self._fire_some(definition, some, now, durability)
@@ -136,13 +136,13 @@ class Chain:
             for at in [at for at, names in strange.items() if not names]:
                 del strange[at]
                 extra = {"action": "occurrence_dropped", "tenant": definition.tenant, "schedule": definition.id, "at": at}
-                log.error("An occurrence of %s is lost: events of other makers have its ids", definition.id, extra=extra)
+                log.error("An occurrence of %s is lost: other events have all of its ids", definition.id, extra=extra)
             waiting = strange
 
     async def take_back(self, definition: Definition, now: Millis) -> Definition | None:
-        """Cancel what the former revision made, so that the present one can go on; None when somebody else did meanwhile.
+        """Cancel the former revision's events so that the present one can go on. Return None if another process changed the definition.
 
-        An event that is not stored yet has its id taken by one that is cancelled: whoever still means to store it finds it so.
+        A cancelled event takes the id of an event that is not stored yet: a process that still stores it finds the id in use.
         """
         undo = definition.undo
         assert undo is not None
@@ -152,7 +152,7 @@ class Chain:
         durability = await self._durability(definition.tenant)
         waiting = {at: event_ids(definition.id, at, undo.revision, undo.burnt) for at in undo.instants}
         while waiting:
-            empty = [void(definition, at, names[0], now, nonce, durability) for at, names in waiting.items()]
+            empty = [cancelled_event(definition, at, names[0], now, nonce, durability) for at, names in waiting.items()]
             stored = await self._writer.store(definition.tenant, empty)
             strange, there = {}, []
             for (at, names), answer in zip(waiting.items(), stored, strict=True):
@@ -168,22 +168,22 @@ class Chain:
                 outcomes = await asyncio.gather(*(self._cancel(definition.tenant, waiting[at][0], nonce) for at in some))
                 for at, ours in zip(some, outcomes, strict=True):
                     (cancelled if ours else taken).append(at)
-            # With no id left it was dropped, and will be again.
+            # An occurrence without a free id was dropped before, and is dropped again.
             waiting = {at: names for at, names in strange.items() if names}
         return await self._store.write(definition, rules.undone(definition, cancelled, taken, now))
 
     async def _cancel(self, tenant: str, event_id: str, nonce: str) -> bool:
-        """Whether the event is cancelled by this very change, now or by another who carries it out too."""
+        """Return True if this change cancelled the event, even if another process carried it out."""
         try:
             await self._changes.cancel(tenant, event_id, {}, nonce=nonce)
         except Problem:
-            # Being delivered, at its end, or removed since.
+            # The event is being delivered, has ended, or was removed.
             row = await self._lookup.event(tenant, event_id)
             return row is not None and row.props["state"] == "cancelled" and row.props.get("by") == nonce
         return True
 
     async def retain(self, now: Millis) -> Counter[str]:
-        """Remove the schedules of tenants that are gone: those that are paused, or not due for long, no sweep meets."""
+        """Remove the schedules of removed tenants: no sweep meets those that are paused or not due for a long time."""
         counts: Counter[str] = Counter()
         uids: dict[str, str | None] = {}
         for partition in PARTITIONS:
@@ -200,13 +200,14 @@ class Chain:
         return counts
 
     async def _orphaned(self, definition: Definition) -> bool:
-        """Whether the tenant that made the schedule is gone. Sure of it: a cached answer may be older than the tenant."""
+        """Return True if the tenant that made the schedule is gone. Reads the store, because a cached answer may be older than the tenant.
+        """
         if await self._directory.uid(definition.tenant) == definition.uid:
             return False
         return await self._uid(definition.tenant) != definition.uid
 
     async def _uid(self, tenant: str) -> str | None:
-        """The tenant's incarnation as stored now."""
+        """Return the tenant's incarnation as stored now."""
         try:
             return (await self._directory.home(tenant)).uid
         except Problem as gone:
@@ -216,43 +217,43 @@ class Chain:
 
     async def _durability(self, tenant: str) -> Durability:
         settings = await self._directory.tenant(tenant)
-        return durability(settings.durability if settings is not None else None)
+        return schedule_durability(settings.durability if settings is not None else None)
 
-    def _lost(self, definition: Definition) -> Outcome:
+    def _lost(self, definition: Definition) -> ChainOutcome:
         extra = {"action": "schedule_race_lost", "tenant": definition.tenant, "schedule": definition.id}
-        log.debug("Schedule %s was carried on, or changed, by another", definition.id, extra=extra)
+        log.debug("Another process carried on or changed schedule %s", definition.id, extra=extra)
         return "lost"
 
 
-def durability(floor: Durability | None) -> Durability:
-    """That of a schedule's events: they have ids of their own, and what is `fast` cannot."""
+def schedule_durability(floor: Durability | None) -> Durability:
+    """Return the durability of a schedule's events. They have ids of their own, which `fast` events cannot have."""
     return durability_of(floor, "standard")
 
 
-def mark(schedule: str) -> str:
-    """The content hash of all events of a schedule, which no client's event has: by it a schedule knows its own."""
+def schedule_hash(schedule: str) -> str:
+    """Return the content hash of all events of a schedule. No client's event has it, so a schedule recognises its own events."""
     return digest("schedule", schedule).hex()
 
 
 def occurrence(definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability) -> NewEvent:
-    """The event of one occurrence."""
+    """Return the event of one occurrence."""
     due = at + offset(definition.tenant, definition.id, at, definition.spec.jitter)
     event = EventIn.model_construct(due=due, channel=definition.spec.channel, payload=None)
-    return own(new_event(event, definition.body, now, safe), definition, event_id)
+    return mark_as_own(new_event(event, definition.body, now, safe), definition, event_id)
 
 
-def void(definition: Definition, at: Millis, event_id: str, now: Millis, nonce: str, safe: Durability) -> NewEvent:
-    """A cancelled event that takes the id of one that must not be stored any more."""
+def cancelled_event(definition: Definition, at: Millis, event_id: str, now: Millis, nonce: str, safe: Durability) -> NewEvent:
+    """Return a cancelled event that takes the id of one that must no longer be stored."""
     event = withdrawn(event_id, now, at, now, nonce)
     del event.props["asked"], event.props["durability"]
     event.durability = safe
     if safe != "standard":
         event.props["durability"] = safe
-    return own(event, definition, event_id)
+    return mark_as_own(event, definition, event_id)
 
 
-def own(event: NewEvent, definition: Definition, event_id: str) -> NewEvent:
-    """The event under this id, as one of the schedule's."""
-    event.id, event.hash = event_id, mark(definition.id)
+def mark_as_own(event: NewEvent, definition: Definition, event_id: str) -> NewEvent:
+    """Mark the event as one of the schedule's and give it this id."""
+    event.id, event.hash = event_id, schedule_hash(definition.id)
     event.props["id"] = event_id
     return event

@@ -1,9 +1,9 @@
 """Cron expressions of five fields, as local times: no zone, no clock.
 
-The grammar is that of crontab(5): `*`, numbers, three-letter names of months and days, ranges, lists, and steps after `*` or a range. What
-cron implementations read differently (`5/10`, ranges that run backwards, `L`, `W`, `#`, `?`, `@reboot`) is refused; the nicknames on which
-all agree are taken. The days follow Vixie's rule: when neither day field starts with `*`, a day that fits either of them fits; otherwise
-it must fit both. Iteration is left to cronsim.
+The grammar is that of crontab(5): `*`, numbers, three-letter names of months and days, ranges, lists, and steps after `*` or a range. Forms
+that cron implementations read differently are refused (`5/10`, ranges that run backwards, `L`, `W`, `#`, `?`, `@reboot`); nicknames on
+which all agree are accepted. Days follow Vixie's rule: if neither day field starts with `*`, a day that matches one of them matches;
+otherwise it must match both. The iteration is done by cronsim.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cronsim import CronSim, CronSimError
 
 MAX_LENGTH = 256
 LAST_YEAR = 9998
-"""Every local time of this year has an instant that a datetime can name."""
+"""Every local time of this year is an instant that a datetime can hold."""
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 NICKNAMES: Mapping[str, str] = {
@@ -39,7 +39,7 @@ class _Field(NamedTuple):
     high: int
     names: dict[str, int]
     span: int
-    """The longest step that comes to a second value."""
+    """The longest step that reaches a second value."""
 
 
 _FIELDS = (
@@ -52,7 +52,7 @@ _FIELDS = (
 
 
 def check(expression: str) -> str:
-    """The expression; ValueError says which field is wrong, and how, or that no day ever fits."""
+    """Return the expression. ValueError names the wrong field and the reason, or says that no day ever matches."""
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"longer than {MAX_LENGTH} characters")
     fields = _fields(expression)
@@ -60,7 +60,7 @@ def check(expression: str) -> str:
         raise ValueError(f"not one of {', '.join(NICKNAMES)}")
     parts = fields.upper().split()
     if len(parts) != len(_FIELDS):
-        raise ValueError("not five fields: minute, hour, day of month, month, day of week")
+        raise ValueError("expected five fields: minute, hour, day of month, month, day of week")
     for field, part in zip(_FIELDS, parts, strict=True):
         for item in part.split(","):
             _check_item(field, item)
@@ -69,24 +69,24 @@ def check(expression: str) -> str:
     except CronSimError:
         found = None
     if found is None:
-        raise ValueError("never fires: no such day in these months")
+        raise ValueError("never fires: these months have no such day")
     return expression
 
 
 def local_times(expression: str, after: datetime) -> Iterator[datetime]:
-    """The local times that fit, later than `after` (naive), in order, up to `LAST_YEAR`. At most 50 years are searched for each."""
+    """Yield the matching local times later than `after` (naive), in order, up to `LAST_YEAR`. Searches at most 50 years for each."""
     try:
         for local in CronSim(_fields(expression), after):
             if local.year > LAST_YEAR:
                 return
             yield local
     except (OverflowError, ValueError):
-        # Beyond the last day that a datetime can name.
+        # After the last day that a datetime can hold.
         return
 
 
 def _fields(expression: str) -> str:
-    """What a nickname stands for; else the expression."""
+    """Return the expression of a nickname; other expressions unchanged."""
     plain = expression.strip()
     return NICKNAMES.get(plain.lower(), plain)
 
@@ -94,20 +94,20 @@ def _fields(expression: str) -> str:
 def _check_item(field: _Field, item: str) -> None:
     found = _ITEM.fullmatch(item)
     if found is None:
-        raise ValueError(f"{field.name}: not *, a value, a range or a step of one of them")
+        raise ValueError(f"{field.name}: expected *, a value, a range or a step of one of them")
     low, high, span = field.low, field.high, field.span
     if not found["all"]:
         low = high = _value(field, found["low"])
         if found["high"]:
             high = _value(field, found["high"])
             if high < low:
-                raise ValueError(f"{field.name}: the range runs backwards; write it as two")
+                raise ValueError(f"{field.name}: the range runs backwards; write it as two ranges")
         span = high - low
     if found["step"]:
         if not (found["all"] or found["high"]):
-            raise ValueError(f"{field.name}: a step follows * or a range; write {low}-{field.high}/{int(found['step'])}")
+            raise ValueError(f"{field.name}: a step needs * or a range before it; write {low}-{field.high}/{int(found['step'])}")
         if not 1 <= int(found["step"]) <= span:
-            raise ValueError(f"{field.name}: the step must be within 1 to {span}, or it fits no second value")
+            raise ValueError(f"{field.name}: the step must be 1 to {span}; a larger one matches only one value")
 
 
 def _value(field: _Field, text: str) -> int:

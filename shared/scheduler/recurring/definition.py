@@ -1,10 +1,10 @@
 """A stored schedule, as a value and as rows of table `TocsinSchedules`.
 
-    partition     row                            what
-    00 .. 0f      d:{tenant}:{id}                the definition and how far its chain has come
-    (by hash)     n:{minute}:{tenant}:{id}       when a sweep must look at it next; sorts by time; at most one, named in the definition
+    partition     row                            content
+    00 .. 0f      d:{tenant}:{id}                the definition and the progress of its chain
+    (by hash)     n:{minute}:{tenant}:{id}       the pointer: when a sweep must read it next; at most one, named in the definition
 
-Both lie in one partition, so each step of the chain is one transaction, conditional on the definition's ETag.
+Both rows are in one partition, so each step of the chain is one transaction, conditional on the definition's ETag.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ PARTITIONS = INDEX_PARTITIONS
 DEFINITION, POINTER = "d:", "n:"
 
 
-class Undo(NamedTuple):
-    """What a change must take back before the new revision goes on: the occurrences that the former one had made events of.
+class RevisionUndo(NamedTuple):
+    """The occurrences of the former revision that a change must cancel before the new revision goes on.
 
-    replay: those that could be taken back are made anew, for the rule is the same.
+    replay: the rule is unchanged, so cancelled occurrences are created again.
     """
 
     revision: int
@@ -42,14 +42,14 @@ class Undo(NamedTuple):
 class Definition:
     """A schedule and its chain.
 
-    revision: of the content and the pause.
-    burnt: up to here ids may be held by events of former revisions.
+    revision: number of the content and pause.
+    burnt: time up to which events of former revisions may hold ids.
     done: every occurrence up to here has its event, or was dropped.
-    ahead: occurrences that are, or may be, events of this revision; each is here before its event is stored.
-    taken: occurrences of former revisions that have fired, or that a user cancelled: not to fire again if a change sets `done` back.
-    last: the latest occurrence that has come, of those no longer in the two lists.
+    ahead: occurrences that are, or may be, events of this revision; each is listed before its event is stored.
+    taken: occurrences of former revisions that have fired or that a user cancelled; they must not fire again if a change sets `done` back.
+    last: the latest past occurrence of those no longer in the two lists.
     pointer: key of the pointer row, or ''.
-    door: the API it was made through: '' for our own, else a compatible one's name.
+    api: the API that made the schedule: '' for the service's own, otherwise the name of a compatible one.
     """
 
     tenant: str
@@ -67,14 +67,14 @@ class Definition:
     ahead: tuple[Millis, ...] = ()
     taken: tuple[Millis, ...] = ()
     last: Millis | None = None
-    undo: Undo | None = None
+    undo: RevisionUndo | None = None
     pointer: str = ""
-    door: str = ""
+    api: str = ""
     etag: str = field(default="", compare=False)
 
     @property
     def timing(self) -> Timing:
-        """The rule it follows."""
+        """The rule of its occurrences."""
         return self.spec.timing(self.created)
 
     @property
@@ -87,21 +87,21 @@ class Definition:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What the chain's steps never change."""
-        return self.spec, self.body, self.uid, self.created, self.door
+        """The part that steps of the chain never change."""
+        return self.spec, self.body, self.uid, self.created, self.api
 
     def pointer_at(self, at: Millis) -> str:
-        """The key of a pointer that a sweep meets at `at`."""
+        """Return the key of a pointer that a sweep meets at `at`."""
         return f"{POINTER}{minute_text(at)}:{self.tenant}:{self.id}"
 
     def props(self) -> Props:
-        """The whole row."""
+        """Return the whole row."""
         content = self.spec.model_dump_json(exclude={"payload"})
-        door = {"door": self.door} if self.door else {}
-        return {"uid": self.uid, "created": self.created, "spec": content, **door, **body_props(self.body), **self.chain_props()}
+        api = {"door": self.api} if self.api else {}
+        return {"uid": self.uid, "created": self.created, "spec": content, **api, **body_props(self.body), **self.chain_props()}
 
     def chain_props(self) -> Props:
-        """What the chain's steps change."""
+        """Return the part that steps of the chain change."""
         undo = self.undo
         return {
             "by": self.by,
@@ -119,13 +119,13 @@ class Definition:
 
 
 def definition_of(row: Row) -> Definition:
-    """The inverse of `Definition.props`."""
+    """Parse a row written by `Definition.props`."""
     props = row.props
     _, tenant, schedule = row.rk.split(":", 2)
     undo = None
     if props["undo"]:
         revision, burnt, instants, replay = orjson.loads(str(props["undo"]))
-        undo = Undo(revision, burnt, _millis(instants), replay)
+        undo = RevisionUndo(revision, burnt, _millis(instants), replay)
     return Definition(
         tenant=tenant,
         id=schedule,
@@ -144,13 +144,13 @@ def definition_of(row: Row) -> Definition:
         last=None if int(props["last"]) < 0 else int(props["last"]),
         undo=undo,
         pointer=str(props["pointer"]),
-        door=str(props.get("door", "")),
+        api=str(props.get("door", "")),
         etag=row.etag,
     )
 
 
 def partition_of(tenant: str, schedule: str) -> str:
-    """One of 16, by hash."""
+    """Return the schedule's partition: one of 16, by hash."""
     return f"0{digest(tenant, schedule).hex()[0]}"
 
 
@@ -158,17 +158,17 @@ def definition_key(tenant: str, schedule: str) -> str:
     return f"{DEFINITION}{tenant}:{schedule}"
 
 
-def pointed(key: str) -> tuple[str, str]:
-    """Tenant and schedule that a pointer row speaks of."""
+def parse_pointer_key(key: str) -> tuple[str, str]:
+    """Return tenant and schedule of a pointer's row key."""
     _, _, tenant, schedule = key.split(":", 3)
     return tenant, schedule
 
 
 def event_ids(schedule: str, at: Millis, revision: int, burnt: Millis) -> tuple[str, ...]:
-    """Ids that the event of an occurrence may have, the first choice first.
+    """Return the ids that the event of an occurrence may have, the first choice first.
 
-    The plain one, unless a former revision may have used it up. The second choice is for when a client has given the plain one to an
-    event of its own.
+    The first choice is the plain id, unless a former revision may have used it. The second choice is for the case that a client gave the
+    plain id to an event of its own.
     """
     plain = f"{schedule}:{to_datetime(at):%Y%m%dT%H%M%SZ}"
     marked = f"{plain}~{revision}"
@@ -176,7 +176,7 @@ def event_ids(schedule: str, at: Millis, revision: int, burnt: Millis) -> tuple[
 
 
 def offset(tenant: str, schedule: str, at: Millis, jitter: Millis | None) -> Millis:
-    """How much later than `at` an occurrence is due: in [0, jitter), the same whoever works it out."""
+    """Return the delay of an occurrence's due time after `at`: in [0, jitter), the same on every instance."""
     return int.from_bytes(digest(tenant, schedule, str(at))[:8]) % jitter if jitter else 0
 
 
@@ -186,7 +186,7 @@ def _spec(text: str) -> Recurrence:
 
 
 def _packed(instants: tuple[Millis, ...]) -> str:
-    # Ten digits each instead of thirteen: a property holds some 2,900 of them.
+    # Ten digits each instead of thirteen: a property holds about 2,900 of them.
     return orjson.dumps(_seconds(instants)).decode()
 
 

@@ -16,7 +16,7 @@ from . import cron, zones
 from .timing import Timing, occurrences
 
 MAX_ID = 160
-"""Longest schedule id: an occurrence's event id, with time and revision, stays within 200."""
+"""Longest schedule id: an occurrence's event id adds time and revision and must stay within 200 characters."""
 ScheduleId = Annotated[
     str, StringConstraints(pattern=rf"^[A-Za-z0-9_:@~-]{{1,{MAX_ID}}}$"), Shaped(f"1 to {MAX_ID} of A-Z a-z 0-9 _ - : @ ~")
 ]
@@ -29,32 +29,32 @@ type Policy = Literal["none", "last", "all"]
 
 
 class CatchUp(Strict):
-    """What becomes of missed occurrences: over a minute late, jitter left out, because nothing ran. While paused nothing is missed."""
+    """Treatment of missed occurrences: more than a minute late, without jitter, because no sweep ran. A paused schedule misses nothing."""
 
-    policy: Policy = Field("last", description="none: they are dropped; last: the latest fires; all: each of them fires, in order.")
-    within: Annotated[Duration, Field(ge=DEFAULT_GRACE, le=7 * DAY, description="What was missed longer ago than this is dropped.")] = DAY
+    policy: Policy = Field("last", description="none: drop them. last: fire only the latest. all: fire each of them, in order.")
+    within: Annotated[Duration, Field(ge=DEFAULT_GRACE, le=7 * DAY, description="Drop occurrences missed longer ago than this.")] = DAY
 
 
 class Recurrence(Strict):
-    """When a schedule fires, and where to."""
+    """The rule of a schedule, and its channel."""
 
     cron: str | None = Field(
         None,
         description="Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.",
         examples=["30 2 * * MON-FRI"],
     )
-    every: Duration | None = Field(None, description="Elapsed time from `start`, or from the schedule's creation; whole seconds.")
-    timezone: str | None = Field(None, description="IANA name, for `cron`; UTC unless given.", examples=["Europe/Berlin"])
-    start: Time | None = Field(None, description="No occurrence before this; with `every`, the first one.")
+    every: Duration | None = Field(None, description="Elapsed time from `start`, or from the schedule's creation, in whole seconds.")
+    timezone: str | None = Field(None, description="IANA name, for `cron`; default UTC.", examples=["Europe/Berlin"])
+    start: Time | None = Field(None, description="No occurrence before this time. With `every`, the first occurrence.")
     end: Time | None = Field(None, description="No occurrence at this instant or later.")
     jitter: Annotated[Duration, Field(le=MAX_JITTER)] | None = Field(
-        None, description="Each occurrence is delivered up to, not including, this much later; how much follows from id and time."
+        None, description="Each occurrence is delivered later by less than this; the exact delay follows from id and time."
     )
     catch_up: CatchUp = Field(default_factory=CatchUp)
     channel: Name = "default"
 
     def timing(self, created: Millis) -> Timing:
-        """The rule that occurrences follow. `created`: what `every` counts from when there is no start."""
+        """Return the rule of the occurrences. created: time from which `every` counts if there is no start."""
         if self.every is None:
             return Timing(cron=self.cron or "", zone=self.timezone or "UTC", start=self.start, end=self.end)
         anchor = self.start if self.start is not None else -(-created // 1000) * 1000 + self.every
@@ -66,11 +66,11 @@ def _given(name: str) -> dict[str, JsonValue]:
 
 
 class ScheduleIn(Recurrence):
-    """A recurring schedule: exactly one of `cron` and `every`."""
+    """A recurring schedule, with exactly one of `cron` and `every`."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [_given("cron"), _given("every")]})
 
-    payload: Any = Field(description="Any JSON, delivered byte for byte as sent with every occurrence.")
+    payload: Any = Field(description="Any JSON. It is delivered byte for byte as sent with every occurrence.")
 
     @field_validator("cron")
     @classmethod
@@ -81,7 +81,7 @@ class ScheduleIn(Recurrence):
     @classmethod
     def _every(cls, value: int | None) -> int | None:
         if value is not None and (value < 1000 or value % 1000):
-            raise ValueError("whole seconds, at least one")
+            raise ValueError("must be whole seconds, at least one")
         return value
 
     @field_validator("timezone")
@@ -89,7 +89,7 @@ class ScheduleIn(Recurrence):
     def _timezone(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None:
             if info.data.get("every") is not None:
-                raise ValueError("every counts elapsed time, which no zone changes; leave it out")
+                raise ValueError("every counts elapsed time, which no time zone changes; leave it out")
             zones.zone(value)
         return value
 
@@ -97,9 +97,9 @@ class ScheduleIn(Recurrence):
     @classmethod
     def _start(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and value < 0:
-            raise ValueError("before 1970")
+            raise ValueError("must not be before 1970")
         if value is not None and info.data.get("every") is not None and value % 1000:
-            raise ValueError("with every, a whole second")
+            raise ValueError("must be a whole second when used with every")
         return value
 
     @field_validator("end")
@@ -108,7 +108,7 @@ class ScheduleIn(Recurrence):
         start, data = info.data.get("start"), info.data
         if value is not None and start is not None:
             if value <= start:
-                raise ValueError("not later than start")
+                raise ValueError("must be later than start")
             if data.get("cron") is not None and "timezone" in data:
                 rule = Timing(cron=data["cron"], zone=data["timezone"] or "UTC", start=start, end=value)
                 if next(occurrences(rule, start - 1), None) is None:
@@ -120,7 +120,7 @@ class ScheduleIn(Recurrence):
     def _jitter(cls, value: int | None, info: ValidationInfo) -> int | None:
         every = info.data.get("every")
         if value is not None and every is not None and value > every:
-            raise ValueError("longer than every")
+            raise ValueError("must not be longer than every")
         return value
 
     @model_validator(mode="after")
@@ -131,7 +131,7 @@ class ScheduleIn(Recurrence):
 
 
 class ScheduleOut(Strict):
-    """A recurring schedule as it stands."""
+    """A recurring schedule with its current state."""
 
     id: str
     tenant: str
@@ -146,37 +146,37 @@ class ScheduleOut(Strict):
     payload: Any
     paused: bool
     created: Stamp
-    revision: int = Field(description="Counts what was changed: content, pause, resume. It marks ids of occurrences that were made anew.")
-    next: Stamp | None = Field(description="The next occurrence, jitter left out; null when paused, or when there is none.")
-    last: Stamp | None = Field(description="The latest occurrence whose time has come and that became an event.")
+    revision: int = Field(description="Number of changes to content or pause. It marks the ids of occurrences that were created again.")
+    next: Stamp | None = Field(description="The next occurrence, without jitter; null if paused, or if there is none.")
+    last: Stamp | None = Field(description="The latest past occurrence that became an event.")
 
 
 class ScheduleList(Strict):
-    """A page of schedules, in no order."""
+    """A page of schedules. They have no order."""
 
     items: list[ScheduleOut]
     next: str | None
 
 
 class OccurrenceOut(Strict):
-    """One coming occurrence."""
+    """One future occurrence."""
 
     at: Stamp
     local: Maybe[str] = Field(
         None, description="With `cron`: the same instant in the schedule's zone.", examples=["2027-03-28T03:00:00.000+02:00"]
     )
     reason: Maybe[zones.Reason] = Field(
-        None, description="gap: its local time does not exist, this is the first instant after; fold: it exists twice, this is the first."
+        None, description="gap: its local time does not exist, this is the first instant after. fold: it exists twice; this is the first."
     )
 
 
 class PreviewOut(Strict):
-    """Coming occurrences, the earliest first."""
+    """Future occurrences, the earliest first."""
 
     items: list[OccurrenceOut]
 
 
 class PreviewQuery(Query):
-    """How many occurrences to show."""
+    """The number of occurrences to show."""
 
     n: Annotated[Whole, Field(ge=1, le=100)] = 10

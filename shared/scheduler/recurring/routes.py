@@ -12,8 +12,8 @@ from ..model import EventOut
 from ..service import Scheduler
 from .definition import PARTITIONS
 from .model import PreviewOut, PreviewQuery, ScheduleId, ScheduleIn, ScheduleList, ScheduleOut
-from .service import Schedule
-from .store import Place
+from .service import StoredSchedule
+from .store import SchedulePosition
 
 MAX_SCHEDULE_BYTES = 512 * 1024
 _LIST = "schedules"
@@ -97,7 +97,7 @@ async def schedules_list(call: Call[Scheduler, None, Paging]) -> Answer:
 
     They have no order. A page may be short, even empty, while `next` is not null.
     """
-    start = Place(0, "") if call.query.cursor is None else _place(decode_cursor(_LIST, call.query.cursor, list))
+    start = SchedulePosition(0, "") if call.query.cursor is None else _place(decode_cursor(_LIST, call.query.cursor, list))
     found, following = await call.service.recurring.list(call.tenant, call.query.limit, start)
     items = [each.shown for each in found]
     return Answer(200, {"items": items, "next": None if following is None else encode_cursor(_LIST, list(following))})
@@ -109,13 +109,13 @@ async def schedules_preview(call: Call[Scheduler, None, PreviewQuery]) -> Answer
     return Answer(200, {"items": await call.service.recurring.preview(call.tenant, call.params["id"], call.query.n)})
 
 
-def _shown(found: Schedule) -> Answer:
+def _shown(found: StoredSchedule) -> Answer:
     return Answer(200, found.shown, etag=found.etag)
 
 
-def _place(found: list[Any]) -> Place:
+def _place(found: list[Any]) -> SchedulePosition:
     match found:
         case [int(number), str(after)] if 0 <= number < len(PARTITIONS):
-            return Place(number, after)
+            return SchedulePosition(number, after)
         case _:
             raise invalid("?cursor", "is not a cursor of this list; leave it out to start from the beginning")

@@ -1,13 +1,13 @@
-"""What a chain does next: pure functions of a definition and the time.
+"""The next step of a chain: pure functions of a definition and the time.
 
-A chain goes on in three steps, each safe to be cut off behind:
+A chain goes on in three steps, and may be interrupted after each:
 
-    claimed    the occurrences about to become events are named in the definition      (one write, on its ETag)
-    (stored)   the events, under ids that follow from the definition                   (again and again: the same events)
-    advanced   they are done, and the pointer stands at the next occurrence            (one transaction, on its ETag)
+    claimed    the definition names the occurrences that are about to become events    (one write, on its ETag)
+    (stored)   the events are stored, under ids that follow from the definition        (repetitions store the same events)
+    advanced   the occurrences are done, and the pointer is at the next one            (one transaction, on its ETag)
 
-A change (other content, pause, resume, delete) makes a new revision at once, and with it names what the former one had claimed (`Undo`).
-Whoever meets that takes it back, event by event, before anything else: `undone`.
+A change (other content, pause, resume, delete) makes a new revision at once, which names the claimed occurrences of the former one (`RevisionUndo`). The next
+process that reads the definition cancels those events one by one before anything else: `undone`.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from typing import Any, NamedTuple
 from ...core.clock import Millis
 from ...storage.ports import Row
 from ..timings import CLOCK_SKEW, DEFAULT_GRACE, KEEP_DELETED_SCHEDULE, OCCURRENCES_AHEAD
-from .definition import Definition, Undo, offset, pointed
+from .definition import Definition, RevisionUndo, offset, parse_pointer_key
 from .model import Recurrence
 from .timing import occurrences, previous
 
 BATCH = 500
-"""Most occurrences of one schedule that one sweep makes events of; the next sweep goes on."""
+"""Most occurrences of one schedule that one sweep turns into events; the next sweep goes on."""
 
 
-class Plan(NamedTuple):
-    """What a sweep does: occurrences to make events of, and how far the chain has come then."""
+class OccurrencePlan(NamedTuple):
+    """The work of one sweep: occurrences to turn into events, and the time up to which the chain is done then."""
 
     fire: tuple[Millis, ...]
     done: Millis
 
 
-def plan(definition: Definition, now: Millis) -> Plan:
-    """The occurrences that are not done and due within `OCCURRENCES_AHEAD`; of those over `DEFAULT_GRACE` late, what the policy says.
+def plan(definition: Definition, now: Millis) -> OccurrencePlan:
+    """Return the occurrences within `OCCURRENCES_AHEAD` that are not done. The policy decides about those more than `DEFAULT_GRACE` late.
 
-    With jitter an occurrence is late from the end of its window on.
+    With jitter, an occurrence counts as late from the end of its window.
     """
     timing, catch_up, done = definition.timing, definition.spec.catch_up, definition.done
     horizon, late = now + OCCURRENCES_AHEAD, now - DEFAULT_GRACE - (definition.spec.jitter or 0) - 1
     if horizon <= done:
-        return Plan((), done)
+        return OccurrencePlan((), done)
     fire: list[Millis] = []
     if done < late:
         oldest = max(done, now - catch_up.within - 1)
@@ -60,26 +60,27 @@ def plan(definition: Definition, now: Millis) -> Plan:
         if found.at in definition.taken:
             continue
         if len(fire) == BATCH:
-            return Plan(tuple(fire), fire[-1])
+            return OccurrencePlan(tuple(fire), fire[-1])
         fire.append(found.at)
-    return Plan(tuple(fire), horizon)
+    return OccurrencePlan(tuple(fire), horizon)
 
 
 def in_turn(pointers: Iterable[Row]) -> list[Row]:
-    """Pointers, the earliest first, so that the tenants take turns: one's very many schedules do not put another's behind them."""
+    """Sort pointers so that tenants take turns, the earliest first: one tenant's many schedules do not delay another's."""
     turns: Counter[str] = Counter()
     ranked: list[tuple[int, int, Row]] = []
     for place, row in enumerate(pointers):
-        tenant, _ = pointed(row.rk)
+        tenant, _ = parse_pointer_key(row.rk)
         ranked.append((turns[tenant], place, row))
         turns[tenant] += 1
     return [row for *_, row in sorted(ranked, key=lambda each: each[:2])]
 
 
 def pruned(definition: Definition, now: Millis) -> Definition:
-    """The definition without the occurrences that no change can reach any more; `last` remembers the latest of them.
+    """Return the definition without the occurrences that no change can reach any more; `last` keeps the latest of them.
 
-    A change goes back to `now`, or to the oldest event that waits in its jitter's window; `CLOCK_SKEW` is for clocks of other instances.
+    A change reaches back to `now`, or to the oldest event that waits in its jitter's window. `CLOCK_SKEW` allows for clocks of other
+    instances.
     """
     reach = min(definition.done, now - (definition.spec.jitter or 0) - CLOCK_SKEW)
     return replace(
@@ -91,19 +92,19 @@ def pruned(definition: Definition, now: Millis) -> Definition:
 
 
 def last_of(definition: Definition, now: Millis) -> Millis | None:
-    """The latest occurrence that became an event and whose time has come."""
+    """Return the latest past occurrence that became an event."""
     known = (definition.last, *definition.ahead, *definition.taken)
     return max((at for at in known if at is not None and at <= now), default=None)
 
 
 def next_of(definition: Definition, after: Millis) -> Millis | None:
-    """The first occurrence later than `after`, or None."""
+    """Return the first occurrence later than `after`, or None."""
     found = occurrences(definition.timing, after)
     return next((each.at for each in found if each.at not in definition.taken), None)
 
 
 def pointed_at(definition: Definition, now: Millis) -> Definition:
-    """The definition with the pointer that its state wants."""
+    """Return the definition with the pointer that its state needs."""
     at: Millis | None
     if definition.undo is not None:
         at = now
@@ -114,19 +115,19 @@ def pointed_at(definition: Definition, now: Millis) -> Definition:
     return replace(definition, pointer="" if at is None else definition.pointer_at(at))
 
 
-def claimed(definition: Definition, planned: Plan, now: Millis) -> Definition:
-    """Step 1: what is about to be stored is named."""
+def claimed(definition: Definition, planned: OccurrencePlan, now: Millis) -> Definition:
+    """Step 1: name the occurrences that are about to be stored."""
     kept = pruned(definition, now)
     return replace(kept, ahead=tuple(sorted({*kept.ahead, *planned.fire})))
 
 
-def advanced(definition: Definition, planned: Plan, now: Millis) -> Definition:
-    """Step 3: it is stored."""
+def advanced(definition: Definition, planned: OccurrencePlan, now: Millis) -> Definition:
+    """Step 3: note that they are stored."""
     return pointed_at(pruned(replace(definition, done=max(definition.done, planned.done)), now), now)
 
 
 def created(former: Definition | None, fresh: Definition, now: Millis) -> Definition:
-    """A new schedule, which may follow on a deleted one (without undo) of the same name."""
+    """Return a new schedule, which may follow a deleted one (without undo) of the same name."""
     if former is not None:
         burnt = max(former.burnt, *former.ahead, 0)
         done = _from_now(former, now)
@@ -135,13 +136,13 @@ def created(former: Definition | None, fresh: Definition, now: Millis) -> Defini
 
 
 def changed(definition: Definition, now: Millis, by: str, *, replay: bool = False, **changes: Any) -> Definition:
-    """A new revision. `replay`: the rule stays as it is, so the new revision takes over every occurrence that can be taken back.
+    """Return a new revision. replay: the rule is unchanged, so the new revision creates every cancelled occurrence again.
 
-    What is due already has had its time: it is left to fire.
+    Occurrences that are already due are left to fire.
     """
     known = pruned(definition, now)
     waiting = tuple(at for at in known.ahead if at > known.done or _due(known, at) > now)
-    undo = Undo(known.revision, known.burnt, waiting, replay) if waiting else None
+    undo = RevisionUndo(known.revision, known.burnt, waiting, replay) if waiting else None
     new: Definition = replace(
         known,
         revision=known.revision + 1,
@@ -160,12 +161,12 @@ def _due(definition: Definition, at: Millis) -> Millis:
 
 
 def _from_now(definition: Definition, now: Millis) -> Millis:
-    # Never behind what has fired, whatever the clock says.
+    # Never before an occurrence that has fired, whatever the clock says.
     return max(now, definition.last or 0)
 
 
 def redefined(definition: Definition, spec: Recurrence, body: bytes, now: Millis, by: str) -> Definition:
-    """Other content. While the rule is the same its occurrences go on without a gap; another rule holds from now on."""
+    """Return a revision with other content. Under the same rule, occurrences go on without a gap; another rule applies from now on."""
     same = timing_of(spec) == timing_of(definition.spec)
     return changed(definition, now, by, replay=same, spec=spec, body=body, done=definition.done if same else _from_now(definition, now))
 
@@ -175,7 +176,7 @@ def paused(definition: Definition, now: Millis, by: str) -> Definition:
 
 
 def resumed(definition: Definition, now: Millis, by: str) -> Definition:
-    """Goes on from now: what would have occurred while paused never fires."""
+    """Return a revision that goes on from now: occurrences during the pause never fire."""
     return changed(definition, now, by, paused=False, done=_from_now(definition, now))
 
 
@@ -184,7 +185,8 @@ def deleted(definition: Definition, now: Millis, by: str) -> Definition:
 
 
 def undone(definition: Definition, cancelled: Iterable[Millis], taken: Iterable[Millis], now: Millis) -> Definition:
-    """The former revision is out of the way: what was taken back may be made anew, what was not counts as fired."""
+    """Return the definition after the former revision's events were cancelled. Cancelled ones may be created again; others count as fired.
+    """
     undo = definition.undo
     assert undo is not None
     back = sorted(cancelled)
@@ -194,5 +196,5 @@ def undone(definition: Definition, cancelled: Iterable[Millis], taken: Iterable[
 
 
 def timing_of(spec: Recurrence) -> tuple[Any, ...]:
-    """What decides when occurrences are, and when they are due."""
+    """Return the fields that decide when occurrences happen and when they are due."""
     return spec.cron, spec.every, spec.timezone or "UTC", spec.start, spec.end, spec.jitter

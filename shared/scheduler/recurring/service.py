@@ -1,4 +1,4 @@
-"""The verbs of recurring schedules."""
+"""The operations on recurring schedules."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from ..ingest.writer import Writer
 from ..queries.lookup import EventLookup
 from ..rows import canonical_json
 from . import rules
-from .chain import Chain, durability, occurrence
+from .chain import Chain, occurrence, schedule_durability
 from .definition import Definition
 from .model import Recurrence, ScheduleIn
 from .quota import Quota
-from .store import Definitions, Place
+from .store import ScheduleDefinitions, SchedulePosition
 from .timing import occurrences
 
 log = logging.getLogger(__name__)
@@ -42,25 +42,25 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _SCHEDULE: TypeAdapter[ScheduleIn] = TypeAdapter(ScheduleIn)
 
 
-class Schedule(NamedTuple):
-    """A schedule and the time it is looked at."""
+class StoredSchedule(NamedTuple):
+    """A schedule and the time at which it was read."""
 
     definition: Definition
     now: Millis
 
     @property
     def etag(self) -> str:
-        """Changes with content and pause, not with every occurrence: `If-Match` is about what a user last saw and changed."""
+        """Changes with content and pause, but not with every occurrence: `If-Match` compares what a user read and changed."""
         return etag_of_definition(self.definition)
 
     @property
     def next(self) -> Millis | None:
-        """The next occurrence; None when paused, or when there is none."""
+        """The next occurrence; None if paused, or if there is none."""
         return None if self.definition.paused else rules.next_of(self.definition, self.now)
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The representation, ready for orjson; the payload goes through untouched."""
+        """The representation, ready for orjson; the payload is passed through unchanged."""
         definition, following = self.definition, self.next
         last = rules.last_of(definition, self.now)
         shown = {name: value for name, value in definition.spec.model_dump(mode="json").items() if value is not None}
@@ -94,23 +94,23 @@ class Recurring:
         lookup: EventLookup,
     ) -> None:
         self._clock, self._ids, self._directory, self._ingest, self._writer = clock, ids, directory, ingest, writer
-        self._store = Definitions(tables)
+        self._store = ScheduleDefinitions(tables)
         self._quota = Quota(self._store, clock)
         self.chain = Chain(self._store, writer, changes, lookup, directory, clock)
-        """What the timers run."""
+        """The work of the timers."""
 
     async def put(
-        self, tenant: str, schedule: str, raw: bytes, headers: Mapping[str, str] = NO_HEADERS, door: str = ""
-    ) -> tuple[Schedule, bool]:
-        """Create the schedule, or replace its content; True when it is new. The same content again changes nothing.
+        self, tenant: str, schedule: str, raw: bytes, headers: Mapping[str, str] = NO_HEADERS, api: str = ""
+    ) -> tuple[StoredSchedule, bool]:
+        """Create the schedule or replace its content; return True with a new one. The same content again changes nothing.
 
-        `raw`: the JSON of a `ScheduleIn`, kept as sent as far as the payload goes. `door`: the API it came in by, '' for our own; none
-        replaces what another has made. Raises 404, 409, 412, 413, 422, 429.
+        raw: the JSON of a `ScheduleIn`; its payload is kept as sent. api: the API of the request, '' for the service's own; no API replaces
+        a schedule of another. Raises 404, 409, 412, 413, 422, 429.
         """
         given = parse_json(_SCHEDULE, raw)
         body = member(raw, "payload")
         assert body is not None  # the model has it
-        # Every field set, as it comes back from the store: then equal contents are equal.
+        # Every field is set, as in a stored definition, so that equal contents compare as equal.
         spec = Recurrence.model_validate_json(given.model_dump_json(exclude={"payload"}))
         home = await self._directory.home(tenant)
         uid = home.uid
@@ -128,10 +128,10 @@ class Recurring:
             by = self._ids.name()
             if here is None:
                 _occurs(spec, now)
-                fresh = Definition(tenant, schedule, uid, spec, body, created=now, by=by, done=now, door=door)
+                fresh = Definition(tenant, schedule, uid, spec, body, created=now, by=by, done=now, api=api)
                 return rules.created(old, fresh, now)
-            if here.door != door:
-                raise _made_elsewhere(here.door)
+            if here.api != api:
+                raise _made_elsewhere(here.api)
             if here.spec == spec and canonical_json(here.body) == canonical_json(body):
                 return None
             if spec.end != here.spec.end:
@@ -143,50 +143,54 @@ class Recurring:
             self._quota.made(tenant, uid)
         return found, new
 
-    async def get(self, tenant: str, schedule: str) -> Schedule:
-        """The schedule. Raises 404."""
+    async def get(self, tenant: str, schedule: str) -> StoredSchedule:
+        """Return the schedule. Raises 404."""
         definition = await self._store.get(tenant, schedule)
         if definition is None or not _lives(definition, await self._directory.uid(tenant)):
             raise not_found("schedule")
-        return Schedule(definition, self._clock.now())
+        return StoredSchedule(definition, self._clock.now())
 
-    async def list(self, tenant: str, limit: int, start: Place) -> tuple[list[Schedule], Place | None]:
-        """A page of the tenant's schedules, in no order, and where the next one starts; a page may be short."""
+    async def list(self, tenant: str, limit: int, start: SchedulePosition) -> tuple[list[StoredSchedule], SchedulePosition | None]:
+        """Return a page of the tenant's schedules, in no order, and the position of the next page; a page may be short."""
         found, following = await self._store.page(tenant, limit, start)
         uid, now = await self._directory.uid(tenant), self._clock.now()
-        return [Schedule(each, now) for each in found if _lives(each, uid)], following
+        return [StoredSchedule(each, now) for each in found if _lives(each, uid)], following
 
     async def delete(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> None:
-        """Remove the schedule. Once this returns, no occurrence that is still to come is delivered, except one already claimed; what is
-        due already and has become an event stays. Raises 404, 412."""
+        """Delete the schedule. Raises 404, 412.
+
+        After this returns, no later occurrence is delivered except one already claimed. An occurrence that is due and has become an event
+        stays.
+        """
         await self._switch(tenant, schedule, headers, lambda found, now: rules.deleted(found, now, self._ids.name()))
 
-    async def pause(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> Schedule:
-        """Stop the schedule; what `delete` promises holds here too. Raises 404, 412."""
+    async def pause(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> StoredSchedule:
+        """Pause the schedule, with the same guarantee as `delete`. Raises 404, 412."""
         return await self._switch(
             tenant, schedule, headers, lambda found, now: None if found.paused else rules.paused(found, now, self._ids.name())
         )
 
-    async def resume(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> Schedule:
-        """Go on, from the first occurrence that is still to come. Raises 404, 412."""
+    async def resume(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> StoredSchedule:
+        """Go on from the next future occurrence. Raises 404, 412."""
         return await self._switch(
             tenant, schedule, headers, lambda found, now: rules.resumed(found, now, self._ids.name()) if found.paused else None
         )
 
     async def trigger(self, tenant: str, schedule: str) -> Admitted:
-        """One event of the schedule now, beside its occurrences; paused or not. Raises 404, 429."""
+        """Store one event of the schedule now, in addition to its occurrences, even if paused. Raises 404, 429."""
         found = await self.get(tenant, schedule)
         settings = await self._ingest.tenant(tenant)
         granted, refusal = await self._ingest.admit(tenant, settings, 1)
         if not granted:
             raise refusal
-        # The time is that of the call: no jitter, and no id that an occurrence could have.
+        # The event has the time of the call, without jitter, and an id that no occurrence could have.
         plain = replace(found.definition, spec=found.definition.spec.model_copy(update={"jitter": None}))
-        event = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, durability(settings.durability))
+        event = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, schedule_durability(settings.durability))
         return Ingest.admitted(event, (await self._writer.store(tenant, [event]))[0])
 
     async def preview(self, tenant: str, schedule: str, n: int) -> tuple[dict[str, str], ...]:
-        """The next `n` occurrences as shown, without jitter; of a paused schedule those it would have if it went on now. Raises 404."""
+        """Return the next `n` occurrences for the API, without jitter. For a paused schedule: those it would have if resumed now. Raises
+        404."""
         found = await self.get(tenant, schedule)
         timing = found.definition.timing
         return tuple(each.shown(timing) for each in islice(occurrences(timing, found.now), n))
@@ -197,7 +201,7 @@ class Recurring:
         schedule: str,
         headers: Mapping[str, str],
         change: Callable[[Definition, Millis], Definition | None],
-    ) -> Schedule:
+    ) -> StoredSchedule:
         uid = await self._directory.uid(tenant)
 
         def checked(old: Definition | None, now: Millis) -> Definition | None:
@@ -208,26 +212,28 @@ class Recurring:
 
         return await self._change(tenant, schedule, checked)
 
-    async def _change(self, tenant: str, schedule: str, change: Callable[[Definition | None, Millis], Definition | None]) -> Schedule:
-        """Write what `change` makes of the stored definition (None: leave it), and see it through. Raises 409 when others never stop."""
+    async def _change(self, tenant: str, schedule: str, change: Callable[[Definition | None, Millis], Definition | None]) -> StoredSchedule:
+        """Write the result of `change` for the stored definition (None: no change) and carry it through. Raises 409 if conflicts never
+        stop."""
         for _ in range(TRIES):
             old = await self._store.get(tenant, schedule)
             now = self._clock.now()
             if old is not None and old.undo is not None:
-                # A change that was cut short, or is under way: first things first.
+                # Another change was interrupted or is in progress: finish it first.
                 await self.chain.take_back(old, now)
                 continue
             new = change(old, now)
             if new is None:
                 assert old is not None
-                return Schedule(old, now)
+                return StoredSchedule(old, now)
             written = await self._write(old, new)
             if written is not None:
-                return Schedule(await self._settled(written, now), now)
+                return StoredSchedule(await self._settled(written, now), now)
         raise contended()
 
     async def _write(self, old: Definition | None, new: Definition) -> Definition | None:
-        """Write, or None when somebody else was quicker. A lost answer is a success if the write is found."""
+        """Write the definition; return None if another process was faster. After a lost answer, a write that is found counts as a success.
+        """
         try:
             return await self._store.write(old, new)
         except OutcomeUnknown:
@@ -237,14 +243,14 @@ class Recurring:
             raise
 
     async def _settled(self, written: Definition, now: Millis) -> Definition:
-        """See a change through: take back what the former revision made, and start what is due soon. Raises `StorageError`."""
+        """Carry a change through: cancel the former revision's events, and start what is due soon. Raises `StorageError`."""
         try:
             current: Definition | None = written
             while current is not None and current.undo is not None and current.revision == written.revision:
                 current = await self.chain.take_back(current, now) or await self._store.get(written.tenant, written.id)
         except Unavailable as error:
-            # The definition is changed: nobody may be told that nothing was.
-            raise OutcomeUnknown(f"half-way: {error}") from error
+            # The definition is changed already: the caller must not be told that nothing happened.
+            raise OutcomeUnknown(f"the change was stored but not completed: {error}") from error
         if current is None or current.revision != written.revision:
             return replace(written, undo=None)
         if current.pointer and not current.deleted and current.pointer <= current.pointer_at(now + timings.OCCURRENCES_AHEAD):
@@ -256,14 +262,14 @@ class Recurring:
 
 
 def _occurs(spec: Recurrence, now: Millis) -> None:
-    """Raise 422 for a schedule that ends before anything would occur: nobody means that."""
+    """Raise 422 for a schedule that ends before its first occurrence."""
     if spec.end is not None and next(occurrences(spec.timing(now), now), None) is None:
-        raise invalid("/end", "nothing occurs between now and then")
+        raise invalid("/end", "the schedule has no occurrence between now and its end")
 
 
-def _made_elsewhere(door: str) -> Problem:
-    way = f"through the API of {door}" if door else "through /schedules"
-    return conflict("made-elsewhere", f"a schedule of this id was made {way}; use another id, or delete that one first")
+def _made_elsewhere(api: str) -> Problem:
+    way = f"through the API of {api}" if api else "through /schedules"
+    return conflict("made-elsewhere", f"a schedule with this id was made {way}; use another id, or delete that schedule first")
 
 
 def _lives(definition: Definition, uid: str | None) -> bool:
@@ -271,5 +277,5 @@ def _lives(definition: Definition, uid: str | None) -> bool:
 
 
 def etag_of_definition(definition: Definition) -> str:
-    """The entity tag of a schedule's representation."""
+    """Return the entity tag of a schedule's representation."""
     return etag_of(definition.uid, definition.id, str(definition.created), str(definition.revision))

@@ -1,4 +1,4 @@
-"""Definitions in table `TocsinSchedules`: reads, and conditional writes that carry the pointer along."""
+"""Definitions in table `TocsinSchedules`: reads, and conditional writes that include the pointer."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of payload after which a page of a list ends."""
 
 
-class Place(NamedTuple):
-    """Where a list goes on: the partition's number, and the id it stands behind."""
+class SchedulePosition(NamedTuple):
+    """A list's position: the partition's number, and the id before it."""
 
     number: int
     after: str
 
 
-class Definitions:
-    """Schedules as stored. One per process."""
+class ScheduleDefinitions:
+    """The stored schedules. One per process."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
     async def get(self, tenant: str, schedule: str) -> Definition | None:
-        """The definition, deleted ones too."""
+        """Return the definition, even if it is deleted."""
         row = await self._tables.get(SCHEDULES, partition_of(tenant, schedule), definition_key(tenant, schedule))
         return definition_of(row) if row is not None else None
 
     async def write(self, old: Definition | None, new: Definition) -> Definition | None:
-        """Put `new` in the place of `old` (None: of nothing), pointer and all, in one transaction. None: somebody else was quicker."""
+        """Replace `old` (None: nothing) by `new`, with its pointer, in one transaction. Return None if another process was faster."""
         ops: list[Op] = []
         if old is None:
             ops.append(Insert(new.key, new.props()))
@@ -55,7 +55,7 @@ class Definitions:
         return replace(new, etag=answer.etags[0]) if isinstance(answer, Applied) else None
 
     async def remove(self, definition: Definition) -> bool:
-        """Remove definition and pointer; False when somebody else was quicker."""
+        """Remove definition and pointer; return False if another process was faster."""
         ops: list[Op] = [Delete(definition.key, definition.etag)]
         if definition.pointer:
             ops.append(Delete(definition.pointer, ANY))
@@ -66,7 +66,7 @@ class Definitions:
         await self._tables.write(SCHEDULES, pointer.pk, (Delete(pointer.rk, pointer.etag),))
 
     async def due(self, partition: str, until: Millis, limit: int) -> AsyncIterator[list[Row]]:
-        """Pointers up to the minute of `until`, the earliest first, about `limit` at a time."""
+        """Yield pointers up to the minute of `until`, the earliest first, about `limit` at a time."""
         cursor: str | None = None
         end = POINTER + minute_text(until + MINUTE)
         rows: list[Row] = []
@@ -80,21 +80,21 @@ class Definitions:
             if cursor is None:
                 return
 
-    async def page(self, tenant: str, limit: int, start: Place) -> tuple[list[Definition], Place | None]:
-        """A tenant's definitions, deleted ones left out, and where the next page starts."""
+    async def page(self, tenant: str, limit: int, start: SchedulePosition) -> tuple[list[Definition], SchedulePosition | None]:
+        """Return a tenant's definitions, without deleted ones, and the position of the next page."""
         found: list[Definition] = []
         size = 0
         for number in range(start.number, len(PARTITIONS)):
             after = start.after if number == start.number else ""
             prefix = definition_key(tenant, "")
-            # `!` sorts before everything an id may hold, so this is the first key beyond `after`; `;` follows on the prefix's colon.
+            # `!` sorts before every character of an id, so this is the first key after `after`; `;` follows the prefix's colon.
             first, end = prefix + after + ("!" if after else ""), prefix[:-1] + ";"
             cursor: str | None = None
             while True:
                 page = await self._tables.query(SCHEDULES, PARTITIONS[number], first=first, end=end, limit=min(100, limit), cursor=cursor)
                 for row in page.rows:
                     if len(found) == limit or size > PAGE_BYTES:
-                        return found, Place(number, after)
+                        return found, SchedulePosition(number, after)
                     each = definition_of(row)
                     after = each.id
                     if not each.deleted:
@@ -106,13 +106,13 @@ class Definitions:
         return found, None
 
     async def count(self, tenant: str, uid: str) -> int:
-        """How many schedules the tenant of this incarnation has, deleted ones left out."""
+        """Return the number of schedules of the tenant's incarnation, without deleted ones."""
         prefix = definition_key(tenant, "")
         pages = [load_rows(self._tables, SCHEDULES, each, prefix, prefix[:-1] + ";", ("uid", "deleted")) for each in PARTITIONS]
         return sum(row.props["uid"] == uid and not row.props["deleted"] for rows in await asyncio.gather(*pages) for row in rows)
 
     async def heads(self, partition: str) -> AsyncIterator[Page]:
-        """Pages of all definitions, with nothing but the tenant's uid."""
+        """Yield pages of all definitions with only the tenant's uid."""
         cursor: str | None = None
         while True:
             page = await self._tables.query(

@@ -1,4 +1,4 @@
-"""When a schedule occurs: pure functions of the rule and a time. Instants are whole seconds, in milliseconds since 1970 UTC."""
+"""The occurrences of a schedule: pure functions of the rule and a time. Instants are whole seconds, in milliseconds since 1970 UTC."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .zones import Reason, instant_of, local_at, local_text, zone
 
 FIRST_WINDOW: Millis = 60_000
 END: Millis = to_millis(datetime(cron.LAST_YEAR, 12, 31, tzinfo=UTC))
-"""Nothing occurs from here on."""
+"""No occurrence is at this time or later."""
 
 
-class Occurrence(NamedTuple):
-    """An instant at which a schedule occurs. `reason`: why it is not simply the local time that the expression names."""
+class ScheduleOccurrence(NamedTuple):
+    """An instant at which a schedule occurs. reason: why it is not simply the local time of the expression."""
 
     at: Millis
     reason: Reason | None = None
 
     def shown(self, timing: Timing) -> dict[str, str]:
-        """What a preview tells of it."""
+        """Return the occurrence as a preview shows it."""
         local = {"local": local_text(self.at, zone(timing.zone))} if timing.cron else {}
         return {"at": to_text(self.at)} | local | ({"reason": self.reason} if self.reason else {})
 
 
 @dataclass(slots=True, frozen=True)
 class Timing:
-    """A rule: a cron expression in a zone, or an interval counted from `start`. Occurrences lie in [`start`, `end`)."""
+    """A rule: a cron expression in a zone, or an interval counted from `start`. Occurrences are in [`start`, `end`)."""
 
     cron: str = ""
     zone: str = "UTC"
@@ -39,8 +39,8 @@ class Timing:
     end: Millis | None = None
 
 
-def occurrences(timing: Timing, after: Millis) -> Iterator[Occurrence]:
-    """What occurs later than `after`, in order, each instant once, before `END`."""
+def occurrences(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
+    """Yield the occurrences later than `after`, in order, each instant once, before `END`."""
     if timing.start is not None:
         after = max(after, timing.start - 1)
     end = END if timing.end is None else min(timing.end, END)
@@ -52,8 +52,8 @@ def occurrences(timing: Timing, after: Millis) -> Iterator[Occurrence]:
         yield found
 
 
-def previous(timing: Timing, until: Millis, after: Millis) -> Occurrence | None:
-    """The latest occurrence in (`after`, `until`], or None. The work is that of the last stretch without one, doubled."""
+def previous(timing: Timing, until: Millis, after: Millis) -> ScheduleOccurrence | None:
+    """Return the latest occurrence in (`after`, `until`], or None. The work is at most double that of the last stretch without one."""
     window = FIRST_WINDOW
     while after < until:
         begin = max(after, until - window)
@@ -68,32 +68,32 @@ def previous(timing: Timing, until: Millis, after: Millis) -> Occurrence | None:
     return None
 
 
-def _elapsed(timing: Timing, after: Millis) -> Iterator[Occurrence]:
+def _elapsed(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
     assert timing.start is not None
     at = timing.start + max(0, (after - timing.start) // timing.every + 1) * timing.every
     while True:
-        yield Occurrence(at)
+        yield ScheduleOccurrence(at)
         at += timing.every
 
 
-def _by_cron(timing: Timing, after: Millis) -> Iterator[Occurrence]:
-    """Local times in order map to instants in order, several to one where the clock jumps ahead: such a group fires once."""
+def _by_cron(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
+    """Map local times in order to instants in order. Where the clock jumps ahead, several become one instant, which fires once."""
     where = zone(timing.zone)
-    waiting: Occurrence | None = None
+    waiting: ScheduleOccurrence | None = None
     for local in cron.local_times(timing.cron, local_at(after, where)):
         at, reason = instant_of(local, where)
         if waiting is not None:
             if at == waiting.at:
-                # The instant has a local time of its own: then nothing is out of the ordinary.
-                waiting = waiting if reason == "gap" else Occurrence(at)
+                # The instant also has a local time of its own, so it needs no reason.
+                waiting = waiting if reason == "gap" else ScheduleOccurrence(at)
                 continue
             yield waiting
             waiting = None
         if at <= after:
             continue
         if reason == "gap":
-            waiting = Occurrence(at, reason)
+            waiting = ScheduleOccurrence(at, reason)
         else:
-            yield Occurrence(at, reason)
+            yield ScheduleOccurrence(at, reason)
     if waiting is not None:
         yield waiting

@@ -17,38 +17,38 @@ from zoneinfo import ZoneInfo
 from ...core.clock import Millis, to_datetime, to_millis
 
 type Reason = Literal["gap", "fold"]
-"""Why an occurrence is not simply at its local time: the clock skipped it, or shows it twice."""
+"""The reason why an occurrence is not at its plain local time: the clock skips that time, or shows it twice."""
 
 _SECOND = timedelta(seconds=1)
 
 
 @cache
 def names() -> frozenset[str]:
-    """The zones there are, as the tz database spells them."""
+    """Return the names of all zones, as the tz database spells them."""
     return frozenset(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())
 
 
 @cache
 def zone(name: str) -> ZoneInfo:
-    """The zone called `name`, exactly; ValueError if there is none."""
+    """Return the zone with exactly this name. ValueError if there is none."""
     if name not in names():
-        raise ValueError("not a zone of the tz database, like Europe/Berlin (upper and lower case matter)")
+        raise ValueError("expected a zone of the tz database, such as Europe/Berlin (upper and lower case matter)")
     with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
         return ZoneInfo.from_file(file, key=name)
 
 
 def local_at(instant: Millis, where: ZoneInfo) -> datetime:
-    """What the zone's clock shows at `instant`."""
+    """Return the local time of the zone at `instant`."""
     return to_datetime(instant).astimezone(where).replace(tzinfo=None)
 
 
 def local_text(instant: Millis, where: ZoneInfo) -> str:
-    """The zone's clock at `instant`, with its offset: `2027-03-28T03:00:00.000+02:00`."""
+    """Return the local time of the zone at `instant` with its offset: `2027-03-28T03:00:00.000+02:00`."""
     return to_datetime(instant).astimezone(where).isoformat(timespec="milliseconds")
 
 
 def instant_of(local: datetime, where: ZoneInfo) -> tuple[Millis, Reason | None]:
-    """The first instant at which the zone's clock has reached `local` (naive, whole seconds), and why that is not plain."""
+    """Return the first instant at which the zone's clock has reached `local` (naive, whole seconds), and why it is not plain."""
     before = local.replace(tzinfo=where, fold=0)
     after = local.replace(tzinfo=where, fold=1)
     early, late = before.astimezone(UTC), after.astimezone(UTC)
@@ -56,7 +56,7 @@ def instant_of(local: datetime, where: ZoneInfo) -> tuple[Millis, Reason | None]
         return to_millis(early), None
     if early < late:
         return to_millis(early), "fold"
-    # In a gap the offset of before leads beyond the change, and the offset of after leads to before it: the change lies between.
+    # In a gap, the earlier offset leads past the change and the later offset leads before it: the change is between the two.
     low, high = late, early
     while high - low > _SECOND:
         middle = low + (high - low) // 2

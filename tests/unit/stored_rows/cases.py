@@ -51,7 +51,7 @@ from shared.scheduler.model import EventIn
 from shared.scheduler.protocol.gate import Counts, Gate, parse_gate
 from shared.scheduler.protocol.mirroring import Fence, parse_fence
 from shared.scheduler.queries import ledger
-from shared.scheduler.recurring.definition import Definition, Undo, definition_of
+from shared.scheduler.recurring.definition import Definition, RevisionUndo, definition_of
 from shared.scheduler.recurring.model import CatchUp, Recurrence
 from shared.scheduler.rows import new_event, withdrawn
 from shared.scheduler.rules import claim_props
@@ -305,9 +305,9 @@ def _scheduler() -> list[Case]:
         ahead=(1_795_256_516_000, 1_795_256_517_000),
         taken=(1_795_256_514_000,),
         last=1_795_256_513_000,
-        undo=Undo(2, NOW - 250, (1_795_256_516_000,), True),
+        undo=RevisionUndo(2, NOW - 250, (1_795_256_516_000,), True),
         pointer="n:202611211022:acme:nightly",
-        door="bigben",
+        api="bigben",
     )
 
     def parse(props: Props) -> Definition:

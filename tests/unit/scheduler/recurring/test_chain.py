@@ -189,7 +189,7 @@ def _plain_ids(schedule: str, at: Millis, revision: int, burnt: Millis) -> tuple
     return event_ids(schedule, at, revision, 0)[:1]
 
 
-def _unnamed(definition: Definition, planned: rules.Plan, now: Millis) -> Definition:
+def _unnamed(definition: Definition, planned: rules.OccurrencePlan, now: Millis) -> Definition:
     return definition
 
 

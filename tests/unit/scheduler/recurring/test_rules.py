@@ -10,7 +10,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from shared.core.clock import Millis, to_text
-from shared.scheduler.recurring.definition import Definition, Undo, definition_of, event_ids, offset, pointed
+from shared.scheduler.recurring.definition import Definition, RevisionUndo, definition_of, event_ids, offset, parse_pointer_key
 from shared.scheduler.recurring.model import MAX_ID, Recurrence
 from shared.scheduler.recurring.rules import BATCH, changed, claimed, plan, pointed_at, redefined, undone
 from shared.scheduler.recurring.timing import occurrences
@@ -112,7 +112,7 @@ def _until(definition: Definition, after: Millis, until: Millis) -> list[Any]:
 def test_change_names_what_the_former_revision_may_have_stored_and_uses_none_of_its_ids() -> None:
     before = replace(schedule(NOW + MINUTE), ahead=(NOW - MINUTE, NOW + MINUTE, NOW + 2 * MINUTE))
     after = changed(before, NOW, "n2", paused=True)
-    assert after.undo == Undo(1, 0, (NOW + MINUTE, NOW + 2 * MINUTE), False)
+    assert after.undo == RevisionUndo(1, 0, (NOW + MINUTE, NOW + 2 * MINUTE), False)
     assert (after.revision, after.burnt, after.ahead, after.last) == (2, NOW + 2 * MINUTE, (), NOW - MINUTE)
     assert after.pointer == "n:202701150800:demo:tick"
 
@@ -167,11 +167,11 @@ def test_definition_survives_its_row() -> None:
         ahead=(NOW, NOW + MINUTE),
         taken=(NOW + MINUTE,),
         last=NOW - MINUTE,
-        undo=Undo(6, NOW, (NOW,), True),
+        undo=RevisionUndo(6, NOW, (NOW,), True),
         pointer="n:202701150800:demo:a:b~c@d",
     )
     assert definition_of(Row(whole.partition, whole.key, whole.props(), "e", 0, 0)) == whole
-    assert pointed(whole.pointer) == ("demo", "a:b~c@d")
+    assert parse_pointer_key(whole.pointer) == ("demo", "a:b~c@d")
 
 
 def test_longest_list_of_occurrences_fits_a_property() -> None:

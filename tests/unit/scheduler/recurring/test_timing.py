@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from shared.core.clock import Millis, to_datetime, to_millis, to_text
 from shared.scheduler.recurring import timing as timing_module
-from shared.scheduler.recurring.timing import END, Occurrence, Timing, occurrences, previous
+from shared.scheduler.recurring.timing import END, ScheduleOccurrence, Timing, occurrences, previous
 from shared.scheduler.recurring.zones import instant_of, names, zone
 
 from .oracle import Expression, changes, draw, walk
@@ -29,7 +29,7 @@ def at(text: str) -> Millis:
     return to_millis(datetime.fromisoformat(text))
 
 
-def short(found: Iterator[Occurrence], count: int) -> list[tuple[str, str | None]]:
+def short(found: Iterator[ScheduleOccurrence], count: int) -> list[tuple[str, str | None]]:
     return [(to_text(each.at)[:16], each.reason) for each in islice(found, count)]
 
 
@@ -131,7 +131,7 @@ def test_chain_that_goes_on_from_any_occurrence_neither_repeats_nor_skips_one(na
     timing = Timing(draw(Random(cron)).text, name)
     after = start * 60_000
     whole = list(islice(occurrences(timing, after), 32))
-    assert all(one.at < other.at for one, other in zip([Occurrence(after), *whole], whole, strict=False))
+    assert all(one.at < other.at for one, other in zip([ScheduleOccurrence(after), *whole], whole, strict=False))
     if len(whole) == 32:
         here = whole[cut].at
         assert list(islice(occurrences(timing, here), 31 - cut)) == whole[cut + 1 :]
@@ -218,13 +218,13 @@ def test_previous_of_a_dense_rule_is_found_close_by(monkeypatch: pytest.MonkeyPa
     walked = 0
     whole = timing_module.occurrences
 
-    def counting(timing: Timing, after: Millis) -> Iterator[Occurrence]:
+    def counting(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
         nonlocal walked
         for each in whole(timing, after):
             walked += 1
             yield each
 
     monkeypatch.setattr(timing_module, "occurrences", counting)
-    assert previous(Timing(every=1000, start=0), 10**12, 0) == Occurrence(10**12)
-    assert previous(Timing("* * * * *"), 10**12, 0) == Occurrence(10**12 - 10**12 % 60_000)
+    assert previous(Timing(every=1000, start=0), 10**12, 0) == ScheduleOccurrence(10**12)
+    assert previous(Timing("* * * * *"), 10**12, 0) == ScheduleOccurrence(10**12 - 10**12 % 60_000)
     assert walked < 100
