@@ -6,8 +6,8 @@ A chain goes on in three steps, and may be interrupted after each:
     (stored)   the events are stored, under ids that follow from the definition        (repetitions store the same events)
     advanced   the occurrences are done, and the pointer is at the next one            (one transaction, on its ETag)
 
-A change (other content, pause, resume, delete) makes a new revision at once, which names the claimed occurrences of the former one (`RevisionUndo`). The next
-process that reads the definition cancels those events one by one before anything else: `undone`.
+A change (other content, pause, resume, delete) makes a new revision at once, which names the claimed occurrences of the former one
+(`RevisionUndo`). The next process that reads the definition cancels those events one by one before anything else: `undone`.
 """
 
 from __future__ import annotations
