@@ -1,12 +1,12 @@
-"""Fleets of tenants: create, change, list, end; and all of them, for the timers.
+"""Creates, changes, lists and ends the fleets of tenants, and lists all fleets for the sweeps.
 
-    TocsinFleets, partition    row                  what
+    TocsinFleets, partition    row                  content
     {tenant}:{fleet}           fleet, s:, p:, i:    the fleet itself (leases/rows.py)
-    :fleets                    {tenant}:{fleet}     its entry in the index: when it was made, whether it is ending
-    :gone                      {tenant}:{fleet}     of a fleet that ended: the highest epoch its partitions had
+    :fleets                    {tenant}:{fleet}     the fleet's index entry: creation time, and whether it is ending
+    :gone                      {tenant}:{fleet}     the highest epoch of a fleet that has ended
 
-The entry in the index comes before everything else and goes after it. A fleet made anew goes on counting epochs where the one before ended:
-what its users fenced with them would refuse lower ones.
+The index entry is written first and deleted last. A fleet that is created again under the same name continues with higher epochs:
+storage that was fenced with the old epochs would refuse lower ones.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 GONE: Final = ":gone"
-"""Partitions of their own: no tenant's name is empty."""
+"""Storage partitions of their own: a tenant's name is never empty."""
 _PARTS: Final = ("checkpoints", "maintenance", "notify")
 MAX_FLEETS: Final = 100
 """Fleets of one tenant."""
@@ -56,7 +56,7 @@ type TenantHook = Callable[[str], Awaitable[None]]
 
 
 class FleetEntry(NamedTuple):
-    """A fleet in the index."""
+    """A fleet's entry in the index."""
 
     key: str
     created: Millis
@@ -65,12 +65,12 @@ class FleetEntry(NamedTuple):
 
     @property
     def tenant(self) -> str:
-        """Whose it is."""
+        """The fleet's tenant."""
         return self.key.partition(":")[0]
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The fleet's name."""
         return self.key.partition(":")[2]
 
 
@@ -87,39 +87,39 @@ class FleetDirectory:
         on_fleet_end: Sequence[FleetHook] = (),
         on_tenant_end: Sequence[TenantHook] = (),
     ) -> None:
-        """Keep what is needed; nothing is read yet.
+        """Keep the parts; nothing is read yet.
 
-        require_tenant: reads a tenant from storage; raises 404 if it is missing or ending. on_fleet_end: remove what other rooms keep of
-        the fleet with a key. on_tenant_end: remove what other rooms keep of a tenant's ended fleets. Hooks raise `StorageError` and can be
+        require_tenant: reads a tenant from storage; raises 404 if it is missing or ending. on_fleet_end: removes what other rooms keep of
+        the fleet with a key. on_tenant_end: removes what other rooms keep of a tenant's ended fleets. Hooks raise `StorageError` and can be
         repeated.
         """
         self._tables, self._runner, self._clock, self._require_tenant = tables, runner, clock, require_tenant
         self._on_fleet_end, self._on_tenant_end = tuple(on_fleet_end), tuple(on_tenant_end)
 
     async def read(self, tenant: str, name: str) -> tuple[Fleet, str]:
-        """The fleet's row as it is stored now, and that row's ETag. Raises 404, `StorageError`."""
+        """Return the fleet's stored row and its ETag. Raises 404, `StorageError`."""
         row = await self._tables.get(FLEETS, _key(tenant, name), FLEET)
         if row is None:
             raise not_found("fleet")
         return parse_fleet(row.props), row.etag
 
     async def get(self, tenant: str, name: str) -> tuple[FleetOut, str]:
-        """The fleet as answered, and its entity tag. Raises 404, `StorageError`."""
+        """Return the fleet as the API shows it, and its entity tag. Raises 404, `StorageError`."""
         fleet, _ = await self.read(tenant, name)
         out, etag = _tagged(fleet_out(name, fleet))
         return await self._with_progress(tenant, out, fleet), etag
 
     async def page(self, tenant: str, limit: int, after: str = "") -> tuple[list[FleetOut], str | None]:
-        """A tenant's fleets by name beyond `after`, and the name to go on after."""
+        """Return a tenant's fleets by name after `after`, and the last name if there are more."""
         entries = [each for each in await self._entries(tenant) if each.name > after]
         rows = await asyncio.gather(*(self._tables.get(FLEETS, entry.key, FLEET) for entry in entries[:limit]))
-        # One whose row is not there is being made, or ending.
+        # A fleet without its own row is being created, or is ending.
         there = [(entry.name, parse_fleet(row.props)) for entry, row in zip(entries, rows, strict=False) if row is not None]
         items = [await self._with_progress(tenant, fleet_out(name, fleet), fleet) for name, fleet in there]
         return items, entries[limit - 1].name if len(entries) > limit else None
 
     async def every(self, after: str = "", limit: int | None = None) -> list[str]:
-        """The partition keys of all tenants' fleets beyond the key `after`, in order; at most `limit`."""
+        """Return the keys of all tenants' fleets after the key `after`, in order; at most `limit`."""
         found: list[str] = []
         cursor: str | None = None
         first = after + "\x20" if after else ""
@@ -131,16 +131,16 @@ class FleetDirectory:
                 return found if limit is None else found[:limit]
 
     async def _with_progress(self, tenant: str, out: FleetOut, fleet: Fleet) -> FleetOut:
-        """With how far a change of the partition count is."""
+        """Return the fleet with the progress of its resize."""
         if not fleet.former:
             return out
         rows = await load_rows(self._tables, FLEETS, _key(tenant, out.name), *PARTITIONS)
         return out.model_copy(update={"resizing": resizing_out(progress((row for _, row in sift(rows, parse_partition)[0]), fleet))})
 
     async def put(self, tenant: str, name: str, spec: FleetIn, headers: Mapping[str, str] | None = None) -> tuple[FleetOut, str, bool]:
-        """Create the fleet or change it; the third value is True when it is new. Honours `If-Match` in `headers`.
+        """Create the fleet or change it. The third value is True if it is new. Honours `If-Match` in `headers`.
 
-        Raises 404 (no such tenant any more), 409 `servers-live`, `too-many-fleets`, `changed-meanwhile`, 412, 422, `StorageError`.
+        Raises 404 (the tenant has ended), 409 `servers-live`, `too-many-fleets`, `changed-meanwhile`, 412, 422, `StorageError`.
         """
         key = _key(tenant, name)
         if fault := spec.fault():
@@ -159,8 +159,10 @@ class FleetDirectory:
         raise contended()
 
     async def delete(self, tenant: str, name: str, headers: Mapping[str, str] | None = None) -> None:
-        """End the fleet. Raises 404, 409 `servers-live`, `changed-meanwhile`, 412, `StorageError`. What is cut short is gone on with when
-        it is called again, or when a fleet of that name is made."""
+        """End the fleet. If it is interrupted, the next call, or the creation of a fleet of that name, completes it.
+
+        Raises 404, 409 `servers-live`, `changed-meanwhile`, 412, `StorageError`.
+        """
         key = _key(tenant, name)
         for _ in range(ATTEMPTS):
             entry = await self._find(key)
@@ -182,7 +184,7 @@ class FleetDirectory:
                 gone = await self._tables.write(FLEETS, key, [Delete(FLEET, closed.etag)])
                 if not isinstance(gone, Applied):
                     continue
-                log.info("Fleet %s ends", key, extra={"action": "fleet_ended", "fleet": key})
+                log.info("Fleet %s is being removed", key, extra={"action": "fleet_ended", "fleet": key})
             if row is None and not isinstance(await self._mark(key, entry), Applied):
                 continue
             await self._finish(key)
@@ -196,12 +198,12 @@ class FleetDirectory:
                 raise _servers_live(found, f"fleet {entry.name}")
 
     async def end_all(self, tenant: str) -> None:
-        """End all of a tenant's fleets, and forget that they were. Raises 409 `servers-live`, `StorageError`; safe to repeat."""
+        """End all of a tenant's fleets, and delete their epochs. Raises 409 `servers-live`, `StorageError`; can be repeated."""
         for entry in await self._entries(tenant):
             try:
                 await self.delete(tenant, entry.name)
             except Problem as problem:
-                # Another call was faster.
+                # Another call was first.
                 if problem.status != 404:
                     raise
         for row in await load_rows(self._tables, FLEETS, GONE, f"{tenant}:", f"{tenant};"):
@@ -212,7 +214,7 @@ class FleetDirectory:
     # -- creating
 
     async def _create(self, tenant: str, name: str, spec: FleetIn) -> Fleet | None:
-        """Make the fleet; None when another call came in between."""
+        """Create the fleet; None if another call came in between."""
         key = _key(tenant, name)
         entry = await self._find(key)
         if entry is not None and entry.ending:
@@ -220,7 +222,7 @@ class FleetDirectory:
             entry = await self._find(key)
         if entry is None:
             if len(await self._entries(tenant)) >= MAX_FLEETS:
-                raise conflict("too-many-fleets", f"a tenant has at most {MAX_FLEETS} fleets")
+                raise conflict("too-many-fleets", f"the tenant has {MAX_FLEETS} fleets, the maximum")
             made = await self._tables.write(FLEETS, INDEX, [Insert(key, {"created": self._clock.now(), "ending": False})])
             if not isinstance(made, Applied):
                 return None
@@ -231,12 +233,12 @@ class FleetDirectory:
         try:
             await self._require_tenant(tenant)
         except Problem:
-            # It ended while this was under way, and may not have seen the fleet.
+            # The tenant ended meanwhile, and its end may have missed this fleet.
             await self.delete(tenant, name)
             raise
         now = await self._find(key)
         if now is None or now.ending:
-            # It was ended before all of it was there, by a call that may not have seen all of it.
+            # Another call ended the fleet before it was complete, and may have missed some of its rows.
             await self.delete(tenant, name)
             return None
         return fleet
@@ -244,10 +246,10 @@ class FleetDirectory:
     # -- changing
 
     async def _change(self, key: str, name: str, old: Fleet, etag: str, spec: FleetIn, headers: Mapping[str, str]) -> Fleet | None:
-        """Change the fleet; None when another write came in between."""
+        """Change the fleet; None if another write came in between."""
         check_if_match(headers, _tagged(fleet_out(name, old))[1])
         if spec.partitions != old.partitions:
-            raise invalid("/partitions", f"cannot be changed here ({old.partitions:,} now); POST leases/resize does it while servers run")
+            raise invalid("/partitions", f"must stay {old.partitions:,}; use POST leases/resize to change it while servers run")
         await self._refill(key, old)
         made = fleet_of(spec, _created(old))
         new = replace(made, generation=old.generation, former=old.former, changes=old.changes + 1)
@@ -269,7 +271,7 @@ class FleetDirectory:
         return new
 
     async def _refill(self, key: str, fleet: Fleet) -> None:
-        # Whatever epoch a lost row had, it was a count of claims, and is below this.
+        # The epoch of a lost row is a count of claims, and therefore lower than this.
         missing = await self._runner.run(repair.refill(key, fleet, self._clock.now() // 1000))
         if isinstance(missing, Unsure):
             raise conflict(
@@ -278,7 +280,7 @@ class FleetDirectory:
                 f"{name_first_five(missing.servers)}. Stop these servers, then repeat the PUT.",
             )
         if missing:
-            log.warning("%d partitions of %s had no row; they have one again", missing, key, extra={"action": "lease_rows_refilled"})
+            log.warning("The rows of %d partitions of fleet %s were restored", missing, key, extra={"action": "lease_rows_refilled"})
 
     # -- ending
 
@@ -293,10 +295,10 @@ class FleetDirectory:
         return made if isinstance(made, Applied) else None
 
     async def _finish(self, key: str) -> None:
-        """Remove what is left of a fleet that is ending: rows first, its entry last.
+        """Remove the rest of a fleet that is ending: its rows first, its index entry last.
 
-        Rows that a fleet made anew under the name has are not touched: they are removed as they were read while the entry still said that
-        the fleet is ending.
+        Rows of a new fleet of the same name are not touched: rows are deleted as they were read while the entry said that the fleet is
+        ending.
         """
         while True:
             rows = await load_rows(self._tables, FLEETS, key, "", "~")
@@ -307,7 +309,7 @@ class FleetDirectory:
             if lives := [*(server.name for _, server in servers if server.state != "dead"), *servers_of(unreadable)]:
                 raise _servers_live(lives, "the fleet")
             partitions, unreadable = sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
-            # What cannot be read has had no higher one than this either (`_refill`).
+            # A row that cannot be read has a lower epoch than this (`_refill`).
             epochs = [*(partition.epoch for _, partition in partitions), *([self._clock.now() // 1000] if unreadable else ())]
             if any(epochs):
                 before = await self._tables.get(FLEETS, GONE, key)
@@ -332,7 +334,7 @@ class FleetDirectory:
 
 
 def fleet_of(spec: FleetIn, created: Millis) -> Fleet:
-    """The fleet as leases know it."""
+    """Return the stored fleet of a definition."""
     limits = Limits(spec.limits.max_per_server, spec.limits.claims_per_cycle, spec.limits.moves_per_minute, spec.drain() / 1000)
     rest = {"created": created, **spec.model_dump(mode="json", include=set(_PARTS))}
     return Fleet(
@@ -346,7 +348,11 @@ def fleet_of(spec: FleetIn, created: Millis) -> Fleet:
 
 
 def fleet_out(name: str, fleet: Fleet) -> FleetOut:
-    """The fleet as answered."""
+    """Return the fleet as the API shows it.
+
+    A fleet stores the numbers of its profile, not the name, and the name is found by equality. If a release changes the numbers of a named
+    profile, fleets with the former numbers keep them and show them as a profile of their own.
+    """
     known = cast(ProfileName | None, next((name for name, profile in PROFILES.items() if profile == fleet.profile), None))
     h, v, t = (round(seconds * 1000) for seconds in (fleet.profile.beat, fleet.profile.validity, fleet.profile.takeover))
     limits = FleetLimits.model_construct(
@@ -372,7 +378,7 @@ def fleet_out(name: str, fleet: Fleet) -> FleetOut:
 
 
 def notify_of(fleet: Fleet) -> tuple[str, frozenset[str]] | None:
-    """The channel that alarms go to, and the kinds that do; None when the fleet wants none."""
+    """Return the channel for alarms and the kinds that it receives; None if the fleet wants none."""
     found = json.loads(fleet.rest).get("notify")
     return (str(found["channel"]), frozenset(found["kinds"])) if found else None
 
@@ -382,7 +388,7 @@ def _created(fleet: Fleet) -> Millis:
 
 
 def _tagged(out: FleetOut) -> tuple[FleetOut, str]:
-    # Of the definition itself: operators' verbs count in the fleet's row too, and change nothing that is shown here.
+    # The tag covers the definition alone: manual controls change the fleet's row too, and are not shown here.
     return out, etag_of(out.model_dump_json())
 
 
@@ -391,7 +397,7 @@ def _entry(row: Row) -> FleetEntry:
 
 
 def _key(tenant: str, name: str) -> str:
-    """The fleet's partition key; raises 404 for what cannot be a fleet's name."""
+    """Return the fleet's partition key. Raises 404 for an invalid name."""
     if not NAME.fullmatch(name):
         raise not_found("fleet")
     return fleet_key(tenant, name)
@@ -404,6 +410,6 @@ def _servers_live(servers: Sequence[str], what: str) -> Problem:
 
 
 def name_first_five(subjects: Iterable[str]) -> str:
-    """The first five of them, and how many more there are."""
+    """Return the first five subjects, and the number of the others."""
     found = list(subjects)
     return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")

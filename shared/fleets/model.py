@@ -1,4 +1,4 @@
-"""Wire models of fleets and their nodes. Unknown fields are refused everywhere; durations are milliseconds inside."""
+"""Wire models of fleets and their nodes. Unknown fields are refused. Durations are milliseconds inside the app."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..maintenance.settings import FleetMaintenance
 from ..web.fields.types import Maybe, Name, Stamp, Strict
 
 DEFAULT_DRAIN = 10_000
-"""How long a hand-off may take unless the fleet says otherwise, or two thirds of validity where that is less."""
+"""Milliseconds for a hand-off if the fleet does not set it. Two thirds of the validity, if that is less."""
 
 ProfileName = Literal["economy", "default", "fast", "seed"]
 
@@ -27,14 +27,14 @@ NOTIFICATION_KINDS: tuple[NotificationKind, ...] = ("stale", "dead", "maintenanc
 
 
 class ProfileIn(Strict):
-    """How often servers beat (H), how long a beat is valid for its sender (V), after how much silence others take over (T)."""
+    """The heartbeat interval (H), the validity of a heartbeat for its sender (V), and the silence after which others take over (T)."""
 
     beat: Annotated[Duration, Field(ge=100, le=3_600_000)]
     validity: Annotated[Duration, Field(ge=100, le=DAY)]
     takeover: Annotated[Duration, Field(ge=100, le=DAY)]
 
     def seconds(self) -> Profile:
-        """The same for the rules."""
+        """Return the profile in seconds."""
         return Profile(self.beat / 1000, self.validity / 1000, self.takeover / 1000)
 
 
@@ -42,34 +42,34 @@ def _kind(profile: object) -> str:
     return "name" if isinstance(profile, str) else "durations"
 
 
-# Told apart first, so that only the branch that was meant says what is wrong.
+# The discriminator selects one branch, so that only its errors are reported.
 ProfileOf = Annotated[Annotated[ProfileName, Tag("name")] | Annotated[ProfileIn, Tag("durations")], Discriminator(_kind)]
 
 
 class FleetLimits(Strict):
-    """Bounds of what moves at once."""
+    """Limits of moves."""
 
     max_per_server: int | None = Field(
-        None, ge=1, le=MAX_PARTITIONS, description="Partitions one server may have; null: partitions / minimum, rounded up."
+        None, ge=1, le=MAX_PARTITIONS, description="Partitions that one server may own. null: partitions / minimum, rounded up."
     )
-    claims_per_cycle: int = Field(8, ge=1, le=98, description="Partitions a server of the library claims in one beat.")
-    moves_per_minute: int = Field(32, ge=0, le=MAX_PARTITIONS, description="Moves that only balance.")
+    claims_per_cycle: int = Field(8, ge=1, le=98, description="Partitions that a server with the library claims in one heartbeat.")
+    moves_per_minute: int = Field(32, ge=0, le=MAX_PARTITIONS, description="Moves per minute that only balance.")
     drain: Annotated[Duration, Field(ge=0, le=DAY)] | None = Field(
-        None, description="How long a hand-off may take; null: PT10S, or two thirds of validity where that is less."
+        None, description="Maximum duration of a hand-off. null: PT10S, or two thirds of the validity if that is less."
     )
 
 
 class FleetServers(Strict):
-    """How many servers there should be."""
+    """The number of servers that a fleet should have."""
 
-    minimum: int = Field(1, ge=1, le=MAX_PARTITIONS, description="Servers the fleet cannot do without.")
-    spare: int = Field(0, ge=0, le=MAX_PARTITIONS, description="Servers there should be beside: fewer raise an alarm.")
+    minimum: int = Field(1, ge=1, le=MAX_PARTITIONS, description="Servers that the fleet needs.")
+    spare: int = Field(0, ge=0, le=MAX_PARTITIONS, description="Additional servers. Fewer than minimum + spare raise an alarm.")
 
 
 
 
 class Notify(Strict):
-    """Where alarms go."""
+    """The channel for alarms."""
 
     channel: Name
     kinds: list[NotificationKind] = Field(default_factory=lambda: list(NOTIFICATION_KINDS), max_length=len(NOTIFICATION_KINDS))
@@ -77,12 +77,12 @@ class Notify(Strict):
     @model_validator(mode="after")
     def _once(self) -> Self:
         if len(set(self.kinds)) != len(self.kinds):
-            raise ValueError("a kind is named twice")
+            raise ValueError("a kind is repeated")
         return self
 
 
 class FleetIn(Strict):
-    """A fleet, as PUT. All fields but `partitions` are optional."""
+    """The definition of a fleet. All fields except `partitions` are optional."""
 
     partitions: int = Field(ge=1, le=MAX_PARTITIONS)
     profile: ProfileOf = "default"
@@ -93,25 +93,25 @@ class FleetIn(Strict):
     notify: Notify | None = None
 
     def seconds(self) -> Profile:
-        """H, V and T in seconds."""
+        """Return H, V and T in seconds."""
         return PROFILES[self.profile] if isinstance(self.profile, str) else self.profile.seconds()
 
     def drain(self) -> int:
-        """How long a hand-off may take, in milliseconds."""
+        """Return the maximum duration of a hand-off in milliseconds."""
         return self.limits.drain if self.limits.drain is not None else min(DEFAULT_DRAIN, round(self.seconds().validity * 2000 / 3))
 
     def fault(self) -> tuple[str, str] | None:
-        """The inequality of safety that fails, and where; None when all hold."""
+        """Return the path and text of the safety condition that fails; None if all hold."""
         found = unsafe(self.seconds(), self.drain() / 1000, name=self.profile if isinstance(self.profile, str) else "")
         return ("/limits/drain" if found.startswith("drain") else "/profile", f"unsafe: {found} (seconds)") if found else None
 
 
 class FleetOut(FleetIn):
-    """A fleet as stored."""
+    """A stored fleet."""
 
     name: str
-    generation: int = Field(description="Of the partition count: a resize raises it.")
-    resizing: Maybe[ResizingOut] = Field(default=None, description="While a resize is under way.")
+    generation: int = Field(description="Generation of the partition count. A resize increments it.")
+    resizing: Maybe[ResizingOut] = Field(default=None, description="Progress of a resize that is under way.")
     created: Stamp
 
 
@@ -123,29 +123,29 @@ class FleetList(Strict):
 
 
 class BeatOut(Strict):
-    """A node's last beat."""
+    """The last heartbeat of a node."""
 
     seq: int
-    age_ms: int = Field(description="By the storage service's own time.")
+    age_ms: int = Field(description="Age by the storage service's clock.")
     state: ServerState
     incarnation: str
     fault_domain: str
-    capacity: int = Field(description="Partitions it can have; 0: no bound of its own.")
+    capacity: int = Field(description="Partitions that the server can own. 0: no limit of its own.")
     load: float
-    scans: bool = Field(description="It runs the library and looks at the others; false: it speaks HTTP.")
+    scans: bool = Field(description="true: the server runs the library and can scan the others. false: it speaks HTTP.")
 
 
 class NodeOut(Strict):
-    """All that is known of a node. `turn` and `maintenance` are null while there is none."""
+    """A node. `turn` and `maintenance` are null if there is none."""
 
     node: str
     beat: BeatOut | None
-    partitions: dict[int, int] = Field(description="What it has: partition to epoch.")
-    assign: list[int] = Field(description="What it is to claim.")
-    release: list[int] = Field(description="What it is to hand off.")
-    intents: list[IntentOut] = Field(description="What operators want of it.")
-    turn: ReplicaOut | None = Field(None, description="What it is as a replica.")
-    maintenance: NodeMaintenance | None = Field(None, description="What its agent told last.")
+    partitions: dict[int, int] = Field(description="Partitions of the node with their epochs.")
+    assign: list[int] = Field(description="Partitions that the node must claim.")
+    release: list[int] = Field(description="Partitions that the node must release.")
+    intents: list[IntentOut] = Field(description="Manual controls on the node.")
+    turn: ReplicaOut | None = Field(None, description="The node as a replica.")
+    maintenance: NodeMaintenance | None = Field(None, description="The last report of the node's agent.")
 
 
 class NodeList(Strict):

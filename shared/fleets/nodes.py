@@ -1,4 +1,4 @@
-"""Nodes as the API shows them: what each is as a server, as a replica, and to its maintenance agent."""
+"""Nodes as the API shows them: as servers, as replicas, and with the reports of their maintenance agents."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from ..leases.service.views import IntentsByTarget, LeaseViews, beat_age_ms, own
 from ..web.problem import not_found
 
 type AgentReports = Callable[[str], Awaitable[Mapping[str, dict[str, Any]]]]
-"""What agents told last of a fleet's nodes, by node."""
+"""Returns the last agent reports of a fleet, by node."""
 
 
 class NodeViews:
-    """One per process."""
+    """Reads nodes for the API. One per process."""
 
     def __init__(self, leases: LeaseViews, runner: AsyncRunner, clock: Clock, agents: AgentReports, pending: PendingReader) -> None:
         self._leases, self._runner, self._clock, self._agents, self._pending = leases, runner, clock, agents, pending
 
     async def node(self, tenant: str, fleet: str, name: str) -> dict[str, Any]:
-        """One view of a node. Raises 404, `StorageError`."""
+        """Return one node. Raises 404, `StorageError`."""
         items, _ = await self._nodes(tenant, fleet, lambda known: [name] if name in known else [], 1)
         if not items:
             raise not_found("node")
         return items[0]
 
     async def nodes(self, tenant: str, fleet: str, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str | None]:
-        """Nodes by name beyond `after`, and the name to go on after. Raises 404, `StorageError`."""
+        """Return nodes by name after `after`, and the last name if there are more. Raises 404, `StorageError`."""
         return await self._nodes(tenant, fleet, lambda known: sorted(name for name in known if name > after), limit)
 
     async def _nodes(
         self, tenant: str, fleet: str, pick: Callable[[Set[str]], list[str]], limit: int
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """The first nodes of those picked. A node is known as a server, as a replica, by its agent, or as all of them."""
+        """Return the first `limit` of the picked nodes. A node is known as a server, as a replica, or by its agent."""
         key = fleet_key(tenant, fleet)
-        seen = await self._leases.survey(key)
+        seen = await self._leases.snapshot(key)
         turns = await self._runner.run(look_at_turns(key))
         replicas = replicas_out(turns, terms_of(seen.summary.fleet), await self._pending(key))
-        owners, words, servers = owners_of(seen), IntentsByTarget(seen.summary, self._clock.now()), seen.summary.servers
+        owners, intents, servers = owners_of(seen), IntentsByTarget(seen.summary, self._clock.now()), seen.summary.servers
         agents = await self._agents(key)
         names = pick(servers.keys() | replicas.keys() | agents.keys())
         items = [
-            node_out(name, servers.get(name), owners.get(name, {}), words, replicas.get(name), agents.get(name)) for name in names[:limit]
+            node_out(name, servers.get(name), owners.get(name, {}), intents, replicas.get(name), agents.get(name)) for name in names[:limit]
         ]
         return items, names[limit - 1] if len(names) > limit else None
 
@@ -58,18 +58,18 @@ def node_out(
     name: str,
     one: Versioned[Server] | None,
     held: dict[int, int],
-    words: IntentsByTarget,
+    intents: IntentsByTarget,
     replica: dict[str, Any] | None = None,
     agent: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A node as answered. one, held: what it is as a server; replica: what it is as a replica; agent: what its agent told last."""
+    """Return a node as the API shows it. one, held: as a server. replica: as a replica. agent: its agent's last report."""
     return {
         "node": name,
         "beat": _beat_out(one) if one is not None else None,
         "partitions": {str(number): epoch for number, epoch in sorted(held.items())},
         "assign": list(one.value.take) if one is not None else [],
         "release": list(one.value.drop) if one is not None else [],
-        "intents": words.about(name),
+        "intents": intents.about(name),
         "turn": replica,
         "maintenance": agent,
     }

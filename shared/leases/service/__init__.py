@@ -1,1 +1,1 @@
-"""What runs in the app: HTTP servers, take-overs, plans, operators' controls and views."""
+"""The part of leases that runs in the app: servers that speak HTTP, takeovers, plans, manual controls and views."""

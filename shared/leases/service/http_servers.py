@@ -1,4 +1,4 @@
-"""Beats, claims and releases of servers that speak HTTP."""
+"""Heartbeats, claims and releases of servers that speak HTTP."""
 
 from __future__ import annotations
 
@@ -22,23 +22,28 @@ log = logging.getLogger(__name__)
 
 type OnHeartbeat = Callable[[str, str, float], object]
 
-_OVER = "this incarnation is over: stop acting on everything, and register a new one with seq 1"
+_OVER = "this incarnation is over: stop acting on all partitions, and register a new incarnation with seq 1"
 _WHY = {
     "fenced": _OVER,
-    "evicted": f"it was told to release partitions that others wait for, and released none for too long; {_OVER}",
-    "stale": "a later beat of this incarnation has been applied",
+    "evicted": f"the server released none of the partitions that it was ordered to release, so it is evicted; {_OVER}",
+    "stale": "a later heartbeat of this incarnation has been applied; send the next one with a higher seq",
 }
 
 
 class HttpServers:
-    """One per process; keeps nothing. `nudge`: told of tenant, fleet and beat (seconds) at each beat; returns at once."""
+    """Serves requests of servers that speak HTTP. One per process, without state.
+
+    nudge: called at each heartbeat with tenant, fleet and heartbeat interval (seconds); must return at once.
+    """
 
     def __init__(self, runner: AsyncRunner, clock: Clock, nudge: OnHeartbeat = lambda tenant, fleet, beat: None) -> None:
         self._runner, self._clock, self._nudge = runner, clock, nudge
 
     async def beat(self, tenant: str, fleet: str, node: str, told: BeatIn) -> dict[str, Any]:
-        """The answer to a beat. Raises 404, 409 `fenced`, `stale-seq`, `name-in-use`, `too-many-servers`, `changed-meanwhile`,
-        `StorageError`."""
+        """Apply a heartbeat and return its answer.
+
+        Raises 404, 409 `fenced`, `stale-seq`, `name-in-use`, `too-many-servers`, `changed-meanwhile`, `StorageError`.
+        """
         heard = Told(str(told.incarnation), told.seq, told.fault_domain, told.capacity, told.load)
         done = await self._runner.run(http_servers.beat(fleet_key(tenant, fleet), node, heard, self._clock.now()))
         if isinstance(done, Heard):
@@ -47,21 +52,25 @@ class HttpServers:
             return _answer(done.server, told.seq, h, v)
         if isinstance(done, Occupied):
             wait = {"retry-after": str(max(1, -int(-done.wait // 1)))}
-            raise Problem(409, "name-in-use", f"another incarnation of {node} lives", headers=wait)
+            text = f"another incarnation of {node} is live; wait until it is fenced, or register under another name"
+            raise Problem(409, "name-in-use", text, headers=wait)
         if done.why == "evicted":
             extra = {"action": "lease_evicted", "fleet": fleet_key(tenant, fleet), "server": node}
-            log.warning("Server %s of %s releases nothing of what others wait for and is evicted", node, fleet, extra=extra)
+            log.warning("Server %s of fleet %s has released none of its pending partitions and is evicted", node, fleet, extra=extra)
         raise _refused(done.why)
 
     async def claim(
         self, tenant: str, fleet: str, node: str, incarnation: str, partitions: Sequence[int], generation: int = 1
     ) -> dict[str, Any]:
-        """The answer to a claim. Raises 404, 409 `fenced`, `changed-meanwhile`, 422 for a partition out of range, `StorageError`."""
+        """Claim partitions and return the answer.
+
+        Raises 404, 409 `fenced`, `changed-meanwhile`, 422 for a partition out of range, `StorageError`.
+        """
         key, now = fleet_key(tenant, fleet), self._clock.now()
         done = await self._runner.run(http_servers.claim(key, node, incarnation, partitions, now, generation))
         if isinstance(done, OutOfRange):
             at = next(at for at, number in enumerate(partitions) if number >= done.partitions)
-            raise invalid(f"/partitions/{at}", f"the fleet has partitions 0 to {done.partitions - 1:,}")
+            raise invalid(f"/partitions/{at}", f"must be 0 to {done.partitions - 1:,}, the partitions of the fleet")
         if not isinstance(done, Claimed):
             raise _refused(done.why)
         return {
@@ -70,11 +79,11 @@ class HttpServers:
         }
 
     async def release(self, tenant: str, fleet: str, partition: int, told: ReleaseIn) -> None:
-        """Give a partition back. Raises 404, 409 `stale-epoch`, `fenced`, `changed-meanwhile`, `StorageError`."""
+        """Release a partition. Raises 404, 409 `stale-epoch`, `fenced`, `changed-meanwhile`, `StorageError`."""
         key, now = fleet_key(tenant, fleet), self._clock.now()
         done = await self._runner.run(http_servers.release(key, told.node, str(told.incarnation), partition, told.epoch, now))
         if done == "stale":
-            raise conflict("stale-epoch", "the node does not have the partition under this epoch")
+            raise conflict("stale-epoch", "the node does not own the partition under this epoch")
         if isinstance(done, OutOfRange):
             raise out_of_range(done.partitions)
         if done != "released":
@@ -84,7 +93,7 @@ class HttpServers:
 def _answer(server: Server, seq: int, h: float, v: float) -> dict[str, Any]:
     held = dict(server.held)
     generation, partitions = http_servers.parse_spread(server.spread)
-    # Orders of a generation that it does not work by yet: all that it has is to go first.
+    # The orders belong to a generation that the server does not use yet: it must release all that it has first.
     over = server.generation > server.works
     answer: dict[str, Any] = {
         "seq": seq,
@@ -92,7 +101,7 @@ def _answer(server: Server, seq: int, h: float, v: float) -> dict[str, Any]:
         "beat_ms": round(h * 1000),
         "state": "draining" if server.state == "draining" or server.tell else "live",
         "held": {str(number): epoch for number, epoch in held.items()},
-        # A bumped partition is in both: it is claimed once it is released.
+        # A bumped partition is in both lists: the server claims it after it has released it.
         "assign": [number for number in server.take if number not in held] if not over else [],
         "release": list(rules.owed(server)),
         "generation": generation,
@@ -107,5 +116,5 @@ def _refused(why: str) -> Problem:
     if why == "contended":
         return contended()
     if why == "full":
-        return conflict("too-many-servers", f"a fleet has at most {http_servers.MOST_SERVERS:,} servers")
+        return conflict("too-many-servers", f"the fleet has {http_servers.MOST_SERVERS:,} live servers, the maximum")
     return conflict({"stale": "stale-seq", "evicted": "fenced"}.get(why, why), _WHY[why])

@@ -1,7 +1,7 @@
-"""Partitions leave servers that maintenance is about to hit, and may return when it is over.
+"""Moves partitions away from servers before maintenance, and lets them return afterwards.
 
-The app says so with an intent of its own, `maintain`, which stands beside operators' words and does not touch them. It expires by
-itself, and is renewed while it holds: a fleet is not kept out of a node by an app that forgot.
+The app writes an intent of its own, `maintain`, beside the manual controls of operators. The intent expires by itself and is renewed
+while it is needed, so that an app that stops does not keep the fleet off a node.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ log = logging.getLogger(__name__)
 
 INTENT_LIFETIME: Final[Millis] = 3_600_000
 MAX_SERVERS: Final = 98
-"""Servers that one transaction is about."""
+"""Servers in one transaction."""
 TRIES: Final = 5
 AUTHOR: Final = "maintenance"
 
 
 class MaintenanceDrain:
-    """One per process; keeps nothing."""
+    """Drains servers for maintenance. One per process, without state."""
 
     def __init__(self, runner: AsyncRunner, planning: Planning, clock: Clock) -> None:
         self._runner, self._planning, self._clock = runner, planning, clock
 
     async def held(self, key: str, nodes: Iterable[str]) -> dict[str, int]:
-        """How many partitions servers have; none for those that are not there. Raises `StorageError`."""
+        """Return the number of partitions of each server; servers that do not exist are left out. Raises `StorageError`."""
         seen = await self._planning.look(key)
         if seen is None:
             return {}
@@ -44,18 +44,21 @@ class MaintenanceDrain:
         return {name: len(owned.get(name, ())) for name in nodes if name in seen.summary.servers or name in owned}
 
     async def leave(self, key: str, nodes: Mapping[str, bool]) -> None:
-        """Have partitions leave the servers that map to True, and let those return that map to False. Raises `StorageError`."""
+        """Drain the servers that map to True, and end the drain of those that map to False. Raises `StorageError`."""
         if not await self._runner.run(write_intents(key, nodes, self._clock.now())):
             return
-        told = ", ".join(f"{name} {'is left' if gone else 'is back'}" for name, gone in sorted(nodes.items())[:5])
-        log.info("Leases of %s: %s", key, told, extra={"action": "lease_maintenance", "fleet": key})
+        changed = ", ".join(f"{name} {'is drained' if gone else 'is available'}" for name, gone in sorted(nodes.items())[:5])
+        log.info("Maintenance of fleet %s: %s", key, changed, extra={"action": "lease_maintenance", "fleet": key})
         seen = await self._planning.look(key)
         if seen is not None:
             await self._planning.carry_out(key, await self._planning.plan(seen, self._clock.now()))
 
 
 def write_intents(key: str, nodes: Mapping[str, bool], now: Millis) -> Steps[bool]:
-    """Write the intents that differ; whether any did. False too when others kept coming in between: the sweep says it again."""
+    """Write the intents that differ from `nodes`. Return True if any was written.
+
+    After `TRIES` conflicts return False: the next sweep tries again.
+    """
     for _ in range(TRIES):
         seen = yield from read_summary(key)
         if seen is None:
@@ -71,12 +74,12 @@ def write_intents(key: str, nodes: Mapping[str, bool], now: Millis) -> Steps[boo
 
 
 def intent_changes(seen: FleetSummary, nodes: Mapping[str, bool], now: Millis) -> tuple[Op, ...]:
-    """What to write so that intents say what `nodes` does. Pure.
+    """Return the writes that bring the intents in line with `nodes`. Pure.
 
-    Where no server would be left that partitions could go to, none is told to go: served until the impact is better than not at all.
+    If no server would remain for the partitions, none is drained: service until the impact is better than no service.
     """
     standing = {intent.server: intent for intent in seen.intents if intent.verb == "maintain"}
-    # Who is left already is no refuge, unless that is over now.
+    # A drained server cannot take partitions over, unless its drain ends with this change.
     barred = {name for name in seen.in_force(now).drained if nodes.get(name, True) or name not in standing}
     left = {name for name, gone in nodes.items() if gone}
     refuge = any(server.name not in left and server.name not in barred for server in seen.living if server.state == "live")

@@ -1,7 +1,7 @@
-"""Planning from the app: the same planner as the servers' own, and the same orders in the servers' rows.
+"""Planning in the app, with the servers' own planner and the same orders in the servers' rows.
 
-Servers that look at each other do this by themselves. The app does it right after an operator's word, so that it counts with the next
-beat, and for fleets in which no server looks.
+Scanners plan by themselves. The app plans right after a manual control, so that it takes effect with the next heartbeat, and for fleets
+without scanners.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..rows import MAX_ORDERS, join, server_key
 from .snapshot import FleetSnapshot, read_snapshot
 
 IN_FLIGHT = 16
-"""Orders given side by side."""
+"""Orders that are written at the same time."""
 TRIES = 4
-"""Times an order is given to a server that beats in between."""
+"""Attempts to write an order while the server's heartbeats come in between."""
 LATE_BEATS = 3
-"""Beats after which a server that has not beaten is late."""
+"""Heartbeat intervals after which a server counts as late."""
 THREAD_ABOVE = 100_000
-"""Partitions times servers from which on planning goes to a thread: the loop has other work to do."""
+"""Partitions times servers above which planning runs in a thread, so that it does not block the event loop."""
 
 
 class ServerOrder(NamedTuple):
-    """What a server is told: partitions to claim and to hand off under a generation, by its row as it was seen."""
+    """An order for one server: partitions to claim and to release under a generation. etag: of the server's row as it was read."""
 
     server: str
     take: tuple[int, ...]
@@ -41,7 +41,7 @@ class ServerOrder(NamedTuple):
 
 
 class PlanResult(NamedTuple):
-    """A plan, and the orders that lead to it. told: how many servers were given theirs."""
+    """A plan and its orders. told: number of servers that have received theirs."""
 
     plan: PartitionPlan
     orders: tuple[ServerOrder, ...] = ()
@@ -49,43 +49,43 @@ class PlanResult(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Return True if nothing is left to do."""
         return not self.plan.moves and not self.orders
 
 
-def balance_budget(seen: FleetSnapshot) -> int:
-    """Moves that only balance, at most. Pure.
+def balance_budget(snapshot: FleetSnapshot) -> int:
+    """Return the maximum number of moves that only balance. Pure.
 
-    Where servers look, it is theirs to count a minute's. Else it is the part of them that falls on one beat, one at least where any are
-    allowed: what was ordered and is not done yet is planned anew, and counts again, so that nothing has to be remembered.
+    If the fleet has scanners, they count the moves of a minute. Otherwise the result is the share of one heartbeat interval, at least
+    one if moves are allowed: moves that are ordered and not done are planned and counted again, so no state is needed.
     """
-    fleet = seen.summary.fleet
+    fleet = snapshot.summary.fleet
     most = fleet.limits.moves_per_minute
-    if any(server.scans for server in seen.summary.living):
+    if any(server.scans for server in snapshot.summary.living):
         return most
     return min(most, max(1, round(most * fleet.profile.beat / 60)))
 
 
-def orders_of(seen: FleetSnapshot, found: PartitionPlan, now: Millis) -> tuple[ServerOrder, ...]:
-    """The orders that differ from those which the servers have. Pure.
+def orders_of(snapshot: FleetSnapshot, found: PartitionPlan, now: Millis) -> tuple[ServerOrder, ...]:
+    """Return the orders that differ from those in the servers' rows. Pure.
 
-    A server that is late gets none, nor one that is evicted: each write to its row puts off the moment at which it counts as silent.
+    Late and evicted servers get none: each write to a server's row delays the moment at which the server counts as silent.
     """
-    facts, late = seen.facts(now), LATE_BEATS * seen.summary.fleet.profile.beat
+    facts, late = snapshot.planner_input(now), LATE_BEATS * snapshot.summary.fleet.profile.beat
     orders: list[ServerOrder] = []
     for member in facts.members:
-        row = seen.summary.servers[member.name]
+        row = snapshot.summary.servers[member.name]
         if row.age >= late or row.value.evicted:
             continue
         take, drop = (tuple(each[:MAX_ORDERS]) for each in facts.orders(found, member.name))
-        generation = max(seen.summary.fleet.generation, row.value.generation)
+        generation = max(snapshot.summary.fleet.generation, row.value.generation)
         if (take, drop, generation) != (row.value.take, row.value.drop, row.value.generation):
             orders.append(ServerOrder(member.name, take, drop, generation, row.etag))
     return tuple(orders)
 
 
 def give_order(key: str, order: ServerOrder) -> Steps[bool]:
-    """Give one order. False when the server beat in between each time, or is dead."""
+    """Write one order. Return False if the server is dead, or its heartbeats came in between `TRIES` times."""
     told: Props = {"take": join(order.take), "drop": join(order.drop), "generation": order.generation}
     answer = yield from write(FLEETS, key, Merge(server_key(order.server), told, order.etag))
     if isinstance(answer, Applied):
@@ -103,21 +103,21 @@ class Planning:
         self._runner = runner
 
     async def look(self, key: str) -> FleetSnapshot | None:
-        """The whole fleet. Raises `StorageError`."""
+        """Read the whole fleet; None if there is none. Raises `StorageError`."""
         return await self._runner.run(read_snapshot(key))
 
-    async def plan(self, seen: FleetSnapshot, now: Millis) -> PlanResult:
-        """What to do; nothing is done."""
+    async def plan(self, snapshot: FleetSnapshot, now: Millis) -> PlanResult:
+        """Plan without giving orders."""
 
-        def think() -> PlanResult:
-            found = seen.facts(now).plan(balance_budget(seen))
-            return PlanResult(found, orders_of(seen, found, now))
+        def make_plan() -> PlanResult:
+            found = snapshot.planner_input(now).plan(balance_budget(snapshot))
+            return PlanResult(found, orders_of(snapshot, found, now))
 
-        much = seen.summary.fleet.partitions * max(1, len(seen.summary.servers)) > THREAD_ABOVE
-        return await asyncio.to_thread(think) if much else think()
+        is_large = snapshot.summary.fleet.partitions * max(1, len(snapshot.summary.servers)) > THREAD_ABOVE
+        return await asyncio.to_thread(make_plan) if is_large else make_plan()
 
     async def carry_out(self, key: str, planned: PlanResult) -> PlanResult:
-        """Give the orders. Raises `StorageError`; then some are given."""
+        """Give the orders of a plan. Raises `StorageError`; some orders may have been given then."""
         told = 0
         for some in batched(planned.orders, IN_FLIGHT, strict=False):
             told += sum(await asyncio.gather(*(self._runner.run(give_order(key, order)) for order in some)))

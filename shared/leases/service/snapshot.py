@@ -1,6 +1,6 @@
-"""What the app sees of a fleet at one look: its rows, with their ages in the storage service's own time.
+"""A fleet's rows as the app reads them, with their ages by the storage service's clock.
 
-A glance leaves the partition rows out, which are most of a fleet: while all is well nobody needs them.
+`FleetSummary` leaves out the partition rows, which are most of a fleet's rows and seldom needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..rows import (
 
 
 class Versioned[T](NamedTuple):
-    """A row's meaning, its ETag, and the seconds since it was last written, as the storage service counts them."""
+    """A parsed row with its ETag. age: seconds since the row was last written, by the storage service's clock."""
 
     value: T
     etag: str
@@ -41,15 +41,20 @@ class Versioned[T](NamedTuple):
 
 
 def row_age(row: Row) -> float:
-    """Seconds from the row's last write to the answer that showed it, both in the storage service's time. Whole seconds may be missing,
-    never too many: the answer's time is cut to a second."""
+    """Return the seconds from the row's last write until it was read, by the storage service's clock.
+
+    The result may be up to a second too small, never too large: the time of the read is cut to seconds.
+    """
     return max(0, row.read_at - row.timestamp) / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSummary:
-    """A fleet without its partitions. etag, age: of its own row, seconds. intents: expired ones too. unreadable: keys of the rows that
-    cannot be read, in a survey the partitions' too (`reading`)."""
+    """A fleet without its partitions.
+
+    etag, age: of the fleet's own row; seconds. intents: including expired ones. unreadable: keys of rows that cannot be read; in a
+    `FleetSnapshot` this includes partitions.
+    """
 
     key: str
     fleet: Fleet
@@ -60,46 +65,46 @@ class FleetSummary:
     unreadable: tuple[str, ...] = ()
 
     def in_force(self, now: Millis) -> Intents:
-        """The intents that have not expired at wall time `now`."""
+        """Return the intents that have not expired at wall time `now`."""
         return in_force(self.intents, now)
 
     @property
     def living(self) -> list[Server]:
-        """Servers that are not dead, by name."""
+        """Return the servers that are not dead, by name."""
         return [each.value for _, each in sorted(self.servers.items()) if each.value.state != "dead"]
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """A glance, and the partitions, which were read before the servers (`rules.ended`)."""
+    """A fleet with its partitions. The partitions were read before the servers (see `rules.ended`)."""
 
     summary: FleetSummary
     partitions: dict[int, Versioned[Partition]]
 
-    def facts(self, now: Millis) -> PlannerInput:
-        """What the planner needs, with the intents in force at wall time `now`."""
+    def planner_input(self, now: Millis) -> PlannerInput:
+        """Return the planner's input, with the intents in force at wall time `now`."""
         partitions = {number: each.value for number, each in self.partitions.items()}
         servers = {name: each.value for name, each in self.summary.servers.items()}
         return PlannerInput(self.summary.fleet, self.summary.in_force(now), partitions, servers, unreadable=self.summary.unreadable)
 
     @property
     def kept(self) -> set[int]:
-        """Partitions that nobody can tell the state of: they stay as they are."""
+        """Return the partitions with unknown state. They must stay as they are."""
         return unreadable_rows.kept(self.summary.unreadable, ((number, each.value.owner) for number, each in self.partitions.items()))
 
 
 def read_summary(key: str) -> Steps[FleetSummary | None]:
-    """Two reads of a page each, as a rule. None when there is no such fleet."""
+    """Read a fleet without its partitions, usually in two requests. None if there is no such fleet."""
     rows = yield from load(FLEETS, key, FLEET, INTENTS[1])
     servers = yield from load(FLEETS, key, *SERVERS)
-    return _glance(key, rows, servers)
+    return _parse(key, rows, servers)
 
 
 def read_snapshot(key: str) -> Steps[FleetSnapshot | None]:
-    """Everything: a page for each thousand partitions more. None when there is no such fleet."""
+    """Read a whole fleet; each thousand partitions are one more request. None if there is no such fleet."""
     rows = yield from load(FLEETS, key, FLEET, PARTITIONS[1])
     servers = yield from load(FLEETS, key, *SERVERS)
-    found = _glance(key, rows, servers)
+    found = _parse(key, rows, servers)
     if found is None:
         return None
     partitions, odd = unreadable_rows.sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
@@ -108,11 +113,11 @@ def read_snapshot(key: str) -> Steps[FleetSnapshot | None]:
 
 
 def parse_summary(key: str, rows: Iterable[Row]) -> FleetSummary | None:
-    """The fleet's own row and its intents, of `rows`; without servers."""
-    return _glance(key, rows, ())
+    """Parse the fleet's own row and its intents. The result has no servers."""
+    return _parse(key, rows, ())
 
 
-def _glance(key: str, rows: Iterable[Row], servers: Iterable[Row]) -> FleetSummary | None:
+def _parse(key: str, rows: Iterable[Row], servers: Iterable[Row]) -> FleetSummary | None:
     rows = list(rows)
     fleet = next((row for row in rows if row.rk == FLEET), None)
     if fleet is None:

@@ -1,4 +1,4 @@
-"""shared.leases.service.sweep_memory."""
+"""State of the app's sweeps between runs: one row per fleet and sweep in `TocsinSweeps`."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ PLANNED: Final = "lease-plans"
 
 
 class LastPlan(NamedTuple):
-    """The fleet at the last plan of the app, and whether there was nothing left to do; at wall time."""
+    """The app's last plan for a fleet. fingerprint: of the fleet at that time. settled: nothing was left to do. at: wall time."""
 
-    seen: str = ""
+    fingerprint: str = ""
     settled: bool = False
     at: Millis = 0
 
 
 class Remembered[T](NamedTuple):
-    """A remembered value, and its row's ETag; '' when there is no row."""
+    """A stored value and its row's ETag; '' if there is no row."""
 
     value: T
     etag: str
 
 
 class SweepMemory:
-    """Rows of what is remembered. One per process."""
+    """Loads and saves the state of sweeps. One per process."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
     async def load(self, duty: str, keys: Sequence[str]) -> dict[str, Row]:
-        """The rows of the fleets `keys`, which come in order: a read for each thousand, not for each."""
+        """Load the rows of the fleets `keys`, which must be sorted: one request per thousand fleets."""
         if not keys:
             return {}
         if len(keys) == 1:
@@ -51,27 +51,27 @@ class SweepMemory:
                 return found
 
     async def save(self, duty: str, key: str, props: Props, etag: str) -> str | None:
-        """Remember; the row's new ETag, or None when another instance was quicker, or nobody knows."""
+        """Save a state and return the row's new ETag. None if another instance wrote first, or the outcome is unknown."""
         op: Op = Replace(key, props, etag) if etag else Insert(key, props)
         try:
             answer = await self._tables.write(SWEEPS, duty, (op,))
         except OutcomeUnknown:
-            # The next tick reads what is so.
+            # The next run reads the stored state.
             return None
         return answer.etags[0] if isinstance(answer, Applied) else None
 
     async def forget(self, duty: str, key: str) -> None:
-        """Forget a fleet that is gone."""
+        """Delete the state of a fleet that has ended."""
         await self._tables.write(SWEEPS, duty, (Delete(key, ANY),))
 
 
 def parse_last_plan(row: Row | None) -> Remembered[LastPlan]:
-    """What a row remembers."""
+    """Parse a stored plan."""
     if row is None:
         return Remembered(LastPlan(), "")
     return Remembered(LastPlan(str(row.props["seen"]), bool(row.props["settled"]), int(row.props["at"])), row.etag)
 
 
 def last_plan_props(planned: LastPlan) -> Props:
-    """As stored."""
-    return {"seen": planned.seen, "settled": planned.settled, "at": planned.at}
+    """Return the stored properties of a plan."""
+    return {"seen": planned.fingerprint, "settled": planned.settled, "at": planned.at}

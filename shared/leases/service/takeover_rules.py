@@ -1,4 +1,4 @@
-"""shared.leases.service.takeover_rules."""
+"""Decide what the takeover sweep must do for a fleet. Pure; with the durations of the sweeps."""
 
 from __future__ import annotations
 
@@ -12,51 +12,53 @@ from ..rows import PARTITIONS, Intent, Server
 from .snapshot import FleetSummary, Versioned
 
 MARGIN: Final = 5.0
-"""Seconds beyond T that the app waits before it fences: its age of a row is a difference of times that storage has cut to seconds, and
-which two machines of it may have told."""
+"""Seconds beyond T before the app fences. The age of a row is the difference of two times that storage cuts to seconds, possibly on two
+machines."""
 
 
 TICK: Final = 15.0
-"""Seconds between looks of the timer that fences."""
+"""Seconds between runs of the takeover sweep."""
 
 
 LEFT_CLOSED: Final = 60.0
-"""Seconds after which whoever closed a fleet, to change or to end it, has been cut short."""
+"""Seconds after which a fleet that is still closed is reopened: the change that closed it was interrupted."""
 
 
 READ_PARTITIONS_EVERY: Final[Millis] = 240_000
-"""Partition rows are read at least so often."""
+"""Milliseconds after which a fleet's partition rows are read again, even if nothing seems to have changed."""
 
 
 def may_fence(profile: Profile, age: float) -> bool:
-    """Whether a server whose row is `age` seconds old, by storage's own time, may be fenced."""
+    """Return True if a server may be fenced. age: seconds since its row was written, by the storage service's clock."""
     return age >= profile.takeover + MARGIN
 
 
-def fingerprint(seen: FleetSummary) -> str:
-    """Changes with everything that a plan rests on, but for partitions' owners and loads."""
-    members = [(s.value.name, s.value.incarnation, s.value.state, s.value.capacity) for _, s in sorted(seen.servers.items())]
-    odd = [rk for rk in seen.unreadable if not rk.startswith(PARTITIONS[0])]
-    text = repr((seen.fleet.partitions, seen.fleet.generation, seen.fleet.changes, members, *odd))
+def fingerprint(summary: FleetSummary) -> str:
+    """Return a hash that changes with every input of a plan, except the partitions' owners and loads."""
+    members = [(s.value.name, s.value.incarnation, s.value.state, s.value.capacity) for _, s in sorted(summary.servers.items())]
+    unreadable = [rk for rk in summary.unreadable if not rk.startswith(PARTITIONS[0])]
+    text = repr((summary.fleet.partitions, summary.fleet.generation, summary.fleet.changes, members, *unreadable))
     return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def expired_intents(seen: FleetSummary, now: Millis, epochs: Mapping[int, int] | None = None) -> list[Intent]:
-    """Words that have expired, and, where `epochs` of the partitions are given, bumps that have happened."""
+def expired_intents(summary: FleetSummary, now: Millis, epochs: Mapping[int, int] | None = None) -> list[Intent]:
+    """Return the expired intents. If `epochs` of the partitions are given, completed bumps are included."""
     return [
         intent
-        for intent in seen.intents
+        for intent in summary.intents
         if (intent.expires and intent.expires <= now)
         or (epochs is not None and intent.verb == "bump" and epochs.get(intent.partition, intent.epoch) != intent.epoch)
     ]
 
 
-def outdated_requests(seen: FleetSummary, now: Millis) -> list[Versioned[Server]]:
-    """Living servers that have been told to drain or to exit by words that are over."""
-    drained = seen.in_force(now).drained
-    return [each for name, each in sorted(seen.servers.items()) if each.value.state != "dead" and each.value.tell and name not in drained]
+def outdated_requests(summary: FleetSummary, now: Millis) -> list[Versioned[Server]]:
+    """Return living servers that are asked to drain or exit by an intent that is over."""
+    drained = summary.in_force(now).drained
+    return [
+        each for name, each in sorted(summary.servers.items()) if each.value.state != "dead" and each.value.tell and name not in drained
+    ]
 
 
-def is_left_closed(seen: FleetSummary) -> bool:
-    """Whether nobody can register because somebody closed the fleet and did not go on."""
-    return seen.fleet.closed and seen.age >= LEFT_CLOSED
+def is_left_closed(summary: FleetSummary) -> bool:
+    """Return True if an interrupted change has left the fleet closed, so that no server can register."""
+    return summary.fleet.closed and summary.age >= LEFT_CLOSED

@@ -1,7 +1,7 @@
-"""What operators say to a fleet: verbs on partitions and servers, kept as intents with note, author and expiry.
+"""Manual controls: verbs of operators on partitions and servers, stored as intents with note, author and expiry.
 
-    model       wire models
-    verbs       pure: what a verb changes, and what refuses it
-    service     carries a verb out, plans, and gives the orders at once
-    functions   the doors
+    model     wire models
+    verbs     pure: the changes that a verb makes, and the reasons to refuse it
+    service   applies a verb, plans, and gives the orders at once
+    routes    the API
 """

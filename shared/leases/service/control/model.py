@@ -1,4 +1,4 @@
-"""Wire models of operators' verbs (api.md, "Leases")."""
+"""Wire models of manual controls (api.md, "Leases")."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Why = Annotated[
     StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$"),
     Shaped(TEXT.format(200) + ", not empty"),
 ]
-"""Why an operator does it: whoever finds it standing reads this."""
+"""An operator's reason, shown with the control."""
 
 
 class Until:
-    """When an intent ends: at a time, or so long after it is said."""
+    """The end of a manual control: a time, or a duration from the request on."""
 
     __slots__ = ("after", "at")
 
@@ -34,7 +34,7 @@ class Until:
         self.at, self.after = at, after
 
     def from_now(self, now: Millis) -> Millis:
-        """The time, for one who says it at `now`."""
+        """Return the time, for a request at `now`."""
         return self.at if self.at is not None else now + (self.after or 0)
 
 
@@ -63,50 +63,50 @@ Expiry = Annotated[
 
 
 class Said(Strict):
-    """An operator's word."""
+    """A request of an operator."""
 
-    note: Why = Field(description="Why: whoever finds it standing reads this.", examples=["crashes its server, see the incident of today"])
+    note: Why = Field(description="The reason, for others who find the control.", examples=["crashes its server, see today's incident"])
 
 
 class Lasting(Said):
-    """A word that stands until it is taken back, or expires."""
+    """A manual control that stays in force until it is revoked or expires."""
 
-    expires: Expiry = Field(None, description="A time, or a duration from now; without it the word stands until it is taken back.")
+    expires: Expiry = Field(None, description="A time, or a duration from now. Without it, the control stays in force until it is revoked.")
 
 
 class LastingForServer(Lasting):
-    """The same, of a partition and a server."""
+    """A manual control on a partition and a server."""
 
     server: NodeName
 
 
 class BumpIn(Lasting):
-    """A partition is to be handed off and claimed anew."""
+    """Release a partition and claim it again under the next epoch."""
 
-    server: NodeName | None = Field(None, description="Is prohibited for the partition from now on, too.")
+    server: NodeName | None = Field(None, description="A server that is also prohibited for the partition from now on.")
 
 
 class PermitIn(Said):
-    """A server may have the partition again."""
+    """Allow a server to own the partition again."""
 
     server: NodeName
 
 
 class DrainIn(Lasting):
-    """A server is to hand everything off."""
+    """Release all partitions of a server."""
 
-    exit: bool = Field(False, description="Its process is to end, too: it hands everything off and leaves.")
+    exit: bool = Field(False, description="The server's process must also end: it releases all partitions and leaves.")
 
 
 class IntentOut(Strict):
-    """What an operator said."""
+    """A manual control in force, or one that was revoked."""
 
     verb: AnyVerb | Literal["maintain"]
     target: int | str = Field(description="A partition's number, or a server's name.")
-    server: Maybe[str] = Field(None, description="Of a verb on a partition: the server that it is about.")
+    server: Maybe[str] = Field(None, description="The server of a control on a partition.")
     exit: Maybe[bool] = None
     note: str
-    author: str = Field(description="Prefix of the key it was said with.")
+    author: str = Field(description="Prefix of the key that made the request.")
     created: Stamp
     expires: Stamp | None
 
@@ -118,20 +118,20 @@ class IntentAnswer(Strict):
 
 
 class IntentList(Strict):
-    """What operators have said and is in force, by verb and target."""
+    """The manual controls in force, by verb and target."""
 
     items: list[IntentOut]
     next: str | None
 
 
 class PlanIn(Strict):
-    """What to do with a plan."""
+    """Options of a plan."""
 
-    dry_run: bool = Field(True, description="false: the orders are given.")
+    dry_run: bool = Field(True, description="false: give the orders.")
 
 
 class MoveOut(Strict):
-    """A partition that is to go from one server to another. `from` null: nobody has it; `to` null: nobody is to have it."""
+    """A planned move of a partition. `from` is null if it has no owner, `to` if it must have none."""
 
     partition: int
     source: str | None = Field(serialization_alias="from", validation_alias="from")
@@ -140,14 +140,14 @@ class MoveOut(Strict):
 
 
 class UnplacedOut(Strict):
-    """A partition that no server can have."""
+    """A partition that no server can own."""
 
     partition: int
     reason: str
 
 
 class PlanOut(Strict):
-    """What the planner would do, or does."""
+    """A plan, and whether its orders were given."""
 
     moves: list[MoveOut]
     unplaced: list[UnplacedOut]
@@ -155,7 +155,7 @@ class PlanOut(Strict):
 
 
 def intent_out(intent: Intent, verb: AnyVerb | None = None) -> dict[str, Any]:
-    """The wire form of an intent. verb: another one, for the word that takes it back."""
+    """Return an intent as the API shows it. verb: the verb that revoked it, if any."""
     of_partition = intent.partition != NO_PARTITION
     shown: dict[str, Any] = {"verb": verb or intent.verb, "target": intent.partition if of_partition else intent.server}
     if of_partition and intent.server:

@@ -81,7 +81,7 @@ def _declare(verb: AnyVerb, target: str, name: str, route: VerbRoute) -> None:
         server = call.params["node"] if "node" in call.params else getattr(call.body, "server", None) or ""
         exits = bool(getattr(call.body, "exit", False))
         request = ControlRequest(verb, partition, server, call.body.note, call.key.prefix, now, _expires(call.body, now), exits)
-        intent = await call.service.say(call.tenant, call.params["fleet"], request)
+        intent = await call.service.apply(call.tenant, call.params["fleet"], request)
         return Answer(200, {"intent": intent_out(intent, verb if verb in REVOCATIONS else None)})
 
 

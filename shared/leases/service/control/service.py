@@ -1,4 +1,4 @@
-"""Carries operators' verbs out: one transaction, then plan and order at once, so that they count with the next beat."""
+"""Applies manual controls: one transaction, then a plan and its orders at once, so that they take effect with the next heartbeat."""
 
 from __future__ import annotations
 
@@ -33,46 +33,48 @@ from .verbs import REVOCATIONS, ControlRequest, IntentChange, decide
 log = logging.getLogger(__name__)
 
 TRIES = 10
-"""Times a verb is tried when beats or other operators come in between."""
+"""Attempts to apply a verb while heartbeats or other operators come in between."""
 
 
 class ManualControls:
-    """The verbs. One per process."""
+    """Applies and lists manual controls. One per process."""
 
     def __init__(self, runner: AsyncRunner, planning: Planning, clock: Clock) -> None:
         self._runner, self._planning, self.clock = runner, planning, clock
 
-    async def say(self, tenant: str, fleet: str, word: ControlRequest) -> Intent:
-        """Make the word stand, or take back what it takes back; then plan, and give the orders. The same word again changes nothing.
+    async def apply(self, tenant: str, fleet: str, request: ControlRequest) -> Intent:
+        """Apply a verb, plan, and give the orders. Repeating a verb changes nothing.
 
         Raises 404, 409 (`verbs.decide`), `StorageError`.
         """
         key = _key(tenant, fleet)
-        change = await self._runner.run(carry_out(key, word))
+        change = await self._runner.run(carry_out(key, request))
         if change is None:
             raise not_found("fleet")
-        extra = {"action": "lease_control", "fleet": key, "verb": word.verb, "author": word.author, "note": word.note}
-        target = word.server if word.partition == NO_PARTITION else f"partition {word.partition}"
+        extra = {"action": "lease_control", "fleet": key, "verb": request.verb, "author": request.author, "note": request.note}
+        target = request.server if request.partition == NO_PARTITION else f"partition {request.partition}"
         if change.ops:
-            log.info("%s: %s %s, says %s%s", key, word.verb, target, word.author, f": {word.note}" if word.note else "", extra=extra)
+            log.info(
+                "%s: %s %s by %s%s", key, request.verb, target, request.author, f": {request.note}" if request.note else "", extra=extra
+            )
             try:
                 await self.plan(tenant, fleet, dry_run=False)
             except StorageError as error:
-                # The word stands: scanners or the watch act on it with their next look.
-                log.warning("Orders of %s wait for the next look: %s", key, error, extra={"action": "lease_orders_wait", "fleet": key})
+                # The control is stored: scanners or the app's sweep act on it later.
+                log.warning("Orders of fleet %s are delayed: %s", key, error, extra={"action": "lease_orders_wait", "fleet": key})
         return change.intent
 
     async def intents(self, tenant: str, fleet: str) -> list[Intent]:
-        """What stands, by verb and target. Raises 404, `StorageError`."""
+        """Return the controls in force, by verb and target. Raises 404, `StorageError`."""
         key = _key(tenant, fleet)
-        found = await self._runner.run(_standing(key))
+        found = await self._runner.run(_read_controls(key))
         if found is None:
             raise not_found("fleet")
         now = self.clock.now()
         return [intent for intent in found.intents if not intent.expires or now < intent.expires]
 
     async def plan(self, tenant: str, fleet: str, *, dry_run: bool) -> PlanResult:
-        """What the planner would do now; unless `dry_run`, the orders are given. Raises 404, `StorageError`."""
+        """Plan, and give the orders unless it is a dry run. Raises 404, `StorageError`."""
         key = _key(tenant, fleet)
         seen = await self._planning.look(key)
         if seen is None:
@@ -81,21 +83,21 @@ class ManualControls:
         return planned if dry_run else await self._planning.carry_out(key, planned)
 
 
-def carry_out(key: str, word: ControlRequest) -> Steps[IntentChange | None]:
-    """Write what the word changes, with the count of changes in the fleet's row, on its ETag. None when there is no such fleet.
+def carry_out(key: str, request: ControlRequest) -> Steps[IntentChange | None]:
+    """Write the changes of a request, and count them in the fleet's row, on its ETag. None if there is no such fleet.
 
-    Raises `Problem` 404 for a partition or server that is not there, 409.
+    Raises `Problem` 404 for a partition or server that does not exist, and 409.
     """
     unsure: IntentChange | None = None
     for _ in range(TRIES):
-        found = yield from _standing(key)
+        found = yield from _read_controls(key)
         if found is None:
             return None
-        partition, server = yield from _about(key, word, found)
-        if unsure is not None and word.verb in REVOCATIONS and unsure.intent.key not in {intent.key for intent in found.intents}:
-            # The lost write was applied.
+        partition, server = yield from _read_target(key, request, found)
+        if unsure is not None and request.verb in REVOCATIONS and unsure.intent.key not in {intent.key for intent in found.intents}:
+            # The write with the lost answer was applied.
             return unsure
-        change = decide(word, found.intents, partition, server)
+        change = decide(request, found.intents, partition, server)
         if not change.ops:
             return unsure or change
         answer = yield from write(FLEETS, key, Merge(FLEET, {"changes": found.fleet.changes + 1}, found.etag), *change.ops)
@@ -105,26 +107,26 @@ def carry_out(key: str, word: ControlRequest) -> Steps[IntentChange | None]:
     raise contended()
 
 
-def _standing(key: str) -> Steps[FleetSummary | None]:
+def _read_controls(key: str) -> Steps[FleetSummary | None]:
     rows = yield from load(FLEETS, key, FLEET, INTENTS[1])
     return parse_summary(key, rows)
 
 
-def _about(key: str, word: ControlRequest, found: FleetSummary) -> Steps[tuple[Partition | None, Versioned[Server] | None]]:
-    """The rows that a word is about. Raises 404 for a partition out of range, and for a server to be drained that is not known."""
+def _read_target(key: str, request: ControlRequest, found: FleetSummary) -> Steps[tuple[Partition | None, Versioned[Server] | None]]:
+    """Read the target's row. Raises 404 for a partition out of range, and for an unknown server in a drain."""
     partition: Partition | None = None
     server: Versioned[Server] | None = None
-    if word.partition != NO_PARTITION:
-        if not 0 <= word.partition < found.fleet.partitions:
-            raise not_found(f"partition: the fleet has 0 to {found.fleet.partitions - 1}")
-        row = yield from get(FLEETS, key, partition_key(word.partition))
+    if request.partition != NO_PARTITION:
+        if not 0 <= request.partition < found.fleet.partitions:
+            raise not_found(f"partition: the fleet has partitions 0 to {found.fleet.partitions - 1}")
+        row = yield from get(FLEETS, key, partition_key(request.partition))
         partition = next((found for _, found in sift([row] if row is not None else [], parse_partition)[0]), None)
     else:
-        row = yield from get(FLEETS, key, server_key(word.server))
+        row = yield from get(FLEETS, key, server_key(request.server))
         known, _ = sift([row] if row is not None else [], parse_server)
         server = next((Versioned(found, of.etag, row_age(of)) for of, found in known), None)
-        if row is None and word.verb == "drain":
-            raise not_found("node; to keep a server out that has not been here yet, prohibit it")
+        if row is None and request.verb == "drain":
+            raise not_found("node; to keep a server out before it registers, prohibit it")
     return partition, server
 
 

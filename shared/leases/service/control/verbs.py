@@ -1,4 +1,4 @@
-"""What each verb changes of a fleet's rows, and what refuses it. Pure."""
+"""Decide the changes that each verb makes to a fleet's rows, and the reasons to refuse it. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..snapshot import Versioned
 from .model import AnyVerb
 
 MAX_INTENTS: Final = 5000
-"""Words that may stand in one fleet at a time."""
+"""Manual controls that one fleet can have at a time."""
 
 
 class Revocation(NamedTuple):
-    """What a verb takes back, and what to answer when there is nothing to take back."""
+    """A verb that revokes another verb, and the error if there is nothing to revoke."""
 
     verb: Verb
     code: str
@@ -35,82 +35,90 @@ REVOCATIONS: Final[Mapping[AnyVerb, Revocation]] = {
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest:
-    """What an operator says. partition: `NO_PARTITION` for verbs on a server. expires: 0 for never."""
+    """A request of an operator. partition: `NO_PARTITION` for verbs on a server. expires: 0 for never."""
 
     verb: AnyVerb
     partition: int
     server: str
     note: str
     author: str
-    said: Millis
+    requested: Millis
     expires: Millis = 0
     exit: bool = False
 
 
 class IntentChange(NamedTuple):
-    """intent: what stands now, or what was taken back. ops: the writes beside that of the fleet's row; none when it stands already."""
+    """The result of a verb. intent: now in force, or revoked. ops: writes besides the fleet's row; empty if nothing changes."""
 
     intent: Intent
     ops: tuple[Op, ...]
 
 
-def decide(word: ControlRequest, intents: Iterable[Intent], partition: Partition | None, server: Versioned[Server] | None) -> IntentChange:
-    """What the word changes. intents: all of the fleet's. partition, server: the rows that it is about, where there are any.
+def decide(
+    request: ControlRequest, intents: Iterable[Intent], partition: Partition | None, server: Versioned[Server] | None
+) -> IntentChange:
+    """Return the changes of a request. intents: all of the fleet. partition, server: the target's row, if it exists.
 
-    Raises `Problem` 409 for what cannot be: `not-offline`, `not-pinned`, `not-prohibited`, `not-drained`, `not-owned`, `prohibited`,
-    `too-many-intents`.
+    Raises `Problem` 409: `not-offline`, `not-pinned`, `not-prohibited`, `not-drained`, `not-owned`, `prohibited`, `too-many-intents`.
     """
-    standing = {intent.key: intent for intent in intents if not intent.expires or word.said < intent.expires}
-    undo = REVOCATIONS.get(word.verb)
-    if undo is not None:
-        return _taken_back(word, undo, standing, server)
-    new = intended(word, partition)
-    _refuse(word, new, standing, partition)
+    standing = {intent.key: intent for intent in intents if not intent.expires or request.requested < intent.expires}
+    revocation = REVOCATIONS.get(request.verb)
+    if revocation is not None:
+        return _revoke(request, revocation, standing, server)
+    new = intended(request, partition)
+    _refuse(request, new, standing, partition)
     before = standing.get(new.key)
     ops: list[Op] = [] if before is not None and replace(before, created=new.created) == new else [Upsert(new.key, new.props())]
-    if word.verb == "bump" and word.server:
+    if request.verb == "bump" and request.server:
         also = replace(new, verb="prohibit", epoch=0)
         had = standing.get(also.key)
         ops += [] if had is not None and replace(had, created=also.created) == also else [Upsert(also.key, also.props())]
-    ops += _told(word, server, {**standing, new.key: new})
+    ops += _server_request(request, server, {**standing, new.key: new})
     if len(standing) >= MAX_INTENTS and before is None:
-        raise conflict("too-many-intents", f"{MAX_INTENTS:,} words of operators stand already; take some back")
+        raise conflict("too-many-intents", f"the fleet has {MAX_INTENTS:,} manual controls, the maximum; revoke some first")
     return IntentChange(new if ops or before is None else before, tuple(ops))
 
 
-def intended(word: ControlRequest, partition: Partition | None) -> Intent:
-    """The intent that a word leaves."""
-    verb = word.verb
+def intended(request: ControlRequest, partition: Partition | None) -> Intent:
+    """Return the intent that a request stores."""
+    verb = request.verb
     assert verb in ("offline", "prohibit", "pin", "drain", "bump")
     epoch = partition.epoch if verb == "bump" and partition is not None else 0
-    return Intent(verb, word.partition, word.server, word.note, word.author, word.expires, epoch, word.exit, word.said)
+    return Intent(
+        verb, request.partition, request.server, request.note, request.author, request.expires, epoch, request.exit, request.requested
+    )
 
 
-def _refuse(word: ControlRequest, new: Intent, standing: Mapping[str, Intent], partition: Partition | None) -> None:
-    if word.verb == "bump" and (partition is None or not partition.owner):
-        raise conflict("not-owned", "nobody has the partition, so there is nothing to bump")
-    if word.verb == "pin" and Intent("prohibit", word.partition, word.server).key in standing:
-        raise conflict("prohibited", "the server is prohibited for the partition; permit it first")
+def _refuse(request: ControlRequest, new: Intent, standing: Mapping[str, Intent], partition: Partition | None) -> None:
+    if request.verb == "bump" and (partition is None or not partition.owner):
+        raise conflict("not-owned", "the partition has no owner, so there is nothing to bump")
+    if request.verb == "pin" and Intent("prohibit", request.partition, request.server).key in standing:
+        raise conflict("prohibited", "the server is prohibited for the partition; permit it first, then pin the partition")
 
 
-def _taken_back(word: ControlRequest, undo: Revocation, standing: Mapping[str, Intent], server: Versioned[Server] | None) -> IntentChange:
-    before = standing.get(Intent(undo.verb, word.partition, word.server).key)
+def _revoke(
+    request: ControlRequest, revocation: Revocation, standing: Mapping[str, Intent], server: Versioned[Server] | None
+) -> IntentChange:
+    before = standing.get(Intent(revocation.verb, request.partition, request.server).key)
     if before is None:
-        other = standing.get(Intent("drain", NO_PARTITION, word.server).key) if word.verb == "permit" else None
-        hint = "; it is drained: undrain it" if other is not None and word.partition == NO_PARTITION else ""
-        raise conflict(undo.code, undo.detail + hint)
-    ops = [Delete(before.key, ANY), *_told(word, server, {key: intent for key, intent in standing.items() if intent is not before})]
-    return IntentChange(replace(before, note=word.note, author=word.author, created=word.said, expires=0), tuple(ops))
+        other = standing.get(Intent("drain", NO_PARTITION, request.server).key) if request.verb == "permit" else None
+        hint = "; it is drained: use undrain" if other is not None and request.partition == NO_PARTITION else ""
+        raise conflict(revocation.code, revocation.detail + hint)
+    ops = [
+        Delete(before.key, ANY),
+        *_server_request(request, server, {key: intent for key, intent in standing.items() if intent is not before}),
+    ]
+    return IntentChange(replace(before, note=request.note, author=request.author, created=request.requested, expires=0), tuple(ops))
 
 
-def _told(word: ControlRequest, server: Versioned[Server] | None, standing: Mapping[str, Intent]) -> list[Op]:
-    """Tell a living server; the write changes its row's ETag, so that its next beat finds it.
+def _server_request(request: ControlRequest, server: Versioned[Server] | None, standing: Mapping[str, Intent]) -> list[Op]:
+    """Return the write that asks a living server to drain or exit. It changes the row's ETag, so that the next heartbeat reads it.
 
-    Only servers that speak HTTP are told that they are drained: the others hear of it as orders.
+    Only servers that speak HTTP are asked to drain: the others get orders.
     """
-    if word.partition != NO_PARTITION or server is None or server.value.state == "dead":
+    if request.partition != NO_PARTITION or server is None or server.value.state == "dead":
         return []
-    drained = standing.get(Intent("drain", server=word.server).key)
-    out = drained is not None or Intent("prohibit", server=word.server).key in standing
+    drained = standing.get(Intent("drain", server=request.server).key)
+    out = drained is not None or Intent("prohibit", server=request.server).key in standing
     tell = "exit" if drained is not None and drained.exit else "drain" if out and not server.value.scans else ""
-    return [Merge(server_key(word.server), {"tell": tell}, server.etag)] if tell != server.value.tell else []
+    return [Merge(server_key(request.server), {"tell": tell}, server.etag)] if tell != server.value.tell else []

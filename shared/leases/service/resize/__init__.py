@@ -1,6 +1,6 @@
-"""Changing a fleet's partition count over HTTP. The protocol is `protocol/resizing`, the decisions are `generations`.
+"""Changes of a fleet's partition count over HTTP. `protocol/resizing` has the protocol, `generations` the decisions.
 
-    model       wire models
-    service     begins a change, and tells the servers
-    functions   the door
+    model     wire models
+    service   begins a change, and gives the servers their orders
+    routes    the API
 """

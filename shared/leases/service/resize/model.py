@@ -1,4 +1,4 @@
-"""Wire models of a changing partition count."""
+"""Wire models of resizes."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from ...rows import MAX_PARTITIONS
 
 
 class ResizeIn(Strict):
-    """How many partitions the fleet is to have."""
+    """The new partition count of a fleet."""
 
     partitions: int = Field(ge=1, le=MAX_PARTITIONS)
 
 
 class ResizeOut(Strict):
-    """The generation under which the fleet has that many."""
+    """The generation of the new partition count."""
 
     generation: int
 
 
 class ResizingOut(Strict):
-    """How far a change of the partition count is. It is over when as many are opened as the fleet has partitions."""
+    """The progress of a resize. It is complete when `opened` is the fleet's partition count."""
 
     former: int = Field(alias="from", description="Partitions of the generation before.")
-    closed: int = Field(description="Of those, how many nobody serves any more under that generation.")
-    opened: int = Field(description="Of the fleet's partitions, how many can be claimed.")
+    closed: int = Field(description="Partitions of the generation before that no server owns any more.")
+    opened: int = Field(description="Partitions of the new generation that can be claimed.")
 
 
 def resizing_out(progress: Progress | None) -> ResizingOut | None:
-    """The wire form; None when no change is under way."""
+    """Return the progress as the API shows it; None if no resize is under way."""
     if progress is None:
         return None
     return ResizingOut.model_validate({"from": progress.former, "closed": progress.closed, "opened": progress.opened})

@@ -1,4 +1,4 @@
-"""Begins a change of the partition count, and tells the servers, so that they hear of it with their next beat."""
+"""Begins a resize, and gives the servers their orders, so that they learn of it with their next heartbeat."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ..planning import Planning
 log = logging.getLogger(__name__)
 
 SOME = 5
-"""Partitions that a refusal names."""
+"""Partitions that an error names."""
 
 
 class ResizeService:
-    """One per process."""
+    """Resizes fleets. One per process."""
 
     def __init__(self, runner: AsyncRunner, planning: Planning, clock: Clock) -> None:
         self._runner, self._planning, self._clock = runner, planning, clock
 
     async def resize(self, tenant: str, fleet: str, partitions: int) -> Begun:
-        """Have the fleet use so many partitions. The same count again changes nothing.
+        """Change the fleet's partition count. Repeating the same count changes nothing.
 
         Raises 404, 409 `resizing`, `offline`, `rows-missing`, `changed-meanwhile`, `StorageError`.
         """
@@ -41,40 +41,41 @@ class ResizeService:
         if found.again and not found.fleet.former:
             return found
         extra = {"action": "lease_resize", "fleet": key, "partitions": partitions, "generation": found.fleet.generation}
-        log.info("%s: %d partitions instead of %d", key, partitions, found.fleet.former, extra=extra)
+        log.info("Fleet %s resizes to %d partitions from %d", key, partitions, found.fleet.former, extra=extra)
         try:
             await self._tell(key)
         except StorageError as error:
-            # The count stands: scanners or the watch carry it on with their next look.
-            log.warning("Orders of %s wait for the next look: %s", key, error, extra={"action": "lease_orders_wait", "fleet": key})
+            # The count is stored: scanners or the app's sweep continue the resize later.
+            log.warning("Orders of fleet %s are delayed: %s", key, error, extra={"action": "lease_orders_wait", "fleet": key})
         return found
 
     async def _whole(self, key: str, partitions: int) -> None:
-        """A partition without a row is never closed, so that a change would wait for it for ever. Raises 409."""
+        """Check that all rows can be read. A partition without a row is never closed, so a resize would not end. Raises 409."""
         seen = await self._planning.look(key)
         if seen is None or seen.summary.fleet.former or seen.summary.fleet.partitions == partitions:
             return
         kept = seen.kept
         if missing := [number for number in range(seen.summary.fleet.partitions) if number not in kept and number not in seen.partitions]:
-            text = f"rows of partitions are missing: {_some(missing)}; a PUT of the fleet gives them back"
+            text = f"rows of partitions are missing: {_some(missing)}; repeat the PUT of the fleet to restore them"
             raise conflict("rows-missing", text)
         if odd := [rk for rk in seen.summary.unreadable if not rk.startswith(INTENTS[0])]:
-            text = f"rows cannot be read, and a change would wait for them: {', '.join(odd[:SOME])}; mend them first"
+            text = f"rows cannot be read, and a resize would wait for them: {', '.join(odd[:SOME])}; repair them in the table first"
             raise conflict("rows-missing", text)
 
     async def _begin(self, key: str, partitions: int) -> Begun:
         found: Beginning = await self._runner.run(resizing.begin(key, partitions, self._clock.now()))
         if isinstance(found, Busy):
-            # It may be done but for the last step.
+            # The resize before may lack only its last step.
             await self._runner.run(resizing.sweep(key))
             found = await self._runner.run(resizing.begin(key, partitions, self._clock.now()))
         match found:
             case Begun():
                 return found
             case Busy(fleet):
-                raise conflict("resizing", f"the fleet is going from {fleet.former:,} partitions to {fleet.partitions:,}; wait for that")
+                text = f"the fleet changes from {fleet.former:,} to {fleet.partitions:,} partitions; wait until that resize is complete"
+                raise conflict("resizing", text)
             case Offline(offline):
-                text = f"partitions are offline, and their keys would be served again: {_some(offline)}; bring them online first"
+                text = f"partitions are offline, and a resize would serve their keys again: {_some(offline)}; bring them online first"
                 raise conflict("offline", text)
             case "missing":
                 raise not_found("fleet")
@@ -82,7 +83,7 @@ class ResizeService:
                 raise contended()
 
     async def _tell(self, key: str) -> None:
-        # Whatever nobody has can be claimed under the new count at once.
+        # Partitions without an owner can be claimed under the new count at once.
         await self._runner.run(resizing.sweep(key))
         seen = await self._planning.look(key)
         if seen is not None:

@@ -204,7 +204,7 @@ async def test_the_same_word_again_changes_nothing_and_is_logged_once(world: Wor
     other = await world.say("offline", 1, note="another reason")
     assert other.note == "another reason" and len(await world.intents(key)) == 1
     logged = [record.getMessage() for record in caplog.records if getattr(record, "action", "") == "lease_control"]
-    assert len(logged) == 2 and logged[1] == f"{key}: offline partition 1, says abc: another reason"
+    assert len(logged) == 2 and logged[1] == f"{key}: offline partition 1 by abc: another reason"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class Operator:
 
     def say(self, verb: Any, partition: int = NO_PARTITION, server: str = "", **more: Any) -> None:
         word = ControlRequest(verb, partition, server, "why", "abc", SystemClock().now(), **more)
-        asyncio.run(self._control.say("default", "fleet", word))
+        asyncio.run(self._control.apply("default", "fleet", word))
 
 
 @pytest.fixture
