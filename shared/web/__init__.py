@@ -1,22 +1,19 @@
-"""The endpoint layer: one route table, from which the Functions app, the checks and the OpenAPI document are made.
+"""The endpoint layer: one route table, from which the functions, the checks and the OpenAPI document are made.
 
-How a job opens its doors::
+A job declares its routes in a group::
 
     # shared/scheduler/routes.py
-    from ..web.routes import Answer, Call, Routes
+    events = Group[Scheduler]("events", scope="events", params={"id": EventId})
 
-    def register(routes: Routes) -> None:
-        @routes.route("GET", "v1/events/{id}", name="events_get", scope="events", params={"id": EventId},
-                      answers={200: EventOut}, summary="One event")
-        async def get(call: Call[App]) -> Answer:
-            found = await call.app.events.get(call.tenant, call.params["id"])
-            return Answer(200, found.view(), etag=etag_of(found.etag))
+    @events.get("v1/events/{id}", answers={200: EventOut}, tagged=True)
+    async def events_get(call: Call[Scheduler]) -> Answer:
+        \"""Return an event.\"""
+        ...
 
-    # function_app.py
-    app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
-    app.register_functions(bind(routes, get_app))       # get_app: async () -> App, creates its clients in the running loop
+    # shared/app/routes.py
+    routes.add(events, lambda app: app.scheduler)
 
-The rooms: `routes` (table, `Call`, `Answer`), `templates` (route templates, ambiguity), `intake` (query, JSON body, validation),
-`problem` (RFC 9457), `auth` (keys, scopes, `?tenant=`), `serve` (one call, framework-free), `bind` (azure.functions), `params`
-(query models), `words` (what is said of wrong values), `cursor`, `etag`, `openapi`.
+Modules: `routes` (groups, the table, `Call`, `Answer`), `templates` (route templates, ambiguity), `parsing` (query, JSON body, validation),
+`problem` (RFC 9457), `auth` (keys, scopes, `?tenant=`), `serve` (one call, without a framework), `functions_host` (azure.functions),
+`fields` (types, query models, texts of errors), `paging` (cursors), `etag`, `openapi`, `dashboard`.
 """

@@ -1,7 +1,7 @@
-"""Who calls: keys, scopes, and the tenant a call is for.
+"""Authentication and authorization: keys, scopes, and the tenant that a call acts for.
 
-`Authorization: Bearer <key>`. A key belongs to a tenant and has scopes. Scope `admin` is the operator's: it may do everything, and acts
-for any tenant with `?tenant=`. The bootstrap admin key has no tenant of its own, so it must name one on every tenant's route.
+Calls carry `Authorization: Bearer <key>`. A key belongs to a tenant and has scopes. Scope `admin` belongs to operators: it permits every
+call, for any tenant with `?tenant=`. The bootstrap admin key has no tenant, so it must name one on every route of a tenant.
 """
 
 from __future__ import annotations
@@ -17,64 +17,59 @@ from .problem import invalid, not_found
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{8,200}=*")
 _CHALLENGE = 'Bearer realm="tocsin"'
+_NO_KEY = "The call carries no key. Send the header Authorization: Bearer <key>."
+_BAD_KEY = "The key is not valid. Check that it is complete and was not revoked."
 
 
-class Directory(Protocol):
-    """What the endpoint layer asks of the tenants' directory."""
+class KeyDirectory(Protocol):
+    """The part of the tenants' directory that authentication needs."""
 
     async def key(self, token: str) -> KeyRecord | None:
-        """The key's record, or None for what is no key (any more)."""
+        """Return the key's record, or None if the key does not exist or is revoked."""
 
     async def tenant(self, name: str) -> object | None:
-        """The tenant's settings, or None."""
+        """Return the tenant's settings, or None."""
 
 
-class Application(Protocol):
-    """What the endpoint layer asks of the composed application; the lead's `App` has much more."""
-
-    @property
-    def directory(self) -> Directory:
-        """Tenants and keys."""
-
-
-async def authenticate(directory: Directory, headers: Mapping[str, str]) -> KeyRecord:
-    """The key that a call carries; raises 401."""
+async def authenticate(directory: KeyDirectory, headers: Mapping[str, str]) -> KeyRecord:
+    """Return the key that a call carries; raise 401 without a valid one."""
     given = headers.get("authorization")
     if given is None:
-        raise Problem(401, "unauthenticated", "send Authorization: Bearer <key>", headers={"www-authenticate": _CHALLENGE})
+        raise Problem(401, "unauthenticated", _NO_KEY, headers={"www-authenticate": _CHALLENGE})
     scheme, _, token = given.partition(" ")
     if scheme.lower() == "bearer" and _TOKEN.fullmatch(token := token.strip()):
         found = await directory.key(token)
         if found is not None:
             return found
-    raise Problem(401, "unauthenticated", "not a valid key", headers={"www-authenticate": f'{_CHALLENGE}, error="invalid_token"'})
+    raise Problem(401, "unauthenticated", _BAD_KEY, headers={"www-authenticate": f'{_CHALLENGE}, error="invalid_token"'})
 
 
 def authorize(key: KeyRecord, scopes: frozenset[str]) -> None:
     """Raise 403 unless `key` has one of `scopes`, or is an admin's."""
     if not (key.scopes & scopes or "admin" in key.scopes):
-        raise Problem(403, "missing-scope", f"the key lacks the scope {' or '.join(sorted(scopes))}")
+        raise Problem(403, "missing-scope", f"The key lacks the scope {' or '.join(sorted(scopes))}. Use a key with this scope.")
 
 
-async def acting_for(directory: Directory, key: KeyRecord, asked: str | None) -> str:
-    """The tenant the call is for. `asked` is `?tenant=`. Raises 403, 404 or 422."""
+async def acting_for(directory: KeyDirectory, key: KeyRecord, asked: str | None) -> str:
+    """Return the tenant that the call acts for. `asked` is `?tenant=`. Raises 403, 404 or 422."""
     if asked is None:
         if not key.tenant:
-            raise invalid("?tenant", "required: the bootstrap admin key has no tenant of its own")
+            raise invalid("?tenant", "required with the bootstrap admin key, which has no tenant: add ?tenant=NAME")
         return key.tenant
     # The bootstrap key's tenant is '': an empty parameter must not find it.
     if asked and asked == key.tenant:
         return asked
     if "admin" not in key.scopes:
-        raise Problem(403, "not-your-tenant", "only an admin key may act for another tenant")
+        raise Problem(403, "not-your-tenant", "Only an admin key may act for another tenant. Leave ?tenant= out, or use an admin key.")
     if not NAME.fullmatch(asked) or await directory.tenant(asked) is None:
         raise not_found("tenant")
     return asked
 
 
 def bound_to(key: KeyRecord, fleet: str, node: str) -> None:
-    """Raise 403 when `key` speaks only as an agent and not for this fleet and node; for routes open to scope `agent`."""
+    """Raise 403 if `key` has only the scope `agent` and belongs to another fleet or node."""
     if key.scopes & {"admin", "fleets"}:
         return
     if key.fleet != fleet or key.node != node:
-        raise Problem(403, "not-your-node", "this key is bound to another fleet or node")
+        detail = f"The key belongs to node {key.node} of fleet {key.fleet}. Use the key of node {node} of fleet {fleet}."
+        raise Problem(403, "not-your-node", detail)

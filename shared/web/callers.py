@@ -1,4 +1,4 @@
-"""shared.web.callers."""
+"""The callers of the API: the holders of keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class KeyRecord:
-    """A key as the store knows it; never the key itself. `tenant` is '' for the bootstrap admin key."""
+    """A stored key, without the key itself. `tenant` is '' for the bootstrap admin key."""
 
     tenant: str
     prefix: str
@@ -17,7 +17,7 @@ class KeyRecord:
 
 
 ANONYMOUS = KeyRecord("", "", frozenset())
-"""Who calls where no key is asked for."""
+"""The caller of a route that needs no key."""
 
 
 BOOTSTRAP = KeyRecord("", "bootstrap", frozenset({"admin"}))

@@ -11,13 +11,14 @@ from ..core.errors import Problem
 from .problem import invalid
 
 _LIST = re.compile(r'\s*(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"\s*(?:,\s*(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"\s*)*')
+_CHANGED = "The resource has changed since the representation that If-Match names. Read it again and repeat the change."
 _ONE = re.compile(r'(W/)?("[\x21\x23-\x7e\x80-\xff]*")')
 
 
 def etag_of(*material: str | bytes) -> str:
-    """A strong entity tag made from what changes with the representation: a stored row's ETag, or the body itself.
+    """Return a strong entity tag of the material that changes with the representation: a stored row's ETag, or the body.
 
-    The store's own tags are not shown as they are: they are weak ones, and hold a time.
+    The store's own tags are not shown: they are weak and contain a time.
     """
     digest = blake2b(digest_size=12)
     for part in material:
@@ -36,19 +37,19 @@ def check_if_match(headers: Mapping[str, str], etag: str | None) -> None:
     wanted = wanted.strip()
     if wanted == "*":
         if etag is None:
-            raise Problem(412, "precondition-failed", "If-Match is * and there is nothing here")
+            raise Problem(412, "precondition-failed", "If-Match is *, but nothing exists at this path.")
         return
     if not _LIST.fullmatch(wanted):
-        raise invalid("@if-match", 'not * and not a list of quoted entity tags like "abc"')
+        raise invalid("@if-match", 'must be * or a list of quoted entity tags, such as "abc"')
     # Strong comparison: a weak tag matches nothing.
     if etag is None or not any(not weak and tag == etag for weak, tag in _ONE.findall(wanted)):
-        raise Problem(412, "precondition-failed", "it has changed since the representation that If-Match names")
+        raise Problem(412, "precondition-failed", _CHANGED)
 
 
 def matches_none(headers: Mapping[str, str], etag: str) -> bool:
-    """Whether `If-None-Match` names the representation that is there, so that 304 says it all (RFC 9110, section 13.1.2).
+    """Return True if `If-None-Match` names the current representation, so that 304 is enough (RFC 9110, section 13.1.2).
 
-    What is not a list of entity tags matches nothing: the answer is then the whole of it.
+    A malformed header matches nothing; the answer is then complete.
     """
     wanted = headers.get("if-none-match", "").strip()
     # Weak comparison: proxies that compress make strong tags weak.

@@ -1,4 +1,4 @@
-"""From the route table to functions of the Functions host: `app.register_functions(bind(routes, get_app))`."""
+"""Binds the route table to the Functions host: `app.register_functions(bind(routes, get_app))`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ type HttpFunction = Callable[[func.HttpRequest], Awaitable[func.HttpResponse]]
 
 
 def bind(routes: Routes, get_app: GetApp) -> func.Blueprint:
-    """One function per route. Raises ValueError for an ambiguous table.
+    """Return one function per route. Raises ValueError for an ambiguous table.
 
-    `get_app` is awaited on every call and should keep what it made: it runs inside the worker's loop, so it may open aio clients.
+    `get_app` is awaited on every call and should keep the application: it runs inside the worker's loop, so it may open aio clients.
     """
     routes.check()
     blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
@@ -31,7 +31,7 @@ def _function(route: Route, get_app: GetApp) -> HttpFunction:
         status, headers, body = await serve(route, get_app, request)
         return func.HttpResponse(body, status_code=status, headers=headers)
 
-    # By hand, since functools.wraps would show the worker another signature and break indexing.
+    # Set by hand: `functools.wraps` would show the worker another signature and break indexing.
     handler.__name__ = route.name
     handler.__qualname__ = route.name
     handler.__doc__ = route.summary

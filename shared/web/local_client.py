@@ -22,14 +22,14 @@ from .serve import GetApp, Request, serve
 
 @dataclass(slots=True, frozen=True)
 class Reply:
-    """An answer as a caller sees it."""
+    """An answer, as a caller receives it."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
-        """The body's JSON."""
+        """Return the body's JSON."""
         return orjson.loads(self.body)
 
     @property
@@ -46,17 +46,17 @@ class Reply:
 
 
 class LocalClient:
-    """A caller with a key (None: none). Paths start with `/api/` and may have a query; bodies are data (sent as JSON) or bytes."""
+    """A caller with a key, or None without one. Paths start with `/api/` and may have a query; bodies are data (sent as JSON) or bytes."""
 
     def __init__(self, routes: Routes, get_app: GetApp, *, key: str | None = None) -> None:
         self._routes, self._get_app, self._key = routes, get_app, key
 
     def with_key(self, key: str | None) -> LocalClient:
-        """The same table for another caller."""
+        """Return a client of the same table with another key."""
         return LocalClient(self._routes, self._get_app, key=key)
 
     async def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
-        """One call. A path that no route fits is 404 with an empty body, as at the host."""
+        """Make a call. A path that fits no route is answered with 404 and an empty body, as at the host."""
         path = url.partition("?")[0]
         if not path.startswith("/api/"):
             raise ValueError(f"{path} does not start with /api/")
@@ -71,21 +71,21 @@ class LocalClient:
         return Reply(404, {}, b"")
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
-        """GET."""
+        """Make a GET call."""
         return await self.call("GET", url, None, headers)
 
     async def put(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
-        """PUT."""
+        """Make a PUT call."""
         return await self.call("PUT", url, body, headers)
 
     async def post(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
-        """POST."""
+        """Make a POST call."""
         return await self.call("POST", url, body, headers)
 
     async def patch(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
-        """PATCH."""
+        """Make a PATCH call."""
         return await self.call("PATCH", url, body, headers)
 
     async def delete(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
-        """DELETE."""
+        """Make a DELETE call."""
         return await self.call("DELETE", url, None, headers)

@@ -1,7 +1,6 @@
-"""The OpenAPI 3.1 document, made from the route table and its models, so that it cannot say anything else than the code does.
+"""The OpenAPI 3.1 document, generated from the route table and its models, so that it always agrees with the code.
 
-Besides what a route declares, each operation lists what the layer itself may answer for such a route: the same conditions as in
-`serve.admit`.
+Besides the answers that a route declares, each operation lists the answers of the layer itself, under the same conditions as `serve.admit`.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ _REASONS = {
     202: "Accepted",
     204: "Done; no content",
     304: "Not changed since the representation that If-None-Match names",
-    401: "No key, or not a valid one",
+    401: "No key, or the key is not valid",
     403: "The key may not do this",
-    404: "There is no such thing, or it is not yours",
-    409: "Conflict with the state it is in",
+    404: "Does not exist, or belongs to another tenant",
+    409: "Conflicts with the current state",
     411: "Body without a length",
     412: "Changed since the representation that If-Match names",
     413: "Body too large",
-    415: "Not a media type that is taken",
-    422: "Well-formed, but not valid; `errors` says where",
-    429: "Over a limit; come back later",
+    415: "The media type is not accepted",
+    422: "Well-formed, but not valid; `errors` locates the faults",
+    429: "A limit is reached; repeat after Retry-After",
     500: "Unexpected failure",
-    503: "Storage does not answer; try again",
+    503: "Storage does not answer; repeat the call",
 }
 
 
 class FieldError(BaseModel):
-    """One fault and where it is."""
+    """One fault and its place."""
 
     pointer: str = Field(description="JSON Pointer into the body; `?name`: query parameter; `{name}`: path; `@name`: header.")
     detail: str
@@ -65,7 +64,7 @@ class ProblemOut(BaseModel):
 
 
 def build(routes: Routes) -> dict[str, Any]:
-    """The document, as JSON-able data."""
+    """Return the document as JSON-able data."""
     schemas = _Schemas(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in sorted(routes, key=lambda route: (route.template, route.method)):
@@ -75,7 +74,7 @@ def build(routes: Routes) -> dict[str, Any]:
         "info": {
             "title": TITLE,
             "version": VERSION,
-            "description": "Timed events: stored before they are acknowledged, delivered on time, signed, retried, never lost.",
+            "description": "Coordination of machines: timed events, leases of partitions, checkpoint turns and maintenance.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": "/"}],
@@ -86,7 +85,7 @@ def build(routes: Routes) -> dict[str, Any]:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key of a tenant, or the admin key."}},
             "headers": {
                 "ETag": {"description": "Entity tag of the representation.", "schema": {"type": "string"}},
-                "Location": {"description": "Path of what was made.", "schema": {"type": "string"}},
+                "Location": {"description": "Path of the created resource.", "schema": {"type": "string"}},
                 "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}},
                 "WWW-Authenticate": {"schema": {"type": "string"}},
             },
@@ -110,11 +109,11 @@ def document_group(routes: Routes) -> Group[None]:
 
 
 class _Schemas:
-    """JSON Schemas of everything the routes name, under their components' names."""
+    """The JSON Schemas of all types that the routes name, under their component names."""
 
     def __init__(self, routes: Routes) -> None:
         self._adapters: dict[tuple[int, JsonSchemaMode], TypeAdapter[Any]] = {}
-        # Keeps the types alive, for their identities are the keys.
+        # Keeps the types alive, because their ids are the keys.
         self._kinds: list[Any] = []
         self._add(ProblemOut, "serialization")
         self._add(Name, "validation")
@@ -132,12 +131,12 @@ class _Schemas:
             self._adapters[id(kind), mode] = TypeAdapter(kind)
 
     def of(self, kind: Any, mode: JsonSchemaMode) -> dict[str, Any]:
-        """The schema of a type that was added."""
+        """Return the schema of a type that was added."""
         found: dict[str, Any] = self._found[id(kind), mode]
         return found
 
     def inline(self, kind: Any, mode: JsonSchemaMode) -> dict[str, Any]:
-        """The same, with a reference followed."""
+        """Return the schema of a type, following a reference."""
         schema = self.of(kind, mode)
         followed: dict[str, Any] = self.components[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
         return followed
@@ -164,7 +163,7 @@ def _codes(answer: Any) -> tuple[str, ...]:
 
 
 def _tidy(schema: Any) -> Any:
-    """Drop pydantic's generated titles, and write the defaults of durations as they are spelled outside."""
+    """Drop pydantic's generated titles, and write the defaults of durations in ISO 8601."""
     if isinstance(schema, list):
         return [_tidy(part) for part in schema]
     if not isinstance(schema, dict):
@@ -173,7 +172,7 @@ def _tidy(schema: Any) -> Any:
     for given, part in schema.items():
         if given == "title" and isinstance(part, str):
             continue
-        # What pydantic writes of a bound that stands behind a validator.
+        # pydantic writes a bound behind a validator under its own name.
         name: str = _BOUNDS.get(str(given), str(given))
         if name == "properties":
             out[name] = {member: _tidy(inner) for member, inner in part.items()}
@@ -189,7 +188,7 @@ def _tidy(schema: Any) -> Any:
 
 
 def _used(paths: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    """The components that the paths lead to: query models, for one, are taken apart into parameters."""
+    """Return the components that the paths refer to; query models, for example, become parameters."""
     found: set[str] = set()
     left: list[Any] = [paths]
     while left:
@@ -236,15 +235,15 @@ def _path(route: Route, schemas: _Schemas) -> Iterator[dict[str, Any]]:
 
 def _query(route: Route, schemas: _Schemas) -> Iterator[dict[str, Any]]:
     if route.of_tenant:
-        told = "The tenant an admin key acts for; not for other keys."
-        yield {"name": "tenant", "in": "query", "required": False, "description": told, "schema": schemas.of(Name, "validation")}
+        description = "The tenant that an admin key acts for. Other keys must leave it out."
+        yield {"name": "tenant", "in": "query", "required": False, "description": description, "schema": schemas.of(Name, "validation")}
     model = schemas.inline(route.query, "validation")
     for name, schema in model.get("properties", {}).items():
         schema = dict(schema)
         description = schema.pop("description", None)
         choices = schema.get("anyOf", [])
         if {"type": "null"} in choices:
-            # A query cannot spell null: it is what a parameter left out means.
+            # A query cannot express null: leaving the parameter out means null.
             kept = [choice for choice in choices if choice != {"type": "null"}]
             rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
             schema = {**rest, **(kept[0] if len(kept) == 1 else {"anyOf": kept})}
@@ -255,10 +254,10 @@ def _query(route: Route, schemas: _Schemas) -> Iterator[dict[str, Any]]:
 
 def _headers(route: Route) -> Iterator[dict[str, Any]]:
     if route.if_match:
-        told = "Only if the representation still has this entity tag."
+        description = "The call succeeds only if the representation still has this entity tag."
         tag = r'(?:W/)?"[\x21\x23-\x7e]*"'
         schema = {"type": "string", "pattern": rf"^(?:\*|{tag}(?:, ?{tag})*)$"}
-        yield {"name": "If-Match", "in": "header", "required": False, "description": told, "schema": schema}
+        yield {"name": "If-Match", "in": "header", "required": False, "description": description, "schema": schema}
 
 
 def _content(route: Route, schemas: _Schemas) -> dict[str, Any]:
@@ -273,7 +272,7 @@ def _content(route: Route, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _own_codes(route: Route) -> Iterator[tuple[int, str]]:
-    """What the layer answers by itself."""
+    """Yield the status and code of each answer that the layer itself gives."""
     if route.scopes:
         yield 401, "unauthenticated"
         yield 403, "missing-scope"
@@ -294,7 +293,7 @@ def _own_codes(route: Route) -> Iterator[tuple[int, str]]:
         yield 415, "unsupported-media-type"
     if route.if_match:
         yield 412, "precondition-failed"
-    # Every route refuses query parameters it does not know.
+    # Every route refuses unknown query parameters.
     yield 422, "invalid-content"
     yield 500, "internal-error"
     if not route.standalone:

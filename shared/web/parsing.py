@@ -1,9 +1,9 @@
-"""What comes in: query strings and bodies, read strictly and answered precisely when they are wrong.
+"""Parses query strings and bodies strictly, and reports faults precisely.
 
-Rules, in the order they are applied to a body: 411 chunked without a length (the platform delivers such bodies empty), 413 too
-long, 422 `empty-body`, 415 not the media type or not UTF-8, 422 `malformed-json` (NaN, Infinity, numbers beyond a double, invalid UTF-8,
-lone surrogates and control characters included), 422 nested deeper than 64, 422 not what the model says. Of a member given
-twice the last counts. Nothing is coerced: "1" is not a number.
+The rules for a body, in their order: 411 chunked without a length (the platform delivers such bodies empty), 413 too long, 422
+`empty-body`, 415 another media type or not UTF-8, 422 `malformed-json` (including NaN, Infinity, numbers beyond a double, invalid UTF-8,
+lone surrogates and control characters), 422 nested deeper than 64 levels, 422 against the model. If a member is given twice, the last one
+counts. Nothing is coerced: "1" is not a number.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from ..core.errors import Problem
-from .fields.error_texts import said
+from .fields.error_texts import fault_text
 from .problem import invalid, invalid_all, unreadable
 
 MAX_DEPTH = 64
-"""Levels of arrays and objects a body may nest, its outermost included."""
+"""Most levels of arrays and objects in a body, the outermost included."""
 MAX_ERRORS = 20
-"""Most faults told at once."""
+"""Most faults in one answer."""
 MAX_POINTER = 256
-"""Longest pointer told, in characters: a member's name may be as long as the body."""
+"""Longest pointer in an answer, in characters: a member's name may be as long as the body."""
 MAX_PARAMETERS = 32
 
 type Loc = tuple[int | str, ...]
 
-# Only where values end matters, so numbers are not converted (and Python's limit on digits does not apply).
+# Only the ends of values matter, so numbers are not converted (and Python's limit on digits does not apply).
 _scan = JSONDecoder(parse_float=len, parse_int=len).scan_once  # type: ignore[attr-defined]
 
 
 def read_query(url: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The query parameters of `url`; `given` (what the host parsed) counts only when the URL comes without its query.
+    """Return the query parameters of `url`; `given` (parsed by the host) counts only if the URL comes without its query.
 
-    The host drops empty values and joins repeated ones; the URL still shows both, so that both can be refused.
+    The host drops empty values and joins repeated ones; the URL still has both, so that both can be refused.
     """
     _, mark, text = url.partition("?")
     if not mark:
@@ -45,58 +45,60 @@ def read_query(url: str, given: Mapping[str, str]) -> dict[str, str]:
     try:
         pairs = parse_qsl(text.partition("#")[0], keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS)
     except ValueError:
-        raise invalid("?", f"not a query of at most {MAX_PARAMETERS} parameters in UTF-8") from None
+        raise invalid("?", f"must be a query of at most {MAX_PARAMETERS} parameters in UTF-8") from None
     query = dict(pairs)
     if len(query) != len(pairs):
         names = [name for name, _ in pairs]
-        raise invalid_all((f"?{name[:MAX_POINTER]}", "given more than once") for name in query if names.count(name) > 1)
+        raise invalid_all((f"?{name[:MAX_POINTER]}", "is given more than once; give it once") for name in query if names.count(name) > 1)
     return query
 
 
 def parse_query[T](adapter: TypeAdapter[T], query: Mapping[str, str]) -> T:
-    """The query model of `query`. Raises 422 with `?name` pointers."""
+    """Return the query model of `query`. Raises 422 with `?name` pointers."""
     try:
         return adapter.validate_strings(query)
     except ValidationError as failure:
-        raise invalid_all((_cut("?" + str(error["loc"][0] if error["loc"] else "")), said(error)) for error in _errors(failure)) from None
+        raise invalid_all(
+            (_cut("?" + str(error["loc"][0] if error["loc"] else "")), fault_text(error)) for error in _errors(failure)
+        ) from None
 
 
-def media_type(headers: Mapping[str, str], taken: Sequence[str]) -> str:
-    """The body's media type without parameters, lower-case, if it is one of `taken` and UTF-8; raises 415 otherwise.
+def media_type(headers: Mapping[str, str], accepted: Sequence[str]) -> str:
+    """Return the body's media type in lower case, without parameters; raise 415 unless it is one of `accepted` and UTF-8.
 
-    `application/json` in `taken` stands for `application/*+json` too.
+    `application/json` in `accepted` stands for `application/*+json` too.
     """
     text = headers.get("content-type", "")
     encoding = headers.get("content-encoding")
-    if text in taken and encoding is None:
+    if text in accepted and encoding is None:
         return text
     kind, *parameters = (part.strip() for part in text.lower().split(";"))
-    json_like = kind.startswith("application/") and kind.endswith("+json") and "application/json" in taken
-    if kind not in taken and not json_like:
-        got = f"it came as {_cut(kind)}" if kind else "it came without a Content-Type"
-        raise Problem(415, "unsupported-media-type", f"the body must be {' or '.join(taken)}; {got}")
+    json_like = kind.startswith("application/") and kind.endswith("+json") and "application/json" in accepted
+    if kind not in accepted and not json_like:
+        got = f"The body has the media type {_cut(kind)}" if kind else "The body has no Content-Type"
+        raise Problem(415, "unsupported-media-type", f"{got}. Send it as {' or '.join(accepted)}.")
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
-            raise Problem(415, "unsupported-media-type", "the body must be in UTF-8")
+            raise Problem(415, "unsupported-media-type", f"The body has the charset {_cut(value.strip())}. Send it in UTF-8.")
     if encoding is not None and encoding.strip().lower() not in ("", "identity"):
-        raise Problem(415, "unsupported-media-type", "the body must not be compressed")
+        raise Problem(415, "unsupported-media-type", f"The body has the Content-Encoding {_cut(encoding.strip())}. Send it uncompressed.")
     return kind
 
 
 def check_length(headers: Mapping[str, str], raw: bytes, limit: int) -> None:
     """Raise 411 for a body sent without a length, and 413 for one over `limit` bytes."""
     if "transfer-encoding" in headers and "content-length" not in headers:
-        raise Problem(411, "length-required", "send the body with Content-Length; chunked bodies are not taken")
+        raise Problem(411, "length-required", "The body has no length. Send it with Content-Length; chunked bodies are not accepted.")
     if len(raw) > limit:
-        raise Problem(413, "content-too-large", f"the body is over {limit} bytes")
+        raise Problem(413, "content-too-large", f"The body has {len(raw):,} bytes. At most {limit:,} are accepted.")
 
 
 def parse_json[T](adapter: TypeAdapter[T], raw: bytes) -> T:
-    """`raw` as what `adapter` describes. Raises 422.
+    """Return `raw` as the type of `adapter`. Raises 422.
 
-    Two parsers on purpose: orjson refuses what pydantic's lets through (NaN, 1e999), pydantic keeps whole numbers of any size.
-    Both together take 1.5 us for 500 bytes.
+    Two parsers are used on purpose: orjson refuses NaN and 1e999, which pydantic accepts; pydantic keeps whole numbers of any size.
+    Together they take 1.5 us for 500 bytes.
     """
     document = load_json(raw)
     try:
@@ -106,33 +108,33 @@ def parse_json[T](adapter: TypeAdapter[T], raw: bytes) -> T:
 
 
 def load_json(raw: bytes) -> Any:
-    """The document in `raw`; raises 422 unless it is JSON, or when it is too deep."""
+    """Return the document in `raw`; raise 422 if it is not JSON or too deep."""
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as failure:
         if "depth limit" in failure.msg:
             raise _too_deep("") from None
-        # orjson's sentences name positions and kinds, never what was sent.
-        raise unreadable("malformed-json", f"the body is not JSON: {failure.msg} at character {failure.pos}") from None
+        # orjson's messages name positions and kinds, and never repeat the body.
+        raise unreadable("malformed-json", f"The body is not JSON: {failure.msg} at character {failure.pos}.") from None
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
         _check_depth(document)
     return document
 
 
 def content_problem(failure: ValidationError, document: Any) -> Problem:
-    """422 that tells where `document` is not what was asked for. Nothing of the document but member names is repeated."""
+    """Return 422 that locates the faults of `document`. Only names of members are repeated, because values may be secrets."""
     found = []
     for error in _errors(failure):
         parts = _parts(_loc(error), error["type"], document)
-        found.append((_pointer(parts), said(error, _at(parts, document))))
+        found.append((_pointer(parts), fault_text(error, _at(parts, document))))
     return invalid_all(found)
 
 
 def _parts(loc: Loc, kind: str, document: Any) -> Loc:
-    """The parts of pydantic's `loc` that lead to the place within `document`.
+    """Return the parts of pydantic's `loc` that lead to the place within `document`.
 
-    pydantic's path also names what is not in the document: the branch of a union, the wrapper of a validator. Such parts are passed
-    over; where a part could be either (a branch called like a member), the reading that reaches the end of the path counts.
+    pydantic's path also has parts that are not in the document: the branch of a union, the wrapper of a validator. They are skipped. Where
+    a part could be either (a branch with a member's name), the reading that reaches the end of the path counts.
     """
     return _walk(loc, 0, kind in ("missing", "union_tag_not_found"), document)[1]
 
@@ -142,7 +144,7 @@ def _pointer(parts: Loc) -> str:
 
 
 def _at(parts: Loc, document: Any) -> Any:
-    """What the document has there, if anything."""
+    """Return the document's value at this place, or None."""
     here = document
     for part in parts:
         try:
@@ -156,7 +158,7 @@ _LAST = 1000
 
 
 def _walk(loc: Loc, at: int, missing: bool, here: Any) -> tuple[int, Loc]:
-    """The best reading of `loc` from position `at` on within `here`: what it is worth, and the parts that are in the document."""
+    """Return the best reading of `loc` from position `at` within `here`: its score, and the parts that are in the document."""
     if at == len(loc):
         return 0, ()
     part, last = loc[at], at == len(loc) - 1
@@ -171,9 +173,9 @@ def _walk(loc: Loc, at: int, missing: bool, here: Any) -> tuple[int, Loc]:
 
 
 def member(raw: bytes, name: str) -> bytes | None:
-    """The bytes of top-level member `name` exactly as sent, or None. `raw` must hold a valid JSON object.
+    """Return the bytes of the top-level member `name` exactly as sent, or None. `raw` must hold a valid JSON object.
 
-    For what must come back as it was sent: parsing and writing again would change 1e2, 1.0 and whole numbers beyond 64 bits.
+    Used for data that must come back unchanged: parsing and writing would change 1e2, 1.0 and whole numbers beyond 64 bits.
     """
     text = raw.decode()
     found: bytes | None = None
@@ -192,9 +194,9 @@ def member(raw: bytes, name: str) -> bytes | None:
 
 
 def elements(text: str) -> Iterator[bytes]:
-    """The elements of a JSON array exactly as sent, found one by one, so that neither a huge nor a hostile one is built in memory whole.
+    """Yield the elements of a JSON array exactly as sent, one by one, so that a huge array is never built in memory.
 
-    ValueError, IndexError or RecursionError where it is not a plain array: `load_json` says what is wrong.
+    Raises ValueError, IndexError or RecursionError if the text is not a plain array; `load_json` then gives the reason.
     """
     at = _after_space(text, 0)
     if text[at] != "[":
@@ -240,7 +242,7 @@ def _check_depth(document: Any) -> None:
 
 
 def _too_deep(pointer: str) -> Problem:
-    return invalid(pointer, f"nested deeper than {MAX_DEPTH} levels")
+    return invalid(pointer, f"is nested deeper than {MAX_DEPTH} levels")
 
 
 def _cut(pointer: str) -> str:
@@ -254,6 +256,6 @@ def _errors(failure: ValidationError) -> list[Any]:
 def _loc(error: Any) -> Loc:
     loc: Loc = error["loc"]
     if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        # The fault is the member that chooses the branch; pydantic names the object around it.
+        # The fault is in the member that selects the branch; pydantic names the object around it.
         return (*loc, error["ctx"]["discriminator"].strip("'"))
     return loc

@@ -1,4 +1,4 @@
-"""One call from request to response, without the Functions library: what the bound functions run, and tests call."""
+"""Serves one call, from request to response, without the Functions library; functions and tests call `serve`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..core import tracing
 from ..core.errors import Problem
 from . import auth, parsing, problem
 from .callers import ANONYMOUS
-from .fields.error_texts import said
+from .fields.error_texts import fault_text
 from .fields.params import NoQuery
 from .routes import Answer, Call, Route
 
@@ -24,7 +24,7 @@ _SAFE = {"x-content-type-options": "nosniff"}
 
 
 class Request(NamedTuple):
-    """A request as the host hands it over. `headers` has lower-case names; `params` are the path's, decoded."""
+    """A request as the host passes it. `headers` has lower-case names; `params` are the path's parameters, decoded."""
 
     method: str
     url: str
@@ -35,7 +35,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A response, all bytes. `headers` includes content-type when there is a body."""
+    """A response in bytes. `headers` includes content-type if there is a body."""
 
     status: int
     headers: dict[str, str]
@@ -43,8 +43,8 @@ class Response(NamedTuple):
 
 
 async def serve(route: Route, get_app: GetApp, request: Request) -> Response:
-    """Check the request, run the handler, write the answer. Raises nothing but cancellation."""
-    # Not what anybody may call: probes come every second and tell nothing.
+    """Check the request, run the handler and write the answer. Raises nothing but cancellation."""
+    # Anonymous routes are not traced: probes arrive every second and are of no interest.
     if not (route.scopes and tracing.traced(request.headers)):
         return await _serve(route, get_app, request)
     with tracing.serving(route.name, route.method, route.template, request.headers) as span:
@@ -63,7 +63,7 @@ async def _serve(route: Route, get_app: GetApp, request: Request) -> Response:
 
 
 async def admit(route: Route, app: Any, request: Request) -> Call[Any, Any, Any]:
-    """The checked call; raises `Problem`. Nobody learns anything before the key is known."""
+    """Return the checked call; raise `Problem`. The key is checked first, so strangers learn nothing."""
     headers = request.headers
     key, tenant, service = ANONYMOUS, "", None if route.standalone else route.service(app)
     if route.scopes:
@@ -89,7 +89,7 @@ async def admit(route: Route, app: Any, request: Request) -> Call[Any, Any, Any]
             media = parsing.media_type(headers, route.media)
             body = parsing.parse_json(route.body_adapter, raw) if route.reads_json else raw
         elif not route.body_optional:
-            raise problem.unreadable("empty-body", "this call needs a body")
+            raise problem.unreadable("empty-body", "The call needs a body.")
     return Call(service, tenant, key, request.params, query, headers, body, raw, media, path_of(request.url))
 
 
@@ -98,14 +98,14 @@ def _check_params(route: Route, params: Mapping[str, str]) -> None:
         try:
             adapter.validate_strings(params.get(name, ""))
         except ValidationError as failure:
-            fault = said(failure.errors(include_url=False, include_input=False)[0])
+            fault = fault_text(failure.errors(include_url=False, include_input=False)[0])
             if route.method != "PUT":
-                raise problem.not_found(f"thing: {{{name}}} {fault}") from None
+                raise problem.not_found(f"resource: {{{name}}} {fault}") from None
             raise problem.invalid(f"{{{name}}}", fault) from None
 
 
 def path_of(url: str) -> str:
-    """The path of a URL, or '' when there is none to be had."""
+    """Return the path of a URL, or '' if the URL cannot be parsed."""
     try:
         return urlsplit(url).path
     except ValueError:
@@ -113,7 +113,7 @@ def path_of(url: str) -> str:
 
 
 def write(answer: Answer) -> Response:
-    """The answer in bytes."""
+    """Return the answer in bytes."""
     headers = dict(answer.headers) if answer.headers else {}
     if answer.etag is not None:
         headers["etag"] = answer.etag
@@ -124,14 +124,14 @@ def write(answer: Answer) -> Response:
 
 
 def refuse(found: Problem, url: str) -> Response:
-    """The problem in bytes."""
+    """Return the problem in bytes."""
     body = orjson.dumps(problem.document(found, path_of(url)))
     headers = {"content-type": problem.CONTENT_TYPE, "cache-control": "no-store", **_SAFE, **found.headers}
     return Response(found.status, headers, body)
 
 
 def encode(body: Any) -> bytes:
-    """JSON of a model or of data with models inside; bytes pass."""
+    """Return the JSON of a model, or of data with models inside; bytes are returned unchanged."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, BaseModel):

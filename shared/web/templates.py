@@ -1,7 +1,7 @@
-"""Route templates as the Functions host reads them, and the check that no request fits two of them.
+"""Route templates of the Functions host, and the check that no request fits two of them.
 
-The host sorts functions by name and takes the first whose route matches, literal or not. So a table in which two routes can match
-one request works by accident of naming; `clashes` finds such pairs and `bind` refuses them.
+The host sorts functions by name and takes the first one that matches, literal or not. A table in which one request fits two routes would
+depend on the names of the functions; `clashes` finds such pairs and `bind` refuses them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KINDS = {
     "guid": re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE),
     "alpha": re.compile(r"[a-z]+", re.IGNORECASE),
 }
-"""Constraints in use, and what they let through. Others are refused: the check below would not know them."""
+"""The supported constraints and the texts that they accept. Others are refused, because `overlap` does not know them."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,9 +36,9 @@ class Segment:
 
 @lru_cache(maxsize=1024)
 def parse(template: str) -> tuple[Segment, ...]:
-    """The segments of `v1/events/{id}/fire`. ValueError says what the host would not take."""
+    """Return the segments of a template such as `v1/events/{id}/fire`. Raise ValueError for a template that the host would refuse."""
     if template.split("/", 1)[0].lower() in ("admin", "runtime"):
-        raise ValueError(f"{template}: the host keeps routes under admin and runtime for itself")
+        raise ValueError(f"{template}: the host reserves routes under admin and runtime")
     out: list[Segment] = []
     for text in template.split("/"):
         if out and (out[-1].rest or out[-1].optional):
@@ -58,17 +58,17 @@ def parse(template: str) -> tuple[Segment, ...]:
 
 
 def names(template: str) -> list[str]:
-    """The parameters of a template, in order."""
+    """Return the names of a template's parameters, in their order."""
     return [segment.name for segment in parse(template) if segment.name]
 
 
 def plain(template: str) -> str:
-    """The template as OpenAPI writes it: `/v1/leases/{partition}`."""
+    """Return the template as OpenAPI writes it: `/v1/leases/{partition}`."""
     return "/" + "/".join(f"{{{segment.name}}}" if segment.name else segment.text for segment in parse(template))
 
 
 def match(template: str, path: str) -> dict[str, str] | None:
-    """The parameters, decoded, if `path` (as after `/api/`) fits the template as the host would find it; else None."""
+    """Return the decoded parameters if `path` (after `/api/`) fits the template by the host's rules, otherwise None."""
     parts = path.split("/")
     segments = parse(template)
     found: dict[str, str] = {}
@@ -94,12 +94,12 @@ def _meet(one: Segment, other: Segment) -> bool:
     if one.name is None or other.name is None:
         literal, param = (one, other) if one.name is None else (other, one)
         return param.kind is None or KINDS[param.kind].fullmatch(literal.text) is not None
-    # Of the kinds in use, only equal ones share a value.
+    # Two different constraints never accept the same text.
     return one.kind is None or other.kind is None or one.kind == other.kind
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether some path fits both templates."""
+    """Return True if some path fits both templates."""
     a, b = parse(one), parse(other)
     for left, right in zip(a, b, strict=False):
         if left.rest or right.rest:
@@ -111,7 +111,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def clashes(table: list[tuple[str, str, str]]) -> list[str]:
-    """Pairs of (method, template, name) that one request fits, in words."""
+    """Describe each pair of routes (method, template, name) that one request fits."""
     out = []
     for at, (method, template, name) in enumerate(table):
         for other_method, other_template, other in table[at + 1 :]:

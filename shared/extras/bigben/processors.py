@@ -11,7 +11,7 @@ from ...core.errors import Problem
 from ...delivery.channels.model import Channel
 from ...tenants.model import Tenant
 from ...tenants.store import TenantDirectory
-from ...web.fields.error_texts import said
+from ...web.fields.error_texts import fault_text
 from ...web.fields.types import NAME
 from ...web.problem import invalid
 from .model import Processor
@@ -81,7 +81,7 @@ def channel_of(wanted: Processor) -> Any:
         return _SPEC.validate_python(given)
     except ValidationError as failure:
         wrong = failure.errors(include_input=False, include_url=False)[0]
-        raise invalid(f"/props/{wrong['loc'][-1]}", said(wrong)) from None
+        raise invalid(f"/props/{wrong['loc'][-1]}", fault_text(wrong)) from None
 
 
 def processor_of(tenant: str, channel: dict[str, Any]) -> Processor:

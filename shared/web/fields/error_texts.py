@@ -1,4 +1,4 @@
-"""What is wrong with a value, in a caller's words. pydantic's own sentences name patterns, classes, and durations in milliseconds."""
+"""Texts about wrong values. They replace pydantic's own texts, which show patterns, names of classes, and durations in milliseconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema, core_schema
 from ...core.durations import format_duration
 
 TEXT = "a string of at most {} characters, none of them a control character"
-"""Words for one line of text."""
+"""Describes one line of text."""
 _BOUNDS: Mapping[str, tuple[str, str]] = {
     "greater_than_equal": ("ge", "at least"),
     "greater_than": ("gt", "more than"),
@@ -43,19 +43,19 @@ _KINDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """Metadata of a type with a pattern: what to say of anything that is not of this shape.
+    """Metadata of a type with a pattern: the description that the error message of a wrong value shows.
 
-    Stands behind the constraints it speaks for: `Annotated[str, StringConstraints(pattern=...), Shaped("1 to 40 of a-z")]`.
+    It stands behind the constraints that it describes: `Annotated[str, StringConstraints(pattern=...), Shaped("1 to 40 of a-z")]`.
     """
 
-    words: str
+    description: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.custom_error_schema(handler(source), "shape", custom_error_message=f"must be {self.words}")
+        return core_schema.custom_error_schema(handler(source), "shape", custom_error_message=f"must be {self.description}")
 
 
-def said(error: Mapping[str, Any], value: Any = None) -> str:
-    """The fault that pydantic's `error` tells of. `value`: what was sent there, for bounds of durations are told as durations."""
+def fault_text(error: Mapping[str, Any], value: Any = None) -> str:
+    """Return the text of pydantic's `error`. value: the value sent; the bounds of a duration are shown as durations."""
     kind, given = str(error["type"]), error.get("ctx", {})
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
@@ -64,9 +64,9 @@ def said(error: Mapping[str, Any], value: Any = None) -> str:
         return f"must be {_KINDS[kind]}"
     match kind:
         case "extra_forbidden":
-            return "unknown"
+            return "is not a known field"
         case "missing" | "union_tag_not_found":
-            return "required"
+            return "is required"
         case "union_tag_invalid":
             # pydantic's sentence repeats the tag that was sent.
             return f"must be one of {given['expected_tags']}"
@@ -87,7 +87,7 @@ def said(error: Mapping[str, Any], value: Any = None) -> str:
         case "shape":
             return str(error["msg"])
         case _:
-            return "not what is taken here"
+            return "is not valid"
 
 
 def _bound(bound: float, value: Any) -> str:

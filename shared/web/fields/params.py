@@ -1,7 +1,7 @@
 """Query parameters as pydantic models: text in, typed values out.
 
-A route's `query` is a subclass of `Query`; fields are parameters. Values are text, so only the exact spellings below are numbers
-or truth values: `10`, never ` 10`, `1_0`, `+10` or `10.0`.
+A route's query model is a subclass of `Query`; its fields are the parameters. Values are text, so only exact spellings are numbers or truth
+values: `10`, but not ` 10`, `1_0`, `+10` or `10.0`.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ _PLUS_LOST = re.compile(r"(.*\d) (\d\d:\d\d)")
 
 
 class Query(BaseModel):
-    """Base of query models: unknown parameters are refused."""
+    """Base of query models; refuses unknown parameters."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class NoQuery(Query):
-    """What a route without parameters takes."""
+    """The query model of a route without parameters."""
 
 
 def _whole(value: Any) -> Any:
     if isinstance(value, str) and not _WHOLE.fullmatch(value):
-        raise ValueError("not a whole number")
+        raise ValueError("must be a whole number, such as 10")
     return value
 
 
 def _flag(value: Any) -> Any:
     if isinstance(value, str) and value not in ("true", "false"):
-        raise ValueError("neither true nor false")
+        raise ValueError("must be true or false")
     return value
 
 
 def _plus(value: Any) -> Any:
-    # An offset's unescaped + arrives as a space; no valid time has one there.
+    # The unescaped + of an offset arrives as a space; no valid time has a space there.
     found = _PLUS_LOST.fullmatch(value) if isinstance(value, str) else None
     return f"{found[1]}+{found[2]}" if found else value
 
@@ -53,7 +53,7 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 """`true` or `false`."""
 
 Moment = Annotated[Time, BeforeValidator(_plus)]
-"""An RFC 3339 time, milliseconds inside; forgives a + that was not escaped."""
+"""An RFC 3339 time, in milliseconds; accepts a + that was not escaped."""
 
 
 class Paging(Query):
@@ -63,7 +63,7 @@ class Paging(Query):
     cursor: (
         Annotated[
             str,
-            Field(min_length=1, max_length=2048, pattern="^[A-Za-z0-9_-]+$", description="`next` of the page before."),
+            Field(min_length=1, max_length=2048, pattern="^[A-Za-z0-9_-]+$", description="`next` of the previous page."),
             Shaped("the `next` of a page of this list"),
         ]
         | None

@@ -1,4 +1,4 @@
-"""shared.web.fields.types."""
+"""Types of fields that several jobs use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,38}[a-
 
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
-"""The same, for `fullmatch`."""
+"""The pattern of `Name`, for `fullmatch`."""
 
 
 NodeName = Annotated[
@@ -23,11 +23,11 @@ NodeName = Annotated[
     StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$"),
     Shaped("1 to 64 of A-Z a-z 0-9 and inner . _ -"),
 ]
-"""Names of nodes: what machines are called."""
+"""Names of nodes: 1 to 64 of A-Z a-z 0-9 and inner . _ -."""
 
 
 Note = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(200))]
-"""A line a person wrote."""
+"""A line of text that a person wrote."""
 
 
 def _is_none(value: object) -> bool:
@@ -46,10 +46,10 @@ Stamp = Annotated[
     PlainSerializer(to_text, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T10:21:55.250Z"]}),
 ]
-"""A time that only goes out: milliseconds inside, RFC 3339 outside."""
+"""A time in answers: milliseconds in the code, RFC 3339 in JSON."""
 
 
 class Strict(BaseModel):
-    """Base of everything that comes in or goes out."""
+    """Base of the models of bodies and answers; refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", validate_default=False, ser_json_inf_nan="null")

@@ -1,7 +1,7 @@
-"""Opaque list cursors: base64url of JSON with a check value that ties them to the list they came from.
+"""Opaque list cursors: base64url of JSON, with a check value that ties a cursor to its list.
 
-The check is not a secret: it catches mangled cursors and cursors of another list, not forgers. A handler uses what a cursor holds
-only as a position inside what the caller may see anyway.
+The check value is not a secret: it detects damaged cursors and cursors of another list, but not forgeries. A handler uses a cursor only as
+a position inside data that the caller may see anyway.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import orjson
 from ..problem import invalid
 
 MAX_CURSOR = 2048
-"""Longest cursor taken, in characters."""
+"""Longest cursor that is accepted, in characters."""
 _CHECK = 6
 
 
@@ -25,23 +25,23 @@ def _check(kind: str, raw: bytes) -> bytes:
 
 
 def encode_cursor(kind: str, position: Any) -> str:
-    """A cursor for the list `kind` (at most 64 bytes: the list's name, and what it was filtered by) at a JSON `position`."""
+    """Return a cursor for the list `kind` (at most 64 bytes: the list's name, and what it was filtered by) at a JSON `position`."""
     raw = orjson.dumps(position)
     return urlsafe_b64encode(_check(kind, raw) + raw).rstrip(b"=").decode()
 
 
 def decode_cursor[T](kind: str, text: str, shape: type[T]) -> T:
-    """The position in a cursor of the list `kind`; anything else is 422 at `?cursor`. `shape` is the position's type: str, list ..."""
+    """Return the position in a cursor of the list `kind`; raise 422 at `?cursor` for anything else. shape: the position's type."""
     try:
         if len(text) > MAX_CURSOR or not text.isascii():
             raise ValueError
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        # One spelling only: what decodes alike is not the same cursor.
+        # Only one spelling counts: a different text that decodes to the same bytes is not a cursor.
         if urlsafe_b64encode(raw).rstrip(b"=").decode() != text or raw[:_CHECK] != _check(kind, raw[_CHECK:]):
             raise ValueError
         position = orjson.loads(raw[_CHECK:])
         if not isinstance(position, shape):
             raise ValueError
     except (ValueError, Error):
-        raise invalid("?cursor", "not a cursor of this list; leave it out to start from the beginning") from None
+        raise invalid("?cursor", "is not a cursor of this list; leave it out to start from the beginning") from None
     return position

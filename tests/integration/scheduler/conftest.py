@@ -35,7 +35,7 @@ DEADLINE = 60.0
 FINAL = {"delivered", "dead", "cancelled", "lapsed"}
 # Lines of a log that must never appear, whatever a test does to the app.
 UNEXPECTED = (
-    "in a way nobody expected",
+    "failed unexpectedly",
     "raised an unexpected error",
     "was never retrieved",
     "was destroyed but it is pending",

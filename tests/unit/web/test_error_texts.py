@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from shared.app.routes import build_routes
 from shared.core.durations import parse_duration
 from shared.core.errors import Problem
-from shared.web.fields.error_texts import said
+from shared.web.fields.error_texts import fault_text
 from shared.web.parsing import parse_json, parse_query
 
 ROUTES = build_routes()
@@ -85,11 +85,11 @@ def test_no_sentence_of_any_model_is_pydantics_own_or_shows_a_pattern() -> None:
     assert len(found) > 5_000
     raw = {(name, fault["pointer"][:80], fault["detail"]) for name, fault in found if RAW.search(fault["detail"])}
     assert raw == set()
-    vague = {(name, fault["pointer"][:80]) for name, fault in found if fault["detail"] == "not what is taken here"}
+    vague = {(name, fault["pointer"][:80]) for name, fault in found if fault["detail"] == "is not valid"}
     assert vague == set()
 
 
-def test_limits_of_durations_are_told_as_durations() -> None:
+def test_limits_of_durations_are_as_durations() -> None:
     told = set()
     for name, fault in provoked():
         if fault["pointer"].rpartition("/")[2] in DURATIONS and (bound := re.search(r"must be at (least|most) (.*)", fault["detail"])):
@@ -110,12 +110,12 @@ def test_limits_of_durations_are_told_as_durations() -> None:
         ({"url": 5}, "must be a string"),
     ],
 )
-def test_channels_faults_are_told_in_plain_words(body: dict[str, Any], detail: str) -> None:
+def test_channels_faults_are_in_plain_words(body: dict[str, Any], detail: str) -> None:
     kind = dict(BODIES)["channels_put"]
     assert [fault["detail"] for fault in faults(kind, {"type": "http", "url": "https://example.com/"} | body)] == [detail]
 
 
-def test_faults_of_query_parameters_are_told_in_plain_words() -> None:
+def test_faults_of_query_parameters_are_in_plain_words() -> None:
     for route in ROUTES:
         for name in getattr(route.query, "model_fields", {}):
             for value in ("", "?", "0", "-1", "99999999999", "x" * 3000, "PT1S", "2030-01-01T00:00:00Z"):
@@ -125,10 +125,10 @@ def test_faults_of_query_parameters_are_told_in_plain_words() -> None:
                     assert not any(RAW.search(error["detail"]) for error in wrong.errors), (route.name, wrong.errors)
 
 
-def test_names_in_paths_are_told_what_they_may_be() -> None:
+def test_names_in_paths_are_what_they_may_be() -> None:
     for route in ROUTES:
         for kind in route.params.values():
             with pytest.raises(ValueError) as wrong:
                 TypeAdapter(kind).validate_strings("\x00")
             [error] = wrong.value.errors()  # type: ignore[attr-defined]
-            assert not RAW.search(said(error)) and said(error) != "not what is taken here", (route.name, error)
+            assert not RAW.search(fault_text(error)) and fault_text(error) != "is not valid", (route.name, error)

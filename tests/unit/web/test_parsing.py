@@ -244,16 +244,16 @@ def test_other_media_types_are_415(headers: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("headers", "said"),
     [
-        ({}, "it came without a Content-Type"),
-        ({"content-type": "Text/Plain; charset=utf-8"}, "it came as text/plain"),
-        ({"content-type": "x" * 1000}, "it came as xxx"),
+        ({}, "no Content-Type"),
+        ({"content-type": "Text/Plain; charset=utf-8"}, "the media type text/plain"),
+        ({"content-type": "x" * 1000}, "the media type xxx"),
     ],
 )
 def test_415_says_what_came_and_what_is_taken(headers: dict[str, str], said: str) -> None:
     with pytest.raises(Problem) as caught:
         parsing.media_type(headers, ("application/json", "text/csv"))
     detail = caught.value.detail or ""
-    assert detail.startswith(f"the body must be application/json or text/csv; {said}") and len(detail) < 500
+    assert detail.startswith(f"The body has {said}") and detail.endswith("Send it as application/json or text/csv.") and len(detail) < 500
 
 
 def test_a_suffix_does_not_stand_for_a_type_that_is_not_json() -> None:
@@ -312,7 +312,7 @@ async def test_wrong_query_parameters_are_422_at_their_name(world: World, query:
 async def test_a_required_parameter_is_asked_for(world: World) -> None:
     answer = await world.demo.get("/api/v1/at")
     assert (answer.status, answer.pointers) == (422, ["?at"])
-    assert answer.json()["errors"][0]["detail"] == "required"
+    assert answer.json()["errors"][0]["detail"] == "is required"
 
 
 async def test_a_route_without_parameters_refuses_any(world: World) -> None:

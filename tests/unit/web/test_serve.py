@@ -161,7 +161,7 @@ async def test_an_admins_own_routes_take_no_tenant(world: World) -> None:
 
 async def test_a_path_that_can_name_nothing_is_404_and_422_where_one_could_be_made(world: World) -> None:
     answer = await world.demo.get("/api/v1/things/Not_A_Name")
-    assert answer.code == "not-found" and answer.json()["detail"].startswith("there is no such thing: {name} must ")
+    assert answer.code == "not-found" and answer.json()["detail"].startswith("There is no such resource: {name} must ")
     answer = await world.demo.put("/api/v1/things/Not_A_Name", {"name": "a"})
     assert (answer.status, answer.pointers) == (422, ["{name}"])
 

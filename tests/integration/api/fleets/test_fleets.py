@@ -95,13 +95,13 @@ async def test_a_profile_is_a_name_or_durations_and_the_drain_follows_it(world: 
 
 
 BAD: list[tuple[dict[str, Any], str, str]] = [
-    ({}, "/partitions", "required"),
+    ({}, "/partitions", "is required"),
     ({"partitions": 0}, "/partitions", "must be at least 1"),
     ({"partitions": 10_001}, "/partitions", "must be at most 10,000"),
     ({"partitions": "16"}, "/partitions", "must be a whole number"),
-    ({"partitions": 4, "partition": 4}, "/partition", "unknown"),
+    ({"partitions": 4, "partition": 4}, "/partition", "is not a known field"),
     ({"partitions": 4, "profile": "slow"}, "/profile", "'economy', 'default', 'fast' or 'seed'"),
-    ({"partitions": 4, "profile": {"beat": "PT1S"}}, "/profile/validity", "required"),
+    ({"partitions": 4, "profile": {"beat": "PT1S"}}, "/profile/validity", "is required"),
     (
         {"partitions": 4, "profile": {"beat": "PT5S", "validity": "PT15S", "takeover": "PT15S"}},
         "/profile",
@@ -119,7 +119,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"partitions": 4, "checkpoints": {"timeout": {"initial": "PT2H"}}}, "/checkpoints/timeout", "min <= initial <= max does not hold"),
     ({"partitions": 4, "checkpoints": {"drift": 1.0}}, "/checkpoints/drift", "must be at most 0.9"),
     ({"partitions": 4, "maintenance": {"lead": "30 s"}}, "/maintenance/lead", "not an ISO 8601 duration"),
-    ({"partitions": 4, "maintenance": {"rules": [{"type": "Freeze"}]}}, "/maintenance/rules/0/action", "required"),
+    ({"partitions": 4, "maintenance": {"rules": [{"type": "Freeze"}]}}, "/maintenance/rules/0/action", "is required"),
     ({"partitions": 4, "notify": {"channel": "Ops"}}, "/notify/channel", "1 to 40 of a-z, 0-9"),
     ({"partitions": 4, "notify": {"channel": "ops", "kinds": ["dead", "dead"]}}, "/notify", "a kind is named twice"),
 ]

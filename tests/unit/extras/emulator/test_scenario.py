@@ -36,7 +36,7 @@ def told(steps: Any = (), **more: Any) -> list[tuple[str, str]]:
             "needs exactly one of approve, cancel, change, clear, complete, event, fault, hide, impact, reset, show, skip, start, vanish",
         ),
         ({"cancel": "a", "start": "a"}, "/steps/0", "needs exactly one of "),
-        ({"cancle": "a"}, "/steps/0/cancle", "unknown"),
+        ({"cancle": "a"}, "/steps/0/cancle", "is not a known field"),
         ({"at": "5 s", "clear": {}}, "/steps/0/at", "not an ISO 8601 duration"),
         ({"at": 5, "clear": {}}, "/steps/0/at", "a duration is a string like PT30S"),
         ({"event": {}}, "/steps/0/event", "needs exactly one of vms, host, fault_domain"),
@@ -54,7 +54,7 @@ def told(steps: Any = (), **more: Any) -> list[tuple[str, str]]:
         ({"fault": {}}, "/steps/0/fault", "needs one of status, body, text, delay, drop"),
         ({"fault": {"body": "blank"}}, "/steps/0/fault/body", "must be 'document', 'empty'"),
         ({"change": {"event": "a"}}, "/steps/0/change", "says nothing that changes"),
-        ({"event": {"vms": ["n1"], "raw": {"NotBefore": datetime(2026, 1, 1)}}}, "/steps/0/event/raw/NotBefore", "not what is taken here"),
+        ({"event": {"vms": ["n1"], "raw": {"NotBefore": datetime(2026, 1, 1)}}}, "/steps/0/event/raw/NotBefore", "is not valid"),
         ({"skip": {"by": 0}}, "/steps/0/skip/by", "must be at least 1"),
     ],
 )
@@ -66,7 +66,7 @@ def test_a_wrong_step_is_told_with_its_place_and_the_reason(step: dict[str, Any]
 def test_machines_need_names_of_their_own_and_there_must_be_some() -> None:
     assert told(vms=[{"name": "n1"}, {"name": "n1"}]) == [("/vms/1/name", "a machine of this name is there already")]
     assert told(vms=[]) == [("/vms", "must not be empty")]
-    assert told(vms=[{}]) == [("/vms/0/name", "required")]
+    assert told(vms=[{}]) == [("/vms/0/name", "is required")]
 
 
 def test_a_name_counts_from_the_time_of_its_event_not_from_its_place_in_the_file() -> None:
@@ -86,7 +86,7 @@ def test_all_faults_of_a_file_are_told_with_their_lines(tmp_path: Path) -> None:
     with pytest.raises(BadScenario) as refused:
         load(path)
     assert str(refused.value).splitlines() == [
-        f"{path}:1: vms[1].width: unknown",
+        f"{path}:1: vms[1].width: is not a known field",
         f"{path}:8: steps[2].at: not an ISO 8601 duration of weeks, days, hours, minutes and seconds, like PT30S, PT1H30M or P7D",
     ]
 
@@ -97,7 +97,7 @@ def test_all_faults_of_a_file_are_told_with_their_lines(tmp_path: Path) -> None:
         ("s.toml", "vms = [", "not TOML"),
         ("s.yaml", "vms: [", "not YAML"),
         ("s.yaml", "vms:\n- name: n1\n  name: n2\n", "n"),
-        ("s.toml", "", "vms: required"),
+        ("s.toml", "", "vms: is required"),
         ("s.toml", None, "cannot be read"),
     ],
 )

@@ -117,7 +117,7 @@ async def test_if_match_guards_what_was_seen_and_occurrences_do_not_disturb_it(w
         ({"catch_up": {"policy": "some"}}, "/catch_up/policy", "must be 'none', 'last' or 'all'"),
         ({"catch_up": {"within": "PT59S"}}, "/catch_up/within", "must be at least PT1M"),
         ({"channel": "nowhere"}, "/channel", "no channel of that name"),
-        ({"delay": "PT1S"}, "/delay", "unknown"),
+        ({"delay": "PT1S"}, "/delay", "is not a known field"),
     ],
 )
 async def test_wrong_content_is_told_and_changes_nothing(world: World, change: dict[str, Any], pointer: str, told: str) -> None:
