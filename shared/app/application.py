@@ -29,8 +29,8 @@ from ..leases.service.resize.service import ResizeService
 from ..leases.service.views import LeaseViews
 from ..maintenance.service.arm import ArmClient
 from ..maintenance.service.service import Maintenance
-from ..ops.export.service import Outlet, Publishing
-from ..ops.health.service import Health
+from ..ops.export.service import MetricsPublisher, Outlet
+from ..ops.health.service import HealthProbe
 from ..ops.metrics.service import Metrics
 from ..scheduler.ingest.internal_events import InternalEvents
 from ..scheduler.mirror.failover import Failover
@@ -109,11 +109,11 @@ class Application:
         self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, opener(settings.client_id))
         # Operation
         periods = {**PERIODS, **KAFKA_PERIODS} if sources else PERIODS
-        self.health = Health(tables, clock, periods, storage.places)
+        self.health = HealthProbe(tables, clock, periods, storage.places)
         self.metrics = Metrics(
             storage, clock, ids, self.scheduler.counters, self.watch.figures, self.checkpoints.figures, maintenance.figures, periods
         )
-        publishing = Publishing(self.metrics.families, ports.outlets) if ports.outlets else None
+        publishing = MetricsPublisher(self.metrics.families, ports.outlets) if ports.outlets else None
         self.timers = Timers(tables, clock, timer_jobs(self, publishing, kafka=bool(sources)))
 
     @classmethod

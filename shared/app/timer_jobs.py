@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.clock import Millis
 from ..engine.queries import load_rows
-from ..ops.export.service import Publishing
+from ..ops.export.service import MetricsPublisher
 from ..storage.names import TENANTS
 from ..tenants.rows import PK_TENANTS
 from .timers import Job
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .application import Application
 
 
-def timer_jobs(app: Application, publishing: Publishing | None, *, kafka: bool) -> Mapping[str, Sequence[tuple[str, Job]]]:
+def timer_jobs(app: Application, publishing: MetricsPublisher | None, *, kafka: bool) -> Mapping[str, Sequence[tuple[str, Job]]]:
     """Return the named jobs of each timer. publishing: sends the metrics, if there are receivers for them. kafka: True if there are Kafka
     sources."""
     scheduler, maintenance, retention = app.scheduler, app.maintenance_sweeps, Retention(app)

@@ -9,7 +9,7 @@ from ..web.fields.params import Paging
 from ..web.fields.types import Name, NodeName
 from ..web.paging.pages import after, page
 from ..web.problem import not_found
-from ..web.routes import Answer, Call, Group
+from ..web.routes import Answer, Call, RouteGroup
 from .model import ForgetIn, LatestOut, PublishAnswer, PublishIn, RevokeAnswer, RevokeIn, TurnList, TurnReportAnswer, TurnReportIn
 from .rows import MAX_EPOCH
 from .service.service import CheckpointService
@@ -28,7 +28,7 @@ _TAKING = {
 }
 _PUBLISH = {"node": "s9", "sequence": 81231, "location": "https://account.blob.core.windows.net/backups/81231.codex", "bytes": 52428800}
 
-checkpoints = Group[CheckpointService]("checkpoints", scope="fleets", params={"fleet": Name, "node": NodeName})
+checkpoints = RouteGroup[CheckpointService]("checkpoints", scope="fleets", params={"fleet": Name, "node": NodeName})
 
 
 def _epoch(call: Call[Any, Any, Any]) -> int:

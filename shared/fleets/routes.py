@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..web.fields.params import Paging
 from ..web.fields.types import Name, NodeName
 from ..web.paging.pages import after, page
-from ..web.routes import Answer, Call, Group
+from ..web.routes import Answer, Call, RouteGroup
 from .directory import FleetDirectory
 from .model import FleetIn, FleetList, FleetOut, NodeList, NodeOut
 from .nodes import NodeViews
@@ -23,8 +23,8 @@ _EXAMPLES = {
     "a profile of its own": {"partitions": 16, "profile": {"beat": "PT1S", "validity": "PT3S", "takeover": "PT5S"}},
 }
 
-fleets = Group[FleetDirectory]("fleets", scope="fleets", params={"fleet": Name})
-nodes = Group[NodeViews]("fleets", scope="fleets", params={"fleet": Name, "node": NodeName})
+fleets = RouteGroup[FleetDirectory]("fleets", scope="fleets", params={"fleet": Name})
+nodes = RouteGroup[NodeViews]("fleets", scope="fleets", params={"fleet": Name, "node": NodeName})
 
 
 @fleets.put(

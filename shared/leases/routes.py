@@ -12,7 +12,7 @@ from ..web.fields.params import Paging
 from ..web.fields.types import Name, NodeName
 from ..web.paging.pages import after, page
 from ..web.problem import not_found
-from ..web.routes import Answer, Call, Group
+from ..web.routes import Answer, Call, RouteGroup
 from .model import BeatAnswer, BeatIn, ClaimAnswer, ClaimIn, LeaseList, LeaseOut, ReleaseIn, RoutesOut, ServerLeaseList
 from .service.http_servers import HttpServers
 from .service.views import LeaseViews
@@ -22,8 +22,8 @@ _BEAT = {"incarnation": _INCARNATION, "seq": 17}
 _CLAIM = {"node": "s7", "incarnation": _INCARNATION, "partitions": [6, 7]}
 _RELEASE = {"node": "s7", "incarnation": _INCARNATION, "epoch": 10}
 
-servers = Group[HttpServers]("leases", scope=("fleets", "agent"), params={"fleet": Name, "node": NodeName})
-views = Group[LeaseViews]("leases", scope="fleets", params={"fleet": Name})
+servers = RouteGroup[HttpServers]("leases", scope=("fleets", "agent"), params={"fleet": Name, "node": NodeName})
+views = RouteGroup[LeaseViews]("leases", scope="fleets", params={"fleet": Name})
 
 
 class LeaseQuery(Paging):

@@ -11,7 +11,7 @@ from ..web.auth import bound_to
 from ..web.fields.params import Paging
 from ..web.fields.types import Name
 from ..web.paging.pages import after, page
-from ..web.routes import Answer, Call, Group
+from ..web.routes import Answer, Call, RouteGroup
 from .model import (
     AgentReportAnswer,
     AgentReportIn,
@@ -57,7 +57,7 @@ _REPORT = {
 }
 EventGridDelivery = Annotated[list[Any], Field(max_length=eventgrid.MOST)]
 
-maintenance = Group[MaintenanceService]("maintenance", scope="fleets", params={"fleet": Name, "event_id": Id, "approval": ApprovalId})
+maintenance = RouteGroup[MaintenanceService]("maintenance", scope="fleets", params={"fleet": Name, "event_id": Id, "approval": ApprovalId})
 AGENTS = ("fleets", "agent")
 
 

@@ -8,7 +8,7 @@ from ..core.errors import Problem
 from ..storage.ports import Row
 from ..web.paging.cursor import decode_cursor, encode_cursor
 from ..web.problem import invalid, not_found
-from ..web.routes import Answer, Call, Group
+from ..web.routes import Answer, Call, RouteGroup
 from .changes import dead_letters
 from .ingest.admission import Admitted
 from .ingest.queued_ids import Queued
@@ -40,8 +40,8 @@ _EXAMPLES = {
 }
 
 
-events = Group[Scheduler]("events", scope="events", params={"id": EventId})
-dead = Group[Scheduler]("dead letters", scope="events")
+events = RouteGroup[Scheduler]("events", scope="events", params={"id": EventId})
+dead = RouteGroup[Scheduler]("dead letters", scope="events")
 
 
 @events.post(

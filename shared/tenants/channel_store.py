@@ -27,7 +27,7 @@ _SPEC: TypeAdapter[Spec] = TypeAdapter(Channel)
 _OUT: TypeAdapter[Any] = TypeAdapter(ChannelOut)
 
 
-class Stored(NamedTuple):
+class StoredChannel(NamedTuple):
     """A channel as stored."""
 
     name: str
@@ -111,7 +111,7 @@ class Channels:
         """
         home = await self._home(tenant)
 
-        def change(old: Stored | None) -> Stored:
+        def change(old: StoredChannel | None) -> StoredChannel:
             check_if_match(headers or {}, etag_of(old.etag) if old else None)
             wanted = rules.unmasked(spec, old.spec if old else None)
             if found := rules.faults(wanted, self._egress):
@@ -119,7 +119,7 @@ class Channels:
             now = self._clock.now()
             if old is None:
                 made = rules.first_generation(now) if isinstance(spec, HttpChannel) else Generations()
-                return Stored(name, home.uid, wanted, now, made, False, "")
+                return StoredChannel(name, home.uid, wanted, now, made, False, "")
             generations = old.generations
             if isinstance(spec, HttpChannel) and not generations.current:
                 generations = rules.first_generation(now)
@@ -138,7 +138,7 @@ class Channels:
         home = await self._home(tenant)
         if await self._read(home, name) is None:
             now = self._clock.now()
-            made = Stored(name, home.uid, spec, now, rules.first_generation(now), False, "")
+            made = StoredChannel(name, home.uid, spec, now, rules.first_generation(now), False, "")
             await self._change(home, name, lambda old: old or made)
 
     async def delete(self, tenant: str, name: str, headers: Mapping[str, str] | None = None) -> None:
@@ -156,7 +156,7 @@ class Channels:
     async def rotate(self, tenant: str, name: str) -> SecretOut:
         """A new webhook secret. Raises 404, and 409 `not-signed` for a channel that is not http."""
 
-        def change(old: Stored | None) -> Stored:
+        def change(old: StoredChannel | None) -> StoredChannel:
             if old is None:
                 raise not_found("channel")
             if not isinstance(old.spec, HttpChannel):
@@ -173,7 +173,7 @@ class Channels:
         Ending one also closes the breaker: a person says that deliveries are to go on.
         """
 
-        def change(old: Stored | None) -> Stored:
+        def change(old: StoredChannel | None) -> StoredChannel:
             if old is None:
                 raise not_found("channel")
             if not paused:
@@ -189,7 +189,7 @@ class Channels:
     async def hold(self, target: Target, reason: str) -> bool:
         """Pause the channel for its receiver, which wants no more deliveries there; False if it is paused, gone, or has changed since."""
 
-        def change(old: Stored | None) -> Stored:
+        def change(old: StoredChannel | None) -> StoredChannel:
             if old is None:
                 raise not_found("channel")
             if old.paused or old.spec != target.spec:
@@ -202,7 +202,7 @@ class Channels:
     async def turn(self, target: Target, change: circuit_breaker.BreakerChange) -> Breaker | None:
         """Change the breaker; as it is then, or None when there was nothing to change. Raises 404, 409 `changed-meanwhile`."""
 
-        def turned(old: Stored | None) -> Stored:
+        def turned(old: StoredChannel | None) -> StoredChannel:
             if old is None:
                 raise not_found("channel")
             new = change(old.breaker) if old.spec == target.spec else None
@@ -221,7 +221,9 @@ class Channels:
             if more is None:
                 return
 
-    async def _change(self, home: Home, name: str, change: Callable[[Stored | None], Stored]) -> tuple[Stored | None, Stored]:
+    async def _change(
+        self, home: Home, name: str, change: Callable[[StoredChannel | None], StoredChannel]
+    ) -> tuple[StoredChannel | None, StoredChannel]:
         """Write what `change` makes of the stored channel, anew whenever somebody else was quicker; before and after.
 
         Nothing is written when `change` answers what it was given.
@@ -245,18 +247,18 @@ class Channels:
                 return old, new._replace(etag=written.etags[0])
         raise conflict("changed-meanwhile", "others keep changing this channel; read it again and decide")
 
-    async def _read(self, home: Home, name: str) -> Stored | None:
+    async def _read(self, home: Home, name: str) -> StoredChannel | None:
         row = await self._tables.get(TENANTS, rows.of_tenant(home.name), rows.PREFIX_CHANNEL + name)
         stored = _stored(row) if row is not None else None
         return stored if stored is not None and stored.uid == home.uid else None
 
-    async def _expect(self, home: Home, name: str) -> Stored:
+    async def _expect(self, home: Home, name: str) -> StoredChannel:
         stored = await self._read(home, name)
         if stored is None:
             raise not_found("channel")
         return stored
 
-    def _shown(self, stored: Stored, secret: str | None = None) -> Any:
+    def _shown(self, stored: StoredChannel, secret: str | None = None) -> Any:
         generations = stored.generations
         state = {
             "name": stored.name,
@@ -278,11 +280,11 @@ def _flow(found: Breaker) -> dict[str, Any]:
     return {"breaker": found.state, "since": found.since, "until": found.until, "failures": found.failures, "error": found.error or None}
 
 
-def _stored(row: Row) -> Stored:
+def _stored(row: Row) -> StoredChannel:
     generations = Generations(
         int(row.props["generation"]), rows.number(row, "rotated_at"), rows.number(row, "previous"), rows.number(row, "previous_until")
     )
-    return Stored(
+    return StoredChannel(
         row.rk.removeprefix(rows.PREFIX_CHANNEL),
         str(row.props["uid"]),
         _SPEC.validate_json(str(row.props["body"])),

@@ -16,7 +16,6 @@ Durability = Literal["fast", "standard", "mirrored"]
 Scope = Literal["events", "fleets", "agent", "admin"]
 
 
-
 class Retry(Strict):
     """How failed deliveries are tried again: exponential with full jitter."""
 
@@ -49,7 +48,6 @@ class Tenant(Strict):
     durability: Durability | None = Field(None, description="That of events that ask for none, and the least; null: standard.")
     retry: Retry = Field(default_factory=Retry)
     limits: Limits = Field(default_factory=Limits)
-
 
 
 class KeyIn(Strict):

@@ -13,7 +13,7 @@ from ..web.fields.error_texts import Shaped
 from ..web.fields.params import Flag, Paging, Query
 from ..web.fields.types import Name
 from ..web.paging.pages import after, page
-from ..web.routes import Answer, Call, Group
+from ..web.routes import Answer, Call, RouteGroup
 from .model import ChannelList, ChannelOut, KeyIn, KeyList, KeyMade, PauseIn, SecretOut, Tenant, TenantList, TenantOut
 from .store import TenantDirectory
 
@@ -38,8 +38,8 @@ class TenantServices:
     """Called with a tenant when one of its channels accepts deliveries again."""
 
 
-tenants = Group[TenantServices]("tenants", scope="admin", params={"tenant": Name, "prefix": Prefix})
-channels = Group[TenantServices]("channels", scope="admin", params={"tenant": Name, "name": Name})
+tenants = RouteGroup[TenantServices]("tenants", scope="admin", params={"tenant": Name, "prefix": Prefix})
+channels = RouteGroup[TenantServices]("channels", scope="admin", params={"tenant": Name, "name": Name})
 
 
 @tenants.put(

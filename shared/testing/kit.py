@@ -22,7 +22,7 @@ from ..storage import memory_storage
 from ..storage.memory import MemoryQueues, MemoryTables
 from ..web import templates
 from ..web.routes import Routes
-from ..web.serve import Request, Response, serve
+from ..web.serve import ApiRequest, ApiResponse, serve
 from .handling import App, Handler, Handlers, HandlingClock, waiting
 from .host import Host
 from .receiver import Received, Receiver
@@ -165,7 +165,7 @@ class Tocsin:
         """Let time pass until `moment`, an aware datetime; see `advance`."""
         return await self.advance(max(timedelta(), moment - self.now))
 
-    async def answer(self, request: httpx.Request) -> Response:
+    async def answer(self, request: httpx.Request) -> ApiResponse:
         """The service's answer to a request whose body was read, for transports."""
         return await self._moving(_answer(self._routes, self.app, request))
 
@@ -207,7 +207,7 @@ class _Inside(httpx.AsyncBaseTransport):
         return httpx.Response(status, headers=headers, content=content)
 
 
-async def _answer(routes: Routes, app: Application, request: httpx.Request) -> Response:
+async def _answer(routes: Routes, app: Application, request: httpx.Request) -> ApiResponse:
     async def get_app() -> Application:
         return app
 
@@ -215,6 +215,6 @@ async def _answer(routes: Routes, app: Application, request: httpx.Request) -> R
     headers = {name.lower(): value for name, value in request.headers.items()}
     for route in routes:
         if route.method == request.method and (params := templates.match(route.template, path)) is not None:
-            return await serve(route, get_app, Request(request.method, str(request.url), headers, {}, params, request.content))
+            return await serve(route, get_app, ApiRequest(request.method, str(request.url), headers, {}, params, request.content))
     # As the host answers what no route fits.
-    return Response(404, {}, b"")
+    return ApiResponse(404, {}, b"")

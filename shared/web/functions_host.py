@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import azure.functions as func
 
 from .routes import Route, Routes
-from .serve import GetApp, Request, serve
+from .serve import ApiRequest, GetApp, serve
 
 type HttpFunction = Callable[[func.HttpRequest], Awaitable[func.HttpResponse]]
 
@@ -27,7 +27,7 @@ def bind(routes: Routes, get_app: GetApp) -> func.Blueprint:
 
 def _function(route: Route, get_app: GetApp) -> HttpFunction:
     async def handler(req: func.HttpRequest) -> func.HttpResponse:
-        request = Request(req.method, req.url, req.headers, req.params, req.route_params, req.get_body())
+        request = ApiRequest(req.method, req.url, req.headers, req.params, req.route_params, req.get_body())
         status, headers, body = await serve(route, get_app, request)
         return func.HttpResponse(body, status_code=status, headers=headers)
 

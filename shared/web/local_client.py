@@ -17,11 +17,11 @@ import orjson
 
 from . import templates
 from .routes import Routes
-from .serve import GetApp, Request, serve
+from .serve import ApiRequest, GetApp, serve
 
 
 @dataclass(slots=True, frozen=True)
-class Reply:
+class LocalReply:
     """An answer, as a caller receives it."""
 
     status: int
@@ -55,7 +55,7 @@ class LocalClient:
         """Return a client of the same table with another key."""
         return LocalClient(self._routes, self._get_app, key=key)
 
-    async def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+    async def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
         """Make a call. A path that fits no route is answered with 404 and an empty body, as at the host."""
         path = url.partition("?")[0]
         if not path.startswith("/api/"):
@@ -67,25 +67,25 @@ class LocalClient:
         sent |= {name.lower(): value for name, value in (headers or {}).items()}
         for route in self._routes:
             if route.method == method and (params := templates.match(route.template, path.removeprefix("/api/"))) is not None:
-                return Reply(*await serve(route, self._get_app, Request(method, f"http://localhost{url}", sent, {}, params, raw)))
-        return Reply(404, {}, b"")
+                return LocalReply(*await serve(route, self._get_app, ApiRequest(method, f"http://localhost{url}", sent, {}, params, raw)))
+        return LocalReply(404, {}, b"")
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> LocalReply:
         """Make a GET call."""
         return await self.call("GET", url, None, headers)
 
-    async def put(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+    async def put(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
         """Make a PUT call."""
         return await self.call("PUT", url, body, headers)
 
-    async def post(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+    async def post(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
         """Make a POST call."""
         return await self.call("POST", url, body, headers)
 
-    async def patch(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+    async def patch(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
         """Make a PATCH call."""
         return await self.call("PATCH", url, body, headers)
 
-    async def delete(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
+    async def delete(self, url: str, headers: Mapping[str, str] | None = None) -> LocalReply:
         """Make a DELETE call."""
         return await self.call("DELETE", url, None, headers)

@@ -15,7 +15,7 @@ from ..core.durations import format_duration
 from . import templates
 from .fields.types import Name
 from .problem import CONTENT_TYPE
-from .routes import Answer, Call, Content, Group, Route, Routes
+from .routes import Answer, Call, Content, Route, RouteGroup, Routes
 from .serve import encode
 
 TITLE = "Tocsin"
@@ -93,9 +93,9 @@ def build(routes: Routes) -> dict[str, Any]:
     }
 
 
-def document_group(routes: Routes) -> Group[None]:
+def document_group(routes: Routes) -> RouteGroup[None]:
     """Return the group with `GET /api/openapi.json`, which describes all routes of the table, itself included."""
-    operations = Group[None]("operations", standalone=True)
+    operations = RouteGroup[None]("operations", standalone=True)
     answers: list[Answer] = []
 
     @operations.get("openapi.json", answers={200: dict[str, Any]})

@@ -24,7 +24,7 @@ from .callers import KeyRecord
 from .fields.params import NoQuery, Query
 
 type Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE"]
-type Handler[S] = Callable[[Call[S, Any, Any]], Awaitable[Answer]]
+type RouteHandler[S] = Callable[[Call[S, Any, Any]], Awaitable[Answer]]
 type Guest = Callable[[Any, str], KeyRecord | None]
 type Answers = Mapping[int, Any]
 
@@ -120,7 +120,7 @@ class Route:
     method: Method
     template: str
     name: str
-    handler: Handler[Any]
+    handler: RouteHandler[Any]
     summary: str
     answers: Answers
     description: str = ""
@@ -174,7 +174,7 @@ class Route:
         return {name: TypeAdapter(kind) for name, kind in self.params.items()}
 
 
-class Group[S = Any]:
+class RouteGroup[S = Any]:
     """Routes that share a service, a tag, a scope and path parameters.
 
     ::
@@ -297,7 +297,7 @@ class Routes[A = Any]:
     def __getitem__(self, name: str) -> Route:
         return self._routes[name]
 
-    def add[S](self, group: Group[S], service: Callable[[A], S]) -> None:
+    def add[S](self, group: RouteGroup[S], service: Callable[[A], S]) -> None:
         """Add a group's routes. service: returns the group's service of an application. Raises ValueError for a route that cannot work."""
         for route in group:
             _check(route)

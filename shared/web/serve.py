@@ -23,7 +23,7 @@ _NO_QUERY = NoQuery()
 _SAFE = {"x-content-type-options": "nosniff"}
 
 
-class Request(NamedTuple):
+class ApiRequest(NamedTuple):
     """A request as the host passes it. `headers` has lower-case names; `params` are the path's parameters, decoded."""
 
     method: str
@@ -34,7 +34,7 @@ class Request(NamedTuple):
     body: bytes
 
 
-class Response(NamedTuple):
+class ApiResponse(NamedTuple):
     """A response in bytes. `headers` includes content-type if there is a body."""
 
     status: int
@@ -42,7 +42,7 @@ class Response(NamedTuple):
     body: bytes
 
 
-async def serve(route: Route, get_app: GetApp, request: Request) -> Response:
+async def serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiResponse:
     """Check the request, run the handler and write the answer. Raises nothing but cancellation."""
     # Anonymous routes are not traced: probes arrive every second and are of no interest.
     if not (route.scopes and tracing.traced(request.headers)):
@@ -54,7 +54,7 @@ async def serve(route: Route, get_app: GetApp, request: Request) -> Response:
         return response
 
 
-async def _serve(route: Route, get_app: GetApp, request: Request) -> Response:
+async def _serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiResponse:
     try:
         app = None if route.standalone else await get_app()
         return write(await route.handler(await admit(route, app, request)))
@@ -62,7 +62,7 @@ async def _serve(route: Route, get_app: GetApp, request: Request) -> Response:
         return refuse(problem.of(failure, where=route.name), request.url)
 
 
-async def admit(route: Route, app: Any, request: Request) -> Call[Any, Any, Any]:
+async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, Any]:
     """Return the checked call; raise `Problem`. The key is checked first, so strangers learn nothing."""
     headers = request.headers
     key, tenant, service = ANONYMOUS, "", None if route.standalone else route.service(app)
@@ -112,22 +112,22 @@ def path_of(url: str) -> str:
         return ""
 
 
-def write(answer: Answer) -> Response:
+def write(answer: Answer) -> ApiResponse:
     """Return the answer in bytes."""
     headers = dict(answer.headers) if answer.headers else {}
     if answer.etag is not None:
         headers["etag"] = answer.etag
     if answer.body is None:
-        return Response(answer.status, headers, b"")
+        return ApiResponse(answer.status, headers, b"")
     headers.setdefault("content-type", answer.content_type)
-    return Response(answer.status, {**_SAFE, **headers}, encode(answer.body))
+    return ApiResponse(answer.status, {**_SAFE, **headers}, encode(answer.body))
 
 
-def refuse(found: Problem, url: str) -> Response:
+def refuse(found: Problem, url: str) -> ApiResponse:
     """Return the problem in bytes."""
     body = orjson.dumps(problem.document(found, path_of(url)))
     headers = {"content-type": problem.CONTENT_TYPE, "cache-control": "no-store", **_SAFE, **found.headers}
-    return Response(found.status, headers, body)
+    return ApiResponse(found.status, headers, body)
 
 
 def encode(body: Any) -> bytes:

@@ -12,7 +12,7 @@ from ...web.callers import BOOTSTRAP, KeyRecord
 from ...web.fields.types import NAME
 from ...web.parsing import elements, load_json
 from ...web.problem import invalid, not_found
-from ...web.routes import Answer, Call, Group
+from ...web.routes import Answer, Call, RouteGroup
 from .crons import Crons
 from .model import MAX_EVENTS, CronDescription, CronIn, CronQuery, EventQuery, EventRequest, EventResponse, Processor, StatusOut
 from .processors import Processors
@@ -39,8 +39,8 @@ def guest(services: BigBenServices, url: str) -> KeyRecord | None:
     return BOOTSTRAP if services.is_open and urlsplit(url).hostname in _LOOPBACK else None
 
 
-bigben = Group[BigBenServices]("bigben", scope="events", names_tenant=True, guest=guest)
-operators = Group[BigBenServices]("bigben", scope="admin", guest=guest)
+bigben = RouteGroup[BigBenServices]("bigben", scope="events", names_tenant=True, guest=guest)
+operators = RouteGroup[BigBenServices]("bigben", scope="admin", guest=guest)
 
 
 async def _may_act_for(call: Call[BigBenServices, Any, Any], tenant: str) -> bool:

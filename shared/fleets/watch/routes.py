@@ -8,13 +8,13 @@ from ...web.fields.params import Paging
 from ...web.fields.types import Name
 from ...web.paging.cursor import encode_cursor
 from ...web.paging.pages import after
-from ...web.routes import Answer, Call, Group
+from ...web.routes import Answer, Call, RouteGroup
 from .model import StaleList
 from .service import FleetWatch
 
 _LIST = "stale"
 
-watch = Group[FleetWatch]("leases", scope="fleets", params={"fleet": Name})
+watch = RouteGroup[FleetWatch]("leases", scope="fleets", params={"fleet": Name})
 
 
 @watch.get("v1/fleets/{fleet}/leases/stale", answers={200: StaleList})

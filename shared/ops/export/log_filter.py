@@ -57,7 +57,7 @@ def hidden(text: str, known: Iterable[str]) -> str:
     return _IN_URL.sub(_HIDDEN, text)[:LONGEST]
 
 
-class Complaints(logging.Handler):
+class ExporterLogFilter(logging.Handler):
     """Takes the lines of `SOURCES` from WARNING on, until it is closed."""
 
     def __init__(self, environ: Mapping[str, str], clock: Callable[[], float] = monotonic) -> None:

@@ -21,7 +21,7 @@ _OWN: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime",
 """What each record has. Whatever else it has came by `extra`."""
 
 
-class Handler(logging.Handler):
+class OtelLogHandler(logging.Handler):
     """Hands records to an OpenTelemetry provider, with the trace they were logged in."""
 
     def __init__(self, provider: LoggerProvider, level: int = logging.INFO) -> None:

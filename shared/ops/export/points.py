@@ -32,7 +32,7 @@ _BEGAN = 0
 """The instant that totals count from: unknown, in OTLP's own terms."""
 
 
-class Totals(Enum):
+class CounterForm(Enum):
     """How a back end wants what only grows."""
 
     SUMS = auto()
@@ -41,23 +41,23 @@ class Totals(Enum):
     """Gauges of the total; of histograms nothing."""
 
 
-def metrics_data(families: Iterable[Family], at: int, totals: Totals, resource: Resource) -> MetricsData:
+def metrics_data(families: Iterable[Family], at: int, totals: CounterForm, resource: Resource) -> MetricsData:
     """All families with samples. at: nanoseconds since 1970."""
     found = tuple(_metrics(families, at, totals))
     return MetricsData((ResourceMetrics(resource, (ScopeMetrics(SCOPE, found, ""),), ""),))
 
 
-def _metrics(families: Iterable[Family], at: int, totals: Totals) -> Iterator[Metric]:
+def _metrics(families: Iterable[Family], at: int, totals: CounterForm) -> Iterator[Metric]:
     for family in families:
         unit = "s" if family.name.endswith("_seconds") else ""
-        if not family.samples or (family.type == "histogram" and totals is Totals.GAUGES):
+        if not family.samples or (family.type == "histogram" and totals is CounterForm.GAUGES):
             continue
         if family.type == "histogram":
             spread = Histogram(_histograms(family.samples, at), AggregationTemporality.CUMULATIVE)
             yield Metric(family.name, family.documentation, unit, spread)
             continue
         numbers = [NumberDataPoint(dict(each.labels), _BEGAN, at, float(each.value)) for each in family.samples]
-        grows = family.type == "counter" and totals is Totals.SUMS
+        grows = family.type == "counter" and totals is CounterForm.SUMS
         data = Sum(numbers, AggregationTemporality.CUMULATIVE, is_monotonic=True) if grows else Gauge(numbers)
         yield Metric(family.name, family.documentation, unit, data)
 

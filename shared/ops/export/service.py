@@ -63,7 +63,7 @@ class _Sending:
             sending.set_exception(error)
 
 
-class Publishing:
+class MetricsPublisher:
     """One per process. families: a look at them, at most some seconds old. patience: seconds for an outlet."""
 
     def __init__(self, families: Callable[[], Awaitable[Sequence[Family]]], outlets: Sequence[Outlet], patience: float = PATIENCE) -> None:

@@ -29,7 +29,7 @@ from prometheus_client import Metric as Family
 
 from ...core import tracing
 from ...core.clock import Millis
-from .log_filter import Complaints, hidden, secrets
+from .log_filter import ExporterLogFilter, hidden, secrets
 from .service import Outlet
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import SpanExporter
 
-    from .points import Totals
+    from .points import CounterForm
 
 OTLP = "OTEL_EXPORTER_OTLP_ENDPOINT"
 INSIGHTS = "APPLICATIONINSIGHTS_CONNECTION_STRING"
@@ -58,7 +58,7 @@ class _Exporter:
 
     name: str
     exporter: MetricExporter
-    totals: Totals
+    totals: CounterForm
     resource: Resource
 
     def send(self, families: Iterable[Family], now: Millis) -> bool:
@@ -81,7 +81,7 @@ class _Way:
     """A back end: an exporter of each of the three, or None where that one is not wanted there."""
 
     name: str
-    totals: Totals
+    totals: CounterForm
     spans: SpanExporter | None
     figures: MetricExporter | None
     records: LogRecordExporter | None
@@ -95,11 +95,11 @@ class Exporting:
         """Where figures go."""
         self._ends: list[Callable[[], object]] = []
         self._handler: logging.Handler | None = None
-        self._complaints: Complaints | None = None
+        self._complaints: ExporterLogFilter | None = None
 
     def listen(self, environ: Mapping[str, str]) -> None:
         """From now on what the libraries complain of is told as lines of the service."""
-        self._complaints = Complaints(environ)
+        self._complaints = ExporterLogFilter(environ)
         # The providers' own ways to end with the process may take a minute.
         atexit.register(self.close)
 
@@ -120,17 +120,17 @@ class Exporting:
         from opentelemetry.sdk._logs import LoggerProvider
         from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
-        from .logs import Handler
+        from .logs import OtelLogHandler
 
         provider = LoggerProvider(resource, shutdown_on_exit=False)
         for exporter in exporters:
             processor = BatchLogRecordProcessor(exporter)
             provider.add_log_record_processor(processor)
             self._ends.append(processor.shutdown)
-        self._handler = Handler(provider)
+        self._handler = OtelLogHandler(provider)
         logging.getLogger(_ROOT).addHandler(self._handler)
 
-    def measure(self, name: str, exporter: MetricExporter, totals: Totals, resource: Resource) -> None:
+    def measure(self, name: str, exporter: MetricExporter, totals: CounterForm, resource: Resource) -> None:
         """Figures go to this one too."""
         self.outlets.append(_Exporter(name, exporter, totals, resource))
         self._ends.append(exporter.shutdown)
@@ -215,7 +215,7 @@ def _otlp(environ: MutableMapping[str, str]) -> _Way:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    from .points import Totals
+    from .points import CounterForm
 
     wanted = [_wanted(environ, signal) and bool(_told(environ, OTLP) or _told(environ, _endpoint(signal))) for signal in SIGNALS]
     for signal in (signal for signal, each in zip(SIGNALS, wanted, strict=True) if each):
@@ -226,7 +226,7 @@ def _otlp(environ: MutableMapping[str, str]) -> _Way:
     traces, metrics, logs = wanted
     return _Way(
         "OTLP",
-        Totals.SUMS,
+        CounterForm.SUMS,
         OTLPSpanExporter() if traces else None,
         OTLPMetricExporter() if metrics else None,
         OTLPLogExporter() if logs else None,
@@ -240,7 +240,7 @@ def _insights(environ: MutableMapping[str, str]) -> _Way:
     from azure.core.pipeline.policies import SansIOHTTPPolicy
     from azure.monitor.opentelemetry.exporter import AzureMonitorLogExporter, AzureMonitorMetricExporter, AzureMonitorTraceExporter
 
-    from .points import Totals
+    from .points import CounterForm
 
     options: dict[str, Any] = {
         "connection_string": environ[INSIGHTS],
@@ -255,7 +255,7 @@ def _insights(environ: MutableMapping[str, str]) -> _Way:
     traces, metrics, logs = (_wanted(environ, signal) for signal in SIGNALS)
     return _Way(
         "Application Insights",
-        Totals.GAUGES,
+        CounterForm.GAUGES,
         AzureMonitorTraceExporter(**options) if traces else None,
         AzureMonitorMetricExporter(**options) if metrics else None,
         AzureMonitorLogExporter(**options) if logs else None,

@@ -8,12 +8,12 @@ from pydantic import BaseModel
 
 from ...core.errors import Problem
 from ...web.problem import CONTENT_TYPE, document
-from ...web.routes import Answer, Call, Content, Group
-from .rules import Verdict
-from .service import Health
+from ...web.routes import Answer, Call, Content, RouteGroup
+from .rules import Readiness
+from .service import HealthProbe
 
-probes = Group[None]("operations", standalone=True)
-readiness = Group[Health]("operations")
+probes = RouteGroup[None]("operations", standalone=True)
+readiness = RouteGroup[HealthProbe]("operations")
 
 
 class Alive(BaseModel):
@@ -45,7 +45,7 @@ class Ready(BaseModel):
     timers: dict[str, TimerState]
 
 
-def view(verdict: Verdict) -> dict[str, Any]:
+def view(verdict: Readiness) -> dict[str, Any]:
     """Return the findings as the API shows them, without the status."""
     return {
         "storage": {"reachable": verdict.skew_ms is not None, **({"accounts": dict(verdict.accounts)} if verdict.accounts else {})},
@@ -61,7 +61,7 @@ async def healthz(call: Call[None]) -> Answer:
 
 
 @readiness.get("readyz", answers={200: Ready, 503: Content(CONTENT_TYPE)})
-async def readyz(call: Call[Health]) -> Answer:
+async def readyz(call: Call[HealthProbe]) -> Answer:
     """Check that storage answers, the timers tick and the clock is right.
 
     503 is a problem document that also has the members of 200.

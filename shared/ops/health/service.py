@@ -18,7 +18,7 @@ PATIENCE = 5.0
 """Seconds storage has to answer a probe."""
 
 
-class Health:
+class HealthProbe:
     """The probe. Anonymous callers use it, so it asks storage once a second at most."""
 
     def __init__(self, tables: Tables, clock: Clock, periods: Mapping[str, float], places: Sequence[str] = ()) -> None:
@@ -26,15 +26,15 @@ class Health:
         self._tables, self._clock, self._periods = tables, clock, periods
         self._places = places if len(places) > 1 else ()
         self._started = clock.monotonic()
-        self._cache: Cached[str, rules.Verdict] = Cached(self._look, clock, ttl=1.0, missing_ttl=1.0, size=1)
+        self._cache: Cached[str, rules.Readiness] = Cached(self._look, clock, ttl=1.0, missing_ttl=1.0, size=1)
 
-    async def check(self) -> rules.Verdict:
+    async def check(self) -> rules.Readiness:
         """The findings, at most a second old. Does not raise."""
         verdict = await self._cache.get("ready")
         assert verdict is not None
         return verdict
 
-    async def _look(self, _: str) -> rules.Verdict:
+    async def _look(self, _: str) -> rules.Readiness:
         page = await self._asked(SWEEPS, PK_TICKS, 100)
         # After it, not beside it: of an account that was away one call at a time finds out whether it is back.
         found = await asyncio.gather(*(self._asked(SHARDS, f"{place}0", 1) for place in self._places))
@@ -42,7 +42,7 @@ class Health:
         ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props} if page is not None else {}
         accounts = {place: each is not None for place, each in zip(self._places, found, strict=True)}
         up = int((self._clock.monotonic() - self._started) * 1000)
-        return rules.judge(rules.Observed(self._clock.now(), at, ticks, up, accounts), self._periods)
+        return rules.judge(rules.HealthObservation(self._clock.now(), at, ticks, up, accounts), self._periods)
 
     async def _asked(self, table: str, pk: str, limit: int) -> Page | None:
         """The first rows of a partition; None when its account does not answer."""

@@ -32,7 +32,7 @@ FINISHED = ("delivered", "dead", "lapsed", "cancelled", "moved")
 
 
 @dataclass(slots=True)
-class Tenant:
+class TenantFigures:
     """One tenant's figures."""
 
     unfinished: Counter[str] = field(default_factory=Counter)
@@ -41,7 +41,7 @@ class Tenant:
     stuck: int = 0
     total: Total = field(default_factory=Total)
 
-    def add(self, other: Tenant) -> None:
+    def add(self, other: TenantFigures) -> None:
         """Add another tenant's."""
         self.unfinished.update(other.unfinished)
         self.overdue += other.overdue
@@ -52,11 +52,11 @@ class Tenant:
 
 
 @dataclass(slots=True)
-class Observed:
+class MetricsSnapshot:
     """Everything one look has seen."""
 
     now: Millis
-    tenants: dict[str, Tenant] = field(default_factory=dict)
+    tenants: dict[str, TenantFigures] = field(default_factory=dict)
     blocked: list[tuple[str, str, str]] = field(default_factory=list)
     """Channels that are not delivered to: tenant, channel, reason."""
     shards: Counter[str] = field(default_factory=Counter)
@@ -76,20 +76,20 @@ class Observed:
     """What this process has counted since it began."""
 
 
-def exposition(seen: Observed) -> bytes:
+def exposition(seen: MetricsSnapshot) -> bytes:
     """The text."""
     registry = CollectorRegistry()
     registry.register(_Once(seen))
     return generate_latest(registry)
 
 
-def collected(seen: Observed) -> list[Metric]:
+def collected(seen: MetricsSnapshot) -> list[Metric]:
     """The families of the text, as data."""
     return list(_Once(seen).collect())
 
 
 class _Once(Collector):
-    def __init__(self, seen: Observed) -> None:
+    def __init__(self, seen: MetricsSnapshot) -> None:
         self._seen = seen
 
     def describe(self) -> Iterable[Metric]:
@@ -104,18 +104,18 @@ class _Once(Collector):
         yield from _of_service(self._seen)
 
 
-def bounded(tenants: Mapping[str, Tenant]) -> dict[str, Tenant]:
+def bounded(tenants: Mapping[str, TenantFigures]) -> dict[str, TenantFigures]:
     """The first `MOST_TENANTS` by name, the others together."""
     names = sorted(tenants)
     shown = {name: tenants[name] for name in names[:MOST_TENANTS]}
     if len(names) > MOST_TENANTS:
-        rest = shown[REST] = Tenant()
+        rest = shown[REST] = TenantFigures()
         for name in names[MOST_TENANTS:]:
             rest.add(tenants[name])
     return shown
 
 
-def _of_tenants(tenants: Mapping[str, Tenant]) -> Iterator[Metric]:
+def _of_tenants(tenants: Mapping[str, TenantFigures]) -> Iterator[Metric]:
     events = GaugeMetricFamily("tocsin_events", "Events of unfinished shards, by state", labels=("tenant", "state"))
     overdue = GaugeMetricFamily("tocsin_events_overdue", "Open events past their time that nobody serves", labels=("tenant",))
     stuck = GaugeMetricFamily("tocsin_events_stuck", "Of those, what was asked for again and again in vain", labels=("tenant",))
@@ -206,7 +206,7 @@ def _of_maintenance(fleets: Iterable[MaintenanceFigures]) -> Iterator[Metric]:
     yield alarms
 
 
-def _of_service(seen: Observed) -> Iterator[Metric]:
+def _of_service(seen: MetricsSnapshot) -> Iterator[Metric]:
     blocked = GaugeMetricFamily(
         "tocsin_channel_blocked", "1 for a channel that is not delivered to", labels=("tenant", "channel", "reason")
     )

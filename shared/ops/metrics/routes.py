@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from ...web.routes import Answer, Call, Content, Group
+from ...web.routes import Answer, Call, Content, RouteGroup
 from .service import Metrics
 
-figures = Group[Metrics]("operations", scope="admin")
+figures = RouteGroup[Metrics]("operations", scope="admin")
 
 
 @figures.get("metrics", answers={200: Content("text/plain")})

@@ -28,7 +28,7 @@ from ...storage.ports import Row
 from ...tenants.cache import Cached
 from ...tenants.rows import PK_TENANTS, PREFIX_CHANNEL, of_tenant
 from ..health.service import PK_TICKS
-from .families import MOST_TENANTS, Observed, Tenant, collected, exposition
+from .families import MOST_TENANTS, MetricsSnapshot, TenantFigures, collected, exposition
 
 TTL = 10.0
 """Seconds an answer is used again."""
@@ -42,7 +42,7 @@ MOST_GATES = 1_000
 class Look(NamedTuple):
     """What one look has seen, and its text."""
 
-    seen: Observed
+    seen: MetricsSnapshot
     text: bytes
 
 
@@ -86,8 +86,8 @@ class Metrics:
     async def _look(self, key: str) -> Look:
         # Named when first asked: a process that nobody looks at needs no name.
         self._process = self._process or self._ids.name()
-        seen = Observed(self._clock.now(), process=self._process, counters=dict(self._counters))
-        seen.tenants = {row.rk: Tenant() for row in await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
+        seen = MetricsSnapshot(self._clock.now(), process=self._process, counters=dict(self._counters))
+        seen.tenants = {row.rk: TenantFigures() for row in await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
         (ticks, seen.fleets, seen.turns, seen.maintenance), _, _, _, _ = await asyncio.gather(
             asyncio.gather(load_rows(self._tables, SWEEPS, PK_TICKS, "", "~"), self._fleets(), self._turns(), self._maintenance()),
             self._finished(seen),
@@ -100,7 +100,7 @@ class Metrics:
         seen.ticks |= {row.rk: int(row.props["at"]) for row in ticks if row.rk in seen.ticks}
         return Look(seen, exposition(seen))
 
-    async def _finished(self, seen: Observed) -> None:
+    async def _finished(self, seen: MetricsSnapshot) -> None:
         await asyncio.gather(*map(self._fold, seen.tenants))
         for name, total in (await self.totals.all()).items():
             if name in seen.tenants:
@@ -110,7 +110,7 @@ class Metrics:
         async with self._in_flight:
             await self.totals.fold(tenant)
 
-    async def _unfinished(self, seen: Observed) -> None:
+    async def _unfinished(self, seen: MetricsSnapshot) -> None:
         found_rows = await asyncio.gather(*map(self._filed, index_partitions(self._storage.places)))
         seen.unread = found_rows.count(None)
         rows = [row for found in found_rows for row in found or ()]
@@ -155,7 +155,7 @@ class Metrics:
         gate = parse_gate(row.props)
         return gate, gate.state == "owned" and not may_take(gate, row.read_at - row.timestamp)
 
-    async def _blocked(self, seen: Observed) -> None:
+    async def _blocked(self, seen: MetricsSnapshot) -> None:
         shown = sorted(seen.tenants)[:MOST_TENANTS]
         for tenant, rows in zip(shown, await asyncio.gather(*map(self._channels, shown)), strict=True):
             for row in rows:
@@ -169,7 +169,7 @@ class Metrics:
             end = PREFIX_CHANNEL[:-1] + ";"
             return await load_rows(self._tables, TENANTS, of_tenant(tenant), PREFIX_CHANNEL, end, ("paused", "breaker"))
 
-    async def _queues(self, seen: Observed) -> None:
+    async def _queues(self, seen: MetricsSnapshot) -> None:
         names = [name for queue in ALL_QUEUES for name in (queue, f"{queue}-poison")]
         for name, length in zip(names, await asyncio.gather(*map(self._length, names)), strict=True):
             if length is not None:

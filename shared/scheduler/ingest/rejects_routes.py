@@ -10,13 +10,13 @@ from ...web.fields.error_texts import Shaped
 from ...web.fields.params import Moment, Paging
 from ...web.fields.types import Maybe, Stamp, Strict
 from ...web.paging.cursor import decode_cursor, encode_cursor
-from ...web.routes import Answer, Call, Group
+from ...web.routes import Answer, Call, RouteGroup
 from ..model import ProblemLine
 from .rejects import Rejects
 
 RejectId = Annotated[str, StringConstraints(pattern=r"^[0-9]{15}-[0-9a-v]{16}$"), Shaped("the id of a reject")]
 
-rejected = Group[Rejects]("rejects", scope="events", params={"id": RejectId}, tenant_optional=True)
+rejected = RouteGroup[Rejects]("rejects", scope="events", params={"id": RejectId}, tenant_optional=True)
 
 
 class RejectOut(Strict):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...web.routes import Answer, Call, Group
+from ...web.routes import Answer, Call, RouteGroup
 from .failover import Failover
 from .model import FailbackIn, FailoverIn, StorageOut
 
-storage = Group[Failover]("operations", scope="admin")
+storage = RouteGroup[Failover]("operations", scope="admin")
 
 
 async def _state(status: int, failover: Failover) -> Answer:

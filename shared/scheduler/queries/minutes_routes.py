@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...core.clock import Millis
 from ...core.durations import MAX_TIME
 from ...web.problem import invalid
-from ...web.routes import Answer, Call, Group
+from ...web.routes import Answer, Call, RouteGroup
 from ..keys import MINUTE, minute_start
 from ..model import HistoryOut, HistoryQuery, LoadOut, LoadQuery
 from ..service import Scheduler
@@ -15,7 +15,7 @@ MOST_MINUTES = 1_440
 """Most minutes in one answer."""
 
 
-minutes = Group[Scheduler]("events", scope="events")
+minutes = RouteGroup[Scheduler]("events", scope="events")
 
 
 @minutes.get("v1/load", answers={200: LoadOut})

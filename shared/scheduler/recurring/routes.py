@@ -7,7 +7,7 @@ from typing import Any
 from ...web.fields.params import Paging
 from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.problem import invalid
-from ...web.routes import Answer, Call, Group
+from ...web.routes import Answer, Call, RouteGroup
 from ..model import EventOut
 from ..service import Scheduler
 from .definition import PARTITIONS
@@ -23,7 +23,7 @@ _EXAMPLES = {
 }
 
 
-schedules = Group[Scheduler]("schedules", scope="events", params={"id": ScheduleId})
+schedules = RouteGroup[Scheduler]("schedules", scope="events", params={"id": ScheduleId})
 
 
 @schedules.put(

@@ -15,7 +15,7 @@ from ..etag import etag_of, matches_none
 from ..fields.params import Query
 from ..fields.types import Name
 from ..problem import not_found
-from ..routes import Answer, Call, Content, Group
+from ..routes import Answer, Call, Content, RouteGroup
 
 ASSETS: Final = Path(__file__).parent / "assets"
 PAGE: Final = "index.html"
@@ -49,7 +49,7 @@ class PageQuery(Query):
     fleet: Name | None = None
 
 
-files = Group[None]("operations", standalone=True)
+files = RouteGroup[None]("operations", standalone=True)
 
 
 @cache

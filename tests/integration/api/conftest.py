@@ -11,7 +11,7 @@ import pytest
 from jsonschema_rs import Draft202012Validator
 
 from shared.web import openapi, templates
-from shared.web.local_client import Reply
+from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import ROUTES, Client, World
 
 DOCUMENT = openapi.build(ROUTES)
@@ -24,7 +24,7 @@ def _validator(name: str, status: int, media: str) -> Draft202012Validator:
     return Draft202012Validator({**schema, "components": DOCUMENT["components"]})
 
 
-def hold_against_document(method: str, url: str, reply: Reply) -> None:
+def hold_against_document(method: str, url: str, reply: LocalReply) -> None:
     """The answer's status, headers and body are what the document promises."""
     path = url.partition("?")[0].removeprefix("/api/")
     route = next((each for each in ROUTES if each.method == method and templates.match(each.template, path) is not None), None)
@@ -46,7 +46,7 @@ def hold_against_document(method: str, url: str, reply: Reply) -> None:
         hold_problem(reply, path)
 
 
-def hold_problem(reply: Reply, path: str = "") -> None:
+def hold_problem(reply: LocalReply, path: str = "") -> None:
     """RFC 9457, as api.md words it."""
     body = reply.json()
     assert reply.headers["content-type"] == "application/problem+json"

@@ -28,7 +28,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 from shared.core.clock import SystemClock
 from shared.leases.rows import MAX_PARTITIONS
 from shared.web import templates
-from shared.web.serve import Request, serve
+from shared.web.serve import ApiRequest, serve
 from tests.unit.scheduler.harness import ADMIN, ROUTES, World
 
 from .conftest import DOCUMENT
@@ -98,7 +98,7 @@ class Running(World):
         body = await request.read() if "content-length" in headers else b""
         for route in ROUTES:
             if route.method == request.method and (params := templates.match(route.template, path.removeprefix("/api/"))) is not None:
-                asked = Request(request.method, f"http://localhost{request.raw_path}", headers, {}, params, body)
+                asked = ApiRequest(request.method, f"http://localhost{request.raw_path}", headers, {}, params, body)
                 status, sent, raw = await serve(route, self.get_app, asked)
                 return web.Response(status=status, headers=sent, body=raw)
         return web.Response(status=404)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from shared.cli.terminal.output import STYLES
-from shared.web.local_client import Reply
+from shared.web.local_client import LocalReply
 from tests.integration.api.conftest import DOCUMENT, hold_against_document
 from tests.unit.cli import stage
 
@@ -23,7 +23,7 @@ def test_answer_on_the_stage_is_one_that_the_app_may_give(path: str) -> None:
     method = "POST" if path.removeprefix("v1/") in POSTED else "GET"
     answer = stage.answer(httpx.Request(method, f"https://app.example/api/{path}"))
     headers = {name: answer.headers.get(name, "x") for name in ("content-type", "etag", "x-request-id")}
-    hold_against_document(method, f"/api/{path}", Reply(answer.status_code, headers, json.dumps(answer.json()).encode()))
+    hold_against_document(method, f"/api/{path}", LocalReply(answer.status_code, headers, json.dumps(answer.json()).encode()))
 
 
 def test_every_word_with_a_colour_is_one_that_the_app_says() -> None:

@@ -33,7 +33,7 @@ from shared.delivery.channels.kafka import KafkaSender
 from shared.storage import memory_storage
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Message
-from shared.web.local_client import LocalClient, Reply
+from shared.web.local_client import LocalClient, LocalReply
 
 DEADLINE = 120.0
 ADMIN, DEMO = "local-admin-key", "local-demo-key"
@@ -179,7 +179,7 @@ class App:
     async def get_app(self) -> Application:
         return self.app
 
-    async def call(self, method: str, url: str, body: Any = None, *, key: str = DEMO) -> Reply:
+    async def call(self, method: str, url: str, body: Any = None, *, key: str = DEMO) -> LocalReply:
         return await LocalClient(ROUTES, self.get_app, key=key).call(method, f"/api/v1/{url}", body)
 
     async def channel(self, broker: Broker, name: str = "default", **spec: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shared.app.routes import build_routes
-from shared.web.serve import Request, admit, encode
+from shared.web.serve import ApiRequest, admit, encode
 
 from .instance import Instance
 
@@ -39,6 +39,6 @@ async def call(
     route = ROUTES[name]
     sent = {"authorization": f"Bearer {ADMIN_KEY}", "content-type": media, "content-length": str(len(body)), **(headers or {})}
     params = {"id": event_id} if event_id is not None else {}
-    request = Request(route.method, "http://tocsin/api/x", sent, {"tenant": tenant, **(query or {})}, params, body)
+    request = ApiRequest(route.method, "http://tocsin/api/x", sent, {"tenant": tenant, **(query or {})}, params, body)
     answer = await route.handler(await admit(route, await instance.app.serving(), request))
     return Reply(answer.status, orjson.loads(encode(answer.body)) if answer.body is not None else None, answer.etag)

@@ -24,8 +24,8 @@ from shared.fleets.watch.alarms import KINDS, Kind
 from shared.fleets.watch.figures import FleetFigures
 from shared.maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from shared.maintenance.service.notifications import SENTENCES
-from shared.ops.export.points import Totals, metrics_data
-from shared.ops.metrics.families import Observed, Tenant, collected
+from shared.ops.export.points import CounterForm, metrics_data
+from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
 from tests.unit.scheduler.harness import World
 
 from . import kql
@@ -39,7 +39,7 @@ WELL = dict.fromkeys(SCHEDULES, AT)
 
 def records(families: Iterable[Family], at: Millis) -> list[kql.Row]:
     """The rows of `AppMetrics` that a look leaves."""
-    [found] = metrics_data(families, at * 1_000_000, Totals.GAUGES, Resource.get_empty()).resource_metrics
+    [found] = metrics_data(families, at * 1_000_000, CounterForm.GAUGES, Resource.get_empty()).resource_metrics
     rows = []
     for metric in found.scope_metrics[0].metrics:
         for point in metric.data.data_points:
@@ -52,7 +52,7 @@ def records(families: Iterable[Family], at: Millis) -> list[kql.Row]:
 def looked(**seen: Any) -> list[kql.Row]:
     """The rows of one look, at `now`."""
     seen = {"now": AT, "ticks": WELL, **seen}
-    return records(collected(Observed(**seen)), seen["now"])
+    return records(collected(MetricsSnapshot(**seen)), seen["now"])
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def minute(world: World) -> list[kql.Row]:
 
 def test_nothing_fires_while_all_is_well(fire: Any) -> None:
     fleet = FleetFigures("acme", "db", 3, 2, 0, 0, 1.5, ())
-    tenant = Tenant()
+    tenant = TenantFigures()
     tenant.total.counts.update(accepted=4, delivered=3, dead=1)
     rows = [
         row
@@ -158,13 +158,13 @@ async def test_a_dead_letter_is_told_of_though_others_of_its_minute_are_tried_fo
 
 def test_a_ledger_gap_is_found_whichever_way_it_goes(fire: Any) -> None:
     for accepted, delivered in ((4, 3), (3, 4)):
-        tenant = Tenant()
+        tenant = TenantFigures()
         tenant.total.counts.update(accepted=accepted, delivered=delivered)
-        assert fire(looked(tenants={"acme": tenant, "well": Tenant()})) == {"ledger-gap"}
+        assert fire(looked(tenants={"acme": tenant, "well": TenantFigures()})) == {"ledger-gap"}
 
 
 def test_stuck_events_are_found(fire: Any) -> None:
-    assert fire(looked(tenants={"acme": Tenant(overdue=3, stuck=1)})) == {"shard-stuck"}
+    assert fire(looked(tenants={"acme": TenantFigures(overdue=3, stuck=1)})) == {"shard-stuck"}
 
 
 def test_partitions_without_a_server_are_found(fire: Any) -> None:

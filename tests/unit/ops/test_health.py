@@ -9,8 +9,8 @@ import pytest
 from shared.core.clock import Millis, SettableClock
 from shared.core.errors import Unavailable
 from shared.ops.health import routes as functions
-from shared.ops.health.rules import Observed, judge
-from shared.ops.health.service import PK_TICKS, Health
+from shared.ops.health.rules import HealthObservation, judge
+from shared.ops.health.service import PK_TICKS, HealthProbe
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, SWEEPS
 from shared.storage.ports import Upsert
@@ -21,9 +21,9 @@ NOW: Millis = 1_800_000_000_000
 PERIODS = {"scheduler_scan": 15.0, "retention_scan": 3600.0}
 
 
-def seen(**change: Any) -> Observed:
+def seen(**change: Any) -> HealthObservation:
     fresh = {"scheduler_scan": NOW - 10_000, "retention_scan": NOW - 3_000_000}
-    return Observed(**{"now": NOW, "storage_now": NOW - 500, "ticks": fresh, "up_ms": 600_000} | change)
+    return HealthObservation(**{"now": NOW, "storage_now": NOW - 500, "ticks": fresh, "up_ms": 600_000} | change)
 
 
 def test_all_well_is_ready() -> None:
@@ -57,13 +57,13 @@ class Probe:
     def __init__(self) -> None:
         self.clock = SettableClock(NOW)
         self.tables = MemoryTables(self.clock)
-        routes = Routes[Health]()
+        routes = Routes[HealthProbe]()
         routes.add(functions.probes, lambda health: None)
         routes.add(functions.readiness, lambda health: health)
-        self.health = Health(self.tables, self.clock, PERIODS)
+        self.health = HealthProbe(self.tables, self.clock, PERIODS)
         self.client = LocalClient(routes, self.get_app)
 
-    async def get_app(self) -> Health:
+    async def get_app(self) -> HealthProbe:
         return self.health
 
 

@@ -22,7 +22,7 @@ from shared.storage import Storage, memory_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, TENANTS
 from shared.storage.ports import Message, Row
-from shared.web.local_client import LocalClient, Reply
+from shared.web.local_client import LocalClient, LocalReply
 
 ADMIN = "local-admin-key"
 DEMO = "local-demo-key"
@@ -196,7 +196,7 @@ class World:
         return {key: value for key, value in dump.items() if key[0] != TENANTS}
 
 
-type Look = Callable[[str, str, Reply], None]
+type Look = Callable[[str, str, LocalReply], None]
 
 
 class Client:
@@ -208,25 +208,25 @@ class Client:
         self.world, self.key = world, key
         self._local = LocalClient(ROUTES, world.get_app, key=key)
 
-    async def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+    async def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
         reply = await self.world.do(self._local.call(method, url, body, headers))
         for look in self.looks:
             look(method, url, reply)
         return reply
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> LocalReply:
         return await self.call("GET", url, None, headers)
 
-    async def put(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+    async def put(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
         return await self.call("PUT", url, body, headers)
 
-    async def post(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+    async def post(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
         return await self.call("POST", url, body, headers)
 
-    async def patch(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+    async def patch(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
         return await self.call("PATCH", url, body, headers)
 
-    async def delete(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
+    async def delete(self, url: str, headers: Mapping[str, str] | None = None) -> LocalReply:
         return await self.call("DELETE", url, None, headers)
 
     async def create(self, **event: Any) -> dict[str, Any]:

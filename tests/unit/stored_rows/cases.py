@@ -57,7 +57,7 @@ from shared.scheduler.rows import new_event, withdrawn
 from shared.scheduler.rules import claim_props
 from shared.storage.ports import Props, Row
 from shared.tenants import channel_store
-from shared.tenants.channel_store import Stored
+from shared.tenants.channel_store import StoredChannel
 from shared.tenants.rules import Generations
 
 NOW = 1_795_256_515_250
@@ -355,12 +355,12 @@ def _scheduler() -> list[Case]:
 
 def _tenants() -> list[Case]:
     http = HttpChannel(type="http", url="https://a.example/b", headers={"x": "y"}).model_copy(update={"timeout": 5000})
-    channel = Stored("c", "u1", http, NOW, Generations(NOW), False, "")
+    channel = StoredChannel("c", "u1", http, NOW, Generations(NOW), False, "")
     broken = Breaker("half-open", NOW, NOW + 1, 2, 3, "i1", "status 500")
-    everything = Stored("c", "u1", http, NOW, Generations(NOW, NOW + 1, NOW - 1, NOW + 2), True, "why", NOW + 3, broken)
-    queue = Stored("c", "u1", QueueChannel(type="queue", queue="mine"), NOW, Generations(), False, "")
+    everything = StoredChannel("c", "u1", http, NOW, Generations(NOW, NOW + 1, NOW - 1, NOW + 2), True, "why", NOW + 3, broken)
+    queue = StoredChannel("c", "u1", QueueChannel(type="queue", queue="mine"), NOW, Generations(), False, "")
 
-    def parse(props: Props) -> Stored:
+    def parse(props: Props) -> StoredChannel:
         return channel_store._stored(_row("channel:c", props))
 
     return [

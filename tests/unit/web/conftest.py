@@ -22,7 +22,7 @@ from shared.web.fields.params import Flag, Moment, Paging, Query
 from shared.web.fields.types import Name, Strict
 from shared.web.local_client import LocalClient
 from shared.web.problem import too_many
-from shared.web.routes import Answer, Call, Content, Group, Routes
+from shared.web.routes import Answer, Call, Content, RouteGroup, Routes
 
 ADMIN = "local-admin-key"
 DEMO = "local-demo-key"
@@ -75,7 +75,7 @@ FAILURES = {
 }
 
 
-things = Group[App]("", scope="events", params={"name": Name})
+things = RouteGroup[App]("", scope="events", params={"name": Name})
 
 
 @things.post("v1/things", answers={201: ThingOut, 429: "too-many-requests"}, tagged=True, max_body=4096, examples={"least": {"name": "a"}})

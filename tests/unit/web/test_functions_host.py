@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from shared.web.functions_host import bind
-from shared.web.routes import Answer, Call, Group, Routes
+from shared.web.routes import Answer, Call, RouteGroup, Routes
 
 from .conftest import DEMO, World
 
@@ -61,7 +61,7 @@ async def test_a_problem_goes_through(world: World) -> None:
 
 
 async def test_an_ambiguous_table_is_not_bound(world: World) -> None:
-    group = Group[None]()
+    group = RouteGroup[None]()
     for name, template in (("one", "v1/{a}"), ("two", "v1/b")):
 
         @group.get(template, name=name, answers={204: None})

@@ -13,7 +13,7 @@ from shared.core.errors import Problem, UnsafeSettings
 from shared.tenants.model import Tenant
 from shared.web import problem
 from shared.web.etag import check_if_match, etag_of
-from shared.web.local_client import LocalClient, Reply
+from shared.web.local_client import LocalClient, LocalReply
 
 from .conftest import World
 
@@ -169,7 +169,7 @@ async def test_a_path_that_can_name_nothing_is_404_and_422_where_one_could_be_ma
 # -- bodies
 
 
-async def send(client: LocalClient, raw: bytes, **headers: str) -> Reply:
+async def send(client: LocalClient, raw: bytes, **headers: str) -> LocalReply:
     return await client.post("/api/v1/things", raw, {name.replace("_", "-"): value for name, value in headers.items()})
 
 

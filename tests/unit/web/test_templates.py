@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.web import templates
-from shared.web.routes import Answer, Call, Group, Routes
+from shared.web.routes import Answer, Call, RouteGroup, Routes
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def _handler(call: Call) -> Answer:
 
 
 def _add(routes: Routes, method: str, template: str, name: str, **more: Any) -> None:
-    group = Group[None](**more)
+    group = RouteGroup[None](**more)
     getattr(group, method.lower())(template, name=name, answers={204: None})(_handler)
     routes.add(group, lambda app: None)
 

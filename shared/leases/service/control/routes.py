@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ....core.clock import Millis, to_text
 from ....web.fields.types import Name, NodeName
 from ....web.problem import invalid, not_found
-from ....web.routes import Answer, Call, Group
+from ....web.routes import Answer, Call, RouteGroup
 from ...rows import NO_PARTITION
 from .model import (
     AnyVerb,
@@ -28,7 +28,7 @@ from .model import (
 from .service import ManualControls
 from .verbs import REVOCATIONS, ControlRequest
 
-controls = Group[ManualControls]("leases", scope="fleets", params={"fleet": Name, "node": NodeName})
+controls = RouteGroup[ManualControls]("leases", scope="fleets", params={"fleet": Name, "node": NodeName})
 
 
 class VerbRoute(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ....web.fields.types import Name
-from ....web.routes import Answer, Call, Group
+from ....web.routes import Answer, Call, RouteGroup
 from .model import ResizeIn, ResizeOut
 from .service import ResizeService
 
-resizes = Group[ResizeService]("leases", scope="fleets", params={"fleet": Name})
+resizes = RouteGroup[ResizeService]("leases", scope="fleets", params={"fleet": Name})
 
 
 @resizes.post(

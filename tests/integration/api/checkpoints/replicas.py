@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared.leases.rows import fleet_key
-from shared.web.local_client import Reply
+from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import Client, World
 
 DB = "/api/v1/fleets/db"
@@ -35,7 +35,7 @@ class Replica:
             **told,
         }
 
-    async def report(self, **told: Any) -> Reply:
+    async def report(self, **told: Any) -> LocalReply:
         self.seq += 1
         return await self.client.post(f"{DB}/replicas/{self.node}/report", self.body(**told))
 
@@ -54,7 +54,7 @@ class Replica:
         await self.reports()
         return self.taking
 
-    async def publish(self, epoch: int, sequence: int, **told: Any) -> Reply:
+    async def publish(self, epoch: int, sequence: int, **told: Any) -> LocalReply:
         body = {"node": self.node, "sequence": sequence, "location": f"https://backups.example/{sequence}", "bytes": 1024} | told
         return await self.client.post(f"{DB}/turns/{epoch}/publish", body)
 

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from shared.leases.rows import fleet_key
-from shared.web.local_client import Reply
+from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import Client, World
 
 WEB = "/api/v1/fleets/web"
@@ -25,7 +25,7 @@ class Node:
     def __init__(self, client: Client, name: str, incarnation: int = 1) -> None:
         self.client, self.name, self.incarnation, self.seq = client, name, uuid(incarnation), 0
 
-    async def beat(self, seq: int | None = None, **told: Any) -> Reply:
+    async def beat(self, seq: int | None = None, **told: Any) -> LocalReply:
         self.seq = self.seq + 1 if seq is None else seq
         return await self.client.post(f"{WEB}/nodes/{self.name}/beat", {"incarnation": self.incarnation, "seq": self.seq, **told})
 
@@ -35,7 +35,7 @@ class Node:
         found: dict[str, Any] = answer.json()
         return found
 
-    async def claim(self, *partitions: int) -> Reply:
+    async def claim(self, *partitions: int) -> LocalReply:
         body = {"node": self.name, "incarnation": self.incarnation, "partitions": list(partitions)}
         return await self.client.post(f"{WEB}/leases/claim", body)
 
@@ -46,7 +46,7 @@ class Node:
         claimed = {each["partition"]: each["epoch"] for each in found["claimed"]}
         return claimed, {each["partition"]: each["reason"] for each in found["refused"]}
 
-    async def release(self, partition: int, epoch: int) -> Reply:
+    async def release(self, partition: int, epoch: int) -> LocalReply:
         body = {"node": self.name, "incarnation": self.incarnation, "epoch": epoch}
         return await self.client.post(f"{WEB}/leases/{partition}/release", body)
 

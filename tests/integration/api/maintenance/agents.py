@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.core.clock import to_text
 from shared.leases.rows import fleet_key
-from shared.web.local_client import Reply
+from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import Client, World
 
 DB = "/api/v1/fleets/db"
@@ -68,7 +68,7 @@ class Agent:
             **told,
         }
 
-    async def report(self, **told: Any) -> Reply:
+    async def report(self, **told: Any) -> LocalReply:
         self.seq += 1
         return await self.client.post(f"{DB}/maintenance/reports", self.body(**told))
 
@@ -83,7 +83,7 @@ class Agent:
         """Report; what is held, and why."""
         return {each["event_id"]: each["reason"] for each in (await self.reports())["hold"]}
 
-    async def result(self, approval: str, outcome: str = "posted") -> Reply:
+    async def result(self, approval: str, outcome: str = "posted") -> LocalReply:
         return await self.client.post(f"{DB}/maintenance/approvals/{approval}/result", {"node": self.node, "outcome": outcome})
 
 
@@ -94,7 +94,7 @@ async def event(client: Client, event_id: str = EVENT) -> dict[str, Any]:
     return found
 
 
-async def decide(client: Client, verb: str, event_id: str = EVENT, reason: str = "because") -> Reply:
+async def decide(client: Client, verb: str, event_id: str = EVENT, reason: str = "because") -> LocalReply:
     return await client.post(f"{DB}/maintenance/events/{event_id}/{verb}", {"reason": reason})
 
 

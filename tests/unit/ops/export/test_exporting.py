@@ -22,11 +22,11 @@ from prometheus_client import Metric as Family
 
 from shared.maintenance.rows import AlarmsRow, FleetEvents
 from shared.maintenance.service.figures import noted
-from shared.ops.export.logs import Handler
-from shared.ops.export.points import Totals, metrics_data
-from shared.ops.export.service import Publishing
+from shared.ops.export.logs import OtelLogHandler
+from shared.ops.export.points import CounterForm, metrics_data
+from shared.ops.export.service import MetricsPublisher
 from shared.ops.export.start import Exporting, begin
-from shared.ops.metrics.families import Observed, Tenant, collected
+from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
 from shared.scheduler.queries import ledger
 from tests.logs import actions
 from tests.paths import ROOT
@@ -57,8 +57,8 @@ def exporting(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 def seen() -> list[Family]:
     """Figures of a tenant that has three deliveries and a dead event behind it."""
-    observed = Observed(AT)
-    tenant = observed.tenants["acme"] = Tenant(overdue=4)
+    observed = MetricsSnapshot(AT)
+    tenant = observed.tenants["acme"] = TenantFigures(overdue=4)
     tenant.total.counts.update(accepted=4, delivered=3, dead=1)
     figures = tenant.total.channels["default"] = ledger.DeliveryFigures()
     figures.dead, figures.total = 1, 1_503
@@ -66,7 +66,7 @@ def seen() -> list[Family]:
     return collected(observed)
 
 
-def points(totals: Totals) -> dict[str, Metric]:
+def points(totals: CounterForm) -> dict[str, Metric]:
     [of_resource] = metrics_data(seen(), AT * 1_000_000, totals, RESOURCE).resource_metrics
     return {metric.name: metric for metric in of_resource.scope_metrics[0].metrics}
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_started_is_told_and_does_not_end_the_service(caplog: pyt
 
 
 def test_counters_are_sums_that_any_process_may_go_on_with() -> None:
-    found = points(Totals.SUMS)
+    found = points(CounterForm.SUMS)
     finished: Any = found["tocsin_events_finished"].data
     assert finished.is_monotonic and finished.aggregation_temporality == 2
     assert {point.start_time_unix_nano for point in finished.data_points} == {0}
@@ -109,7 +109,7 @@ def test_counters_are_sums_that_any_process_may_go_on_with() -> None:
 
 
 def test_a_histogram_keeps_its_count_its_sum_and_each_bucket() -> None:
-    data: Any = points(Totals.SUMS)["tocsin_lateness_seconds"].data
+    data: Any = points(CounterForm.SUMS)["tocsin_lateness_seconds"].data
     [point] = data.data_points
     assert dict(point.attributes) == {"tenant": "acme", "channel": "default"}
     assert (point.count, point.sum, sum(point.bucket_counts)) == (3, 1.503, 3)
@@ -119,19 +119,19 @@ def test_a_histogram_keeps_its_count_its_sum_and_each_bucket() -> None:
 
 
 def test_a_back_end_that_would_add_totals_up_gets_them_as_gauges() -> None:
-    found = points(Totals.GAUGES)
+    found = points(CounterForm.GAUGES)
     assert not hasattr(found["tocsin_events_finished"].data, "is_monotonic") and "tocsin_lateness_seconds" not in found
     assert value(found["tocsin_events_finished"], tenant="acme", state="dead") == 1
 
 
 def test_every_family_of_the_text_goes_out_under_its_name() -> None:
-    assert set(points(Totals.SUMS)) == {family.name for family in seen() if family.samples}
+    assert set(points(CounterForm.SUMS)) == {family.name for family in seen() if family.samples}
 
 
 async def test_a_look_of_the_app_reaches_the_collector(collector: Collector, exporting: Exporting) -> None:
     world = await World().open()
     await world.demo.create(delay="PT1H")
-    publishing = Publishing(world.app.metrics.families, exporting.outlets)
+    publishing = MetricsPublisher(world.app.metrics.families, exporting.outlets)
     assert await publishing.run_once(AT) == {"sent": 1, "unsent": 0}
     [events] = [metric for metric in collector.metrics if metric.name == "tocsin_events"]
     told = {(attributes(point)["tenant"], attributes(point)["state"]): point.as_double for point in events.gauge.data_points}
@@ -148,7 +148,7 @@ async def test_figures_that_do_not_arrive_are_told_of_and_do_no_harm(
     async def look() -> list[Family]:
         return seen()
 
-    assert await Publishing(look, exporting.outlets).run_once(AT) == {"sent": 0, "unsent": 1}
+    assert await MetricsPublisher(look, exporting.outlets).run_once(AT) == {"sent": 0, "unsent": 1}
     assert actions(caplog) == ["telemetry_complaint", "telemetry_unsent"]
 
 
@@ -157,7 +157,7 @@ def test_a_log_line_goes_out_with_its_action_and_its_trace() -> None:
     provider = LoggerProvider()
     provider.add_log_record_processor(SimpleLogRecordProcessor(kept))
     logger = logging.getLogger("shared.tests.of.exporting")
-    handler = Handler(provider)
+    handler = OtelLogHandler(provider)
     logger.addHandler(handler)
     context = trace.SpanContext(1, 2, is_remote=True)
     try:

@@ -19,11 +19,11 @@ from prometheus_client import Metric as Family
 from shared.core.clock import Millis
 from shared.ops.export import log_filter
 from shared.ops.export import start as begin_module
-from shared.ops.export.log_filter import AGAIN, Complaints, hidden, secrets
-from shared.ops.export.points import Totals
-from shared.ops.export.service import Publishing
+from shared.ops.export.log_filter import AGAIN, ExporterLogFilter, hidden, secrets
+from shared.ops.export.points import CounterForm
+from shared.ops.export.service import MetricsPublisher
 from shared.ops.export.start import INSIGHTS, OTLP, Exporting, _Exporter, begin
-from shared.ops.metrics.families import Observed, Tenant, collected
+from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
 from tests.unit.ops.export.collector import Collector, attributes
 
 NOBODY = "http://127.0.0.1:9"
@@ -124,7 +124,7 @@ def lines() -> Iterator[Lines]:
 
 
 def figures() -> list[Family]:
-    return collected(Observed(AT, tenants={"acme": Tenant()}))
+    return collected(MetricsSnapshot(AT, tenants={"acme": TenantFigures()}))
 
 
 async def look() -> list[Family]:
@@ -200,7 +200,7 @@ async def test_an_endpoint_that_does_not_answer_is_told_of_without_its_secrets(
 ) -> None:
     environ.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://me:hush-hush@127.0.0.1:9/v1/metrics?key=hush-key")
     begun.append(begin(os.environ))
-    assert await Publishing(look, begun[0].outlets).run_once(AT) == {"sent": 0, "unsent": 1}
+    assert await MetricsPublisher(look, begun[0].outlets).run_once(AT) == {"sent": 0, "unsent": 1}
     assert {"telemetry_complaint", "telemetry_unsent"} == set(lines.actions)
     assert "hush" not in lines.text
 
@@ -228,7 +228,7 @@ def test_secrets_are_hidden(environment: dict[str, str], text: str, shown: str) 
 
 def test_a_sentence_is_told_once_in_ten_minutes(lines: Lines) -> None:
     now = 0.0
-    listening = Complaints({}, lambda: now)
+    listening = ExporterLogFilter({}, lambda: now)
     source = logging.getLogger("opentelemetry.exporter.x")
     try:
         source.info("all is well")
@@ -252,7 +252,7 @@ def test_a_complaint_within_a_complaint_ends(lines: Lines) -> None:
         def emit(self, record: logging.LogRecord) -> None:
             logging.getLogger("opentelemetry.sdk").warning("Queue full, dropping %s.", "logs")
 
-    listening, full = Complaints({}), Full()
+    listening, full = ExporterLogFilter({}), Full()
     log_filter.log.addHandler(full)
     try:
         logging.getLogger("opentelemetry.exporter").error("away")
@@ -270,7 +270,7 @@ async def test_a_collector_that_refuses_is_told_of_once(
         environ.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"http://127.0.0.1:{server.server_port}/v1/metrics")
         environ.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
         begun.append(begin(os.environ))
-        publishing = Publishing(look, begun[0].outlets, patience=60)
+        publishing = MetricsPublisher(look, begun[0].outlets, patience=60)
         for _ in range(3):
             assert await publishing.run_once(AT) == {"sent": 0, "unsent": 1}
         server.status = 200
@@ -288,7 +288,7 @@ async def test_application_insights_that_is_unavailable_is_asked_twice_and_not_f
         ingestion = f"http://127.0.0.1:{server.server_port}/"
         environ.setenv(INSIGHTS, f"InstrumentationKey=11111111-2222-3333-4444-555555555555;IngestionEndpoint={ingestion}")
         begun.append(begin(os.environ))
-        assert await Publishing(look, begun[0].outlets, patience=60).run_once(AT) == {"sent": 0, "unsent": 1}
+        assert await MetricsPublisher(look, begun[0].outlets, patience=60).run_once(AT) == {"sent": 0, "unsent": 1}
         assert server.posts == 2
     assert set(lines.actions) == {"telemetry_complaint", "telemetry_unsent"}
     assert [record.name for record in lines.records if record.name.startswith("azure.core")] == [], "a line for every request"
@@ -345,24 +345,24 @@ class Outlet:
 async def test_an_outlet_that_hangs_holds_up_neither_the_timer_nor_is_joined_by_another_thread() -> None:
     outlet, other = Outlet(), Outlet()
     outlet.goes.clear()
-    publishing = Publishing(look, (outlet, other), patience=0.05)
+    publishing = MetricsPublisher(look, (outlet, other), patience=0.05)
     for _ in range(3):
         assert (await publishing.run_once(AT))["unsent"] >= 1
     assert outlet.asked == 1
     outlet.goes.set()
-    patient = Publishing(look, (outlet, other), patience=60)
+    patient = MetricsPublisher(look, (outlet, other), patience=60)
     assert await patient.run_once(AT) == {"sent": 2, "unsent": 0}
 
 
 async def test_an_outlet_that_is_away_is_told_of_when_it_begins_and_when_it_is_over(lines: Lines) -> None:
-    publishing = Publishing(look, [Outlet(True, False, False, True, True, False)], patience=60)
+    publishing = MetricsPublisher(look, [Outlet(True, False, False, True, True, False)], patience=60)
     counts = [(await publishing.run_once(AT))["sent"] for _ in range(6)]
     assert counts == [1, 0, 0, 1, 1, 0]
     assert lines.actions == ["telemetry_unsent", "telemetry_resumed", "telemetry_unsent"]
 
 
 async def test_an_exporter_that_breaks_leaves_the_others_and_says_so_with_its_trace(lines: Lines) -> None:
-    publishing = Publishing(look, (Outlet(RuntimeError("a bug")), Outlet()), patience=60)
+    publishing = MetricsPublisher(look, (Outlet(RuntimeError("a bug")), Outlet()), patience=60)
     assert await publishing.run_once(AT) == {"sent": 1, "unsent": 1}
     assert lines.actions == ["telemetry_failed", "telemetry_unsent"] and "a bug" in lines.text
 
@@ -376,7 +376,7 @@ def test_sending_figures_is_not_traced_by_whoever_traces_all_calls() -> None:
             return MetricExportResult.SUCCESS
 
     exporter: Any = Exporter()
-    assert _Exporter("it", exporter, Totals.SUMS, Resource.get_empty()).send(figures(), AT)
+    assert _Exporter("it", exporter, CounterForm.SUMS, Resource.get_empty()).send(figures(), AT)
     assert seen == [True] and context.get_value(_SUPPRESS_INSTRUMENTATION_KEY) is None
 
 

@@ -12,7 +12,7 @@ from shared.core.clock import Millis
 from shared.core.errors import Unavailable
 from shared.delivery.channels.ports import Verdict
 from shared.ops.metrics import families
-from shared.ops.metrics.families import Observed, Tenant
+from shared.ops.metrics.families import MetricsSnapshot, TenantFigures
 from shared.scheduler.queries import ledger
 from shared.storage.names import ALL_QUEUES, EVENTS, SHARDS
 from tests.unit.scheduler.harness import World
@@ -181,10 +181,10 @@ async def test_account_that_does_not_answer_does_not_silence_the_others(world: W
     assert (of(seen, "shards_read"), of(seen, "shards", state="pending")) == (0, 1)
 
 
-def observed(tenants: int, late: dict[int, int] | None = None, now: Millis = 0) -> Observed:
-    seen = Observed(now, process="p")
+def observed(tenants: int, late: dict[int, int] | None = None, now: Millis = 0) -> MetricsSnapshot:
+    seen = MetricsSnapshot(now, process="p")
     for number in range(tenants):
-        tenant = seen.tenants[f"t{number:04}"] = Tenant(overdue=1)
+        tenant = seen.tenants[f"t{number:04}"] = TenantFigures(overdue=1)
         tenant.total.channels["c"] = ledger.DeliveryFigures(dict(late or {}), 0, 1_500, 2)
     return seen
 

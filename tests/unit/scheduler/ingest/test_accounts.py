@@ -267,6 +267,9 @@ async def test_lists_and_figures_say_which_account_keeps_them_from_being_whole(u
         accounts.tables[2].failure = failure or accounts.tables[2].failure
         answer = await world.demo.get(url)
         told = answer.json()
-        assert (answer.status, told["detail"]) == (503, "Storage account 2 did not accept the request; nothing was changed. Repeat the call.")
+        assert (answer.status, told["detail"]) == (
+            503,
+            "Storage account 2 did not accept the request; nothing was changed. Repeat the call.",
+        )
         assert int(answer.headers["retry-after"]) >= 1
     await world.close()

@@ -13,7 +13,7 @@ from shared.core.clock import Millis
 from shared.scheduler import timings
 from shared.scheduler.recurring import chain, rules
 from shared.scheduler.recurring.definition import Definition, event_ids
-from shared.web.local_client import Reply
+from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import START, World, drive
 
 from .faults import MINUTE, URL, Frail, live, minutes, sweep, sweeps
@@ -35,7 +35,7 @@ CALLS: dict[str, tuple[str, str, Any]] = {
 }
 
 
-async def call(world: World, name: str) -> Reply:
+async def call(world: World, name: str) -> LocalReply:
     return await world.demo._local.call(CALLS[name][0], CALLS[name][1], CALLS[name][2])
 
 
@@ -142,7 +142,7 @@ async def together(name: str, seed: int) -> None:
             steps.append(sweep(world))
         frail._random.shuffle(steps)
         for done in await drive(world.clock, _gather(steps)):
-            assert not isinstance(done, Reply) or done.status in ((204, 404) if name == "delete" else (200,)), done.body
+            assert not isinstance(done, LocalReply) or done.status in ((204, 404) if name == "delete" else (200,)), done.body
         frail.slow = 0
         await settled(world)
         await verify(world, name, acted, True)
