@@ -14,7 +14,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel settings bicep clean
+.PHONY: help setup docs run test lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel settings bicep clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,9 @@ demo-maintenance: setup  ## five nodes, three fault domains, a rolling host upda
 
 wheel: setup  ## build the package for nodes into dist/
 	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+docs: setup  ## build the pages of docs/ as a searchable site in build/site; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 
 settings: setup  ## write docs/reference/settings.md from the class
 	$(PY) -m devhost.settings_page

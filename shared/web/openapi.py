@@ -19,7 +19,7 @@ from .routes import Answer, Call, Content, Route, RouteGroup, Routes
 from .serve import encode
 
 TITLE = "Tocsin"
-VERSION = "1.0.0"
+VERSION = "0.1.0"
 _REF = "#/components/schemas/{model}"
 _TYPE = "https://tocsin.dev/problems/"
 

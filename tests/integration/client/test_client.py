@@ -211,7 +211,7 @@ async def test_producer_on_the_page_is_the_file_and_its_events_come_in_through_t
 
 
 async def test_tour_of_the_api_goes_as_the_page_says_and_goes_again(system: System, tmp_path: Path) -> None:
-    tour, rotate = shell_blocks(EXAMPLES.parent / "reference" / "api.md")
+    tour, rotate = shell_blocks(EXAMPLES.parent / "start" / "first-steps.md")
     here = {"http://localhost:7071": system.host.url, "http://localhost:7072/": system.receiver.url("/shop")}
     for first in (True, False):
         said = [json.loads(line) for line in (await run(tour, tmp_path, here)).splitlines() if line]
