@@ -1,4 +1,4 @@
-"""shared.delivery.tracing."""
+"""Spans of deliveries."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from .channels.ports import Delivery, Target, Verdict
 
 @contextmanager
 def delivering(target: Target, delivery: Delivery) -> Iterator[Span]:
-    """The span of one attempt: a child of the request that brought the event, linked to the work on its shard.
+    """Open the span of one attempt: a child of the request that brought the event, linked to the work on its shard.
 
-    Its own `traceparent` goes out with the delivery; that of the request where nobody records this trace, for then no span is made.
+    The delivery carries the span's own `traceparent`. If this trace is not recorded, no span is made and the delivery carries the
+    request's.
     """
     if delivery.traceparent is not None and delivery.traceparent.endswith(_NOT_RECORDED) and _parent_decides(trace.get_tracer_provider()):
         yield trace.INVALID_SPAN
@@ -28,7 +29,7 @@ def delivering(target: Target, delivery: Delivery) -> Iterator[Span]:
     served_by = trace.get_current_span().get_span_context()
     span = trace.get_tracer(_NAME).start_span(
         f"deliver {target.spec.type}",
-        # A root of its own, rather than a child of an invocation that serves a thousand events.
+        # A root of its own and not a child of an invocation that serves a thousand events.
         parent if parent is not None else Context(),
         SpanKind.PRODUCER,
         {
@@ -46,7 +47,7 @@ def delivering(target: Target, delivery: Delivery) -> Iterator[Span]:
 
 
 def delivered(span: Span, verdict: Verdict) -> None:
-    """Tell how an attempt ended."""
+    """Record the verdict of an attempt."""
     span.set_attribute("tocsin.outcome", verdict.outcome)
     if verdict.status is not None:
         span.set_attribute("http.response.status_code", verdict.status)
@@ -56,7 +57,7 @@ def delivered(span: Span, verdict: Verdict) -> None:
 
 @lru_cache(maxsize=4)
 def _parent_decides(provider: trace.TracerProvider) -> bool:
-    """Whether it records nothing of a trace that its parent does not record, as an SDK does unless told otherwise."""
+    """Return True if the provider records nothing of a trace that its parent does not record, which is the default of SDKs."""
     sampler = getattr(provider, "sampler", None)
-    told = sampler.get_description() if sampler is not None else ""
-    return told.startswith("ParentBased") and "remoteParentNotSampled:AlwaysOffSampler" in told
+    described = sampler.get_description() if sampler is not None else ""
+    return described.startswith("ParentBased") and "remoteParentNotSampled:AlwaysOffSampler" in described

@@ -21,17 +21,17 @@ from ...core.clock import Millis
 IN_A_ROW = 5
 """Failures in a row that open the breaker."""
 OF_EVENTS = 3
-"""Events they must be of: one event that its receiver cannot bear says nothing of the others."""
+"""Different events among these failures: one event that its receiver cannot process says nothing about the others."""
 SPAN: Millis = 30_000
 """Failures further apart than this are not counted together."""
 LEAST = 20
 SHARE = 0.5
-"""Part of the attempts within a span, of at least `LEAST`, whose failure opens it too."""
+"""Part of the attempts within a span, of at least `LEAST`, whose failure also opens the breaker."""
 OPEN_FIRST: Millis = 5_000
 OPEN_LONGEST: Millis = 120_000
-"""How long it stays open before the next probe: doubling from the first to the longest."""
+"""Time that the breaker stays open before the next probe: doubles from the first to the longest."""
 PROBE_LEASE: Millis = 90_000
-"""How long a probe counts when nobody hears of its end: longer than any channel's time-out. Then another instance may probe."""
+"""Time after which an unfinished probe no longer counts: longer than any channel's time-out. Then another instance may probe."""
 
 State = Literal["closed", "open", "half-open"]
 
@@ -42,60 +42,60 @@ class Breaker:
 
     state: State = "closed"
     since: Millis = 0
-    """When it opened, coming from closed."""
+    """Time at which it changed from closed to open."""
     until: Millis = 0
-    """Open: when a probe may start. Half-open: when the probe is given up."""
+    """Open: time from which a probe may start. Half-open: time at which the probe is given up."""
     failures: int = 0
-    """Failures that opened it, and failed probes since."""
+    """Failures that opened it, plus failed probes since."""
     opens: int = 0
-    """Times it opened since it was closed: what the next pause is made of."""
+    """Number of times it opened since it was closed; decides the next pause."""
     probe: str = ""
     """Half-open: the instance that probes."""
     error: str = ""
-    """The last failure, in one line."""
+    """The last failure, on one line."""
 
     def text(self) -> str:
-        """As stored; '' for a closed one."""
+        """Return the stored form; '' for a closed breaker."""
         return "" if self == CLOSED else orjson.dumps(asdict(self)).decode()
 
 
 CLOSED = Breaker()
 type BreakerChange = Callable[[Breaker], Breaker | None]
-"""What to make of the stored breaker; None: nothing."""
+"""Returns the new state of a stored breaker; None to leave it."""
 
 
 def parse(text: str) -> Breaker:
-    """The inverse of `Breaker.text`."""
+    """Parse `Breaker.text`."""
     return Breaker(**orjson.loads(text)) if text else CLOSED
 
 
 def is_failure(outcome: str, status: int | None) -> bool:
-    """Whether an attempt says that the receiver is in trouble. `outcome` and `status` as in a `Verdict`."""
+    """Return True if an attempt shows that the receiver is in trouble. outcome, status: as in a `Verdict`."""
     return outcome == "retry" and (status is None or status >= 500 or status in (408, 429))
 
 
 def pause(opens: int, retry_after: float | None) -> Millis:
-    """How long to stay open the `opens`-th time in a row: doubling, or what the receiver asked for if longer; at most the longest."""
+    """Return the pause of the `opens`-th opening in a row: doubling, or `retry_after` if longer; at most the longest."""
     wait = min(OPEN_LONGEST, OPEN_FIRST << min(opens - 1, 20))
     return wait if retry_after is None else min(OPEN_LONGEST, max(wait, round(retry_after * 1000)))
 
 
 def opened(breaker: Breaker, now: Millis, failures: int, error: str, retry_after: float | None) -> Breaker | None:
-    """The breaker after an instance has counted enough failures; None if it is not closed: others were quicker."""
+    """Return the breaker after an instance counted enough failures; None if another instance opened it first."""
     if breaker.state != "closed":
         return None
     return Breaker("open", since=now, until=now + pause(1, retry_after), failures=failures, opens=1, error=error)
 
 
 def probing(breaker: Breaker, now: Millis, who: str) -> Breaker | None:
-    """The breaker while `who` probes; None if it is closed, its time has not come, or another's probe is under way."""
+    """Return the breaker while `who` probes; None if it is closed, its time has not come, or another instance probes."""
     if breaker.state == "closed" or now < breaker.until:
         return None
     return replace(breaker, state="half-open", until=now + PROBE_LEASE, probe=who)
 
 
 def probed(breaker: Breaker, now: Millis, who: str, failed: bool, error: str, retry_after: float | None) -> Breaker | None:
-    """The breaker after the probe of `who`; None if that probe does not count any more."""
+    """Return the breaker after the probe of `who`; None if that probe no longer counts."""
     if breaker.state != "half-open" or breaker.probe != who:
         return None
     if not failed:
@@ -106,38 +106,38 @@ def probed(breaker: Breaker, now: Millis, who: str, failed: bool, error: str, re
 
 
 def _with(events: tuple[str, ...], event: str) -> tuple[str, ...]:
-    """Different events, as many as matter."""
+    """Add an event to the different events, as many as matter."""
     return events if len(events) >= OF_EVENTS or event in events else (*events, event)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What one instance has seen of a channel."""
+    """One instance's observations of a channel."""
 
     began: Millis = 0
     good: int = 0
     bad: int = 0
-    """Attempts since `began`, at most a span ago; and the events that failed."""
+    """Attempts since `began`, which is at most a span ago; and the events that failed."""
     bad_events: tuple[str, ...] = ()
     row: int = 0
     """Failures in a row, and their events."""
     row_events: tuple[str, ...] = ()
     last: Millis = 0
-    """When the last one failed."""
+    """Time of the last failure."""
 
     def _renew(self, now: Millis) -> None:
         if now - self.began > SPAN:
             self.began, self.good, self.bad, self.bad_events = now, 0, 0, ()
 
     def answered(self, now: Millis) -> None:
-        """Count an attempt that shows the receiver alive."""
+        """Count an attempt that shows that the receiver is alive."""
         self._renew(now)
         self.good += 1
         if self.row:
             self.row, self.row_events = 0, ()
 
     def failed(self, event: str, now: Millis) -> int:
-        """Count a failure; the number of failures that open the breaker now, or 0."""
+        """Count a failure; return the number of failures that open the breaker now, or 0."""
         self._renew(now)
         if now - self.last > SPAN:
             self.row, self.row_events = 0, ()

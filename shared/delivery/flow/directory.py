@@ -1,4 +1,4 @@
-"""What flow control asks of the directory of tenants and channels."""
+"""The parts of the directory of tenants and channels that flow control needs."""
 
 from __future__ import annotations
 

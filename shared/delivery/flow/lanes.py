@@ -1,8 +1,8 @@
-"""The deliveries of one process: which may start, so that a slow channel is alone with its slowness.
+"""The deliveries of one process: which may start, so that a slow channel delays only itself.
 
-A *lane* (`lane.py`) is a channel in this process. It has a window, the deliveries it may have in flight: narrow until the receiver has
-answered, wider with every answer, narrower with every delivery that was not answered. Prompt deliveries hold slots of their tenant and of
-the process; one that takes longer than `rules.SLOW` moves over to a pool for slow ones, and those of a slow lane start there.
+A *lane* (`lane.py`) is a channel in this process. Its window is the number of deliveries that it may have in flight: narrow until the
+receiver has answered, wider with every answer, narrower with every delivery without an answer. Prompt deliveries hold slots of their tenant
+and of the process. A delivery that takes longer than `rules.SLOW` moves to a pool for slow ones; deliveries of a slow lane start there.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ MOST_LANES = 10_000
 
 
 class Slot:
-    """Leave to deliver to a channel: entered when its turn has come, held while the delivery goes on."""
+    """Permission to deliver to a channel: entered when its turn has come, held while the delivery runs."""
 
     __slots__ = ("_backlog", "_lane", "_lanes", "_limits", "answered", "begun", "slow", "waited")
 
     def __init__(self, lanes: Lanes, lane: Lane, backlog: bool) -> None:
         self._lanes, self._lane, self._backlog = lanes, lane, backlog
         self.waited = False
-        """The turn did not come at once: what was known of the channel may be old."""
+        """True if the turn did not come at once: earlier reads of the channel may be outdated."""
         self.answered: bool | None = None
-        """Set by the holder: whether the receiver gave any answer."""
+        """Set by the holder: True if the receiver gave any answer."""
         self.begun = 0.0
         self.slow = False
-        """It holds slots of the slow pool."""
+        """True if it holds slots of the slow pool."""
         self._limits: tuple[Limit, ...] = ()
 
     @property
@@ -69,7 +69,7 @@ class Slot:
 
 
 class Lanes:
-    """All lanes of a process, and the slots they share. Belongs to one event loop."""
+    """All lanes of a process, and the slots that they share. Belongs to one event loop."""
 
     def __init__(self, clock: Clock, whole: int, tenant: int, channel: int) -> None:
         self._clock, self._per_tenant, self._per_channel = clock, tenant, channel
@@ -78,17 +78,18 @@ class Lanes:
         self._tenants: dict[str, tuple[Slots, Slots]] = {}
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._limited: dict[str, dict[Lane, None]] = {}
-        """Lanes with limits in which somebody waits, by tenant: what one gives up another may want. Whose turn is next comes first."""
+        """Lanes with limits and waiting deliveries, by tenant: another lane may want what one gives up. The lane with the next turn is
+        first."""
         self._prompt: dict[Slot, None] = {}
         """Deliveries in flight in prompt slots, the oldest first."""
         self._mover: asyncio.Task[None] | None = None
         self._keepers: dict[Lane, asyncio.Event] = {}
         self._granted: dict[asyncio.Future[None], tuple[Limit, ...]] = {}
-        """Turns that have come and have not been taken up yet."""
+        """Turns that have come and were not taken up yet."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def lane(self, tenant: str, name: str) -> Lane:
-        """The channel's lane."""
+        """Return the channel's lane."""
         found = self._lanes.get((tenant, name))
         if found is None:
             if len(self._lanes) >= MOST_LANES:
@@ -102,22 +103,21 @@ class Lanes:
             del self._lanes[key]
 
     def crowded(self, now: float) -> int:
-        """Owners that serve channels whose deliveries wait for their turn too long."""
+        """Return the number of owners that serve channels whose deliveries wait too long for their turn."""
         return sum(len(lane.owners) for lane in self._lanes.values() if lane.waiting and self.turn_after(lane, now) > rules.CROWDED)
 
     @staticmethod
     def turn_after(lane: Lane, now: float) -> float:
-        """Seconds that a new delivery of the lane would wait for its turn."""
+        """Return the seconds that a new delivery of the lane would wait for its turn."""
         return rules.turn(lane.load(now), lane.waiting)
 
     def slot(self, lane: Lane, *, backlog: bool) -> Slot:
-        """Leave to deliver: a context that waits for the lane's turn, and for slots."""
+        """Return a context that waits for the lane's turn and for slots."""
         return Slot(self, lane, backlog)
 
-    # -- turns in a lane
 
     async def turn(self, lane: Lane, backlog: bool) -> tuple[Limit, ...]:
-        """Wait in line; the delivery has then been counted as started, against the limits that are answered."""
+        """Wait in line. The delivery then counts as started; return the limits that it counts against."""
         turn = lane.line.join(backlog=backlog)
         if not lane.waiting:
             lane.waits_since = self._clock.monotonic()
@@ -125,7 +125,7 @@ class Lanes:
         if lane.limits:
             self._limited.setdefault(lane.tenant, {})[lane] = None
             self.keep(lane)
-        # Those in line before may all have gone, or their limits been lifted, with nothing in flight whose end would call the next.
+        # All earlier ones may have gone, or their limits been lifted, with nothing in flight whose end would call the next.
         self._pump(lane)
         try:
             await turn
@@ -133,13 +133,13 @@ class Lanes:
             if turn.cancelled():
                 lane.waiting -= 1
             else:
-                # The turn came in the same instant as the end: pass it on.
+                # The turn came at the same instant as the cancellation: pass it on.
                 self.leave(lane, self._granted.pop(turn))
             raise
         return self._granted.pop(turn)
 
     def leave(self, lane: Lane, limits: Sequence[Limit]) -> None:
-        """A delivery gives up its place, to whoever is next."""
+        """End a delivery and give its place to the next one."""
         lane.in_flight -= 1
         for limit in limits:
             limit.end()
@@ -152,7 +152,7 @@ class Lanes:
             pass
 
     def _share_out(self, tenant: str) -> None:
-        """Call those who wait under limits, the tenant's lanes in turn: a limit of the tenant's must not all go to one of them."""
+        """Call deliveries that wait for limits, the tenant's lanes in turn: a limit of the tenant must not all go to one of them."""
         lanes = self._limited.get(tenant, {})
         called = True
         while called:
@@ -165,23 +165,22 @@ class Lanes:
                         lanes[lane] = None
 
     def _call(self, lane: Lane) -> bool:
-        """Whether somebody's turn in the lane has come."""
+        """Give the next delivery of the lane its turn; return True if there was one."""
         turn = lane.line.next() if lane.waiting and lane.may_start() else None
         if turn is not None:
             lane.waiting -= 1
             self._granted[turn] = lane.start()
             turn.set_result(None)
-        # Those who were cancelled this instant have not been counted out yet.
+        # Deliveries that were cancelled at this instant are not counted out yet.
         if not lane.waiting and (limited := self._limited.get(lane.tenant)) is not None:
             limited.pop(lane, None)
             if not limited:
                 del self._limited[lane.tenant]
         return turn is not None
 
-    # -- shared limits
 
     def keep(self, lane: Lane) -> None:
-        """See that the lane's shared limits are asked for and renewed while they are used."""
+        """Make sure that the lane's shared limits are requested, and renewed while they are used."""
         keeper = self._keepers.get(lane)
         if keeper is None:
             keeper = self._keepers[lane] = asyncio.Event()
@@ -193,12 +192,12 @@ class Lanes:
         try:
             while lane.limits and (lane.waiting or lane.in_flight):
                 await self._refill(lane, stir)
-                # Deliveries may have come while parts were given back.
+                # Deliveries may have come while shares were given back.
                 await self._return(lane)
-            # Without limits nobody in line waits for them any more.
+            # Without limits, deliveries in line need not wait for them any more.
             self._pump(lane)
         finally:
-            # Here, not when the task is found to have ended: who comes in between would be kept by nobody.
+            # Here and not when the end of the task is noticed: a delivery that comes in between would have no keeper.
             del self._keepers[lane]
 
     async def _refill(self, lane: Lane, stir: asyncio.Event) -> None:
@@ -210,7 +209,7 @@ class Lanes:
                     if (lane.waiting and not limit.ready()) or (isinstance(limit, SharedSlots) and limit.stale()):
                         pause = max(pause, await limit.refill(lane.waiting))
             except StorageError as error:
-                # Without an answer nobody knows what is free: nothing more starts.
+                # Without an answer it is unknown what is free: nothing more starts.
                 log.debug("A limit of %s/%s could not be read: %s", lane.tenant, lane.name, error, extra={"action": "limit_unread"})
             self._share_out(lane.tenant)
             timer = asyncio.ensure_future(self._clock.sleep(min(pause, rules.AHEAD)))
@@ -227,7 +226,6 @@ class Lanes:
                 except StorageError as error:
                     log.debug("Slots come back when their lease ends: %s", error, extra={"action": "slots_kept"})
 
-    # -- slots of tenant and process
 
     def _pools(self, tenant: str) -> tuple[Slots, Slots]:
         found = self._tenants.get(tenant)
@@ -236,7 +234,7 @@ class Lanes:
         return found
 
     def pool_now(self, slot: Slot) -> bool:
-        """Take slots of the tenant and of the process if they are free; whether they were."""
+        """Take slots of the tenant and of the process if they are free; return True if they were."""
         lane = slot.lane
         now = self._clock.monotonic()
         slot.slow = lane.mean(now) > rules.SLOW
@@ -278,7 +276,7 @@ class Lanes:
         self._pools(slot.lane.tenant)[slot.slow].release()
 
     async def _move(self) -> None:
-        """While deliveries are in flight: those that take long leave their slots to prompt ones."""
+        """Move long deliveries out of the prompt slots while deliveries are in flight."""
         try:
             while self._prompt:
                 oldest = next(iter(self._prompt))
@@ -299,10 +297,9 @@ class Lanes:
                 self._release(slot)
                 slot.slow = True
 
-    # -- what runs beside the deliveries
 
     async def close(self) -> None:
-        """End what runs beside the deliveries. Parts of shared limits that are held then come back when their lease ends."""
+        """End the background tasks. Shares of shared limits that are held then come back when their lease ends."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,12 +1,12 @@
-"""Rates of a tenant, shared by all instances through table `TocsinLimits`: events in, deliveries out.
+"""Rates of a tenant, shared by all instances through table `TocsinLimits`: events accepted, deliveries sent.
 
 One row per rate (partition {tenant}; `rate:events` for `events_per_second`, others for deliveries: docs/flow-control.md) holds `tat`, the
-theoretical arrival time of the generic cell rate algorithm (ITU-T I.371), in microseconds of wall time: events taken push it on by 1/rate
-each, and it may run at most one second ahead of now. So a tenant that rests may use one second's worth at once, and no window's edge lets
-through twice as much.
+theoretical arrival time of the generic cell rate algorithm (ITU-T I.371), in microseconds of wall time. Each event advances it by 1/rate,
+and it may be at most one second ahead of now. So a tenant that rested may use one second's worth at once, and no border of a time window
+lets twice as much through.
 
-An instance takes a block of events with one conditional write, about what it needed in the second before, and spends it from memory
-for at most a second. The rate over all instances is exceeded at most by the blocks in their hands: one each.
+An instance takes a block of events with one conditional write, about as much as it needed in the second before, and spends it from memory
+for at most a second. The rate over all instances is exceeded by at most the blocks that they hold: one each.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ ROW = "rate:events"
 BURST = 1.0
 """Seconds of the rate that may be used at once."""
 TOLERANCE = 5.0
-"""Seconds that clocks of instances may differ. A row further ahead than that and a burst was written by a wrong clock, or for a slower
-rate, and is ignored; else one such write could close a tenant's door for hours."""
+"""Seconds that clocks of instances may differ. A row further ahead than that plus a burst was written by a wrong clock, or for a slower
+rate, and is ignored; otherwise one such write could block a tenant for hours."""
 TRIES = 6
-"""Conditional writes tried when other instances take their blocks at the same time."""
+"""Conditional writes that are tried when other instances take blocks at the same time."""
 _MAX_SHARES = 10_000
 
 
 class RateGrant(NamedTuple):
-    """How many of the events asked for may go in now; for the rest, after how many seconds to ask again."""
+    """The number of events that may go now; and the seconds after which to ask again for the rest."""
 
     granted: int
     retry_after: float
@@ -47,14 +47,14 @@ class Reservation(NamedTuple):
 
 
 def reserve(tat: int, now: int, rate: float, need: int, want: int) -> Reservation:
-    """Take `need` or fewer events if `want` or fewer fit; times in microseconds, rate in events a second.
+    """Reserve as near to `want` events as fit, but at least `need` if they fit; 0 if none fits. Pure.
 
-    What is taken is as near to `want` as fits, and 0 when not one fits. Pure.
+    Times in microseconds, rate in events per second.
     """
     step = 1e6 / rate
     ahead = max(BURST * 1e6, step)
     start = max(tat, now) if tat <= now + ahead + TOLERANCE * 1e6 else now
-    # The hair's breadth keeps a whole number of steps from being cut by rounding.
+    # The small constant keeps rounding from cutting a whole number of steps.
     room = int((now + ahead - start) / step + 1e-6)
     size = max(0, min(room, max(need, want)))
     after = start + math.ceil(size * step)
@@ -64,18 +64,18 @@ def reserve(tat: int, now: int, rate: float, need: int, want: int) -> Reservatio
 
 @dataclass(slots=True)
 class _Share:
-    """What this instance holds of one rate."""
+    """This instance's share of one rate."""
 
     left: int = 0
     until: float = 0.0
-    """Monotonic: when what is left lapses."""
+    """Monotonic time at which the rest of the block lapses."""
     full_until: float = 0.0
-    """Monotonic: before this, nobody gets anything, and the store need not be asked."""
+    """Monotonic time before which no event fits, so the store need not be asked."""
     asked: int = 0
-    """Events asked for since `since`."""
+    """Events requested since `since`."""
     since: float = 0.0
     pace: float = 0.0
-    """Events a second asked for in the second before `since`."""
+    """Events per second requested in the second before `since`."""
     tat: int = 0
     etag: str | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -97,9 +97,9 @@ class RateLimiter:
         return share
 
     async def take(self, tenant: str, rate: float | None, count: int = 1, row: str = ROW) -> RateGrant:
-        """Grant up to `count` events at `rate` a second (None: no limit). Raises `StorageError`.
+        """Grant up to `count` events at `rate` per second (None: no limit). Raises `StorageError`.
 
-        A request of one event that gets `granted` 0 is a 429 with `Retry-After`; a batch takes its first `granted` events.
+        A request of one event with `granted` 0 is a 429 with `Retry-After`; a batch takes its first `granted` events.
         """
         if rate is None or count <= 0:
             return RateGrant(max(0, count), 0.0)
@@ -108,7 +108,7 @@ class RateLimiter:
         if got == count:
             return RateGrant(count, 0.0)
         async with share.lock:
-            # Who waited for the lock may find a fresh block in it.
+            # A task that waited for the lock may find a new block in the share.
             got += self._spend(share, count - got, asking=False)
             if got < count and self._clock.monotonic() >= share.full_until:
                 await self._reserve(tenant, row, rate, share, count - got)
@@ -117,7 +117,8 @@ class RateLimiter:
         return RateGrant(got, 0.0 if got == count else wait)
 
     async def fill(self, tenant: str, rate: float, need: int, row: str) -> float:
-        """See that at least one of `need` events is in hand; seconds after which to ask again, 0 if one is. Raises `StorageError`."""
+        """Try to hold at least one of `need` events; return the seconds after which to ask again, 0 if one is held. Raises `StorageError`.
+        """
         share = self._share(tenant, row)
         async with share.lock:
             if self.in_hand(tenant, row):
@@ -129,18 +130,18 @@ class RateLimiter:
             return max(share.full_until - self._clock.monotonic(), 0.001)
 
     def in_hand(self, tenant: str, row: str) -> int:
-        """Events that may go at once, without asking the store."""
+        """Return the number of events that may go at once, without asking the store."""
         share = self._shares.get((tenant, row))
         return share.left if share is not None and self._clock.monotonic() < share.until else 0
 
     def spend(self, tenant: str, row: str) -> None:
-        """One of those in hand goes."""
+        """Spend one of the held events."""
         share = self._shares[tenant, row]
         self._ask(share, 1)
         share.left -= 1
 
     def shut_for(self, tenant: str, row: str) -> float:
-        """Seconds until the next event may go, as far as this instance knows."""
+        """Return the seconds until the next event may go, as far as this instance knows."""
         share = self._shares.get((tenant, row))
         if share is None or self.in_hand(tenant, row):
             return 0.0
@@ -156,7 +157,7 @@ class RateLimiter:
         return got
 
     def _ask(self, share: _Share, count: int) -> None:
-        """Note what is asked for: next time, about a second of it is reserved."""
+        """Note a request, so that the next reservation covers about a second of requests."""
         now = self._clock.monotonic()
         if (elapsed := now - share.since) >= 1.0:
             share.pace = share.asked / elapsed
@@ -164,7 +165,7 @@ class RateLimiter:
         share.asked += count
 
     async def _reserve(self, tenant: str, key: str, rate: float, share: _Share, need: int) -> None:
-        # No more than a second's need: what is reserved and not spent is lost to all.
+        # At most a second's need: events that are reserved and not spent are lost to all instances.
         want = math.ceil(max(share.pace, share.asked))
         for _ in range(TRIES):
             if share.etag is None:
@@ -172,18 +173,18 @@ class RateLimiter:
                 share.tat, share.etag = (int(row.props["tat"]), row.etag) if row is not None else (0, "")
             block = reserve(share.tat, self._clock.now() * 1000, rate, need, want)
             if block.size == 0:
-                # An old tag may hide a newer row, but never one with more room: nothing is ever given back.
+                # An old ETag may hide a newer row, but never one with more room: events are never given back.
                 share.full_until = self._clock.monotonic() + block.wait
                 share.left = 0
                 return
             etag, share.etag = share.etag, None
             op = Merge(key, {"tat": block.tat}, etag) if etag else Insert(key, {"tat": block.tat})
-            # A lost answer is raised; then nothing was taken into hand, and at worst a block is wasted.
+            # A lost answer is raised; then no event was taken, and at worst a block is wasted.
             written = await self._tables.write(LIMITS, tenant, [op])
             if isinstance(written, Applied):
                 share.tat, share.etag = block.tat, written.etags[0]
                 share.left, share.until = block.size, self._clock.monotonic() + 1.0
                 share.full_until = self._clock.monotonic() + block.wait if block.size < need else 0.0
                 return
-        # Too many at once at this row: they all took blocks, so the rate is in use.
+        # Too many instances write this row: all of them took blocks, so the rate is used.
         share.full_until = self._clock.monotonic() + 0.1

@@ -1,4 +1,4 @@
-"""What a channel can take now, and who may use a shared limit: pure functions. Times in seconds unless they are `Millis`."""
+"""Decisions of flow control: what a channel can take now, and how a shared limit is divided. Pure. Times in seconds unless `Millis`."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from ...core.clock import Millis
 from .circuit_breaker import Breaker
 
 FIRST_WINDOW = 4
-"""Deliveries at once to a channel that nothing is known of. Each answer makes the window wider by one, so it doubles with each round."""
+"""Deliveries at once to an unknown channel. Each answer widens the window by one, so it doubles with each round."""
 SLOW = 1.0
-"""A delivery that takes longer leaves the slots of prompt ones to others; a channel whose deliveries do on average is slow."""
+"""Duration from which a delivery leaves the slots of prompt ones; a channel with a longer mean is slow."""
 AHEAD = 3.0
-"""Only what can be started within this time is claimed: the rest can still be cancelled, and keeps no owner."""
+"""Only events that can start within this time are claimed: the others can still be cancelled, and occupy no owner."""
 PATIENCE = 10.0
-"""What is claimed and cannot be started within this time is given back. More than `AHEAD`, for each time costs a transaction."""
+"""Claimed events that cannot start within this time are given back. More than `AHEAD`, because giving back costs a transaction."""
 SETTLED = 2.0
-"""For how long deliveries must have stood in line before any are given back: a window that is still growing says little."""
+"""Time that deliveries must have waited in line before any are given back: a window that still grows says little."""
 SILENT = 0.5
-"""A receiver that nothing was heard of, for so long after the first delivery, is taken for one that does not answer."""
+"""A receiver without any answer this long after the first delivery counts as not answering."""
 CROWDED = 0.5
-"""When a new delivery would wait longer than this for its turn, a channel gets no more than its share of the process's owners."""
+"""When a new delivery would wait longer than this for its turn, a channel gets only its share of the process's owners."""
 OWNERS_SHARE = 4
-"""One channel's share of the owners a process can have while it is crowded: one in four. All crowded ones together: one in two."""
+"""One channel's share of the process's owners while it is crowded: one in four. All crowded channels together: one in two."""
 SOONEST, LATEST = 1.0, 60.0
-"""Bounds of the time after which a shard that found no room comes back."""
+"""Bounds of the time after which a shard without room comes back."""
 PAUSED_SOONEST: Millis = 30_000
 PAUSED_LATEST: Millis = 300_000
-"""How often the shards of a paused channel are looked at: the longer it is paused the less. Resuming calls them back at once."""
+"""Bounds of the time after which a paused channel's shards look again: the longer the pause, the longer. Resuming wakes them at once."""
 FORGET = 60.0
-"""After so long without a delivery nothing is known of a channel any more."""
+"""Time without a delivery after which earlier observations of a channel no longer count."""
 
 
 type Reason = Literal["paused", "breaker-open", "breaker-half-open"]
 
 
 class Block(NamedTuple):
-    """Why nothing is delivered to a channel."""
+    """The reason why nothing is delivered to a channel."""
 
     reason: Reason
     until: Millis | None = None
-    """When that may change by itself, where that is known: an open breaker lets a probe through then."""
+    """Time at which this may change by itself, if known: an open breaker then lets a probe through."""
 
 
 def block(paused: bool, state: Breaker) -> Block | None:
-    """What keeps all deliveries to a channel, or None."""
+    """Return the reason that blocks all deliveries to a channel, or None."""
     if paused:
         return Block("paused")
     match state.state:
@@ -59,33 +59,33 @@ def block(paused: bool, state: Breaker) -> Block | None:
 
 
 class LaneLoad(NamedTuple):
-    """A channel in one process, at one instant."""
+    """A channel in one process at one instant."""
 
     window: int
-    """Deliveries it may have in flight: its own window, or less where its concurrency is limited."""
+    """Deliveries that it may have in flight: its own window, or less if its concurrency is limited."""
     in_flight: int
     pending: int
-    """Claimed, and not started."""
+    """Claimed events that have not started."""
     mean: float
-    """How long deliveries take, those in flight included, in seconds."""
+    """Mean duration of deliveries in seconds, including those in flight."""
     rate: float | None = None
-    """Its limit of deliveries a second."""
+    """Its limit of deliveries per second."""
     shut: float = 0.0
-    """Seconds until its limits let the next one through, as far as is known."""
+    """Seconds until its limits let the next delivery through, as far as known."""
     silent: bool = False
-    """Nothing has been heard of it for `SILENT`, nor ever before."""
+    """True if the receiver has never answered, for at least `SILENT` seconds."""
 
 
 def capacity(load: LaneLoad) -> float:
-    """Deliveries a second that the channel can take."""
+    """Return the deliveries per second that the channel can take."""
     by_window = load.window / max(load.mean, 1e-6)
     return by_window if load.rate is None else min(by_window, load.rate)
 
 
 def room(load: LaneLoad, ahead: float = AHEAD) -> int:
-    """How many more events may be claimed: what can be started within `ahead`, and always one when nothing else would tell more.
+    """Return how many more events may be claimed: those that can start within `ahead`, and at least one if nothing is in flight.
 
-    Below zero: so many that are claimed cannot be started in that time.
+    A negative result is the number of claimed events that cannot start in that time.
     """
     if load.shut > ahead:
         return -load.pending
@@ -99,27 +99,27 @@ def room(load: LaneLoad, ahead: float = AHEAD) -> int:
 
 
 def turn(load: LaneLoad, waiting: int) -> float:
-    """How long a delivery that comes now would wait for its turn behind `waiting` others."""
+    """Return the seconds that a new delivery would wait for its turn behind `waiting` others."""
     return max(load.shut, waiting / max(capacity(load), 1e-6))
 
 
 def widened(window: int, most: int) -> int:
-    """The window after an answer."""
+    """Return the window after an answer."""
     return min(most, window + 1)
 
 
 def narrowed(window: int) -> int:
-    """The window after a delivery that was not answered at all."""
+    """Return the window after a delivery without any answer."""
     return max(1, window // 2)
 
 
 def look_again(paused_at: Millis, now: Millis) -> Millis:
-    """When a shard looks at its paused channel again."""
+    """Return the time at which a shard looks at its paused channel again."""
     return now + min(PAUSED_LATEST, max(PAUSED_SOONEST, (now - paused_at) // 4))
 
 
 class SlotShare(NamedTuple):
-    """One instance's part of a shared concurrency, until `until` in the store's own time."""
+    """One instance's share of a concurrency limit, until `until` in the store's own time."""
 
     held: int
     wanted: int
@@ -127,14 +127,14 @@ class SlotShare(NamedTuple):
 
 
 LEASE: Millis = 15_000
-"""How long a part counts without being renewed: a dead instance's slots come back after that."""
+"""Time for which a share counts without being renewed; after that, a dead instance's slots are free."""
 
 
 def share(parts: Mapping[str, SlotShare], me: str, limit: int, busy: int, wanted: int, now: Millis) -> dict[str, SlotShare]:
-    """The parts after `me` has asked for `wanted` slots (at least the `busy` ones it uses) of `limit`. `now`: the store's time.
+    """Return the shares after `me` has asked for `wanted` slots of `limit` (at least the `busy` ones that it uses). now: the store's time.
 
-    Nobody gets more than what is free. While more is wanted than there is, who asks again comes down to an even share, but never below
-    what it uses: others then find it free.
+    An instance gets at most what is free. While the total demand exceeds the limit, each instance that asks again goes down to an even
+    share, but never below what it uses; others then find the difference free.
     """
     others = {name: part for name, part in parts.items() if name != me and part.until > now}
     if wanted <= 0 and busy <= 0:
@@ -149,17 +149,17 @@ def share(parts: Mapping[str, SlotShare], me: str, limit: int, busy: int, wanted
 
 
 class ChannelHold(NamedTuple):
-    """What keeps an owner from claiming events of one channel: a pause, a breaker, a limit, a slow receiver (docs/flow-control.md)."""
+    """The reason why an owner must not claim events of one channel: a pause, a breaker, a limit, a slow receiver (docs/flow-control.md)."""
 
     until: Millis
-    """When to look again."""
+    """Time at which to look again."""
     room: int = 0
-    """Of those that are due, so many may be claimed all the same, the earliest first."""
+    """Number of due events that may be claimed all the same, the earliest first."""
     fresh_first: bool = False
-    """Not the earliest, but those that have not failed yet: a probe is to say how the channel is, not how one bad event is."""
+    """Claim events that have not failed yet first: a probe must test the channel and not one bad event."""
     paused: bool = False
-    """It ends when somebody says so, not by itself."""
+    """It ends only when a user resumes the channel."""
 
 
 FREE: Mapping[str, ChannelHold] = {}
-"""Nothing is held."""
+"""No channel is held."""

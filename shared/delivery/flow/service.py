@@ -1,4 +1,4 @@
-"""What owners ask before they claim, and tell after they have delivered. One per process."""
+"""Flow control: owners ask it before they claim events and report to it after deliveries. One per process."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .shared_limits import Limit, RateLimit, SharedSlots
 log = logging.getLogger(__name__)
 
 UNREAD: Millis = 2_000
-"""How long the events of a channel wait whose settings could not be read."""
+"""Hold of a channel whose settings could not be read."""
 PROBE_PENDING: Millis = 2_000
-"""How long they wait while a probe is under way."""
+"""Hold of a channel while a probe runs."""
 PROMISE = 5.0
-"""Seconds within which an owner that was let claim the probe is expected to start it."""
+"""Seconds within which an owner that was allowed to claim the probe is expected to start it."""
 SPREAD: Millis = 3_000
-"""Shards that wait for the same instant come back within this time of it."""
+"""Shards that wait for the same instant come back spread over this time."""
 GRACE: Millis = SPREAD + 1_000
-"""For how long only an event that has not failed yet may be the probe."""
+"""Time for which only an event that has not failed yet may be the probe."""
 
 
 class Flow:
@@ -49,15 +49,14 @@ class Flow:
         self._limits: dict[tuple[str, str], RateLimit | SharedSlots] = {}
 
     async def close(self) -> None:
-        """End what runs beside the deliveries."""
+        """End the background tasks."""
         await self.lanes.close()
 
-    # -- before events are claimed
 
     async def holds(self, owner: object, tenant: str, wanted: Mapping[str, int], fresh: Callable[[str], bool]) -> dict[str, ChannelHold]:
-        """What keeps `owner` from claiming so many events of each of these channels; {} when nothing does.
+        """Return what keeps `owner` from claiming `wanted` events of each channel; {} if nothing does.
 
-        `fresh`: whether some of a channel's have not failed yet.
+        fresh: returns True if some of a channel's events have not failed yet.
         """
         if len(wanted) == 1:
             [(name, count)] = wanted.items()
@@ -71,7 +70,7 @@ class Flow:
             target = await self._directory.target(tenant, name)
             spec = await self._directory.tenant(tenant)
         except StorageError as error:
-            # Not an attempt: the target was never asked, and an event must not die of our own storage's weakness.
+            # Not an attempt: no request was sent, and an event must not die because the service's own storage fails.
             log.debug("The settings of a channel could not be read: %s", error, extra={"action": "channel_unread"})
             return ChannelHold(self._clock.now() + UNREAD)
         if target is None:
@@ -87,7 +86,7 @@ class Flow:
         return self._throttled(owner, lane, count, now)
 
     async def resumed(self, tenant: str, channels: Iterable[str]) -> bool:
-        """Whether one of these channels, which were paused, is so no more: as it is stored now."""
+        """Return True if one of these formerly paused channels is no longer paused, as stored now."""
         try:
             found = [await self._directory.target_now(tenant, name) for name in channels]
         except StorageError as error:
@@ -99,7 +98,7 @@ class Flow:
         return at + round(self._ids.chance() * SPREAD)
 
     def _throttled(self, owner: object, lane: Lane, count: int, now: Millis) -> ChannelHold | None:
-        """What the lane can take now, given what it is busy with."""
+        """Return the hold that follows from the lane's load, or None."""
         clock = self._clock.monotonic()
         load = lane.load(clock)
         room = rules.room(load)
@@ -112,23 +111,23 @@ class Flow:
             return None
         if room > 0 or owner in lane.owners:
             return ChannelHold(now + 1_000 + round(1000 * min(turn, rules.AHEAD)), max(0, room))
-        # Each shard that is sent away has the time after those sent away before it. It comes back half-way to that: what it then finds is a
-        # better guess, and others' work may have gone faster.
+        # Each shard that is sent away gets the time after those sent away before it. It comes back half-way to that time: its estimate is
+        # better then, and other deliveries may have been faster.
         lane.booked = min(max(lane.booked, clock + turn) + count / max(rules.capacity(load), 1e-6), clock + 2 * rules.LATEST)
         wait = max(rules.SOONEST, load.shut, (lane.booked - clock) / 2)
         return ChannelHold(now + round(wait * 1000))
 
     async def _behind(self, lane: Lane, target: Target, now: Millis, fresh: bool) -> ChannelHold:
-        """Behind a breaker that is not closed: nothing, or the probe."""
+        """Return the hold of a channel whose breaker is not closed: no event, or the probe."""
         state = target.breaker
         if state.state == "half-open" and state.probe == self._me and now < state.until:
-            # Won by this process, and perhaps not started yet: the owner that was let claim it may have lost its shard.
+            # This process has won the probe and perhaps not started it: the owner that was allowed to claim it may have lost its shard.
             pass
         elif now < state.until:
             return ChannelHold(self._spread(state.until if state.state == "open" else now + PROBE_PENDING))
         elif not fresh and now < state.until + GRACE:
-            # What has failed before may fail for reasons of its own, and keep the breaker open for all. Shards that have better are on
-            # their way.
+            # An event that failed before may fail for its own reasons and keep the breaker open for all. Shards with better events will
+            # come.
             return ChannelHold(state.until + GRACE)
         elif not await self._win(target):
             return ChannelHold(self._spread(now + PROBE_PENDING))
@@ -139,7 +138,7 @@ class Flow:
         return ChannelHold(self._spread(now + PROBE_PENDING), 1, fresh_first=True)
 
     async def _win(self, target: Target) -> bool:
-        """Whether this process is the one that probes."""
+        """Return True if this process may probe."""
         now = self._clock.now()
         won = await self._turn(target, lambda old: circuit_breaker.probing(old, now, self._me))
         if won is not None:
@@ -175,10 +174,9 @@ class Flow:
         limit.limit = slots
         return limit
 
-    # -- while they are claimed
 
     def surplus(self, owner: object, tenant: str, waiting: Mapping[str, int]) -> dict[str, int]:
-        """How many of the owner's events that wait for a slot are to be given back, per channel: they cannot be started soon."""
+        """Return how many of the owner's waiting events are to be given back, per channel, because they cannot start soon."""
         found: dict[str, int] = {}
         now = self._clock.monotonic()
         for name, count in waiting.items():
@@ -193,17 +191,16 @@ class Flow:
         return found
 
     def given_back(self, count: int) -> None:
-        """So many claims were undone."""
+        """Count claims that were undone."""
         self._counters["given_back"] += count
 
-    # -- when one is delivered
 
     def blocks(self, target: Target) -> bool:
-        """Whether a delivery need not even wait for its turn."""
+        """Return True if a delivery need not even wait for its turn."""
         return target.paused or (target.breaker.state != "closed" and target.breaker.probe != self._me)
 
     def admits(self, target: Target) -> bool:
-        """Whether a delivery may start now; True for the probe exactly once."""
+        """Return True if a delivery may start now; for a probe exactly once."""
         if target.paused:
             return False
         state = target.breaker
@@ -216,13 +213,12 @@ class Flow:
         return True
 
     def dropped(self, target: Target) -> None:
-        """A delivery that was admitted ended without an answer to judge by: its owner was stopped."""
+        """Note that an admitted delivery ended without a verdict, because its owner was stopped."""
         if target.breaker.state != "closed":
             self.lanes.lane(target.tenant, target.name).probing = False
 
     def ended(self, target: Target, lane: Lane, event: str, verdict: Verdict, now: Millis) -> Awaitable[None] | None:
-        """What an answer says of the channel. There is something to write, and to wait for, only when the breaker turns, or the receiver is
-        gone."""
+        """Note the verdict of a delivery. Returns something to await only if the breaker changes or the receiver is gone."""
         if target.breaker.state == "closed" and verdict.status != 410:
             if verdict.outcome == "delivered" or not circuit_breaker.is_failure(verdict.outcome, verdict.status):
                 lane.tally.answered(now)
@@ -265,7 +261,7 @@ class Flow:
             log.info("The probe of %s/%s failed; open until %s", target.tenant, target.name, to_text(turned.until), extra=extra)
 
     async def _gone(self, target: Target) -> None:
-        """410: the receiver wants no more deliveries."""
+        """Pause the channel after an answer 410: the receiver wants no more deliveries."""
         reason = f"the receiver answered 410 Gone at {to_text(self._clock.now())}"
         try:
             paused = await self._directory.channels.hold(target, reason)
@@ -281,6 +277,6 @@ class Flow:
         try:
             return await self._directory.channels.turn(target, change)
         except (StorageError, Problem) as error:
-            # The next failure, or the next instance that asks, tries again; a lost answer shows itself when the state is read.
+            # The next failure, or the next instance that asks, tries again. After a lost answer, the next read shows the state.
             log.debug("A breaker could not be turned: %s", error, extra={"action": "breaker_unturned"})
             return None

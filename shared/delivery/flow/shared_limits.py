@@ -1,9 +1,9 @@
 """Limits of a channel or a tenant that all instances share through table `TocsinLimits` (partition {tenant}).
 
-    rate:deliveries[:{channel}]    deliveries a second: blocks of it are taken as `tenants.limits` says
-    slots[:{channel}]              deliveries at once: who holds how many, and until when
+    rate:deliveries[:{channel}]    deliveries per second: instances take blocks of it (`rate_limiter`)
+    slots[:{channel}]              deliveries at once: how many each instance holds, and until when
 
-Where no limit is set, nothing of this is made and the table is not asked.
+Without a limit none of these rows exists and the table is not read.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from .rules import SlotShare
 log = logging.getLogger(__name__)
 
 LEAST_PAUSE = 0.5
-"""Seconds between two looks at the table for one limit: what came free meanwhile is taken with one write."""
+"""Seconds between two reads of the table for one limit: what became free meanwhile is taken with one write."""
 RENEW = 5.0
-"""Seconds after which a part in use is renewed."""
+"""Seconds after which a share in use is renewed."""
 TRIES = 5
 
 
 class Limit(Protocol):
-    """One bound on deliveries. `start` only while `ready`; each `start` has its `end`."""
+    """One limit on deliveries. Call `start` only while `ready`; each `start` needs an `end`."""
 
     def ready(self) -> bool:
-        """Whether one more may start now, without asking the table."""
+        """Return True if one more delivery may start now, without asking the table."""
 
     def start(self) -> None:
-        """A delivery starts."""
+        """Count a delivery that starts."""
 
     def end(self) -> None:
-        """It has ended."""
+        """Count a delivery that has ended."""
 
     def shut_for(self) -> float:
-        """Seconds until the next one may start, as far as is known; 0 when that is not known."""
+        """Return the seconds until the next delivery may start; 0 if unknown."""
 
     async def refill(self, waiting: int) -> float:
-        """Ask the table on behalf of so many; seconds after which to ask again. Raises `StorageError`."""
+        """Ask the table for `waiting` deliveries; return the seconds after which to ask again. Raises `StorageError`."""
 
 
 class RateLimit:
-    """Deliveries a second."""
+    """A limit of deliveries per second."""
 
     def __init__(self, limiter: RateLimiter, clock: Clock, tenant: str, row: str, rate: float) -> None:
         self._limiter, self._clock, self._tenant, self._row, self.rate = limiter, clock, tenant, row, rate
@@ -64,7 +64,7 @@ class RateLimit:
         self._limiter.spend(self._tenant, self._row)
 
     def end(self) -> None:
-        """Nothing comes back."""
+        """Do nothing: a rate is not given back."""
 
     def shut_for(self) -> float:
         return self._limiter.shut_for(self._tenant, self._row)
@@ -74,13 +74,13 @@ class RateLimit:
         if now >= self._again:
             wait = await self._limiter.fill(self._tenant, self.rate, waiting, self._row)
             if self._limiter.in_hand(self._tenant, self._row) < waiting:
-                # All there was is taken.
+                # Everything that was free is taken.
                 self._again = now + max(LEAST_PAUSE, wait)
         return max(LEAST_PAUSE, self._again - now)
 
 
 class SharedSlots:
-    """Deliveries at once: this instance's part, leased for `rules.LEASE` and renewed while it is used."""
+    """A limit of deliveries at once: this instance's share, leased for `rules.LEASE` and renewed while it is used."""
 
     def __init__(self, tables: Tables, clock: Clock, tenant: str, row: str, limit: int, me: str) -> None:
         self._tables, self._clock, self._tenant, self._row, self._me = tables, clock, tenant, row, me
@@ -88,11 +88,11 @@ class SharedSlots:
         self.busy = 0
         self._held, self._until, self._asked = 0, 0.0, float("-inf")
         self._lock = asyncio.Lock()
-        """Answers in the order of the writes: lanes of one tenant share a part."""
+        """Keeps answers in the order of the writes, because lanes of one tenant use one share."""
 
     @property
     def held(self) -> int:
-        """Slots this instance may use now."""
+        """Slots that this instance may use now."""
         return min(self._held, self.limit) if self._clock.monotonic() < self._until else 0
 
     def ready(self) -> bool:
@@ -108,7 +108,7 @@ class SharedSlots:
         return 0.0
 
     def stale(self) -> bool:
-        """Whether the part is in use and must be renewed."""
+        """Return True if the share is in use and must be renewed."""
         return self.busy > 0 and self._clock.monotonic() - self._asked >= RENEW
 
     async def refill(self, waiting: int) -> float:
@@ -119,7 +119,7 @@ class SharedSlots:
         return LEAST_PAUSE
 
     async def lease(self, wanted: int) -> None:
-        """Ask for so many slots in all; what is got counts from the send of the read that it rests on."""
+        """Ask for `wanted` slots in all. The result counts from the SEND of the read that it is based on."""
         async with self._lock:
             await self._lease(wanted)
 
@@ -127,19 +127,19 @@ class SharedSlots:
         for _ in range(TRIES):
             sent = self._clock.monotonic()
             row = await self._tables.get(LIMITS, self._tenant, self._row)
-            # Without a row nobody holds anything, and the store's time is not known: the first write holds nothing, and makes one.
+            # Without a row no instance holds anything, and the store's time is unknown: the first write holds nothing and makes the row.
             if row is None:
                 op: Op = Insert(self._row, {"parts": ""})
                 await self._tables.write(LIMITS, self._tenant, [op])
                 continue
             parts = rules.share(_parse(str(row.props["parts"])), self._me, self.limit, self.busy, wanted, row.read_at)
             held = parts[self._me].held if self._me in parts else 0
-            # What is given up is not used from now on: as soon as the write is in, others may use it.
+            # Slots that are given up are not used from now on: other instances may use them as soon as the write is stored.
             self._held = min(self._held, held)
             op = Merge(self._row, {"parts": _text(parts)}, row.etag)
             if isinstance(await self._tables.write(LIMITS, self._tenant, [op]), Applied):
                 self._held = held
-                # The store tells whole seconds: its time may have been almost one more than it said. The rest is for clocks that drift.
+                # The store's time has whole seconds, so it may have been almost one second later. The rest allows for clocks that drift.
                 self._until = sent + rules.LEASE / 1000 - 1.5
                 return
         log.debug("Others keep changing %s of %s", self._row, self._tenant, extra={"action": "slots_contended"})

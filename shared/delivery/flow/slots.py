@@ -1,4 +1,4 @@
-"""Slots for deliveries: a bound on how many run at once, where punctual events go before the backlog."""
+"""Slots for deliveries: a limit on how many run at once, where punctual events go before the backlog."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import asyncio
 from collections import deque
 
 BACKLOG_TURN = 8
-"""When both wait, one in so many slots goes to the backlog: it never comes to a stop."""
+"""While both wait, one in this many slots goes to the backlog, so that it never stops."""
 
 
 class WaitingLine:
-    """Those who wait for a turn: first come, first served among the punctual, and among the backlog."""
+    """Deliveries that wait for a turn: first come, first served among the punctual ones, and among the backlog."""
 
     def __init__(self) -> None:
         self._waiting: tuple[deque[asyncio.Future[None]], deque[asyncio.Future[None]]] = (deque(), deque())
         self._passed = 0
-        """Turns given to punctual events, since the last to the backlog, while the backlog waited."""
+        """Turns given to punctual events since the last one to the backlog, while the backlog waited."""
 
     def join(self, *, backlog: bool) -> asyncio.Future[None]:
-        """Done when the turn has come; who cancels it has left the line."""
+        """Return a future that is done when the turn has come; cancelling it leaves the line."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[backlog].append(turn)
         return turn
 
     def next(self) -> asyncio.Future[None] | None:
-        """Whose turn it is, or None when nobody waits."""
+        """Return the future of the next turn, or None if the line is empty."""
         if not self._waiting[0] and not self._waiting[1]:
             return None
         for queue in self._waiting:
@@ -47,13 +47,13 @@ class Slots:
         self._line = WaitingLine()
 
     def free(self) -> bool:
-        """Whether `acquire` would not wait."""
+        """Return True if `acquire` would not wait."""
         return self._free > 0
 
     async def acquire(self, *, backlog: bool = False) -> None:
         """Wait for a slot."""
         if self._free > 0:
-            # Nobody waits while a slot is free: one that is given up goes to who waits.
+            # The line is empty while a slot is free, because `release` gives each slot to the next in line.
             self._free -= 1
             return
         turn = self._line.join(backlog=backlog)
@@ -61,7 +61,7 @@ class Slots:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                # The slot came in the same turn of the loop as the end: pass it on.
+                # The slot came at the same instant as the cancellation: pass it on.
                 self.release()
             raise
 
@@ -70,7 +70,7 @@ class Slots:
         self._free -= 1
 
     def release(self) -> None:
-        """Give a slot up, to whoever's turn it is."""
+        """Release a slot to the next in line."""
         turn = self._line.next()
         if turn is None:
             self._free += 1
