@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from ..core.clock import Millis
+from ..engine.row_codec import Format, RowCodec
 from ..storage.ports import Props, Row
 from .profiles import PROFILES, Profile
 
@@ -99,47 +100,23 @@ class Fleet:
         return self.limits.max_per_server if self.limits.max_per_server is not None else -(-self.partitions // max(1, self.minimum))
 
     def props(self) -> Props:
-        """As stored."""
-        props: Props = {
-            "partitions": self.partitions,
-            "beat": float(self.profile.beat),
-            "validity": float(self.profile.validity),
-            "takeover": float(self.profile.takeover),
-            "minimum": self.minimum,
-            "generation": self.generation,
-            "changes": self.changes,
-            "claims": self.limits.claims_per_cycle,
-            "moves": self.limits.moves_per_minute,
-            "drain": float(self.limits.drain),
-            "spare": self.spare,
-            "rest": self.rest,
-            "former": self.former,
-            "closed": self.closed,
-        }
-        if self.limits.max_per_server is not None:
-            props["most"] = self.limits.max_per_server
-        return props
+        """Return the row's properties."""
+        return _FLEET.encode(self)
+
+
+_FLEET: Final = RowCodec(
+    Fleet,
+    formats={
+        "profile": RowCodec(Profile),
+        "limits": RowCodec(Limits, names={"max_per_server": "most", "claims_per_cycle": "claims", "moves_per_minute": "moves"}),
+    },
+    added=("spare", "rest", "former", "closed"),
+)
 
 
 def parse_fleet(props: Props) -> Fleet:
-    """The inverse of `Fleet.props`."""
-    return Fleet(
-        int(props["partitions"]),
-        Profile(float(props["beat"]), float(props["validity"]), float(props["takeover"])),
-        Limits(
-            int(props["most"]) if "most" in props else None,
-            int(props["claims"]),
-            int(props["moves"]),
-            float(props["drain"]),
-        ),
-        int(props["minimum"]),
-        int(props["generation"]),
-        int(props["changes"]),
-        int(props.get("spare", 0)),
-        str(props.get("rest", "{}")),
-        int(props.get("former", 0)),
-        bool(props.get("closed", False)),
-    )
+    """Return the fleet of a row's properties. Raises KeyError, TypeError, ValueError for a row that cannot be read."""
+    return _FLEET.decode(props)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,53 +158,13 @@ class Server:
         return int(self.spread.partition(":")[0] or 1)
 
     def props(self) -> Props:
-        """As stored."""
-        return {
-            "state": self.state,
-            "incarnation": self.incarnation,
-            "beat": self.beat,
-            "domain": self.domain,
-            "capacity": self.capacity,
-            "load": float(self.load),
-            "take": join(self.take),
-            "drop": join(self.drop),
-            "scans": self.scans,
-            "tell": self.tell,
-            "held": join_held(self.held),
-            "avoid": join(self.avoid),
-            "generation": self.generation,
-            "terms": self.terms,
-            "spread": self.spread,
-            "expect": join_expected(self.expect),
-            "release_by": self.release_by,
-            "evicted": self.evicted,
-        }
+        """Return the row's properties."""
+        return _SERVER.encode(self)
 
 
 def parse_server(row: Row) -> Server:
-    """The inverse of `Server.props`."""
-    props = row.props
-    return Server(
-        row.rk[len(SERVERS[0]) :],
-        cast(ServerState, props["state"]),
-        str(props["incarnation"]),
-        int(props["beat"]),
-        str(props["domain"]),
-        int(props["capacity"]),
-        float(props["load"]),
-        split(str(props["take"])),
-        split(str(props["drop"])),
-        bool(props.get("scans", True)),
-        str(props.get("tell", "")),
-        split_held(str(props.get("held", ""))),
-        split(str(props.get("avoid", ""))),
-        int(props.get("generation", 1)),
-        str(props.get("terms", "")),
-        str(props.get("spread", "")),
-        split_expected(str(props.get("expect", ""))),
-        int(props.get("release_by", 0)),
-        bool(props.get("evicted", False)),
-    )
+    """Return the server of a row. Raises KeyError, TypeError, ValueError for a row that cannot be read."""
+    return _SERVER.decode(row.props, row.rk[len(SERVERS[0]) :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,30 +182,16 @@ class Partition:
     closed: bool = False
 
     def props(self) -> Props:
-        """As stored."""
-        return {
-            "owner": self.owner,
-            "incarnation": self.incarnation,
-            "epoch": self.epoch,
-            "since": self.since,
-            "generation": self.generation,
-            "closed": self.closed,
-        }
+        """Return the row's properties."""
+        return _PARTITION.encode(self)
+
+
+_PARTITION: Final = RowCodec(Partition, added=("generation", "closed"), given=("number",))
 
 
 def parse_partition(row: Row) -> Partition:
-    """The inverse of `Partition.props`."""
-    props = row.props
-    number = int(row.rk[len(PARTITIONS[0]) :])
-    return Partition(
-        number,
-        str(props["owner"]),
-        str(props["incarnation"]),
-        int(props["epoch"]),
-        int(props["since"]),
-        int(props.get("generation", 1)),
-        bool(props.get("closed", False)),
-    )
+    """Return the partition of a row. Raises KeyError, TypeError, ValueError for a row that cannot be read."""
+    return _PARTITION.decode(row.props, int(row.rk[len(PARTITIONS[0]) :]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,33 +224,16 @@ class Intent:
         return f"{self.verb} of partition {self.partition}" + (f" for {self.server}" if self.server else "")
 
     def props(self) -> Props:
-        """As stored."""
-        return {
-            "verb": self.verb,
-            "partition": self.partition,
-            "server": self.server,
-            "note": self.note,
-            "author": self.author,
-            "expires": self.expires,
-            "epoch": self.epoch,
-            "exit": self.exit,
-            "created": self.created,
-        }
+        """Return the row's properties."""
+        return _INTENT.encode(self)
+
+
+_INTENT: Final = RowCodec(Intent, added=("exit", "created"))
 
 
 def parse_intent(props: Props) -> Intent:
-    """The inverse of `Intent.props`."""
-    return Intent(
-        cast(Verb, props["verb"]),
-        int(props["partition"]),
-        str(props["server"]),
-        str(props["note"]),
-        str(props["author"]),
-        int(props["expires"]),
-        int(props["epoch"]),
-        bool(props.get("exit", False)),
-        int(props.get("created", 0)),
-    )
+    """Return the intent of a row's properties. Raises KeyError, TypeError, ValueError for a row that cannot be read."""
+    return _INTENT.decode(props)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,3 +293,18 @@ def split_expected(text: str) -> Expected:
 
 
 INDEX: Final = ":fleets"
+
+
+_NUMBERS: Final = Format(join, lambda text: split(str(text)))
+_SERVER: Final = RowCodec(
+    Server,
+    formats={
+        "take": _NUMBERS,
+        "drop": _NUMBERS,
+        "held": Format(join_held, lambda text: split_held(str(text))),
+        "avoid": _NUMBERS,
+        "expect": Format(join_expected, lambda text: split_expected(str(text))),
+    },
+    added=("scans", "tell", "held", "avoid", "generation", "terms", "spread", "expect", "release_by", "evicted"),
+    given=("name",),
+)

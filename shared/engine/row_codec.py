@@ -1,0 +1,160 @@
+"""Turns a value of fixed fields into the properties of a row and back.
+
+A codec is declared once per row type; the fields' types say how they are stored:
+
+    _PARTITION = RowCodec(Partition, given=("number",), added=("generation", "closed"))
+    props = _PARTITION.encode(partition)
+    partition = _PARTITION.decode(row.props, 7)
+
+`str`, `int`, `bool` and `float` are stored as such, and converted when they are read; a `Literal` is taken as it is; a field that may be
+None is left out while it is None. A row with other properties is read all the same: later releases may have added them.
+
+The two functions are compiled once, as `dataclasses` does it: they are as fast as if they were written by hand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+from ..storage.ports import Props
+
+
+class Format(NamedTuple):
+    """How one field is stored as one property. None: as it is."""
+
+    encode: Callable[[Any], Any] | None
+    decode: Callable[[Any], Any] | None
+
+
+AS_IS: Final = Format(None, None)
+TEXT: Final = Format(None, str)
+_BY_TYPE: Final = {int: Format(None, int), str: TEXT, bool: Format(None, bool), float: Format(float, float)}
+
+
+class RowCodec[T]:
+    """Encodes and decodes values of one dataclass or NamedTuple.
+
+    formats: of fields that are not stored as their type says. The codec of another type spreads that field's own fields over the row.
+    names: of properties that are called otherwise than their field. added: fields that rows of former releases lack; they are read as the
+    field's default. given: fields that are not among the properties, such as the row's key; `decode` takes their values in this order.
+    """
+
+    def __init__(
+        self,
+        kind: type[T],
+        *,
+        formats: Mapping[str, Format | RowCodec[Any]] = types.MappingProxyType({}),
+        names: Mapping[str, str] = types.MappingProxyType({}),
+        added: Collection[str] = (),
+        given: Collection[str] = (),
+    ) -> None:
+        self._kind, self._formats, self._names, self._added, self._given = kind, formats, names, added, given
+        self._fields = _fields_of(kind)
+        unknown = {*formats, *names, *added, *given} - self._fields.keys()
+        if unknown:
+            raise TypeError(f"{kind.__name__} has no fields {', '.join(sorted(unknown))}")
+        scope: dict[str, Any] = {}
+        always, sometimes = self._encoders("value", scope)
+        source = [
+            "def encode(value):",
+            f"    props = {{{', '.join(f'{name!r}: {stored}' for name, stored in always)}}}",
+            *(f"    if {path} is not None:\n        props[{name!r}] = {stored}" for name, path, stored in sometimes),
+            "    return props",
+            f"def decode({', '.join(['props', *given])}):",
+            f"    return {self._decoder(scope)}",
+        ]
+        exec("\n".join(source), scope)
+        self.encode: Callable[[T], Props] = scope["encode"]
+        """Return the value's properties."""
+        self.decode: Callable[..., T] = scope["decode"]
+        """Return the value of a row's properties, and of the fields `given`. Raises KeyError, TypeError, ValueError for a row that was
+        edited so that it cannot be read."""
+
+    def _encoders(self, path: str, scope: dict[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
+        """Name and expression of each property; and name, field and expression of those that are left out while the field is None."""
+        always, sometimes = list[tuple[str, str]](), list[tuple[str, str, str]]()
+        for field, (kind, _) in self._fields.items():
+            if field in self._given:
+                continue
+            format, optional = self._format(field, kind)
+            if isinstance(format, RowCodec):
+                inner, inner_sometimes = format._encoders(f"{path}.{field}", scope)
+                always += inner
+                sometimes += inner_sometimes
+                continue
+            stored = f"{path}.{field}"
+            if format.encode is not None:
+                stored = f"{_put(scope, format.encode)}({stored})"
+            if optional:
+                sometimes.append((self._names.get(field, field), f"{path}.{field}", stored))
+            else:
+                always.append((self._names.get(field, field), stored))
+        return always, sometimes
+
+    def _decoder(self, scope: dict[str, Any]) -> str:
+        """The expression that makes a value of `props`."""
+        arguments = []
+        for field, (kind, default) in self._fields.items():
+            if field in self._given:
+                arguments.append(field)
+                continue
+            format, optional = self._format(field, kind)
+            if isinstance(format, RowCodec):
+                arguments.append(format._decoder(scope))
+                continue
+            name = self._names.get(field, field)
+            read = f"props[{name!r}]"
+            if format.decode is not None:
+                read = f"{_put(scope, format.decode)}({read})"
+            if optional or field in self._added:
+                if default is dataclasses.MISSING:
+                    raise TypeError(f"{self._kind.__name__}.{field} needs a default for rows that lack it")
+                read = f"({read} if {name!r} in props else {_put(scope, default)})"
+            arguments.append(read)
+        return f"{_put(scope, self._kind)}({', '.join(arguments)})"
+
+    def _format(self, field: str, kind: Any) -> tuple[Format | RowCodec[Any], bool]:
+        optional = False
+        if isinstance(kind, types.UnionType) and types.NoneType in typing.get_args(kind):
+            optional = True
+            [kind] = [_plain(each) for each in typing.get_args(kind) if each is not types.NoneType]
+        if field in self._formats:
+            return self._formats[field], optional
+        if typing.get_origin(kind) is typing.Literal:
+            return AS_IS, optional
+        if kind not in _BY_TYPE:
+            raise TypeError(f"{self._kind.__name__}.{field} needs a format: it is {kind}")
+        return _BY_TYPE[kind], optional
+
+
+def _fields_of(kind: type[Any]) -> dict[str, tuple[Any, Any]]:
+    """Type and default of each field, in order."""
+    hints = typing.get_type_hints(kind)
+    if dataclasses.is_dataclass(kind):
+        return {each.name: (_plain(hints[each.name]), _default_of(each)) for each in dataclasses.fields(kind)}
+    defaults = kind._field_defaults
+    return {name: (_plain(hints[name]), defaults.get(name, dataclasses.MISSING)) for name in kind._fields}
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+
+
+def _plain(hint: Any) -> Any:
+    """The type behind a `type` statement."""
+    while isinstance(hint, typing.TypeAliasType):
+        hint = hint.__value__
+    return hint
+
+
+def _put(scope: dict[str, Any], value: Any) -> str:
+    """The name under which the compiled functions find a value."""
+    if value in (int, str, bool, float):
+        return str(value.__name__)
+    name = f"_{len(scope)}"
+    scope[name] = value
+    return name
