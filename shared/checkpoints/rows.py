@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import orjson
 
 from ..core.clock import Millis
+from ..engine.row_codec import Format, RowCodec
 from ..storage.ports import Props, Row
 from .selection import Share
 
@@ -86,16 +87,16 @@ class TurnRow:
         return self.state in OPEN
 
     def props(self) -> Props:
-        """As stored."""
-        return {name: getattr(self, name) for name in _TURN}
+        """Return the row's properties."""
+        return _TURN.encode(self)
 
 
-_TURN: Final = tuple(TurnRow.__dataclass_fields__)
+_TURN: Final = RowCodec(TurnRow, added=TurnRow.__dataclass_fields__, convert=False)
 
 
 def parse_turn(props: Mapping[str, Any]) -> TurnRow:
-    """The inverse of `Turn.props`; other properties are left alone."""
-    return TurnRow(**{name: props[name] for name in _TURN if name in props})
+    """Return the turn of a row's properties; other properties are left alone."""
+    return _TURN.decode(props)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,34 +116,35 @@ class Group:
     since: Millis = 0
 
     def props(self) -> Props:
-        """As stored: the turn's own properties beside the others."""
-        return {
-            **self.turn.props(),
-            "primary": self.primary,
-            "term": self.term,
-            "lives": self.lives,
-            "next_timeout": self.next_timeout,
-            "durations": ",".join(map(str, self.durations)),
-            "shares": orjson.dumps([(share.node, round(share.debt, 6), share.waited) for share in self.shares]).decode(),
-            "misses": self.misses,
-            "since": self.since,
-        }
+        """Return the row's properties: the turn's own beside the others."""
+        return _GROUP.encode(self)
+
+
+def _join_durations(durations: tuple[Millis, ...]) -> str:
+    return ",".join(map(str, durations))
+
+
+def _split_durations(text: object) -> tuple[Millis, ...]:
+    return tuple(map(int, str(text).split(","))) if str(text) else ()
+
+
+def _pack_shares(shares: tuple[Share, ...]) -> str:
+    return orjson.dumps([(share.node, round(share.debt, 6), share.waited) for share in shares]).decode()
+
+
+def _unpack_shares(text: object) -> tuple[Share, ...]:
+    return tuple(Share(node, debt, waited) for node, debt, waited in orjson.loads(str(text)))
+
+
+_GROUP: Final = RowCodec(
+    Group,
+    formats={"turn": _TURN, "durations": Format(_join_durations, _split_durations), "shares": Format(_pack_shares, _unpack_shares)},
+)
 
 
 def parse_group(props: Mapping[str, Any]) -> Group:
-    """The inverse of `Group.props`."""
-    durations = str(props["durations"])
-    return Group(
-        parse_turn(props),
-        str(props["primary"]),
-        int(props["term"]),
-        int(props["lives"]),
-        int(props["next_timeout"]),
-        tuple(map(int, durations.split(","))) if durations else (),
-        tuple(Share(node, debt, waited) for node, debt, waited in orjson.loads(str(props["shares"]))),
-        int(props["misses"]),
-        int(props["since"]),
-    )
+    """Return the group of a row's properties."""
+    return _GROUP.decode(props)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,20 +177,24 @@ class ReplicaRow:
     fault: ClockFault = ""
 
     def props(self) -> Props:
-        """As stored."""
-        props: Props = {name: getattr(self, name) for name in _REPLICA}
-        marks = (*self.first, *self.second)
-        return props | {"load": float(self.load), "marks": ",".join(map(str, marks))}
+        """Return the row's properties."""
+        return _REPLICA.encode(self) | {"marks": ",".join(map(str, (*self.first, *self.second)))}
 
 
-_REPLICA: Final = tuple(name for name in ReplicaRow.__dataclass_fields__ if name not in ("node", "first", "second"))
+_REPLICA: Final = RowCodec(
+    ReplicaRow,
+    # A load is written as a float whatever its reporter sent.
+    formats={"load": Format(float, None)},
+    added=("incarnation", "applied", "lag", "load", "failures", "last_checkpoint", "taking", "ready", "fault"),
+    given=("node", "first", "second"),
+    convert=False,
+)
 
 
 def parse_replica(row: Row) -> ReplicaRow:
-    """The inverse of `Replica.props`."""
+    """Return the replica of a row."""
     marks = tuple(map(int, str(row.props["marks"]).split(",")))
-    known: dict[str, Any] = {name: row.props[name] for name in _REPLICA if name in row.props}
-    return ReplicaRow(node=row.rk[len(REPLICAS[0]) :], first=(marks[0], marks[1]), second=(marks[2], marks[3]), **known)
+    return _REPLICA.decode(row.props, row.rk[len(REPLICAS[0]) :], (marks[0], marks[1]), (marks[2], marks[3]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +209,13 @@ class LatestCheckpoint:
     at: Millis
 
     def props(self) -> Props:
-        """As stored."""
-        return {name: getattr(self, name) for name in _LATEST}
+        """Return the row's properties."""
+        return _LATEST.encode(self)
 
 
-_LATEST: Final = tuple(LatestCheckpoint.__dataclass_fields__)
+_LATEST: Final = RowCodec(LatestCheckpoint, convert=False)
 
 
 def parse_latest(props: Mapping[str, Any]) -> LatestCheckpoint:
-    """The inverse of `Latest.props`."""
-    return LatestCheckpoint(**{name: cast(Any, props[name]) for name in _LATEST})
+    """Return the checkpoint of a row's properties."""
+    return _LATEST.decode(props)

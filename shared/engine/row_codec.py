@@ -41,6 +41,7 @@ class RowCodec[T]:
     formats: of fields that are not stored as their type says. The codec of another type spreads that field's own fields over the row.
     names: of properties that are called otherwise than their field. added: fields that rows of former releases lack; they are read as the
     field's default. given: fields that are not among the properties, such as the row's key; `decode` takes their values in this order.
+    convert: False for rows that only this code writes: their values are taken as they are.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class RowCodec[T]:
         names: Mapping[str, str] = types.MappingProxyType({}),
         added: Collection[str] = (),
         given: Collection[str] = (),
+        convert: bool = True,
     ) -> None:
         self._kind, self._formats, self._names, self._added, self._given = kind, formats, names, added, given
+        self._convert = convert
         self._fields = _fields_of(kind)
         unknown = {*formats, *names, *added, *given} - self._fields.keys()
         if unknown:
@@ -124,7 +127,7 @@ class RowCodec[T]:
             [kind] = [_plain(each) for each in typing.get_args(kind) if each is not types.NoneType]
         if field in self._formats:
             return self._formats[field], optional
-        if typing.get_origin(kind) is typing.Literal:
+        if not self._convert or typing.get_origin(kind) is typing.Literal:
             return AS_IS, optional
         if kind not in _BY_TYPE:
             raise TypeError(f"{self._kind.__name__}.{field} needs a format: it is {kind}")

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown
+from ...engine.row_codec import RowCodec
 from ...storage.names import SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Op, Props, Replace, Row, Tables
 
@@ -65,13 +66,14 @@ class SweepMemory:
         await self._tables.write(SWEEPS, duty, (Delete(key, ANY),))
 
 
+_LAST_PLAN: Final = RowCodec(LastPlan, names={"fingerprint": "seen"})
+
+
 def parse_last_plan(row: Row | None) -> Remembered[LastPlan]:
     """Parse a stored plan."""
-    if row is None:
-        return Remembered(LastPlan(), "")
-    return Remembered(LastPlan(str(row.props["seen"]), bool(row.props["settled"]), int(row.props["at"])), row.etag)
+    return Remembered(_LAST_PLAN.decode(row.props), row.etag) if row is not None else Remembered(LastPlan(), "")
 
 
 def last_plan_props(planned: LastPlan) -> Props:
     """Return the stored properties of a plan."""
-    return {"seen": planned.fingerprint, "settled": planned.settled, "at": planned.at}
+    return _LAST_PLAN.encode(planned)

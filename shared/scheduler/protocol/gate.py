@@ -11,9 +11,10 @@ may write; everybody else is refused by the store.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from ...engine.effects import Lost, Steps, get, write
+from ...engine.row_codec import TEXT, RowCodec
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Props, Refused, Row
 from ..keys import GATE
@@ -57,30 +58,16 @@ class Gate:
     counts: Counts = NOTHING
 
     def props(self) -> Props:
-        """As stored; always whole, so that no former holder's numbers survive a write."""
-        props: Props = {
-            "state": self.state,
-            "holder": self.holder,
-            "epoch": self.epoch,
-            "bytes": self.bytes,
-            "index": self.index,
-            "bucket": self.bucket,
-        }
-        props.update(zip(COUNTS, self.counts, strict=True))
-        return props
+        """Return the row's properties; always all of them, so that no number of a former holder survives a write."""
+        return _GATE.encode(self)
+
+
+_GATE: Final = RowCodec(Gate, formats={"state": TEXT, "counts": RowCodec(Counts)})
 
 
 def parse_gate(props: Props) -> Gate:
-    """The inverse of `Gate.props`."""
-    return Gate(
-        state=str(props["state"]),  # type: ignore[arg-type]
-        holder=str(props["holder"]),
-        epoch=int(props["epoch"]),
-        bytes=int(props["bytes"]),
-        index=str(props["index"]),
-        bucket=str(props["bucket"]),
-        counts=Counts(*(int(props[name]) for name in COUNTS)),
-    )
+    """Return the gate of a row's properties."""
+    return _GATE.decode(props)
 
 
 def merge_gate(gate: Gate, etag: str) -> Merge:
