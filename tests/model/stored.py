@@ -9,10 +9,13 @@ same rows in the same situations. `python -m tests.model --stored-states FILE` w
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Hashable
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
+from .checking.checker import Report, explore
 from .checking.state import renamed
 from .ringmaster.world import NOBODY
 
@@ -98,3 +101,14 @@ PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "endless turns": _endless,
 }
 """By protocol: the part of a state that outlives every process."""
+
+GOLDEN: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "stored_states.json").read_text())
+
+
+def explore_recorded(protocol: str, play: str, model: Any, explore: Callable[[Any], Report] = explore) -> Report:
+    """Explore a quick play. Raise AssertionError when it holds, but its stored states are not those of `stored_states.json`."""
+    recorded = StoredStates(model, PROJECTIONS[protocol])
+    report = explore(recorded)
+    if report.violation is None:
+        assert recorded.result() == GOLDEN[f"{protocol}: {play}"], "other stored states than before"
+    return report

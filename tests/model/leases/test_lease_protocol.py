@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.checker import explore
 from tests.model.leases.mutants import MUTANTS, Mutant, hunt
 from tests.model.leases.plays import PLAYS
 from tests.model.leases.world import World
+from tests.model.stored import explore_recorded
 
 STEPS = {
     "claim without fencing first": 19,
@@ -28,7 +28,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", list(PLAYS))
 def test_at_most_one_server_acts_on_a_partition(name: str) -> None:
-    report = explore(World(PLAYS[name](0)))
+    report = explore_recorded("lease", name, World(PLAYS[name](0)))
     assert report.violation is None, str(report)
     assert report.states > 1_000
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.checker import explore
 from tests.model.leases.mutants import Mutant
 from tests.model.leases.remote import PLAYS, RemoteWorld
 from tests.model.leases.remote_mutants import MUTANTS, hunt
+from tests.model.stored import explore_recorded
 
 STEPS = {
     "a beat without its ETag": 18,
@@ -26,7 +26,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", list(PLAYS))
 def test_at_most_one_server_acts_on_a_partition_when_one_speaks_http(name: str) -> None:
-    report = explore(RemoteWorld(PLAYS[name](0)))
+    report = explore_recorded("remote", name, RemoteWorld(PLAYS[name](0)))
     assert report.violation is None, str(report)
     assert report.states > 1_000
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.checker import explore
 from tests.model.maintenance.mutants import MUTANTS, Mutant, hunt
 from tests.model.maintenance.plays import PLAYS
 from tests.model.maintenance.world import AgentWorld
+from tests.model.stored import explore_recorded
 
 EXPECTED = {
     "approved while it waits": ("unprepared", 2),
@@ -31,7 +31,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", list(PLAYS))
 def test_agent_approves_only_what_is_prepared_and_puts_the_node_back(name: str) -> None:
-    report = explore(AgentWorld(PLAYS[name](0)))
+    report = explore_recorded("agent", name, AgentWorld(PLAYS[name](0)))
     assert report.violation is None, str(report)
     assert report.states > 1_000
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.checker import explore
 from tests.model.pairs.mutants import PAIR_MUTANTS, hunt_pair
 from tests.model.pairs.plays import PAIR_PLAYS, world
 from tests.model.shards.mutants import Mutant
+from tests.model.stored import explore_recorded
 
 EXPECTED = {
     "the fence not read": ("a final state was left in the copy", 19),
@@ -32,7 +32,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", list(PAIR_PLAYS))
 def test_the_pair_holds(name: str) -> None:
-    report = explore(world(PAIR_PLAYS[name](0)))
+    report = explore_recorded("pair", name, world(PAIR_PLAYS[name](0)))
     assert report.violation is None, str(report)
     assert report.states > 400
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.checker import explore
 from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
+from tests.model.stored import explore_recorded
 
 
 @pytest.mark.parametrize("name", list(PLAYS))
 def test_the_protocol_holds(name: str) -> None:
-    report = explore(World(PLAYS[name](0)))
+    report = explore_recorded("shard", name, World(PLAYS[name](0)))
     assert report.violation is None, str(report)
     assert report.states > 1_000

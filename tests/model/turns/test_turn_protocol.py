@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.checker import explore
 from tests.model.leases.mutants import Mutant
+from tests.model.stored import explore_recorded
 from tests.model.turns.endless import PLAYS as ENDLESS
 from tests.model.turns.endless import Endless, follow
 from tests.model.turns.mutants import ENDLESS_MUTANTS, MUTANTS, hunt, hunt_endless
@@ -42,7 +42,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", list(PLAYS))
 def test_one_secondary_takes_at_a_time_and_latest_only_rises(name: str) -> None:
-    report = explore(World(PLAYS[name](0)))
+    report = explore_recorded("turns", name, World(PLAYS[name](0)))
     assert report.violation is None, str(report)
     assert report.states > 1_000
 
@@ -56,7 +56,7 @@ def test_the_hole_is_found(mutant: Mutant) -> None:
 
 @pytest.mark.parametrize("name", list(ENDLESS))
 def test_a_turn_always_ends_and_every_healthy_secondary_gets_its_turn(name: str) -> None:
-    report = follow(Endless(ENDLESS[name](0)))
+    report = explore_recorded("endless turns", name, Endless(ENDLESS[name](0)), follow)
     assert report.violation is None, str(report)
     assert report.states > 500
 
