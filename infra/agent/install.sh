@@ -23,7 +23,7 @@ fail() { printf 'tocsin: %s\n' "$1" >&2; exit 1; }
 
 # Sets `python` to one that the wheel takes and that can make virtual environments.
 find_python() {
-  for python in python3.13 python3.14; do
+  for python in python3.12 python3.13 python3.14; do
     if "$python" -c 'import ensurepip, venv' 2>/dev/null; then return; fi
   done
   return 1
@@ -50,9 +50,9 @@ try() {
 
 [ "$(id -u)" = 0 ] || [ -n "$ROOT" ] || fail "run this as root"
 if ! find_python; then
-  say "installing Python 3.13"
-  apt-get update -q && apt-get install -q -y python3.13 python3.13-venv || :
-  find_python || fail "Python 3.13 is missing, and this machine's packages do not have it"
+  say "installing Python 3.12"
+  apt-get update -q && apt-get install -q -y python3.12 python3.12-venv || :
+  find_python || fail "Python 3.12 or newer is missing, and this machine's packages do not have it"
 fi
 command -v curl >/dev/null || fail "curl is missing"
 

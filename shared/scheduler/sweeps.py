@@ -136,7 +136,7 @@ class Sweeps:
         counts: Counter[str] = Counter()
         pace = pacing.BacklogDrain((row.props for row in late), now, self._rate)
         waiting = pacing.in_turn(row for row in late if asks(row, now).do != "nothing")
-        for some in batched(waiting, IN_FLIGHT, strict=False):
+        for some in batched(waiting, IN_FLIGHT):
             if pace.full or counts["unsent"]:
                 break
             rows = [row for row in some if pace.admits(str(row.props["tenant"]))]
@@ -228,7 +228,7 @@ class Sweeps:
             if (event_id := _chosen_id(row)) is not None:
                 await self._free_id("", tenant, event_id, row)
                 await self._free_use("", tenant, event_id)
-        for some in batched(rows, DELETES, strict=False):
+        for some in batched(rows, DELETES):
             # With their ETags: a dead row that is redriven at this moment is kept, and its shard too.
             if not isinstance(await self._tables.write(EVENTS, shard, tuple(Delete(row.rk, row.etag) for row in some)), Applied):
                 return "kept"
@@ -247,7 +247,7 @@ class Sweeps:
             if (event_id := _chosen_id(row)) is not None:
                 await self._free_id(side, tenant, event_id, row)
                 await self._free_use(side, tenant, event_id)
-        for some in batched(rows, DELETES, strict=False):
+        for some in batched(rows, DELETES):
             await self._tables.write(side + EVENTS, shard, tuple(Delete(row.rk, ANY) for row in some))
         await self._tables.write(side + EVENTS, shard, (Delete(GATE, ANY),))
         for found in (NEWS + key, key):

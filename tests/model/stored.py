@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Hashable
+from enum import Enum
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def text(value: Any) -> str:
         return "<" + ",".join(sorted(text(item) for item in value)) + ">"
     if isinstance(value, tuple | list):
         return "(" + ",".join(text(item) for item in value) + ")"
-    return repr(value)
+    return repr(value.value if isinstance(value, Enum) else value)
 
 
 def _table(model: Any, state: Any) -> Hashable:

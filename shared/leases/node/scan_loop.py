@@ -177,7 +177,7 @@ class ScanLoop:
         """Look which of them can be claimed, and say so at once: what is free waits for no look at others."""
         if now >= self._living_until:
             self._living, self._living_until = set(), now + self._profile.beat / 2
-        for some in [wants] if len(wants) > takeover.FEW else batched(wants, CHUNK, strict=False):
+        for some in [wants] if len(wants) > takeover.FEW else batched(wants, CHUNK):
             if (claims := (yield from takeover.scout(session, some, self._living))) and session is self._keeper_state.current_session():
                 self._keeper_state.offer_claims(claims)
 

@@ -40,7 +40,7 @@ def refill(key: str, fleet: Fleet, epoch: int) -> Steps[int | Unsure]:
         return Unsure(tuple(sorted(missing)), unsure)
     for row, server in living:
         etag = row.etag
-        for some in batched([(number, was) for number, was in server.held if number in missing], 99, strict=False):
+        for some in batched([(number, was) for number, was in server.held if number in missing], 99):
             found = (Partition(number, server.name, server.incarnation, was, generation=server.works) for number, was in some)
             inserts = (Insert(partition_key(each.number), each.props()) for each in found)
             # On its ETag: what it gives back meanwhile must not come back as its own.

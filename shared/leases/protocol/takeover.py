@@ -189,7 +189,7 @@ def fill(key: str, fleet: Fleet, epoch: int = 0) -> Steps[int]:
         found = len(missing) if found < 0 else found
         if not missing:
             return found
-        for some in batched(missing, 100, strict=False):
+        for some in batched(missing, 100):
             rows = (Partition(number, epoch=epoch, generation=fleet.generation, closed=fleet.former > 0) for number in some)
             # Refused where others insert too: the next look tells what is still missing.
             yield from write(FLEETS, key, *(Insert(partition_key(row.number), row.props()) for row in rows))

@@ -119,6 +119,6 @@ class Planning:
     async def carry_out(self, key: str, planned: PlanResult) -> PlanResult:
         """Give the orders of a plan. Raises `StorageError`; some orders may have been given then."""
         told = 0
-        for some in batched(planned.orders, IN_FLIGHT, strict=False):
+        for some in batched(planned.orders, IN_FLIGHT):
             told += sum(await asyncio.gather(*(self._runner.run(give_order(key, order)) for order in some)))
         return planned._replace(told=told)

@@ -156,7 +156,7 @@ class TakeoverSweep:
     async def end(self, summary: FleetSummary, intents: list[Intent]) -> int:
         """Remove expired intents, count it as a change of the fleet, and return how many were removed; fewer if a conflict came in."""
         done, etag, changes = 0, summary.etag, summary.fleet.changes
-        for some in batched(intents, MAX_EXPIRED, strict=False):
+        for some in batched(intents, MAX_EXPIRED):
             changes += 1
             answer = await self._runner.run(_remove_intents(summary.key, etag, changes, some))
             if answer is None:

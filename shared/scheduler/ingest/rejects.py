@@ -112,7 +112,7 @@ class Rejects:
         ids = [f"{_time_key(each.at)}-{name_of(each.source)}" for each in found]
         keep = self._clock.now() + KEEP_FINISHED
         ops = {reject_id: Upsert(reject_id, _props(origin, each, keep)) for reject_id, each in zip(ids, found, strict=True)}
-        for some in batched(ops.values(), GROUP, strict=False):
+        for some in batched(ops.values(), GROUP):
             await self._tables.write(LEDGER, _partition(tenant), some)
         for code, count in Counter(each.wrong.code for each in found).items():
             extra = {"action": "event_rejected", "tenant": tenant, "count": count}

@@ -55,7 +55,7 @@ async def _partition(
         if rk not in had or had[rk].props != row.props
     ]
     ops += [Delete(rk, row.etag) for rk, row in had.items() if rk not in has]
-    for some in batched(ops, GROUP, strict=False):
+    for some in batched(ops, GROUP):
         if not isinstance(await tables.write(copy + table, pk, some), Applied):
             for op in some:
                 await follow_row((tables, source + table), (tables, copy + table), pk, op.rk)

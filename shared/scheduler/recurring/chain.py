@@ -64,7 +64,7 @@ class Chain:
     async def _partition(self, partition: str, now: Millis, until: float) -> Counter[str]:
         counts: Counter[str] = Counter()
         async for rows in self._store.due(partition, now + timings.OCCURRENCES_AHEAD, LOOK):
-            for some in batched(rules.in_turn(rows), PAGE, strict=False):
+            for some in batched(rules.in_turn(rows), PAGE):
                 counts.update(await asyncio.gather(*(self._one(row, now) for row in some)))
                 if self._clock.monotonic() > until:
                     return counts
@@ -119,7 +119,7 @@ class Chain:
     async def _fire(self, definition: Definition, instants: Sequence[Millis], now: Millis) -> None:
         """Store the events; those that exist stay unchanged."""
         durability = await self._durability(definition.tenant)
-        for some in batched(instants, max(1, FIRE_BYTES // max(1, len(definition.body))), strict=False):
+        for some in batched(instants, max(1, FIRE_BYTES // max(1, len(definition.body)))):
             await self._fire_some(definition, some, now, durability)
 
     async def _fire_some(self, definition: Definition, instants: Sequence[Millis], now: Millis, durability: Durability) -> None:
@@ -164,7 +164,7 @@ class Chain:
                     there.append(at)
                 else:
                     strange[at] = names[1:]
-            for some in batched(there, CANCELS, strict=False):
+            for some in batched(there, CANCELS):
                 outcomes = await asyncio.gather(*(self._cancel(definition.tenant, waiting[at][0], nonce) for at in some))
                 for at, ours in zip(some, outcomes, strict=True):
                     (cancelled if ours else taken).append(at)

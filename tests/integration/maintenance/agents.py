@@ -28,9 +28,18 @@ class Agent:
     """An agent's folder, file and process. Hooks write a line each into `diary`: `name event-id`."""
 
     def __init__(
-        self, folder: Path, imds: str, *, name: str = "n1", module: str = "shared.cli", hooks: dict[str, str] | None = None
+        self,
+        folder: Path,
+        imds: str,
+        *,
+        name: str = "n1",
+        module: str = "shared.cli",
+        hooks: dict[str, str] | None = None,
+        python: str | Path | None = None,
     ) -> None:
+        """python: an interpreter with the package installed; this one with the source tree without it."""
         self.folder, self.name, self._module = folder, name, module
+        self._python, self._cwd = python or sys.executable, folder if python else ROOT
         folder.mkdir(parents=True, exist_ok=True)
         self.diary, self.state, self.boot = folder / "diary", folder / "state", folder / "boot"
         self.port = _free_port()
@@ -52,9 +61,9 @@ class Agent:
         path = self.folder / "agent.yaml"
         # JSON is YAML.
         path.write_text(json.dumps(told))
-        command = [sys.executable, "-m", self._module, "agent", "--config", str(path), "--log", "json", *options]
+        command = [str(self._python), "-m", self._module, "agent", "--config", str(path), "--log", "json", *options]
         given = {**os.environ, **(environment or {})}
-        self._process = subprocess.Popen(command, cwd=ROOT, env=given, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self._process = subprocess.Popen(command, cwd=self._cwd, env=given, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
 

@@ -20,6 +20,9 @@ import httpx
 import pytest
 
 from devhost.azurite import ROOT, Azurite
+from shared.extras.emulator import Emulator, scenario_of
+from tests.integration.maintenance.agents import Agent
+from tests.integration.maintenance.agents import until as until_agent
 from tests.integration.scheduler.conftest import Host
 from tests.integration.scheduler.receiver import Receiver
 
@@ -106,12 +109,48 @@ except ImportError as missing:
 """
 
 
-@pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def oldest() -> str | None:
+    """The Python 3.12 on PATH or among pyenv's versions, None where there is none that runs."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for candidate in ["python3.12", *map(str, sorted(pyenv.glob("3.12*/bin/python3.12"), reverse=True))]:
+        look = "import sys, venv; assert sys.version_info[:2] == (3, 12); print(sys.executable)"
+        with contextlib.suppress(OSError):
+            found = subprocess.run([candidate, "-c", look], capture_output=True, text=True)
+            if found.returncode == 0:
+                return found.stdout.strip()
+    return None
+
+
+# An event from the client to its delivery.
+SENT = """
+import os, time
+import tocsin
+with tocsin.Client(os.environ["TOCSIN_URL"], os.environ["TOCSIN_KEY"]) as client:
+    event = client.schedule({"n": 1}, delay="PT0.5S")
+    end = time.monotonic() + 100
+    while client.get(event.id).state != "delivered" and time.monotonic() < end:
+        time.sleep(0.2)
+    print(client.get(event.id).state)
+"""
+
+
+@pytest.fixture(scope="module", params=["this Python", "Python 3.12"])
+def python(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter that has the bare package and what it needs."""
+    interpreter = sys.executable if request.param == "this Python" else oldest()
+    if interpreter is None:
+        pytest.skip("no Python 3.12 on PATH or among pyenv's versions: what users install was not run on it")
+    folder = tmp_path_factory.mktemp("venv")
+    run(interpreter, "-m", "venv", "--without-pip", folder, cwd=folder)
+    install(folder / "bin" / "python", wheel)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def python_313(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter for the extras that need 3.13."""
     folder = tmp_path_factory.mktemp("venv")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
-    install(folder / "bin" / "python", wheel)
     return folder / "bin" / "python"
 
 
@@ -181,14 +220,34 @@ def test_example_server_joins_a_fleet_shares_it_and_hands_it_over(python: Path, 
         until(lambda: {f"serving {number}" for number in range(4)} <= set(said_by_b), "everything handed over")
         b.terminate()
         assert b.wait(120) == 0
+        sent = {"TOCSIN_URL": host.url, "TOCSIN_KEY": "local-demo-key"}
+        told = subprocess.run([python, "-W", "error", "-c", SENT], cwd=tmp_path, env=sent, capture_output=True, text=True, timeout=120)
+        assert told.stdout == "delivered\n", told.stdout + told.stderr
         assert {line.split()[2] for line in said_by_a + said_by_b if line.startswith("lost")} == {"handed-off"}
 
 
-def test_extra_for_tests_runs_the_examples_with_plain_pytest(python: Path, wheel: Path, tmp_path: Path) -> None:
+async def test_agent_prepares_the_node_and_puts_it_back(python: Path, tmp_path: Path) -> None:
+    scenario = {"vms": [{"name": "n1"}], "imds": {"rate": 1000}}
+    async with Emulator(scenario_of(scenario)) as imds:
+        agent = Agent(tmp_path / "n1", imds.url("n1"), module="tocsin.cli", python=python)
+        try:
+            agent.start()
+            await until_agent(lambda: agent.said("agent_started"), "it begins", [agent])
+            event = {"name": "update", "vms": ["n1"], "type": "Freeze", "duration": 9, "notice": "PT20M", "settles": "PT1H"}
+            imds.do({"event": event})
+            await imds.until(lambda world: imds.event("update").started_at is not None)
+            imds.do({"complete": "update"})
+            await until_agent(lambda: agent.did() == ["prepare", "restore", "verify"], "the node is back", [agent])
+            assert agent.end() == 0
+        finally:
+            agent.close()
+
+
+def test_extra_for_tests_runs_the_examples_with_plain_pytest(python_313: Path, wheel: Path, tmp_path: Path) -> None:
     pins = re.findall(r"^pytest==.*$", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
-    install(python, f"{wheel}[testing]", *pins)
+    install(python_313, f"{wheel}[testing]", *pins)
     shutil.copytree(EXAMPLE, tmp_path / "example", ignore=shutil.ignore_patterns("__pycache__"))
-    said = run(python, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", ".", cwd=tmp_path / "example")
+    said = run(python_313, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", ".", cwd=tmp_path / "example")
     assert "5 passed" in said
 
 

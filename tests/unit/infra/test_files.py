@@ -61,7 +61,7 @@ def machine(tmp_path: Path) -> Path:
     """A folder with stand-ins for what the installer calls."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name, body in {"curl": CURL, "python3.13": PYTHON, "systemctl": "", "sleep": ""}.items():
+    for name, body in {"curl": CURL, "python3.12": PYTHON, "systemctl": "", "sleep": ""}.items():
         (tools / name).write_text(f'#!/bin/sh\nprintf "%s %s\\n" {name} "$*" >>"$LOG"\n{body}')
         (tools / name).chmod(0o755)
     return tmp_path
