@@ -18,7 +18,7 @@ _KEY_HELP = "API key. Other users of this machine can see command-line arguments
 _TENANT_HELP = "Tenant to act for, such as shop. Needed with an admin key."
 ConnectionName = Annotated[str, typer.Option("--connection", "--profile", help=_CONNECTION_HELP, rich_help_panel=_PANEL)]
 Url = Annotated[str, typer.Option("--url", help=_URL_HELP, rich_help_panel=_PANEL)]
-Key = Annotated[str, typer.Option("--key", help=_KEY_HELP, show_default=False, rich_help_panel=_PANEL)]
+KeyOption = Annotated[str, typer.Option("--key", help=_KEY_HELP, show_default=False, rich_help_panel=_PANEL)]
 Tenant = Annotated[str | None, typer.Option("--tenant", help=_TENANT_HELP, rich_help_panel=_PANEL)]
 
 
@@ -33,7 +33,7 @@ class Connection:
 
 def check_connection(url: str, key: str, tenant: str | None = None) -> Connection:
     """Return the connection if its address and key are well-formed. Raises `CommandFailed`; the message never shows the key."""
-    from ..client.http import options
+    from ..client.http import client_options
 
     for name, given, example in (("TOCSIN_URL", url, "https://app.example"), ("TOCSIN_KEY", key, "")):
         if not given:
@@ -41,7 +41,7 @@ def check_connection(url: str, key: str, tenant: str | None = None) -> Connectio
             advice = f"Set {name}, or give {option}{f', such as {option} {example}' if example else ' or --connection'}."
             raise CommandFailed(f"{name} is not set", where=name, advice=advice, status=Exit.USAGE)
     try:
-        options(url, key, 1)
+        client_options(url, key, 1)
     except ValueError as wrong:
         where = "TOCSIN_KEY" if "key" in str(wrong) else "TOCSIN_URL"
         advice = f"Set {where} to the value that the app's owner gave you."

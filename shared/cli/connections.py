@@ -14,7 +14,7 @@ from .failures import CommandFailed
 FIELDS: Final = ("url", "tenant", "key_env", "key_command")
 KEY_COMMAND_TIMEOUT: Final = 60.0
 """Seconds that a program that prints a key may take."""
-_EXAMPLE = 'Example: [prod] on one line, then url = "https://app.example" and key_env = "PROD_KEY". See docs/command.md.'
+_EXAMPLE = 'Example: [prod] on one line, then url = "https://app.example" and key_env = "PROD_KEY". See docs/reference/command.md.'
 
 
 @dataclass(frozen=True, slots=True)

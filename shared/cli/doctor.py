@@ -65,7 +65,8 @@ def _by_reason(found: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[int]]
 def _without_servers(report: FleetReport) -> Iterator[Finding]:
     """Yield the finding for a fleet that never had a server."""
     means = "Its partitions have no owner. A fleet that is used for turns or maintenance alone needs none."
-    yield Finding("look", "the fleet never had a server", means, "Start servers: see docs/leases.md, or docs/fleets.md for plain HTTP.")
+    do = "Start servers: see docs/explain/leases.md, or docs/reference/fleets.md for plain HTTP."
+    yield Finding("look", "the fleet never had a server", means, do)
 
 
 def _partitions(report: FleetReport) -> Iterator[Finding]:
@@ -185,7 +186,7 @@ def _others(report: FleetReport) -> Iterator[Finding]:
     }
     for alarm in report.stale["alarms"]:
         what = f"alarm {alarm['alarm']} since {alarm['since']}: {_names([str(each) for each in alarm['subjects']])}"
-        unknown = ("The app raised it.", "docs/operations.md explains each alarm.")
+        unknown = ("The app raised it.", "docs/how-to/operations.md explains each alarm.")
         yield Finding("look", what, *known.get(alarm["alarm"], unknown))
     if report.fleet.get("resizing"):
         means = "Partitions move to their new numbers. The resize ends once all servers have handed over."

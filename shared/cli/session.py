@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from ..client.errors import Unreadable
-from .connection_options import Connection, ConnectionName, Key, Tenant, Url, resolve_connection
+from .connection_options import Connection, ConnectionName, KeyOption, Tenant, Url, resolve_connection
 from .exits import Exit
 from .failures import CommandFailed, to_command_failure
 from .help import add_command
@@ -25,7 +25,7 @@ from .terminal.watching import MAX_INTERVAL, refresh
 
 if TYPE_CHECKING:
     from ..client.blocking import Client
-    from ..client.exchange import Call, Reply
+    from ..client.exchange import ApiCall, ApiReply
 
 _WATCH_HELP: Final = "Refresh every N seconds until interrupted, such as 5."
 _TIMES_HELP: Final = "Stop after N refreshes, such as 3. Needs --watch."
@@ -34,7 +34,7 @@ _COMMON: Final[dict[str, tuple[Any, Any]]] = {
     "json": (JsonOption, False),
     "profile": (ConnectionName, ""),
     "url": (Url, ""),
-    "key": (Key, ""),
+    "key": (KeyOption, ""),
 }
 _TENANT: Final = (Tenant, None)
 _WATCH: Final[dict[str, tuple[Any, Any]]] = {
@@ -85,7 +85,7 @@ class CommandSession:
         if self._client is not None:
             self._client.close()
 
-    def do[T](self, call: Call[T]) -> T:
+    def do[T](self, call: ApiCall[T]) -> T:
         """Run a call of `client.calls` and return its answer."""
         return self.client._do(call)
 
@@ -178,7 +178,7 @@ class CommandSession:
             raise CommandFailed("nothing was done")
 
 
-def _read_object(reply: Reply) -> Any:
+def _read_object(reply: ApiReply) -> Any:
     if not reply.body:
         return None
     with contextlib.suppress(ValueError):

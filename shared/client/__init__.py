@@ -1,12 +1,13 @@
-"""The Python client: `Client` and `AsyncClient` for those who schedule events, `verify` for those who receive them.
+"""The Python client: `Client` and `AsyncClient` schedule events, `verify` checks deliveries.
 
-    errors      what can go wrong, one tree
-    model       what is sent and what comes back
-    exchange    one call with its retries, without I/O: yields what to send and how long to wait
-    calls       one function per operation of the API: what to send, how to read the answer
-    batches     any number of events in chunks the API takes
-    blocking    Client: the shell that carries it out with httpx.Client
-    concurrent  AsyncClient: the same with httpx.AsyncClient
+    errors      exceptions, as one tree
+    model       arguments and answers
+    exchange    one call with its retries, without I/O: yields the requests to send and the pauses to make
+    calls       one function per operation of the API: builds the request, reads the answer
+    batches     splits any number of events into chunks that the API accepts
+    blocking    Client: runs calls with httpx.Client
+    concurrent  AsyncClient: runs calls with httpx.AsyncClient
+    http        translates calls to and from httpx, for both clients
     receiving   verify, and the delivery it returns
 
 Import the public names from `tocsin`.

@@ -1,4 +1,4 @@
-"""`Client`: calls that return when they are done. Threads may share one."""
+"""`Client`: the blocking client. Threads may share one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Self, Unpack
 import httpx
 
 from . import batches, calls, http
-from .exchange import Call, Failure, Patience, Reply, Send, Steps, exchange
-from .model import Batch, Event, Load, NewEvent, Occurrence, Options, Page, Schedule, ScheduleOptions, Stats
+from .exchange import ApiCall, ApiReply, CallSteps, ConnectionFailure, RetrySettings, SendCall, exchange
+from .model import AnswerPage, Batch, Event, EventOptions, MinuteLoad, NewEvent, Occurrence, Schedule, ScheduleOptions, Stats
 
 
 class Client:
@@ -24,9 +24,9 @@ class Client:
             event = tocsin.schedule({"order": 17}, delay=timedelta(days=30))
             tocsin.cancel(event.id)
 
-    `tenant`: for admin keys, whose events these are. `timeout`: seconds without a byte. `retries`: how often a call is tried again where
-    that is safe. `transport`: another way to send requests, for proxies, own certificates and tests. Every operation raises the errors of
-    `tocsin.client.errors`, ValueError and TypeError for arguments that cannot be sent.
+    `tenant`: tenant to act for, needed with an admin key. `timeout`: longest time without a byte, in seconds. `retries`: largest number
+    of retries of a call that is safe to repeat. `transport`: transport of httpx, for proxies, own certificates and tests. Every
+    operation raises the errors of `tocsin.client.errors`, and ValueError and TypeError for arguments that cannot be sent.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class Client:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._http = httpx.Client(**http.options(url, key, timeout), transport=transport)
-        self._tenant, self._patience, self._sleep = tenant, Patience(retries), sleep
+        self._http = httpx.Client(**http.client_options(url, key, timeout), transport=transport)
+        self._tenant, self._retry_settings, self._sleep = tenant, RetrySettings(retries), sleep
         self.schedules = Schedules(self)
         """Recurring schedules."""
 
@@ -58,34 +58,34 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    def schedule(self, payload: Any, **options: Unpack[Options]) -> Event:
-        """Schedule an event. Without `id` the client makes one, so that a lost answer does no harm; not for durability `fast`."""
+    def schedule(self, payload: Any, **options: Unpack[EventOptions]) -> Event:
+        """Schedule an event. Without `id` the client makes one, so that a retry creates no double; not for durability `fast`."""
         return self._do(calls.schedule(payload, **options))
 
     def batch(self, events: Iterable[NewEvent], *, make_ids: bool = False) -> Batch:
-        """Schedule any number of events; refused ones do not stop the others. Raises `BatchStopped`.
+        """Schedule any number of events. A refused event does not stop the others. Raises `BatchStopped`.
 
-        After a lost answer nobody knows about the events of that chunk, unless each has an id: then it is sent again, and nothing is
-        doubled. `make_ids=True` gives an id to those that have none, which costs the service a storage transaction each.
+        After a lost answer the events of that chunk are in doubt, unless each has an id: then the chunk is sent again without doubles.
+        `make_ids=True` gives an id to each event without one, which costs the service a storage transaction per event.
         """
-        return self._run(batches.send(events, make_ids=make_ids, patience=self._patience, chance=random.random))
+        return self._run(batches.send_events(events, make_ids=make_ids, retry_settings=self._retry_settings, chance=random.random))
 
     def get(self, id: str) -> Event:
-        """The event as it stands."""
+        """Return the event."""
         return self._do(calls.get(id))
 
     def list(
         self, *, since: datetime | None = None, until: datetime | None = None, state: str | None = None, channel: str | None = None
     ) -> Iterator[Event]:
-        """Events due from `since` to before `until`, in no order. One that ends meanwhile may come twice."""
+        """Yield events due from `since` to before `until`, unordered. An event that ends meanwhile may be yielded twice."""
         return self._pages(lambda cursor: calls.events(since=since, until=until, state=state, channel=channel, cursor=cursor))
 
     def change(self, id: str, *, if_match: str | None = None, **changes: Any) -> Event:
-        """Change `due` or `delay`, `payload`, `channel`, `expires`. `if_match`: only if this is still the version (`Event.etag`)."""
+        """Change `due` or `delay`, `payload`, `channel`, `expires`. `if_match`: only if the version is still this `Event.etag`."""
         return self._do(calls.change(id, changes, if_match=if_match))
 
     def cancel(self, id: str, *, if_match: str | None = None) -> None:
-        """Cancel the event: once this has returned, no delivery of it starts."""
+        """Cancel the event. After this call returns, no delivery of it starts."""
         self._do(calls.cancel(id, if_match=if_match))
 
     def fire(self, id: str) -> Event:
@@ -93,33 +93,33 @@ class Client:
         return self._do(calls.fire(id))
 
     def redrive(self, id: str) -> Event:
-        """Bring a dead event back."""
+        """Deliver a dead event again."""
         return self._do(calls.redrive(id))
 
     def dead_letters(self, *, since: datetime | None = None, until: datetime | None = None, channel: str | None = None) -> Iterator[Event]:
-        """Events that could not be delivered."""
+        """Yield the dead events, which could not be delivered."""
         return self._pages(lambda cursor: calls.dead_letters(since=since, until=until, channel=channel, cursor=cursor))
 
     def redrive_all(self, *, since: datetime | None = None, until: datetime | None = None, channel: str | None = None) -> int:
-        """Bring back all dead events that match; how many. After a lost answer it counts those of the last try only."""
+        """Redrive all dead events that match, and return their number. After a lost answer it counts only the last try's."""
         return self._do(calls.redrive_all(since=since, until=until, channel=channel))
 
     def stats(self) -> Stats:
-        """How the tenant's events stand."""
+        """Return the numbers of the tenant's events by state."""
         return self._do(calls.stats())
 
-    def load(self, since: datetime | None = None, until: datetime | None = None) -> tuple[Load, ...]:
-        """How many events are planned, by minute."""
+    def load(self, since: datetime | None = None, until: datetime | None = None) -> tuple[MinuteLoad, ...]:
+        """Return the number of events due in each minute."""
         return self._do(calls.load(since, until))
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Any operation: `path` comes after `/api/v1/`, with its query; `body` and answer are JSON (None: none)."""
+        """Call any operation. `path` follows `/api/v1/` and includes the query; `body` and answer are JSON, or None if empty."""
         return self._do(calls.raw(method, path, body))
 
-    def _do[T](self, call: Call[T]) -> T:
-        return self._run(exchange(call, self._patience, random.random))
+    def _do[T](self, call: ApiCall[T]) -> T:
+        return self._run(exchange(call, self._retry_settings, random.random))
 
-    def _pages[T](self, page: Callable[[str | None], Call[Page[T]]]) -> Iterator[T]:
+    def _pages[T](self, page: Callable[[str | None], ApiCall[AnswerPage[T]]]) -> Iterator[T]:
         cursor: str | None = None
         while True:
             found = self._do(page(cursor))
@@ -128,21 +128,21 @@ class Client:
             if cursor is None:
                 return
 
-    def _run[T](self, steps: Steps[T]) -> T:
+    def _run[T](self, steps: CallSteps[T]) -> T:
         try:
             effect = next(steps)
             while True:
-                answer = self._send(effect.call) if isinstance(effect, Send) else self._sleep(effect.seconds)
+                answer = self._send(effect.call) if isinstance(effect, SendCall) else self._sleep(effect.seconds)
                 effect = steps.send(answer)
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    def _send(self, call: Call[Any]) -> Reply | Failure:
+    def _send(self, call: ApiCall[Any]) -> ApiReply | ConnectionFailure:
         try:
-            return http.reply(self._http.request(**http.request(call, self._tenant)))
+            return http.to_reply(self._http.request(**http.httpx_request(call, self._tenant)))
         except httpx.TransportError as error:
-            return http.failure(error)
+            return http.to_failure(error)
 
 
 class Schedules:
@@ -152,33 +152,33 @@ class Schedules:
         self._do, self._pages = client._do, client._pages
 
     def put(self, id: str, payload: Any, *, if_match: str | None = None, **options: Unpack[ScheduleOptions]) -> Schedule:
-        """Create the schedule or replace it."""
+        """Create or replace the schedule."""
         return self._do(calls.put_schedule(id, payload, if_match, options))
 
     def get(self, id: str) -> Schedule:
-        """The schedule as it stands."""
+        """Return the schedule."""
         return self._do(calls.get_schedule(id))
 
     def list(self) -> Iterator[Schedule]:
-        """All of the tenant."""
+        """Yield all schedules of the tenant."""
         return self._pages(lambda cursor: calls.schedules(cursor=cursor))
 
     def delete(self, id: str, *, if_match: str | None = None) -> None:
-        """Remove the schedule; nothing of it fires any more."""
+        """Delete the schedule. Its coming occurrences do not fire."""
         self._do(calls.delete_schedule(id, if_match))
 
     def pause(self, id: str) -> Schedule:
-        """Fire nothing until `resume`. What is missed meanwhile never fires."""
+        """Pause the schedule until `resume`. Occurrences missed meanwhile never fire."""
         return self._do(calls.pause_schedule(id, paused=True))
 
     def resume(self, id: str) -> Schedule:
-        """Go on."""
+        """Resume the paused schedule."""
         return self._do(calls.pause_schedule(id, paused=False))
 
     def trigger(self, id: str) -> Event:
-        """Fire once more, now. Never repeated by itself."""
+        """Fire the schedule once more, now. This call is never retried after a lost answer."""
         return self._do(calls.trigger(id))
 
     def preview(self, id: str, n: int = 10) -> tuple[Occurrence, ...]:
-        """The next `n` occurrences, with reasons where the clock moves them."""
+        """Return the next `n` occurrences, with a reason for each that a clock change moves."""
         return self._do(calls.preview(id, n))

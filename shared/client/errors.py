@@ -1,21 +1,21 @@
-"""What calls of the client raise.
+"""Errors that calls of the client raise.
 
     TocsinError
-    +-- Refused               the service said no: status, code, detail, errors (RFC 9457)
-    |   +-- Unauthenticated   401  without a key, or not a valid one
-    |   +-- Forbidden         403  the key lacks the scope, or is another tenant's
-    |   +-- NotFound          404  not there, or not yours
-    |   +-- Conflict          409  `code` says which: id-conflict, already-firing, already-final, not-dead, ...
+    +-- Refused               the service refused: status, code, detail, errors (RFC 9457)
+    |   +-- Unauthenticated   401  no key, or a key that is not valid
+    |   +-- Forbidden         403  the key lacks the scope, or belongs to another tenant
+    |   +-- NotFound          404  it does not exist, or belongs to another tenant
+    |   +-- Conflict          409  `code` gives the reason: id-conflict, already-firing, already-final, not-dead, ...
     |   +-- Changed           412  If-Match names an older version
-    |   +-- Invalid           411, 413, 415, 422  `errors` says where
+    |   +-- Invalid           411, 413, 415, 422  `errors` gives the fields
     |   +-- TooMany           429  over a limit of the tenant
     |   +-- ServerFailed      5xx
-    +-- Unreachable           no answer: `sent` says whether the request may have been taken all the same
-    +-- Unreadable            an answer, but not one of this service's
-    +-- BatchStopped          a batch ended half-way: what is done, and what nobody knows
-    +-- BadDelivery           `verify`: not a delivery that may be trusted
+    +-- Unreachable           no answer: `sent` is True if the service may have handled the request
+    +-- Unreadable            an answer that does not come from this service
+    +-- BatchStopped          a batch ended early: the finished events, and those in doubt
+    +-- BadDelivery           `verify`: the request cannot be trusted
 
-Raised after the retries that were safe (see `exchange`). None of them holds the key or a secret.
+They are raised after the retries that are safe (see `exchange`). None of them holds the key or a secret.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong with a request: `pointer` is a JSON Pointer into the body, `?name` a query parameter."""
+    """A fault of a request. `pointer` is a JSON Pointer into the body, or `?name` for a query parameter."""
 
     pointer: str
     detail: str
@@ -51,16 +51,16 @@ class Refused(TocsinError):
         errors: Sequence[Fault] = (),
         retry_after: float | None = None,
     ) -> None:
-        said = f"{status} {code}: {detail}" if code else f"{status}: {detail}"
-        super().__init__(f"{said} ({call})" if call else said)
+        message = f"{status} {code}: {detail}" if code else f"{status}: {detail}"
+        super().__init__(f"{message} ({call})" if call else message)
         self.status, self.code, self.detail = status, code, detail
         self.call = call
-        """What was asked for: `GET events/order-17`."""
+        """The refused call, such as `GET events/order-17`."""
         self.type, self.title, self.errors = type, title, tuple(errors)
         self.retry_after = retry_after
-        """Seconds after which to try again, if the service named any."""
+        """Seconds to wait before the next try, or None if the service gave none."""
         self.uncertain = status >= 500
-        """True when nobody knows whether anything was changed: after a 5xx, or when the answer of an earlier try was lost."""
+        """True if the service may have made the change: after a 5xx, or if the answer of an earlier try was lost."""
 
 
 class Unauthenticated(Refused):
@@ -72,7 +72,7 @@ class Forbidden(Refused):
 
 
 class NotFound(Refused):
-    """404. With an empty `code` no such route exists: the URL may not be the app's."""
+    """404. With an empty `code` the route does not exist: check that the URL is the app's."""
 
 
 class Conflict(Refused):
@@ -110,33 +110,33 @@ _KINDS: dict[int, type[Refused]] = {
 
 
 def kind_of(status: int) -> type[Refused]:
-    """The class for a status."""
+    """Return the exception class for a status."""
     return _KINDS.get(status, ServerFailed if status >= 500 else Refused)
 
 
 class Unreachable(TocsinError):
-    """No answer came: the name did not resolve, nobody listened, the connection broke, or time ran out."""
+    """No answer came: the name did not resolve, the connection was refused or broke, or the timeout passed."""
 
     def __init__(self, detail: str, *, sent: bool) -> None:
         super().__init__(detail)
         self.sent = sent
-        """True when the request, or an earlier try of it, may have reached the service. False: certainly nothing was changed."""
+        """True if the request, or an earlier try of it, may have reached the service. False: nothing was changed."""
 
 
 class Unreadable(TocsinError):
-    """The answer is not what this API gives: something else listens at that URL, or a proxy answered."""
+    """The answer does not fit this API: another server listens at that URL, or a proxy answered."""
 
 
 class BatchStopped(TocsinError):
-    """A batch ended half-way; `__cause__` says why. Events neither in `done` nor in `unknown` were not taken."""
+    """A batch ended early; `__cause__` gives the reason. Events neither in `done` nor in `unknown` were not accepted."""
 
     def __init__(self, detail: str, done: Sequence[BatchLine], unknown: Sequence[int]) -> None:
         super().__init__(detail)
         self.done = tuple(done)
-        """What became of the events that were answered, by `index`."""
+        """Results of the events that were answered, ordered by `index`."""
         self.unknown = tuple(unknown)
-        """Indexes of the events that were sent without an answer. Sent again with ids of their own they cannot double."""
+        """Indexes of the events that were sent but not answered. Events with ids of their own can be sent again without doubles."""
 
 
 class BadDelivery(TocsinError):
-    """The request must not be trusted: answer 401. The message says what is wrong, for a log; not for the sender."""
+    """The request must not be trusted: answer 401. The message gives the reason for your log; do not send it back."""

@@ -1,16 +1,16 @@
-"""One call with its retries, as a generator without I/O: it yields what to send and how long to wait, and is resumed with what came.
+"""One call with its retries, as a generator without I/O. It yields requests to send and pauses to make, and receives the answers.
 
-When a try is repeated:
+A try is repeated after:
 
-| what came | repeated |
+| result | repeated |
 | --- | --- |
-| never connected | always: nothing was sent |
+| no connection | always: nothing was sent |
 | 429, and 409 or 425 with `Retry-After` | always: nothing was changed |
-| 502, 503, 504, a lost answer | only if the call is `repeatable`: doing it twice is the same as doing it once |
+| 502, 503, 504, a lost answer | only if the call is `repeatable`: two requests have the effect of one |
 | anything else | never |
 
-After a lost answer a repeated call may be refused because the first try had been taken (a second cancel finds the event cancelled).
-`Recovery` says how to tell.
+After a lost answer, the service may refuse the repeated call because it had accepted the first try (a second cancel finds the event
+cancelled). `Recovery` recognises that.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _SURELY_UNCHANGED = (409, 425, 429)
 _MAYBE = (502, 503, 504)
 
 
-class Reply(NamedTuple):
-    """An answer. Names of `headers` in lower case."""
+class ApiReply(NamedTuple):
+    """An answer of the API. The names in `headers` are in lower case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-class Failure(NamedTuple):
-    """No answer. `sent`: whether the request may have reached the service. `why` is for people."""
+class ConnectionFailure(NamedTuple):
+    """A request without an answer. `sent`: True if it may have reached the service. `why`: the reason, for people."""
 
     sent: bool
     why: str
@@ -48,21 +48,21 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recovery[T]:
-    """How to tell, after a lost answer, that a refusal means success: the event is read, and stands in one of `states`."""
+    """Recognises a refusal that means success after a lost answer: its code is in `codes`, and the event is in one of `states`."""
 
     codes: frozenset[str]
-    look: Call[Event]
+    look: ApiCall[Event]
     states: frozenset[str]
     result: Callable[[Event], T]
 
 
 @dataclass(frozen=True, slots=True)
-class Call[T]:
-    """A request, and how to read its answer. `path` comes after `/api/v1/`."""
+class ApiCall[T]:
+    """A request, and the function that reads its answer. `path` is relative to `/api/v1/`."""
 
     method: str
     path: str
-    read: Callable[[Reply], T]
+    read: Callable[[ApiReply], T]
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     media: str = "application/json"
@@ -70,65 +70,69 @@ class Call[T]:
     repeatable: bool = True
     recovery: Recovery[T] | None = None
     slow: bool = False
-    """The answer may take minutes."""
+    """True if the answer may take minutes."""
 
 
-class Send(NamedTuple):
+class SendCall(NamedTuple):
     """Send this: resumed with `Reply | Failure`."""
 
-    call: Call[Any]
+    call: ApiCall[Any]
 
 
 class Sleep(NamedTuple):
-    """Wait so many seconds: resumed with None."""
+    """Asks the client to wait for `seconds`. The generator receives None."""
 
     seconds: float
 
 
-type Steps[T] = Generator[Send | Sleep, Any, T]
+type CallSteps[T] = Generator[SendCall | Sleep, Any, T]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How often a call is tried again, and how long it waits in between."""
+class RetrySettings:
+    """Number of retries of a call, and the pauses between them."""
 
     retries: int = 4
     first: float = 0.2
-    """Seconds: longest pause before the second try; doubles from there (full jitter)."""
+    """Longest pause before the second try, in seconds. It doubles with each try (full jitter)."""
     longest: float = 5.0
+    """Longest pause, in seconds, without `Retry-After`."""
     most: float = 30.0
-    """A `Retry-After` of more seconds than this is not waited for."""
+    """Longest `Retry-After`, in seconds, that is waited for. A longer one ends the call."""
 
     def pause(self, tries: int, retry_after: float | None, chance: float) -> float | None:
-        """Seconds to wait after so many tries; None: give up. `Retry-After` is a lower bound; jitter spreads those who wait."""
+        """Return the seconds to wait after `tries` tries, or None to give up.
+
+        `Retry-After` is a lower bound. `chance`, from 0 to 1, spreads clients that wait at the same time.
+        """
         if tries > self.retries or (retry_after is not None and retry_after > self.most):
             return None
         return (retry_after or 0.0) + min(self.longest, self.first * 2.0 ** (tries - 1)) * chance
 
 
-def exchange[T](call: Call[T], patience: Patience, chance: Callable[[], float]) -> Steps[T]:
-    """Carry `call` out. Raises `Refused`, `Unreachable`, `Unreadable`."""
+def exchange[T](call: ApiCall[T], retry_settings: RetrySettings, chance: Callable[[], float]) -> CallSteps[T]:
+    """Run `call` and return its answer. Raises `Refused`, `Unreachable`, `Unreadable`."""
     doubt = False
     for tries in itertools.count(1):
-        came: Reply | Failure = yield Send(call)
-        if isinstance(came, Failure):
-            doubt = doubt or came.sent
-            pause = patience.pause(tries, None, chance()) if call.repeatable or not came.sent else None
+        result: ApiReply | ConnectionFailure = yield SendCall(call)
+        if isinstance(result, ConnectionFailure):
+            doubt = doubt or result.sent
+            pause = retry_settings.pause(tries, None, chance()) if call.repeatable or not result.sent else None
             if pause is None:
-                raise Unreachable(came.why, sent=doubt) from came.error
-        elif 200 <= came.status < 300:
-            return call.read(came)
+                raise Unreachable(result.why, sent=doubt) from result.error
+        elif 200 <= result.status < 300:
+            return call.read(result)
         else:
-            refused = refusal(came, f"{call.method} {call.path}")
+            refused = refusal(result, f"{call.method} {call.path}")
             refused.uncertain = refused.uncertain or doubt
             if doubt and (recovery := call.recovery) is not None and refused.code in recovery.codes:
-                event = yield from exchange(recovery.look, patience, chance)
+                event = yield from exchange(recovery.look, retry_settings, chance)
                 if event.state in recovery.states:
                     return recovery.result(event)
                 raise refused
-            if not _again(refused, call.repeatable):
+            if not _may_retry(refused, call.repeatable):
                 raise refused
-            pause = patience.pause(tries, refused.retry_after, chance())
+            pause = retry_settings.pause(tries, refused.retry_after, chance())
             if pause is None:
                 raise refused
             doubt = doubt or refused.status >= 500
@@ -136,17 +140,18 @@ def exchange[T](call: Call[T], patience: Patience, chance: Callable[[], float]) 
     raise AssertionError("unreachable")
 
 
-def _again(refused: Refused, repeatable: bool) -> bool:
+def _may_retry(refused: Refused, repeatable: bool) -> bool:
     if refused.status in _SURELY_UNCHANGED:
         return refused.status == 429 or refused.retry_after is not None
     return repeatable and refused.status in _MAYBE
 
 
-def refusal(reply: Reply, what: str) -> Refused:
-    """The exception for an answer that is no success. `what` was asked for: it goes into the message, so that it names the id."""
+def refusal(reply: ApiReply, what: str) -> Refused:
+    """Return the exception for an answer that is not a success. `what` is the call, such as `GET events/x`; the message shows it."""
     status, body, after = reply.status, _json(reply.body), _seconds(reply.headers.get("retry-after"))
     if not isinstance(body, dict) or "detail" not in body:
-        why = "no such route; is the URL the app's?" if status == 404 and not reply.body else "an answer without a problem document"
+        empty = status == 404 and not reply.body
+        why = "this route does not exist; is the URL the app's?" if empty else "the answer holds no problem document"
         return kind_of(status)(status, "", why, call=what, retry_after=after)
     kind = str(body.get("type", ""))
     return kind_of(status)(
@@ -178,25 +183,28 @@ def _seconds(header: str | None) -> float | None:
     return float(header) if header is not None and header.isascii() and header.isdigit() and len(header) < 10 else None
 
 
-def reading[T](shape: Callable[[Any], T], *, tagged: bool = False) -> Callable[[Reply], T]:
-    """Reads an answer's JSON as `shape` has it; with `tagged` the ETag goes in as the member `etag`. Raises `Unreadable`."""
+def json_reader[T](shape: Callable[[Any], T], *, tagged: bool = False) -> Callable[[ApiReply], T]:
+    """Return a function that reads an answer's JSON with `shape` and raises `Unreadable` if it does not fit.
 
-    def read(reply: Reply) -> T:
+    tagged: add the ETag header to the document as its member `etag`.
+    """
+
+    def read(reply: ApiReply) -> T:
         try:
             document = from_json(reply.body)
             if tagged:
                 document["etag"] = reply.headers.get("etag")
             return shape(document)
         except (ValueError, TypeError, LookupError, AttributeError) as wrong:
-            # pydantic's own words would repeat what came, and that may be anything.
+            # The message names fields only: pydantic's own message would repeat values, which may be secret.
             names = sorted({str(error["loc"][0]) for error in wrong.errors() if error["loc"]}) if isinstance(wrong, ValidationError) else []
             where = f": {', '.join(names)}" if names else ""
-            raise Unreadable(f"{reply.status}, but the answer is not what this API gives{where}") from None
+            raise Unreadable(f"status {reply.status}, but the body does not fit this API{where}") from None
 
     return read
 
 
-def nothing(reply: Reply) -> None:
-    """Reads an answer that says nothing. Raises `Unreadable` where it does: what answers everything with a page has done nothing."""
+def read_empty(reply: ApiReply) -> None:
+    """Accept an empty answer. Raises `Unreadable` for any other: a server that answers every request with a page has done nothing."""
     if reply.body:
-        raise Unreadable(f"{reply.status}, but the answer is not what this API gives")
+        raise Unreadable(f"status {reply.status}, but the body should be empty")

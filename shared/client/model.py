@@ -1,6 +1,6 @@
-"""What goes in and what comes back, in Python's own types: aware datetimes, timedeltas.
+"""Arguments and answers of the client in Python's own types: aware datetimes, timedeltas.
 
-Answers are read with tolerance: fields that a newer service adds are passed over, and states are plain strings.
+Answers are read with tolerance: unknown fields of a newer service are ignored, and states are plain strings.
 """
 
 from __future__ import annotations
@@ -15,55 +15,55 @@ from ..core.clock import to_millis, to_text
 from ..core.durations import format_duration
 
 FINAL = frozenset({"delivered", "dead", "cancelled", "lapsed"})
-"""States that an event does not leave (but for a redrive of a dead one)."""
+"""States that an event does not leave, except by the redrive of a dead one."""
 
 
-class RetryPolicy(TypedDict, total=False):
-    """What an event changes of its tenant's retry policy."""
+class RetryOptions(TypedDict, total=False):
+    """The parts of its tenant's retry policy that an event overrides."""
 
     attempts: int
-    """Deliveries tried in all."""
+    """Largest number of attempts."""
     first: timedelta
-    """Longest pause before attempt 2; doubles from there."""
+    """Longest pause before the second attempt. It doubles with each attempt."""
     max: timedelta
     """Longest pause between attempts."""
     within: timedelta
-    """No attempt later than this after it was due."""
+    """Time after `due` at which attempts end."""
 
 
-class Options(TypedDict, total=False):
-    """How an event is scheduled: one of `due` and `delay`, the rest as needed."""
+class EventOptions(TypedDict, total=False):
+    """The schedule of an event: exactly one of `due` and `delay`, the rest optional."""
 
     due: datetime
-    """When to deliver, with a time zone. A past time fires at once."""
+    """Time of delivery, with a time zone. An event with a past time is delivered at once."""
     delay: timedelta
-    """Deliver this long after the request is taken."""
+    """Time from the service's acceptance to the delivery."""
     id: str
-    """Your own name for the event: 1-200 of `A-Z a-z 0-9 _ - : @ ~`. The same id and content again is the same event."""
+    """Your id for the event: 1 to 200 characters of `A-Z a-z 0-9 _ - : @ ~`. The same id and content again is the same event."""
     channel: str
-    """Where it goes; `default` unless told."""
+    """Channel to deliver to. Default: `default`."""
     expires: timedelta
-    """Not delivered later than this after `due`: it lapses."""
+    """Time after `due` at which the event lapses if it was not delivered."""
     flex: timedelta
-    """Deliver anywhere within this after `due`: for many events that need not all come at one instant."""
+    """Window after `due` within which the event may be delivered, to spread many events."""
     durability: Literal["fast", "standard", "mirrored"]
-    """How safe before it is acknowledged."""
-    retry: RetryPolicy
+    """How the event is stored before the service acknowledges it."""
+    retry: RetryOptions
     labels: Mapping[str, str]
 
 
-class NewEvent(Options, total=False):
+class NewEvent(EventOptions, total=False):
     """An event of a batch."""
 
     payload: Required[Any]
 
 
-class _Answer(BaseModel):
+class _AnswerModel(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Attempt(_Answer):
-    """One attempt to deliver."""
+class Attempt(_AnswerModel):
+    """One attempt to deliver an event."""
 
     at: datetime
     outcome: str
@@ -73,8 +73,8 @@ class Attempt(_Answer):
     took_ms: int = 0
 
 
-class Retry(_Answer):
-    """An event's own retry policy, where it differs from its tenant's."""
+class EventRetry(_AnswerModel):
+    """The parts of its tenant's retry policy that an event overrides; None for the others."""
 
     attempts: int | None = None
     first: timedelta | None = None
@@ -82,17 +82,17 @@ class Retry(_Answer):
     within: timedelta | None = None
 
 
-class Held(_Answer):
-    """Why an event whose time has come is not delivered."""
+class EventHold(_AnswerModel):
+    """The reason why an event that is due is not delivered."""
 
     reason: str
-    """The channel's doing: it is paused, or its breaker is open or half-open."""
+    """The channel is paused, or its circuit breaker is open or half-open."""
     until: datetime | None = None
-    """When a delivery may probe the receiver, if it is the breaker."""
+    """Time at which a delivery may probe the receiver. None unless the circuit breaker holds the event."""
 
 
-class Event(_Answer):
-    """An event as it stands."""
+class Event(_AnswerModel):
+    """The present state of an event."""
 
     id: str
     tenant: str
@@ -102,123 +102,123 @@ class Event(_Answer):
     created: datetime
     channel: str | None = None
     payload: Any = None
-    """Like the channel and the attempts not there while the event is queued."""
+    """None while the event is queued, like `channel` and `attempts`."""
     expires: timedelta | None = None
     flex: timedelta | None = None
     durability: str = "standard"
-    retry: Retry | None = None
+    retry: EventRetry | None = None
     labels: Mapping[str, str] = Field(default_factory=dict)
     attempts: tuple[Attempt, ...] = ()
     planned: datetime | None = None
-    """Its place in the window of `flex`, from which lateness counts."""
+    """Time chosen within the window of `flex`. Lateness is measured from it."""
     next_attempt: datetime | None = None
-    held: Held | None = None
-    """Why it waits although its time has come."""
+    held: EventHold | None = None
+    """Set while the channel holds the event although it is due."""
     delivered_at: datetime | None = None
     late_ms: int | None = None
     error: str | None = None
-    """Why it is dead."""
+    """The reason why the event is dead."""
     etag: str | None = None
-    """The version: `if_match` of `change` and `cancel`. Only answers about a single event have it."""
+    """The version, for `if_match` of `change` and `cancel`. Only answers about a single event have it."""
 
     @property
     def final(self) -> bool:
-        """Whether it has come to an end."""
+        """True if the event has ended: it is delivered, dead, cancelled or lapsed."""
         return self.state in FINAL
 
 
-class BatchLine(_Answer):
-    """What became of one event of a batch."""
+class BatchLine(_AnswerModel):
+    """The result of one event of a batch."""
 
     index: int
-    """Its position among the events given."""
+    """Position of the event in the batch, from 0."""
     status: int
-    """201 new, 202 queued, 200 there already, else a problem's."""
+    """201 new, 202 queued, 200 already known, else the status of `problem`."""
     id: str | None = None
     problem: Mapping[str, Any] | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether the service has it."""
+        """True if the service has accepted the event."""
         return self.status < 300
 
 
-class Batch(_Answer):
-    """What became of a batch, one line per event, in their order."""
+class Batch(_AnswerModel):
+    """The results of a batch, one line per event, in their order."""
 
     results: tuple[BatchLine, ...] = ()
 
     @property
     def accepted(self) -> int:
-        """How many events the service has."""
+        """The number of events that the service has accepted."""
         return sum(line.ok for line in self.results)
 
     @property
     def rejected(self) -> tuple[BatchLine, ...]:
-        """The lines of those it does not have."""
+        """The lines of the refused events."""
         return tuple(line for line in self.results if not line.ok)
 
 
-class Late(_Answer):
-    """Lateness of deliveries in milliseconds; None while there are none."""
+class Lateness(_AnswerModel):
+    """Lateness of deliveries in milliseconds; None if there were no deliveries."""
 
     p50: int | None = None
     p99: int | None = None
     max: int | None = None
 
 
-class ChannelStats(_Answer):
-    """One channel's share."""
+class ChannelStats(_AnswerModel):
+    """The figures of one channel."""
 
     state: str = ""
-    """ok, removed, or why it lets nothing through."""
+    """ok, removed, or the reason why the channel holds its events."""
     delivered: int = 0
     dead: int = 0
     held: int = 0
-    """Events whose time has come and that wait for the channel."""
-    late_ms: Late = Late()
+    """Events that are due and wait for the channel."""
+    late_ms: Lateness = Lateness()
 
 
-class Stats(_Answer):
-    """How the tenant's events stand: open ones now, finished ones of the last day."""
+class Stats(_AnswerModel):
+    """Numbers of a tenant's events: open ones now, ended ones of the last day."""
 
     open: int
     overdue: int
-    """Past their time, and served by nobody."""
+    """Events that are due but that no process serves."""
     delivered: int
     dead: int
     stuck: int = 0
-    """Those that nobody manages to serve, however often they are asked for."""
+    """Overdue events that stay unserved although they were dispatched repeatedly."""
     retrying: int = 0
-    """Those that have failed and are to be tried again."""
+    """Events whose last attempt failed and that will be tried again."""
     held: int = 0
-    """Those whose time has come and whose channel lets nothing through: it is paused, or its breaker is not closed."""
+    """Events that are due and whose channel is paused, or has a circuit breaker that is not closed."""
     held_partial: bool = False
-    """Whether there may be more of them."""
+    """True if more events may be held than `held` counts."""
     lapsed: int = 0
     cancelled: int = 0
     mirror_lag_ms: int | None = None
-    """How far the copies in the second account are behind, in milliseconds; None where nothing is mirrored."""
-    late_ms: Late = Late()
+    """Delay of the copies in the second account, in milliseconds; None if nothing is mirrored."""
+    late_ms: Lateness = Lateness()
     channels: Mapping[str, ChannelStats] = Field(default_factory=dict)
 
 
-class Load(_Answer):
-    """How many events are planned for one minute."""
+class MinuteLoad(_AnswerModel):
+    """The number of events that are due in one minute."""
 
     minute: datetime
     scheduled: int
 
 
-class CatchUp(_Answer):
-    """What becomes of occurrences that nobody was there to fire: none, last or all of those within."""
+class CatchUp(_AnswerModel):
+    """The occurrences that fire late if the app missed them in an outage: none, last or all, up to `within` ago."""
 
     policy: str
     within: timedelta | None = None
 
 
-class Schedule(_Answer):
-    """A recurring schedule as it stands."""
+class Schedule(_AnswerModel):
+    """The present state of a recurring schedule."""
 
     id: str
     tenant: str = ""
@@ -233,7 +233,7 @@ class Schedule(_Answer):
     payload: Any = None
     paused: bool = False
     next: datetime | None = None
-    """The next occurrence, if one is to come."""
+    """The next occurrence, or None if none is left."""
     last: datetime | None = None
     """The latest occurrence that became an event."""
     created: datetime | None = None
@@ -242,13 +242,13 @@ class Schedule(_Answer):
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """How a schedule recurs: one of `cron` and `every`, the rest as needed."""
+    """The recurrence of a schedule: exactly one of `cron` and `every`, the rest optional."""
 
     cron: str
-    """Five fields: minute, hour, day of month, month, day of week; or `@daily` and the like."""
+    """Five fields: minute, hour, day of month, month, day of week; or a short form such as `@daily`."""
     every: timedelta
     timezone: str
-    """An IANA name, `Europe/Berlin`."""
+    """An IANA name such as `Europe/Berlin`."""
     start: datetime
     end: datetime
     jitter: timedelta
@@ -257,17 +257,17 @@ class ScheduleOptions(TypedDict, total=False):
     channel: str
 
 
-class Occurrence(_Answer):
+class Occurrence(_AnswerModel):
     """A coming occurrence of a schedule."""
 
     at: datetime
     local: datetime | None = None
-    """The same instant in the schedule's zone."""
+    """The instant `at` in the schedule's time zone."""
     reason: str | None = None
-    """Why it is not at the time the expression says: gap or fold of the clock."""
+    """`gap` or `fold` if a clock change moved the occurrence from the time that the expression gives."""
 
 
-class Page[T](_Answer):
+class AnswerPage[T](_AnswerModel):
     """A page of a list."""
 
     items: tuple[T, ...]
@@ -280,10 +280,10 @@ _DURATIONS = frozenset(
 )
 
 
-def plain(name: str, value: Any) -> Any:
-    """`value` as JSON has it: times and durations as text, also inside mappings. A text goes as it is.
+def to_json_value(name: str, value: Any) -> Any:
+    """Return the value for JSON: times and durations become text, also inside mappings. A text stays as it is.
 
-    ValueError for a datetime without a time zone and a negative duration; TypeError for what is none where one is meant.
+    Raises ValueError for a datetime without a time zone and for a negative duration, TypeError for a value of another type.
     """
     if isinstance(value, datetime) and name not in _DURATIONS:
         if value.utcoffset() is None:
@@ -302,10 +302,10 @@ def plain(name: str, value: Any) -> Any:
     if name in _TIMES:
         raise TypeError(f"{name}: {value!r} is not a datetime with a time zone")
     if isinstance(value, Mapping):
-        return {key: plain(f"{name}.{key}", each) for key, each in value.items()}
+        return {key: to_json_value(f"{name}.{key}", each) for key, each in value.items()}
     return value
 
 
-def fields(**given: Any) -> dict[str, Any]:
-    """Those that are given, each as JSON has it."""
-    return {name: plain(name, value) for name, value in given.items() if value is not None}
+def to_json_fields(**given: Any) -> dict[str, Any]:
+    """Return the arguments that are not None, each as a value for JSON."""
+    return {name: to_json_value(name, value) for name, value in given.items() if value is not None}

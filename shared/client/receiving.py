@@ -1,7 +1,7 @@
-"""What a receiver does with a delivery: check that it comes from its Tocsin, then read it.
+"""Verify and read deliveries in a receiver.
 
-The signature (Standard Webhooks) covers the event's id, the second of the attempt, and the body. The other headers come unsigned, over
-TLS: believe them as far as you believe the connection.
+The signature (Standard Webhooks) covers the event's id, the second of the attempt, and the body. The other headers are not signed:
+trust them as far as you trust the TLS connection.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from ..core.durations import parse_time
 from .errors import BadDelivery
 
 CLOCK: ContextVar[Clock] = ContextVar("tocsin_receiver_clock")
-"""Set by the test kit, whose clock is months ahead."""
+"""The clock that signatures are checked with. The test kit sets it, because its clock is months ahead."""
 _SYSTEM = SystemClock()
 _SOURCE = re.compile(r"/tenants/([^/]+)/channels/([^/]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One attempt to deliver an event. The same `id` may come more than once: keep the ids you have dealt with."""
+    """One attempt to deliver an event. The same `id` may arrive more than once: record the ids that you have processed."""
 
     id: str
-    """The event's id, the same for every attempt."""
+    """Id of the event, the same for every attempt."""
     due: datetime
     fired: datetime
-    """When the attempt began."""
+    """Time at which the attempt began."""
     attempt: int
     """1 for the first attempt."""
     late: timedelta
     tenant: str
     channel: str
     payload: Any
-    """The payload's JSON, read."""
+    """The payload, decoded from JSON."""
     body: bytes = field(repr=False)
-    """The same as it was sent in, byte for byte."""
+    """The payload's bytes as they arrived."""
 
 
 def verify(headers: Mapping[str, str], body: bytes, secret: str | Iterable[str], *, tolerance: float = 300.0) -> Delivery:
-    """The delivery in a request; raises `BadDelivery` for one that must not be trusted: answer 401.
+    """Return the delivery in a request. Raises `BadDelivery` if the request must not be trusted: answer 401.
 
-    headers: of the request, names in any case. body: its bytes as they came, not decoded. secret: the channel's `whsec_...`, or several
-    while rotating. tolerance: seconds the request may be older or newer than this machine's clock says. ValueError for a malformed
-    secret, TypeError for a body that is not bytes.
+    headers: of the request, with names in any case. body: its bytes as they arrived, not decoded. secret: the channel's `whsec_...`, or
+    several while it is rotated. tolerance: seconds by which the request may be older or newer than this machine's clock. Raises
+    ValueError for a malformed secret, TypeError for a body that is not bytes.
     """
     if not isinstance(body, bytes | bytearray | memoryview):
-        raise TypeError("verify needs the body's bytes as they came: text that was decoded and encoded again may differ")
+        raise TypeError("verify needs the body's bytes as they arrived: text that was decoded and encoded again may differ")
     body = bytes(body)
     secrets = (secret,) if isinstance(secret, str) else tuple(secret)
     if not secrets:
@@ -62,13 +62,14 @@ def verify(headers: Mapping[str, str], body: bytes, secret: str | Iterable[str],
     found = {name.lower(): value for name, value in headers.items()}
     missing = [name for name in (signing.HEADER_ID, signing.HEADER_TIMESTAMP, signing.HEADER_SIGNATURE) if not found.get(name)]
     if missing:
-        raise BadDelivery(f"not signed: no {', '.join(missing)}")
+        raise BadDelivery(f"the request is not signed: it lacks {', '.join(missing)}")
     if not signing.verify(found, body, secrets, CLOCK.get(_SYSTEM).now(), tolerance):
-        raise BadDelivery("the signature does not fit the body, the secret or the time")
+        raise BadDelivery("the signature does not match the body, the secret or the time")
     try:
         return _read(found, body)
     except (KeyError, ValueError, OverflowError):
-        raise BadDelivery("signed, but not a Tocsin delivery: a ce- header is missing or malformed, or the body is not JSON") from None
+        detail = "the request is signed but is not a Tocsin delivery: a ce- header is missing or malformed, or the body is not JSON"
+        raise BadDelivery(detail) from None
 
 
 def _read(headers: Mapping[str, str], body: bytes) -> Delivery:

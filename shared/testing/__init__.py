@@ -1,13 +1,13 @@
-"""For tests of applications that use Tocsin: "in 30 days" takes milliseconds.
+"""Test kit for applications that use Tocsin: "in 30 days" takes milliseconds.
 
     Tocsin          the whole service in this process: a client for it, `advance(days=30)`, deliveries into your own app
     BlockingTocsin  the same for tests without async
-    Receiver        what takes deliveries otherwise; `Verdict` and `Received` are what it answers and remembers
-    SettableClock   a clock that tests move, for code of your own that takes a clock
+    Receiver        receives deliveries that no app of yours receives; it answers `Verdict` and records `Received`
+    SettableClock   a clock that tests move, for your own code that takes a clock
     memory_storage  tables and queues in memory
 
-The service is the one that runs in production; only storage, clock and network are replaced. Needs no plugin, no network, no account,
-but the service's libraries: the extra `testing` of the package.
+The service is the one that runs in production; only storage, clock and network are replaced. The kit needs no plugin, network or
+account, only the service's libraries: install the package's extra `testing`.
 """
 
 from __future__ import annotations

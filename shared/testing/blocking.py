@@ -1,4 +1,4 @@
-"""The kit for code without async: it runs in an event loop of its own, turned only while a call is under way."""
+"""The test kit for code without async. Its event loop runs only while a call is in progress."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import httpx
 
 from ..client.blocking import Client
 from ..core.settings import LOCAL_ADMIN_KEY
-from .handling import App, Handler
+from .handling import DeliveryHandler, WebApp
 from .kit import ADDRESS, KEY, START, Tocsin
 from .receiver import Received, Receiver
 
 
 class BlockingTocsin:
-    """`Tocsin` without async, with a `Client`. Takes the same arguments; a function given as `deliver_to` runs in a thread.
+    """`Tocsin` without async, with a `Client`. It takes the same arguments; a function given as `deliver_to` runs in a thread.
 
     ::
 
@@ -29,7 +29,7 @@ class BlockingTocsin:
     def __init__(
         self,
         *,
-        deliver_to: Handler | App | None = None,
+        deliver_to: DeliveryHandler | WebApp | None = None,
         url: str = "http://receiver.test/",
         start: datetime = START,
         raise_exceptions: bool = True,
@@ -55,7 +55,7 @@ class BlockingTocsin:
 
     @property
     def now(self) -> datetime:
-        """What the clock says, in UTC."""
+        """The time of the service's clock, in UTC."""
         return self._kit.now
 
     @property
@@ -63,16 +63,16 @@ class BlockingTocsin:
         """The webhook secret of the channel `default`."""
         return self._kit.secret
 
-    def deliver_to(self, handler: Handler | App) -> None:
-        """From now on deliveries go there; see `Tocsin`."""
+    def deliver_to(self, handler: DeliveryHandler | WebApp) -> None:
+        """Send deliveries to this handler from now on; see `Tocsin`."""
         self._kit.deliver_to(handler)
 
     def client_with(self, key: str, *, tenant: str | None = None) -> Client:
-        """A client with another key."""
-        return Client(ADDRESS, key, tenant=tenant, transport=_Across(self), sleep=self._sleep)
+        """Return a client with another key."""
+        return Client(ADDRESS, key, tenant=tenant, transport=_BlockingTransport(self), sleep=self._sleep)
 
     def channel(self, name: str, url: str) -> str:
-        """Make a channel of tenant `demo`; its webhook secret."""
+        """Create a channel of tenant `demo`, and return its webhook secret."""
         return self._run(self._kit.channel(name, url))
 
     def advance(
@@ -85,12 +85,12 @@ class BlockingTocsin:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> list[Received]:
-        """Let so much time pass; see `Tocsin.advance`."""
+        """Let this much time pass; see `Tocsin.advance`."""
         span = by + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
         return self._run(self._kit.advance(span))
 
     def advance_to(self, moment: datetime) -> list[Received]:
-        """Let time pass until `moment`, an aware datetime."""
+        """Let time pass until `moment`, a datetime with a time zone."""
         return self._run(self._kit.advance_to(moment))
 
     def _sleep(self, seconds: float) -> None:
@@ -99,13 +99,13 @@ class BlockingTocsin:
     def _run[T](self, work: Coroutine[Any, Any, T]) -> T:
         loop = self._runner.get_loop()
         if loop.is_running():
-            # From a handler's thread: whoever turns the loop waits for that handler.
+            # This is a handler's thread: the thread that runs the loop waits for the handler.
             return asyncio.run_coroutine_threadsafe(work, loop).result()
         return self._runner.run(work)
 
 
-class _Across(httpx.BaseTransport):
-    """From a thread to the service in the kit's loop."""
+class _BlockingTransport(httpx.BaseTransport):
+    """Passes requests from any thread to the service in the kit's event loop."""
 
     def __init__(self, kit: BlockingTocsin) -> None:
         self._kit = kit

@@ -1,6 +1,7 @@
-"""Deliveries into the user's own code: the request that production would send, signed, handed to an app or a function.
+"""Deliveries into the user's own code: pass the signed request that production would send to an app or a function.
 
-While such code works the clock stands still, unless the code itself waits for the clock: `HandlingClock` and `waiting` keep account.
+The clock stands still while such code runs, unless the code itself waits for the clock. `HandlingClock` and `waiting_for_clock` count
+these waits.
 """
 
 from __future__ import annotations
@@ -22,33 +23,33 @@ from ..delivery.channels.http import Post, post_of
 from ..delivery.channels.ports import Delivery, Target, Verdict
 from ..delivery.egress_guard import Egress
 
-type Handler = Callable[[httpx.Request], httpx.Response | int | Awaitable[httpx.Response | int | None] | None]
-"""A user's function: takes the request, answers with a response, a status, or None for 204."""
+type DeliveryHandler = Callable[[httpx.Request], httpx.Response | int | Awaitable[httpx.Response | int | None] | None]
+"""A user's function: it takes the request and returns a response, a status, or None for 204."""
 
 
-type App = Callable[[Any, Any, Any], Awaitable[None]] | Callable[[Any, Any], Iterable[bytes]]
+type WebApp = Callable[[Any, Any, Any], Awaitable[None]] | Callable[[Any, Any], Iterable[bytes]]
 """An ASGI application (FastAPI, Starlette, Quart) or a WSGI one (Flask, Django)."""
 
 
 @dataclass(eq=False, slots=True)
 class _Handling:
-    """One delivery in the user's hands. `asleep`: how many waits for the clock it is in."""
+    """One delivery that the user's code processes. `asleep`: number of its waits for the clock."""
 
     task: asyncio.Task[Any] | None = None
     asleep: int = 0
 
 
-MOMENT = 0.002
-"""Seconds of real time between two looks at a handler that is at work."""
-PATIENCE = 30.0
-"""Seconds of real time after which a handler at work is taken to hang."""
+HANDLER_POLL = 0.002
+"""Seconds of real time between two checks of a running handler."""
+HANDLER_TIMEOUT = 30.0
+"""Seconds of real time after which a running handler counts as hung."""
 
 _HANDLING: ContextVar[_Handling | None] = ContextVar("tocsin_handling", default=None)
 
 
 @contextmanager
-def waiting() -> Iterator[bool]:
-    """Around what only the clock can end; True inside of a user's handler."""
+def waiting_for_clock() -> Iterator[bool]:
+    """Mark code that waits for the clock. Yields True inside a user's handler."""
     handling = _HANDLING.get()
     if handling is None:
         yield False
@@ -61,33 +62,33 @@ def waiting() -> Iterator[bool]:
 
 
 class HandlingClock(SettableClock):
-    """A settable clock that knows when a handler sleeps by it."""
+    """A settable clock that knows when a handler sleeps."""
 
     async def sleep(self, seconds: float) -> None:
-        with waiting():
+        with waiting_for_clock():
             await super().sleep(seconds)
 
 
-class Handlers:
-    """Hands deliveries to a user's code."""
+class HandlerRunner:
+    """Passes deliveries to the user's code."""
 
     def __init__(
         self,
-        handler: Handler | App,
+        handler: DeliveryHandler | WebApp,
         clock: SettableClock,
         egress: Egress,
         problems: list[BaseException] | None,
         *,
         in_threads: bool = False,
     ) -> None:
-        """`problems`: where what the user's code raises is put, for all to see; None: it is answered with 500 and that is all."""
+        """`problems`: list that collects exceptions of the user's code; None to answer them with 500 only."""
         self._handler, self._clock, self._egress, self._problems = handler, clock, egress, problems
         self._kind, self._in_threads = _kind_of(handler), in_threads
         self._current: set[_Handling] = set()
         self._waited = 0.0
 
     async def deliver(self, target: Target, delivery: Delivery) -> Verdict:
-        """One delivery, judged as production judges it."""
+        """Deliver once, and return the verdict that production would reach."""
         try:
             post = post_of(target, delivery, self._egress)
         except ValueError as wrong:
@@ -119,7 +120,7 @@ class Handlers:
     async def _handle(self, post: Post) -> httpx.Response:
         sent: dict[str, Any] = {"content": post.body, "headers": dict(post.headers)}
         handler = cast(Any, self._handler)
-        # What an app raises is told by `problems`, not lost in a 500 of its framework's.
+        # An app's exceptions must reach `problems` instead of becoming a 500 of its framework.
         if self._kind == "asgi":
             async with httpx.AsyncClient(transport=httpx.ASGITransport(handler, raise_app_exceptions=True)) as client:
                 return await client.post(post.url, **sent)
@@ -131,15 +132,19 @@ class Handlers:
             answer = await answer
         return answer if isinstance(answer, httpx.Response) else httpx.Response(204 if answer is None else answer)
 
-    async def settled(self) -> bool:
-        """Wait a moment of real time for handlers that are at work; False when there are none. TimeoutError when they take too long."""
+    async def wait_briefly(self) -> bool:
+        """Wait `HANDLER_POLL` seconds of real time for running handlers. Returns False if there are none.
+
+        Raises TimeoutError if they run for more than `HANDLER_TIMEOUT` seconds.
+        """
         tasks = [each.task for each in self._current if each.task is not None and not each.asleep]
         if not tasks:
             return False
-        if self._waited > PATIENCE:
-            raise TimeoutError(f"a handler was given {PATIENCE:g} s of real time and has not answered; the clock stands still for it")
-        self._waited += MOMENT
-        await asyncio.wait(tasks, timeout=MOMENT, return_when=asyncio.FIRST_COMPLETED)
+        if self._waited > HANDLER_TIMEOUT:
+            detail = "the handler of a delivery has not answered; the clock stands still while it runs"
+            raise TimeoutError(f"{detail} ({HANDLER_TIMEOUT:g} s of real time)")
+        self._waited += HANDLER_POLL
+        await asyncio.wait(tasks, timeout=HANDLER_POLL, return_when=asyncio.FIRST_COMPLETED)
         return True
 
 
@@ -149,7 +154,7 @@ def _post_wsgi(app: Any, url: str, sent: Mapping[str, Any]) -> httpx.Response:
 
 
 def _kind_of(handler: Any) -> Literal["function", "wsgi", "asgi"]:
-    """By the number of arguments: a request; environment and start_response; scope, receive and send."""
+    """Return the kind of handler by its number of arguments: request; environment and start_response; scope, receive and send."""
     try:
         count = len(inspect.signature(handler).parameters)
     except (TypeError, ValueError):

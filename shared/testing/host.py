@@ -1,5 +1,5 @@
-"""The host in virtual time: serves queues and ticks timers as Azure Functions does, and jumps from one instant at which something happens
-to the next. Nothing here waits for real time but for a user's own code.
+"""The functions host in virtual time. It serves queues and runs timers as Azure Functions does, and moves the clock from one instant
+at which something happens to the next. It waits in real time only for the user's own code.
 """
 
 from __future__ import annotations
@@ -22,40 +22,49 @@ from ..storage.names import ALL_QUEUES, SCHEDULES, SHARDS
 from ..storage.ports import Message
 
 SCAN: Millis = 15_000
-"""Period of the timer that hands out what is due."""
-IDLE: Millis = 24 * 3600 * 1000
-"""A timer that has nothing to do ticks at least so often."""
-MOST_TURNS = 1_000_000
-"""Turns of the loop without a pause after which some task is taken to spin."""
+"""Period of the timer that dispatches due events, in milliseconds."""
+MAX_TICK_GAP: Millis = 24 * 3600 * 1000
+"""Longest time between two runs of a timer that has nothing to do, in milliseconds."""
+MAX_LOOP_TURNS = 1_000_000
+"""Turns of the event loop without a pause after which a task counts as spinning."""
 
 
-class Host:
-    """Plays the host of one application on storage in memory. Belongs to one event loop."""
+class VirtualHost:
+    """The functions host of one application on storage in memory. It belongs to one event loop.
 
-    def __init__(self, app: Application, clock: SettableClock, tables: MemoryTables, queues: MemoryQueues) -> None:
+    wait_for_handlers: awaited when every task waits. It returns True if the user's code has run meanwhile, in real time.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        clock: SettableClock,
+        tables: MemoryTables,
+        queues: MemoryQueues,
+        wait_for_handlers: Callable[[], Awaitable[bool]],
+    ) -> None:
         self._app, self._clock, self._tables, self._queues = app, clock, tables, queues
+        self._wait_for_handlers = wait_for_handlers
         self._acts: dict[str, Act] = {queue: act for _, queue, act in QUEUE_FUNCTIONS if queue in ALL_QUEUES}
         self._context: Context = copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticking: set[str] = set()
         self._ticked: dict[str, Millis] = dict.fromkeys(PERIODS, clock.now())
         self._turn = asyncio.Lock()
-        self.others: Callable[[], Awaitable[bool]] = _nobody
-        """Awaited when all is quiet: whether code that is not the application's has gone on meanwhile, in real time."""
         self.problems: list[BaseException] = []
-        """What invocations raised, in their order; the next step raises it."""
+        """Exceptions of invocations, in their order. The next step raises the first."""
 
     def spawn[T](self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task of the application's own: it inherits nothing from whoever asked for it."""
+        """Start a task of the application. It does not inherit the caller's context variables."""
         return asyncio.get_running_loop().create_task(work, context=self._context.copy())
 
     async def run(self, until: float) -> None:
-        """Be the host until the clock's monotonic time is `until`, all that happens at that instant included."""
+        """Run the host until the clock's monotonic time is `until`, including everything that happens at that instant."""
         while not await self._step(until):
             pass
 
     async def drive[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, for which the clock moves as far as need be."""
+        """Return the result of `work`. The clock moves as far as the work needs."""
         task = self.spawn(work)
         try:
             while not task.done():
@@ -65,14 +74,16 @@ class Host:
         return task.result()
 
     async def close(self) -> None:
-        """Cut off what still runs."""
+        """Cancel the tasks that still run."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _step(self, until: float | None, task: asyncio.Task[Any] | None = None) -> bool:
-        """Let all that can happen now happen, then move to the next instant. True at `until`, where nothing more happens, or once `task`
-        is done."""
+        """Do everything that can be done now, then move the clock to the next instant.
+
+        Returns True once `task` is done, or if the clock is at `until` and nothing is left to do.
+        """
         async with self._turn:
             await self._quiet(task)
             if self.problems:
@@ -88,28 +99,28 @@ class Host:
             if left is not None:
                 wait = left if wait is None else min(wait, left)
             if wait is None:
-                raise RuntimeError("everybody waits, and nothing will ever wake them")
+                raise RuntimeError("deadlock: every task waits, and no timer, message or sleep will wake one")
             await self._clock.advance(wait, settle=0)
             return False
 
     async def _quiet(self, task: asyncio.Task[Any] | None) -> None:
-        """Turn the loop until every task waits: for the clock, or for one that does."""
+        """Run the event loop until every task waits for the clock, or for a task that does."""
         ready: Any = getattr(asyncio.get_running_loop(), "_ready", None)
         while task is None or not task.done():
-            for turn in range(MOST_TURNS):
+            for turn in range(MAX_LOOP_TURNS):
                 await asyncio.sleep(0)
-                # Loops that do not show what is ready get turns enough for any chain of wake-ups there is.
+                # An event loop that does not show its ready tasks gets enough turns for any chain of wake-ups.
                 if not ready if ready is not None else turn > 100:
                     break
                 if task is not None and task.done():
                     return
             else:
-                raise RuntimeError("a task spins: it never waits")
-            if not await self.others():
+                raise RuntimeError(f"a task spins: it did not wait in {MAX_LOOP_TURNS:,} turns of the event loop")
+            if not await self._wait_for_handlers():
                 return
 
     async def _serve(self) -> bool:
-        """Start the queue functions for all messages that are visible."""
+        """Start the queue functions for all visible messages. Returns True if there were any."""
         started = False
         now = self._clock.now()
         for queue, act in self._acts.items():
@@ -125,7 +136,7 @@ class Host:
         await self._queues.delete(queue, message)
 
     def _tick(self) -> bool:
-        """Start the timers whose tick has come."""
+        """Start the timers that are due. Returns True if there were any."""
         now = self._clock.now()
         due = [name for name in PERIODS if name not in self._ticking and self._next_tick(name, now) <= now]
         for name in due:
@@ -141,16 +152,16 @@ class Host:
             self._ticking.discard(name)
 
     def _next_tick(self, name: str, now: Millis) -> Millis:
-        """When the timer ticks next: on its period's grid, but not before there is something for it to do."""
+        """Return the next run of the timer: on the grid of its period, but not before it has something to do."""
         period = round(PERIODS[name] * 1000)
         last = self._ticked[name]
-        at = last + max(period, IDLE)
-        if name == "scheduler_scan" and (wanted := self._wanted(now)) is not None:
-            at = min(at, max(wanted, last + 1))
+        at = last + max(period, MAX_TICK_GAP)
+        if name == "scheduler_scan" and (useful := self._first_useful_scan(now)) is not None:
+            at = min(at, max(useful, last + 1))
         return -(-at // period) * period
 
-    def _wanted(self, now: Millis) -> Millis | None:
-        """The first tick of the scan at which it finds something to do; None when nothing is stored that would ever be due."""
+    def _first_useful_scan(self, now: Millis) -> Millis | None:
+        """Return the first run of the scan that finds something to do, or None if nothing is stored that will be due."""
         found = [at for rows in self._tables.peek(SHARDS) if (at := _first(rows, now)) is not None]
         for rows in self._tables.peek(SCHEDULES, "n:"):
             row = next(rows, None)
@@ -159,7 +170,7 @@ class Host:
         return min(found, default=None)
 
     def _wait(self) -> float | None:
-        """Seconds to the next instant at which something happens, or None."""
+        """Return the seconds to the next instant at which something happens, or None."""
         now = self._clock.now()
         waits = [] if (step := self._clock.next_wake()) is None else [step]
         visible = [at for queue in self._acts if (at := self._queues.next_visible(queue)) is not None]
@@ -179,20 +190,17 @@ class Host:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _nobody() -> bool:
-    return False
-
 
 _start_of = lru_cache(maxsize=4096)(minute_of)
 
 
 def _minute(key: str) -> Millis:
-    """The start of the minute that a row key begins with, `yyyymmddHHMM`."""
+    """Return the start of the minute that a row key begins with, `yyyymmddHHMM`."""
     return _start_of(key[:12])
 
 
 def _first(rows: Iterator[Any], now: Millis) -> Millis | None:
-    """The first tick from `now` on at which one of a partition's index rows asks for anything. They come in the order of their minutes."""
+    """Return the first scan from `now` on at which an index row of a partition needs work. `rows` are in the order of their minutes."""
     ticks: Sequence[Millis] = range(-(-now // SCAN) * SCAN, now + DISPATCH_AHEAD + 2 * MINUTE, SCAN)
     found: Millis | None = None
     for row in rows:

@@ -1,4 +1,4 @@
-"""The kit: the real application on storage in memory, a clock that stands still, and a receiver in place of the network."""
+"""The test kit: the real application on storage in memory, with a clock that tests move and a receiver in place of the network."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..storage.memory import MemoryQueues, MemoryTables
 from ..web import templates
 from ..web.routes import Routes
 from ..web.serve import ApiRequest, ApiResponse, serve
-from .handling import App, Handler, Handlers, HandlingClock, waiting
-from .host import Host
+from .handling import DeliveryHandler, HandlerRunner, HandlingClock, WebApp, waiting_for_clock
+from .host import VirtualHost
 from .receiver import Received, Receiver
 
 TENANT = "demo"
@@ -35,7 +35,7 @@ START = datetime(2027, 1, 15, 8, tzinfo=UTC)
 
 
 class _Settings(Settings):
-    """The settings given, whatever the environment says."""
+    """Settings from arguments alone; the environment is ignored."""
 
     @classmethod
     def settings_customise_sources(
@@ -54,20 +54,20 @@ class Tocsin:
             await tocsin.advance(days=30)
 
     `deliver_to`: your ASGI or WSGI app, or a function of one `httpx.Request` that returns a status, an `httpx.Response` or None. It gets
-    the requests that production sends, signed with `secret`. Without it deliveries end at `receiver`, which takes all.
-    `url`: where they go.
-    `start`: what the clock says at first.
-    `raise_exceptions`: what your code raises leaves `advance`; else it is answered with 500, as a server would, and tried again.
+    the requests that production sends, signed with `secret`. Without it, `receiver` accepts all deliveries.
+    `url`: the address that deliveries go to.
+    `start`: the first time of the clock.
+    `raise_exceptions`: exceptions of your code are raised by `advance`; if False, they count as an answer of 500 and are retried.
     `in_threads`: a function runs in a thread, and may block.
-    Other arguments are settings of the service (`tocsin.settings.Settings`).
+    Other arguments are settings of the service (`tocsin.core.settings.Settings`).
 
-    The clock stands still while your code works, and moves only in `advance`, `advance_to` and, by milliseconds, in calls of the client.
+    The clock stands still while your code runs. It moves only in `advance`, `advance_to` and, by milliseconds, in calls of the client.
     """
 
     def __init__(
         self,
         *,
-        deliver_to: Handler | App | None = None,
+        deliver_to: DeliveryHandler | WebApp | None = None,
         url: str = "http://receiver.test/",
         start: datetime = START,
         raise_exceptions: bool = True,
@@ -76,7 +76,7 @@ class Tocsin:
     ) -> None:
         self._handler, self._raise, self._in_threads = deliver_to, raise_exceptions, in_threads
         self.clock = HandlingClock(to_millis(start))
-        """What the service lives by. Code under test may sleep by it too."""
+        """The service's clock. Code under test may use it too."""
         host = httpx.URL(url).host
         given: dict[str, Any] = {
             "storage": "UseDevelopmentStorage=true",
@@ -88,21 +88,22 @@ class Tocsin:
         }
         self._settings = _Settings(**(given | settings))
         self._storage = memory_storage(self.clock)
-        self._taken = FakeReceiver(self.clock)
-        self.receiver = Receiver(self._taken)
-        """Remembers every attempt, and answers as scripted: `receiver.script(id, Verdict("retry", 503), ...)`."""
-        self._handlers: Handlers | None = None
+        self._deliveries = FakeReceiver(self.clock)
+        self.receiver = Receiver(self._deliveries)
+        """Records every attempt, and answers as scripted: `receiver.script(id, Verdict("retry", 503), ...)`."""
+        self._handlers: HandlerRunner | None = None
         self._routes = build_routes()
-        self._transport = _Inside(self)
+        self._transport = _KitTransport(self)
         self.client = self.client_with(KEY)
-        """A client of tenant `demo`, talking to the service in this process."""
+        """A client of tenant `demo` for the service in this process."""
         self.admin = self.client_with(LOCAL_ADMIN_KEY)
-        """The same for the bootstrap admin key; see `AsyncClient.call`."""
+        """A client with the bootstrap admin key; see `AsyncClient.call`."""
 
     async def __aenter__(self) -> Self:
-        senders = cast(Mapping[str, Sender], dict.fromkeys(("http", "queue", "eventgrid", "kafka"), self._taken))
+        senders = cast(Mapping[str, Sender], dict.fromkeys(("http", "queue", "eventgrid", "kafka"), self._deliveries))
         self.app = await Application.open(self._settings, clock=self.clock, ids=SeededIds(7), storage=self._storage, senders=senders)
-        self._host = Host(self.app, self.clock, cast(MemoryTables, self._storage.tables), cast(MemoryQueues, self._storage.queues))
+        tables, queues = cast(MemoryTables, self._storage.tables), cast(MemoryQueues, self._storage.queues)
+        self._host = VirtualHost(self.app, self.clock, tables, queues, self._wait_for_handlers)
         if self._handler is not None:
             self.deliver_to(self._handler)
         self._target = await self.app.directory.target(TENANT, CHANNEL)
@@ -112,20 +113,23 @@ class Tocsin:
         await self._host.close()
         await self.app.close()
 
-    def deliver_to(self, handler: Handler | App) -> None:
-        """From now on deliveries go there; see the class."""
+    def deliver_to(self, handler: DeliveryHandler | WebApp) -> None:
+        """Send deliveries to this handler from now on; see the class."""
         problems = self._host.problems if self._raise else None
-        handlers = Handlers(handler, self.clock, Egress(self._settings.egress_names), problems, in_threads=self._in_threads)
-        self._host.others = handlers.settled
+        handlers = HandlerRunner(handler, self.clock, Egress(self._settings.egress_names), problems, in_threads=self._in_threads)
+        self._handlers = handlers
 
         def answer(target: Target, delivery: Delivery) -> Awaitable[Verdict] | Verdict:
             return handlers.deliver(target, delivery) if target.spec.type == "http" else DELIVERED
 
-        self._taken.otherwise = answer
+        self._deliveries.otherwise = answer
+
+    async def _wait_for_handlers(self) -> bool:
+        return self._handlers is not None and await self._handlers.wait_briefly()
 
     @property
     def now(self) -> datetime:
-        """What the clock says, in UTC."""
+        """The time of the service's clock, in UTC."""
         return to_datetime(self.clock.now())
 
     @property
@@ -135,11 +139,11 @@ class Tocsin:
         return self._target.secrets[0]
 
     def client_with(self, key: str, *, tenant: str | None = None) -> AsyncClient:
-        """A client with another key."""
-        return AsyncClient(ADDRESS, key, tenant=tenant, transport=self._transport, clock=_Driven(self))
+        """Return a client with another key."""
+        return AsyncClient(ADDRESS, key, tenant=tenant, transport=self._transport, clock=_KitClock(self))
 
     async def channel(self, name: str, url: str) -> str:
-        """Make a channel of tenant `demo`; its webhook secret."""
+        """Create a channel of tenant `demo`, and return its webhook secret."""
         made = await self.admin.call("PUT", f"tenants/{TENANT}/channels/{name}", {"type": "http", "url": url})
         return str(made["secret"])
 
@@ -153,7 +157,7 @@ class Tocsin:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> list[Received]:
-        """Let so much time pass: everything due happens, in order, each at its own instant. The attempts made meanwhile, by their end."""
+        """Let this much time pass and return the attempts that ended meanwhile. Everything due happens in order, each at its instant."""
         span = by + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
         if span < timedelta():
             raise ValueError("time only goes forward")
@@ -162,25 +166,25 @@ class Tocsin:
         return self.receiver.received[before:]
 
     async def advance_to(self, moment: datetime) -> list[Received]:
-        """Let time pass until `moment`, an aware datetime; see `advance`."""
+        """Let time pass until `moment`, a datetime with a time zone; see `advance`."""
         return await self.advance(max(timedelta(), moment - self.now))
 
     async def answer(self, request: httpx.Request) -> ApiResponse:
-        """The service's answer to a request whose body was read, for transports."""
-        return await self._moving(_answer(self._routes, self.app, request))
+        """Return the service's answer to a request, for transports. The request's body must have been read."""
+        return await self._run_with_clock(_answer(self._routes, self.app, request))
 
     async def wait(self, seconds: float) -> None:
-        """Return once the clock has gone on by `seconds`, moving it if nobody else does."""
-        await self._moving(self.clock.sleep(seconds))
+        """Return after `seconds` of the clock. Moves the clock if no other call moves it."""
+        await self._run_with_clock(self.clock.sleep(seconds))
 
-    async def _moving[T](self, work: Coroutine[Any, Any, T]) -> T:
-        with waiting() as inside:
-            # In a handler the host is at it already: whoever moves the clock there moves it for this too.
+    async def _run_with_clock[T](self, work: Coroutine[Any, Any, T]) -> T:
+        with waiting_for_clock() as inside:
+            # In a handler, the call that started the handler already moves the clock.
             return await (self._host.spawn(work) if inside else self._host.drive(work))
 
 
-class _Driven:
-    """The kit's clock for its clients: their pauses move it, where nobody else does."""
+class _KitClock:
+    """The kit's clock for its clients. Their pauses move it if no other call moves it."""
 
     def __init__(self, kit: Tocsin) -> None:
         self._kit = kit
@@ -195,8 +199,8 @@ class _Driven:
         await self._kit.wait(seconds)
 
 
-class _Inside(httpx.AsyncBaseTransport):
-    """From the client to the routes, without a network."""
+class _KitTransport(httpx.AsyncBaseTransport):
+    """Passes requests from the client to the routes, without a network."""
 
     def __init__(self, kit: Tocsin) -> None:
         self._kit = kit
@@ -216,5 +220,5 @@ async def _answer(routes: Routes, app: Application, request: httpx.Request) -> A
     for route in routes:
         if route.method == request.method and (params := templates.match(route.template, path)) is not None:
             return await serve(route, get_app, ApiRequest(request.method, str(request.url), headers, {}, params, request.content))
-    # As the host answers what no route fits.
+    # The host's answer if no route matches.
     return ApiResponse(404, {}, b"")

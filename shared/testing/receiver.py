@@ -1,4 +1,4 @@
-"""What took deliveries: the kit's receiver, with times as the client has them."""
+"""The kit's receiver of deliveries. Times are datetimes, as in the client."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..core.clock import to_datetime
 from ..delivery.channels import fake, ports
 from ..delivery.channels.ports import Verdict
 
-type Answer = Verdict | Callable[[Delivery], Verdict | Awaitable[Verdict]]
-"""A verdict, or a function of the delivery that works one out, at once or awaited."""
+type ReceiverAnswer = Verdict | Callable[[Delivery], Verdict | Awaitable[Verdict]]
+"""A verdict, or a function of the delivery that returns one, directly or as an awaitable."""
 
 
 class Received(NamedTuple):
-    """One attempt to deliver: what was sent, when it began and ended (aware datetimes), and how."""
+    """One attempt to deliver: the delivery, when the attempt began and ended (with time zones), and the verdict."""
 
     delivery: Delivery
     began: datetime
@@ -27,62 +27,62 @@ class Received(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The event's id."""
+        """Id of the event."""
         return self.delivery.id
 
     @property
     def payload(self) -> Any:
-        """The payload's JSON, read."""
+        """The payload, decoded from JSON."""
         return self.delivery.payload
 
 
 class Receiver:
-    """Takes deliveries that no app of yours takes, answers as scripted, and remembers every attempt in order of its end."""
+    """Receives deliveries that no app of yours receives, answers as scripted, and records every attempt in the order of their ends."""
 
-    def __init__(self, taken: fake.FakeReceiver) -> None:
-        self._taken = taken
+    def __init__(self, fake_receiver: fake.FakeReceiver) -> None:
+        self._fake = fake_receiver
         self._received: list[Received] = []
-        self._otherwise: Answer = fake.DELIVERED
+        self._otherwise: ReceiverAnswer = fake.DELIVERED
 
     @property
     def received(self) -> list[Received]:
-        """Every attempt so far, those of deliveries into your own app too."""
-        self._received += map(_seen, self._taken.received[len(self._received) :])
+        """All attempts so far, including deliveries into your own app."""
+        self._received += map(_to_received, self._fake.received[len(self._received) :])
         return self._received
 
     @property
-    def otherwise(self) -> Answer:
-        """The answer where there is neither a script nor an app of yours; to set it takes deliveries away from your app."""
+    def otherwise(self) -> ReceiverAnswer:
+        """The answer without a script and without an app of yours. Setting it ends deliveries into your app."""
         return self._otherwise
 
     @otherwise.setter
-    def otherwise(self, answer: Answer) -> None:
+    def otherwise(self, answer: ReceiverAnswer) -> None:
         self._otherwise = answer
-        self._taken.otherwise = _asked(answer)
+        self._fake.otherwise = _to_fake_answer(answer)
 
-    def script(self, event_id: str, *answers: Answer) -> None:
-        """Answer the attempts at this event in this order; the last answer stays for good."""
-        self._taken.script(event_id, *map(_asked, answers))
+    def script(self, event_id: str, *answers: ReceiverAnswer) -> None:
+        """Answer the attempts of this event in this order. The last answer repeats."""
+        self._fake.script(event_id, *map(_to_fake_answer, answers))
 
-    def first(self, event_id: str, *answers: Answer) -> None:
-        """Answer the first attempts at this event so, and the others as usual."""
-        self._taken.first(event_id, *map(_asked, answers))
+    def first(self, event_id: str, *answers: ReceiverAnswer) -> None:
+        """Answer the first attempts of this event in this order, and later ones as usual."""
+        self._fake.first(event_id, *map(_to_fake_answer, answers))
 
     def of(self, event_id: str) -> list[Received]:
-        """The attempts at one event so far."""
+        """Return the attempts of one event so far."""
         return [got for got in self.received if got.id == event_id]
 
     def delivered(self) -> list[str]:
-        """Ids of the deliveries taken, in order; an id that was taken twice is there twice."""
-        return self._taken.delivered()
+        """Return the ids of the accepted deliveries, in order. An id that was delivered twice occurs twice."""
+        return self._fake.delivered()
 
 
-def _seen(taken: fake.Received) -> Received:
-    began, ended = to_datetime(taken.began), to_datetime(taken.ended)
-    return Received(_told(taken.target, taken.delivery), began, ended, taken.verdict)
+def _to_received(attempt: fake.Received) -> Received:
+    began, ended = to_datetime(attempt.began), to_datetime(attempt.ended)
+    return Received(_client_delivery(attempt.target, attempt.delivery), began, ended, attempt.verdict)
 
 
-def _told(target: ports.Target, delivery: ports.Delivery) -> Delivery:
+def _client_delivery(target: ports.Target, delivery: ports.Delivery) -> Delivery:
     return Delivery(
         id=delivery.id,
         due=to_datetime(delivery.due),
@@ -96,6 +96,6 @@ def _told(target: ports.Target, delivery: ports.Delivery) -> Delivery:
     )
 
 
-def _asked(answer: Answer) -> fake.Answer:
-    """The answer as the service's own receiver takes it."""
-    return answer if isinstance(answer, Verdict) else lambda target, delivery: answer(_told(target, delivery))
+def _to_fake_answer(answer: ReceiverAnswer) -> fake.Answer:
+    """Return the answer in the form that `FakeReceiver` takes."""
+    return answer if isinstance(answer, Verdict) else lambda target, delivery: answer(_client_delivery(target, delivery))

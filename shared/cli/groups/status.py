@@ -81,9 +81,9 @@ def readiness(session: CommandSession) -> dict[str, Any]:
     import httpx
 
     from ...client.errors import Unreachable, Unreadable
-    from ...client.http import base
+    from ...client.http import api_base
 
-    url = base(session.app.url).removesuffix("v1/") + "readyz"
+    url = api_base(session.app.url).removesuffix("v1/") + "readyz"
     try:
         # The client's connections and transport, but not its retries: 503 is an answer here.
         answer = session.client._http.get(url)

@@ -61,7 +61,7 @@ def run_import(plan: ImportPlan) -> ImportProgress:
         advice = "Wait for it or stop it. To import the file into another app, give other --progress and --rejects files."
         raise CommandFailed("another import uses this progress file", where=str(plan.progress), advice=advice, status=Exit.USAGE) from None
     except BadHeader as wrong:
-        advice = "Example of a first line: due,id,payload.order. See docs/command.md."
+        advice = "Example of a first line: due,id,payload.order. See docs/reference/command.md."
         raise CommandFailed(str(wrong), where=_name(plan), advice=advice, status=Exit.USAGE) from None
     except OSError as wrong:
         where = str(wrong.filename or _name(plan))

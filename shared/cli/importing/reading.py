@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
 import orjson
 
-from ...client.batches import Line
+from ...client.batches import EncodedEvent
 
 type Format = Literal["ndjson", "csv"]
 MAX_LINE: Final = 2 * 1024 * 1024
@@ -35,7 +35,7 @@ class RejectedLine(NamedTuple):
 class FilePart(NamedTuple):
     """Consecutive lines of a file: their events, the rejected lines, and the position and line number after them."""
 
-    events: list[Line]
+    events: list[EncodedEvent]
     rejected: list[RejectedLine]
     offset: int
     number: int
@@ -55,7 +55,7 @@ def read_parts(file: BinaryIO, form: Format, *, ids: bool, most: int, room: int,
     found = _ndjson(source, ids) if form == "ndjson" else _csv(source, ids, offset)
     part, filled, yielded = FilePart([], [], 0, 0), 0, offset
     for each in found:
-        if isinstance(each, Line):
+        if isinstance(each, EncodedEvent):
             part.events.append(each)
             filled += len(each.text)
         elif isinstance(each, RejectedLine):
@@ -113,7 +113,7 @@ class _TooLong(ValueError):
         return f"longer than {MAX_LINE:,} bytes"
 
 
-def _ndjson(source: _LineCounter, ids: bool) -> Iterator[Line | RejectedLine]:
+def _ndjson(source: _LineCounter, ids: bool) -> Iterator[EncodedEvent | RejectedLine]:
     while (text := source.line()) is not None:
         number = source.number
         if len(text) > MAX_LINE:
@@ -134,17 +134,17 @@ def _ndjson(source: _LineCounter, ids: bool) -> Iterator[Line | RejectedLine]:
         yield _event(number, text, found, ids)
 
 
-def _event(number: int, text: bytes, found: dict[str, Any], ids: bool) -> Line:
+def _event(number: int, text: bytes, found: dict[str, Any], ids: bool) -> EncodedEvent:
     if "id" in found:
-        return Line(number, text, True)
+        return EncodedEvent(number, text, True)
     if not ids or found.get("durability") == "fast":
-        return Line(number, text, False)
+        return EncodedEvent(number, text, False)
     # Made from the line's number and content, so that importing the same file again adds nothing.
     name = blake2b(b"%d:%b" % (number, text), digest_size=16).hexdigest()
-    return Line(number, b'{"id":"~%b"%b%b' % (name.encode(), b"," if found else b"", text[1:]), True)
+    return EncodedEvent(number, b'{"id":"~%b"%b%b' % (name.encode(), b"," if found else b"", text[1:]), True)
 
 
-def _csv(source: _LineCounter, ids: bool, offset: int) -> Iterator[Line | RejectedLine]:
+def _csv(source: _LineCounter, ids: bool, offset: int) -> Iterator[EncodedEvent | RejectedLine]:
     csv.field_size_limit(MAX_LINE)
     if offset:
         source._file.seek(0)

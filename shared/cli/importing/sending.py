@@ -11,14 +11,14 @@ from typing import Final
 from ...client.batches import send_lines
 from ...client.concurrent import AsyncClient
 from ...client.errors import BatchStopped
-from ...client.exchange import Patience
+from ...client.exchange import RetrySettings
 from ...client.model import BatchLine
 from ...core.errors import TocsinError
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
 from .reading import FilePart
 
-IMPORT_RETRIES: Final = Patience(retries=20, longest=10.0, most=60.0)
+IMPORT_RETRIES: Final = RetrySettings(retries=20, longest=10.0, most=60.0)
 """Retries wait until the tenant's limits allow more: an import runs as fast as they permit."""
 _RESUME = "Finished lines are recorded. Run the same command again to resume."
 
@@ -31,7 +31,7 @@ class Importer(AsyncClient):
         if not part.events:
             return ()
         try:
-            found = await self._run(send_lines(part.events, patience=IMPORT_RETRIES, chance=random.random))
+            found = await self._run(send_lines(part.events, retry_settings=IMPORT_RETRIES, chance=random.random))
         except BatchStopped as stopped:
             raise _stopped_failure(stopped) from stopped
         for line in found.results:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..connection_options import ConnectionName, Key, Tenant, Url
+from ..connection_options import ConnectionName, KeyOption, Tenant, Url
 from ..help import add_command
 
 
@@ -39,7 +39,7 @@ def run(
     node: Annotated[str, typer.Option(help="Name of this replica in the fleet, such as s7.", show_default=False)],
     profile: ConnectionName = "",
     url: Url = "",
-    key: Key = "",
+    key: KeyOption = "",
     tenant: Tenant = None,
     status: Annotated[str | None, typer.Option(help=_STATUS_HELP)] = None,
     role: Annotated[Literal["primary", "secondary"], typer.Option(help="Role of this replica, without --status.")] = "secondary",

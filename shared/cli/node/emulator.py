@@ -45,11 +45,11 @@ def emulate(
         from ...extras.emulator import BadScenario, load
         from ...extras.emulator.command import Play, play
     except ImportError as missing:
-        raise CommandFailed(str(missing), advice="docs/emulator.md explains the installation.") from None
+        raise CommandFailed(str(missing), advice="docs/reference/emulator.md explains the installation.") from None
     try:
         found = load(scenario)
     except BadScenario as wrong:
-        raise CommandFailed(str(wrong), advice="docs/emulator.md lists all keys of a scenario.", status=Exit.USAGE) from None
+        raise CommandFailed(str(wrong), advice="docs/reference/emulator.md lists all keys of a scenario.", status=Exit.USAGE) from None
     if check:
         typer.echo(f"{scenario}: machines: {len(found.vms)}, steps: {len(found.steps)}")
         return

@@ -38,7 +38,7 @@ IN_FLIGHT = 32
 
 type Known = Callable[[str], Awaitable[bool]]
 """Whether a tenant is there and the caller's."""
-type Reply = dict[str, Any]
+type BigBenReply = dict[str, Any]
 
 
 class BigBen:
@@ -48,9 +48,9 @@ class BigBen:
         self._scheduler, self._tables = scheduler, tables
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
-    async def schedule(self, elements: Sequence[bytes], known: Known) -> list[Reply]:
+    async def schedule(self, elements: Sequence[bytes], known: Known) -> list[BigBenReply]:
         """What became of each request, in the order sent. Requests for one id are carried out one after the other."""
-        replies: list[Reply] = [{}] * len(elements)
+        replies: list[BigBenReply] = [{}] * len(elements)
         rounds: list[list[tuple[int, Upsert | Remove]]] = []
         uses: Counter[tuple[str, str]] = Counter()
         for number, raw in enumerate(elements):
@@ -70,12 +70,12 @@ class BigBen:
                 replies[number] = reply
         return replies
 
-    async def find(self, tenant: str, bigben_id: str) -> Reply | None:
+    async def find(self, tenant: str, bigben_id: str) -> BigBenReply | None:
         """How the event stands, or None."""
         row = await self._row(tenant, bigben_id)
         return _shown(row) if row is not None else None
 
-    async def dry_run(self, tenant: str, bigben_id: str) -> Reply | None:
+    async def dry_run(self, tenant: str, bigben_id: str) -> BigBenReply | None:
         """Deliver a copy of the event now, under an id of its own; the event itself stays as it is. How it stands, or None."""
         row = await self._row(tenant, bigben_id)
         shown = _shown(row) if row is not None else None
@@ -100,9 +100,9 @@ class BigBen:
         theirs = request.tenant is not None and await known(request.tenant)
         return request, rules.understand(request, member(raw, "payload"), theirs)
 
-    async def _carry_out(self, wanted: Sequence[Upsert | Remove]) -> list[Reply]:
+    async def _carry_out(self, wanted: Sequence[Upsert | Remove]) -> list[BigBenReply]:
         """One round: no id twice. New events of a tenant go in together."""
-        replies: dict[int, Reply] = {}
+        replies: dict[int, BigBenReply] = {}
         tenants: dict[str, list[int]] = {}
         for place, each in enumerate(wanted):
             if isinstance(each, Upsert):
@@ -119,7 +119,7 @@ class BigBen:
         await asyncio.gather(*removes, *(upsert(places) for places in tenants.values()))
         return [replies[place] for place in range(len(wanted))]
 
-    async def _upsert(self, wanted: Sequence[Upsert]) -> list[Reply]:
+    async def _upsert(self, wanted: Sequence[Upsert]) -> list[BigBenReply]:
         """Upserts of one tenant, no id twice."""
         tenant = wanted[0].tenant
         generations = await asyncio.gather(*(self._bounded(self._generation(tenant, each.id)) for each in wanted))
@@ -144,7 +144,7 @@ class BigBen:
         async with self._in_flight:
             return await work
 
-    async def _settle(self, wanted: Upsert, event: str, generation: int, taken: Admitted | Problem) -> Reply:
+    async def _settle(self, wanted: Upsert, event: str, generation: int, taken: Admitted | Problem) -> BigBenReply:
         """The reply to an upsert, given what the store said to a new event under its id."""
         if isinstance(taken, Admitted):
             if taken.new:
@@ -160,7 +160,7 @@ class BigBen:
         except (Problem, StorageError) as failure:
             return _failed(wanted, problem.of(failure, where="bigben_schedule"))
 
-    async def _change(self, wanted: Upsert, event: str, generation: int) -> Reply:
+    async def _change(self, wanted: Upsert, event: str, generation: int) -> BigBenReply:
         """Change the event that has the id; when it is over, begin the id's next use."""
         scheduler, tenant = self._scheduler, wanted.tenant
         for _ in range(TRIES):
@@ -199,8 +199,8 @@ class BigBen:
             return False
         return True
 
-    async def _remove(self, wanted: Remove) -> Reply:
-        echo: Reply = {"id": wanted.id, "tenant": wanted.tenant, "mode": "REMOVE"}
+    async def _remove(self, wanted: Remove) -> BigBenReply:
+        echo: BigBenReply = {"id": wanted.id, "tenant": wanted.tenant, "mode": "REMOVE"}
         try:
             event = rules.event_id(wanted.id, await self._generation(wanted.tenant, wanted.id))
             row = await self._scheduler.lookup.event(wanted.tenant, event)
@@ -234,7 +234,7 @@ class BigBen:
         # Refused: somebody was quicker, and what they wrote counts.
         return await self._generation(tenant, bigben_id)
 
-    def _reply(self, wanted: Upsert, event: str, status: str) -> Reply:
+    def _reply(self, wanted: Upsert, event: str, status: str) -> BigBenReply:
         reply = _answered(wanted) | {"eventId": event, "eventStatus": status}
         if status == "TRIGGERED":
             reply["triggeredAt"] = to_text(self._scheduler.clock.now())
@@ -247,18 +247,19 @@ def _place(tenant: str, bigben_id: str) -> tuple[str, str]:
     return id_partition(tenant, base), use_row_key(base)
 
 
-def _shown(row: Row) -> Reply | None:
+def _shown(row: Row) -> BigBenReply | None:
     return rules.shown(representation(row), orjson.loads(str(row.props.get("labels", "{}"))), body_of(row.props))
 
 
-def _answered(wanted: Upsert) -> Reply:
-    out: Reply = {"id": wanted.id, "eventTime": wanted.time, "tenant": wanted.tenant, "mode": "UPSERT", "deliveryOption": wanted.option}
+def _answered(wanted: Upsert) -> BigBenReply:
+    out: BigBenReply = {"id": wanted.id, "eventTime": wanted.time, "tenant": wanted.tenant, "mode": "UPSERT"}
+    out["deliveryOption"] = wanted.option
     if wanted.payload is not None:
         out["payload"] = orjson.Fragment(wanted.payload)
     return out
 
 
-def _failed(wanted: Upsert, found: Problem) -> Reply:
+def _failed(wanted: Upsert, found: Problem) -> BigBenReply:
     """A request that was understood and could not be carried out: what is wrong with it is a rejection, all else an error."""
     ours = found.status in (413, 422)
     detail = found.errors[0]["detail"] if found.errors else found.detail
@@ -268,5 +269,5 @@ def _failed(wanted: Upsert, found: Problem) -> Reply:
     }
 
 
-def _echo(request: EventRequest, **more: Any) -> Reply:
+def _echo(request: EventRequest, **more: Any) -> BigBenReply:
     return request.model_dump(exclude_none=True) | more

@@ -6,7 +6,7 @@
     documents    the service's words, by api-version
     service      the world with a clock and its doors (`front`); `views` the same as JSON
 
-docs/emulator.md says how to use it, and what Azure's documents leave open. Needs aiohttp (the package's extra `testing`).
+docs/reference/emulator.md says how to use it, and what Azure's documents leave open. Needs aiohttp (the package's extra `testing`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What the metadata service says, by api-version: documents of scheduled events, the machine's own data, errors.
+"""Answers of the metadata service by api-version: documents of Scheduled Events, the machine's own data, errors.
 
-Source: the public pages of Azure on Scheduled Events and on the Instance Metadata Service; docs/emulator.md lists what they leave open.
+Source: Azure's public pages on Scheduled Events and on the Instance Metadata Service. docs/reference/emulator.md lists what they leave
+open.
 """
 
 from __future__ import annotations

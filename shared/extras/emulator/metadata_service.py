@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote
 
 from ...core.clock import Millis
 from . import documents
-from .model import Fault, Vm, World
+from .model import ImdsFault, Vm, World
 from .scenario import FaultSpec
 from .steps import approve
 from .transitions import listed_for, note, with_vms
@@ -90,7 +90,7 @@ def _refuse(world: World, name: str, request: Request, status: int, why: str, ve
     return world, Answer(status, documents.error(status, why, versions))
 
 
-def _fault_for(world: World, name: str, on: str) -> tuple[World, Fault | None]:
+def _fault_for(world: World, name: str, on: str) -> tuple[World, ImdsFault | None]:
     """The fault that takes this request, with one count less; the one that was set last goes first."""
     in_force = [fault for fault in world.faults if (fault.ends is None or world.now < fault.ends) and fault.left != 0]
     found = next((each for each in reversed(in_force) if on in each.spec.on and name in (each.spec.vms or world.vms)), None)

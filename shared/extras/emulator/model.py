@@ -131,7 +131,7 @@ class Impact:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ImdsFault:
     """A fault in force. `left`: requests it still takes; None: no end by count."""
 
     spec: FaultSpec
@@ -162,7 +162,7 @@ class World:
     """Listed ones, in the order in which they came."""
     ended: tuple[Event, ...] = ()
     impacts: tuple[Impact, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[ImdsFault, ...] = ()
     planned: tuple[Planned, ...] = ()
     made: int = 0
     """Events made so far."""

@@ -11,7 +11,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from ...core.clock import Millis
 from ...web.problem import conflict, invalid
-from .model import Event, Fault, Shown, Vm, World
+from .model import Event, ImdsFault, Shown, Vm, World
 from .scenario import ApproveSpec, ChangeSpec, EventSpec, FaultSpec, HideSpec, ResetSpec, SkipSpec, SomeVms, StepSpec, notice_of
 from .transitions import end, hit, note, start, switched_off, with_event, with_vms
 
@@ -249,7 +249,7 @@ def _skip(world: World, spec: SkipSpec) -> World:
 
 def _fail(world: World, spec: FaultSpec) -> World:
     ends = None if spec.lasts is None else world.now + world.span(spec.lasts)
-    fault = Fault(spec, ends, spec.times)
+    fault = ImdsFault(spec, ends, spec.times)
     return note(replace(world, faults=(*world.faults, fault)), "failing", text=told(spec))
 
 

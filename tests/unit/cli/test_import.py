@@ -19,7 +19,7 @@ from shared.cli.exits import Exit
 from shared.cli.importing import command, progress, sending
 from shared.cli.importing.reading import FilePart
 from shared.cli.importing.sending import Importer, send_all
-from shared.client.exchange import Patience
+from shared.client.exchange import RetrySettings
 from shared.client.model import BatchLine
 from shared.leases.node.state_file import lock
 from tests.paths import ROOT
@@ -71,7 +71,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
         return sending.Importer(url, key, transport=httpx.MockTransport(served), **more)
 
     monkeypatch.setattr(command, "Importer", importer)
-    monkeypatch.setattr(sending, "IMPORT_RETRIES", Patience(retries=2, first=0.0, longest=0.0))
+    monkeypatch.setattr(sending, "IMPORT_RETRIES", RetrySettings(retries=2, first=0.0, longest=0.0))
     monkeypatch.setenv("TOCSIN_URL", "http://app.test")
     monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
     monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent")

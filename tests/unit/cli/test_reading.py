@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shared.cli.importing import reading
 from shared.cli.importing.reading import BadHeader, FilePart, Format, RejectedLine, read_parts
-from shared.client.batches import Line
+from shared.client.batches import EncodedEvent
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 PLAIN = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS
@@ -31,7 +31,7 @@ def found(
     return read_parts(file, form, ids=ids, most=most, room=room, offset=offset, number=number)
 
 
-def flat(all_parts: Iterator[FilePart]) -> tuple[list[Line], list[RejectedLine]]:
+def flat(all_parts: Iterator[FilePart]) -> tuple[list[EncodedEvent], list[RejectedLine]]:
     listed = list(all_parts)
     return [line for part in listed for line in part.events], [bad for part in listed for bad in part.rejected]
 
@@ -110,7 +110,7 @@ def test_same_line_twice_makes_two_events_and_the_same_file_the_same_ids() -> No
 
 def test_fast_events_get_no_id() -> None:
     [event], _ = flat(found(b'{"durability": "fast"}', "ndjson"))
-    assert event == Line(1, b'{"durability": "fast"}', False)
+    assert event == EncodedEvent(1, b'{"durability": "fast"}', False)
 
 
 def test_numbers_pass_with_all_their_digits() -> None:

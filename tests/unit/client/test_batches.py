@@ -12,35 +12,35 @@ import pytest
 
 import shared as tocsin
 from shared.client import batches
-from shared.client.exchange import Failure, Patience, Reply, Send, Sleep
+from shared.client.exchange import ApiReply, ConnectionFailure, RetrySettings, SendCall, Sleep
 
 HOUR = timedelta(hours=1)
-LOST = Failure(True, "no answer")
+LOST = ConnectionFailure(True, "no answer")
 
 
-def answer(lines: list[Any], status: Callable[[Any], int] = lambda event: 201) -> Reply:
+def answer(lines: list[Any], status: Callable[[Any], int] = lambda event: 201) -> ApiReply:
     results = []
     for index, event in enumerate(lines):
         code = status(event)
         more = {"id": event.get("id", f"s{index}")} if code < 300 else {"problem": {"status": code, "detail": "no"}}
         results.append({"index": index, "status": code, **more})
-    return Reply(200, {}, orjson.dumps({"accepted": 0, "rejected": 0, "results": results}))
+    return ApiReply(200, {}, orjson.dumps({"accepted": 0, "rejected": 0, "results": results}))
 
 
 class Service:
     """Answers batches as `respond` says; remembers them."""
 
-    def __init__(self, *responses: Callable[[list[Any]], Reply | Failure]) -> None:
+    def __init__(self, *responses: Callable[[list[Any]], ApiReply | ConnectionFailure]) -> None:
         self.batches: list[list[Any]] = []
         self.slept: list[float] = []
         self._responses = list(responses)
 
     def send(self, events: Any, *, make_ids: bool = True, retries: int = 2) -> tocsin.Batch:
-        steps = batches.send(events, make_ids=make_ids, patience=Patience(retries), chance=lambda: 1.0)
+        steps = batches.send_events(events, make_ids=make_ids, retry_settings=RetrySettings(retries), chance=lambda: 1.0)
         try:
             effect = next(steps)
             while True:
-                if isinstance(effect, Send):
+                if isinstance(effect, SendCall):
                     assert (effect.call.path, effect.call.media) == ("events/batch", "application/x-ndjson")
                     lines = [json.loads(line) for line in effect.call.body.split(b"\n")]
                     self.batches.append(lines)
@@ -99,7 +99,7 @@ def test_refused_lines_are_told_and_do_not_stop_the_others() -> None:
 def test_lines_over_a_limit_are_sent_again_as_long_as_some_get_through() -> None:
     left = [3, 3, 3]
 
-    def limited(lines: list[Any]) -> Reply:
+    def limited(lines: list[Any]) -> ApiReply:
         room = iter(range(left.pop()))
         return answer(lines, lambda event: 201 if next(room, None) is not None else 429)
 
@@ -110,17 +110,17 @@ def test_lines_over_a_limit_are_sent_again_as_long_as_some_get_through() -> None
 
 
 def test_lines_over_a_limit_that_lets_none_in_are_told() -> None:
-    def half(lines: list[Any]) -> Reply:
+    def half(lines: list[Any]) -> ApiReply:
         return answer(lines, lambda event: 201 if event["payload"] == 0 else 429)
 
-    none = Reply(429, {"retry-after": "60"}, orjson.dumps({"type": "x/too-many-requests", "status": 429, "detail": "over"}))
+    none = ApiReply(429, {"retry-after": "60"}, orjson.dumps({"type": "x/too-many-requests", "status": 429, "detail": "over"}))
     service = Service(half, lambda lines: none)
     batch = service.send(events(3))
     assert [line.status for line in batch.results] == [201, 429, 429]
 
 
 def test_lines_whose_fate_storage_did_not_confirm_are_sent_again_only_with_an_id() -> None:
-    def unsure(lines: list[Any]) -> Reply:
+    def unsure(lines: list[Any]) -> ApiReply:
         return answer(lines, lambda event: 503)
 
     service = Service(unsure)
@@ -144,7 +144,7 @@ def test_lost_answer_without_ids_stops_the_batch_and_says_what_nobody_knows() ->
 
 
 def test_refusal_of_a_whole_chunk_stops_the_batch_with_nothing_unknown() -> None:
-    forbidden = Reply(403, {}, orjson.dumps({"type": "x/missing-scope", "status": 403, "detail": "no"}))
+    forbidden = ApiReply(403, {}, orjson.dumps({"type": "x/missing-scope", "status": 403, "detail": "no"}))
     with pytest.raises(tocsin.BatchStopped) as stopped:
         Service(lambda lines: forbidden).send(events(2))
     assert (stopped.value.done, stopped.value.unknown) == ((), ()) and isinstance(stopped.value.__cause__, tocsin.Forbidden)

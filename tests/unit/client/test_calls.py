@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared.client import calls
-from shared.client.batches import lines
+from shared.client.batches import encode_events
 
 DUE = datetime(2030, 1, 1, 12, 0, 0, 1, tzinfo=timezone(timedelta(hours=2)))
 
@@ -87,7 +87,7 @@ def test_numbers_and_the_like_are_no_times_and_the_error_says_what_to_write(opti
     with pytest.raises(TypeError, match=words):
         calls.schedule(1, **options)
     with pytest.raises(TypeError, match=words.removesuffix("$")) as refused:
-        list(lines([{"payload": 0, "delay": timedelta(1)}, {"payload": 1, **options}], make_ids=False))
+        list(encode_events([{"payload": 0, "delay": timedelta(1)}, {"payload": 1, **options}], make_ids=False))
     assert refused.value.__notes__ == ["event 1 of the batch"]
 
 

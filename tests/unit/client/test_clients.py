@@ -18,7 +18,7 @@ import pytest
 import shared as tocsin
 from shared.client.blocking import Schedules
 from shared.client.concurrent import AsyncSchedules
-from shared.client.http import failure
+from shared.client.http import to_failure
 from shared.core.clock import SettableClock
 
 KEY = "a-very-secret-key"
@@ -218,12 +218,12 @@ def test_answers_of_batches_are_waited_for_longer() -> None:
 
 @pytest.mark.parametrize("error", [httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError])
 def test_connections_that_were_never_made_sent_nothing(error: type[httpx.TransportError]) -> None:
-    assert not failure(error("no")).sent
+    assert not to_failure(error("no")).sent
 
 
 @pytest.mark.parametrize("error", [httpx.ReadTimeout, httpx.WriteTimeout, httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError])
 def test_everything_else_may_have_been_taken(error: type[httpx.TransportError]) -> None:
-    assert failure(error("no")).sent
+    assert to_failure(error("no")).sent
 
 
 async def test_nobody_listening_is_unreachable_and_certainly_nothing_was_sent() -> None:
@@ -278,7 +278,7 @@ async def test_key_is_seen_nowhere(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("key", ["", "short", "has space in it", "line\nbreak-in-it", "ümlauts-in-it", KEY + "\r\nx: y"])
 def test_what_is_no_key_is_refused_without_being_repeated(key: str) -> None:
-    with pytest.raises(ValueError, match="not a key") as caught:
+    with pytest.raises(ValueError, match="key is malformed") as caught:
         tocsin.Client(URL, key)
     assert not key or key not in str(caught.value)
 

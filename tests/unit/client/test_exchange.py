@@ -10,34 +10,34 @@ import pytest
 
 import shared as tocsin
 from shared.client import calls
-from shared.client.exchange import Call, Failure, Patience, Reply, Send, Sleep, exchange
+from shared.client.exchange import ApiCall, ApiReply, ConnectionFailure, RetrySettings, SendCall, Sleep, exchange
 
-LOST = Failure(True, "no answer in time")
-UNSENT = Failure(False, "not reached")
+LOST = ConnectionFailure(True, "no answer in time")
+UNSENT = ConnectionFailure(False, "no connection")
 EVENT = {"id": "e1", "tenant": "demo", "state": "scheduled", "due": "2030-01-01T00:00:00.000Z", "created": "2029-01-01T00:00:00.000Z"}
-SCHEDULED = Reply(201, {"etag": '"v1"'}, orjson.dumps(EVENT))
-PATIENCE = Patience(retries=3)
+SCHEDULED = ApiReply(201, {"etag": '"v1"'}, orjson.dumps(EVENT))
+PATIENCE = RetrySettings(retries=3)
 
 
-def problem(status: int, code: str, **headers: str) -> Reply:
+def problem(status: int, code: str, **headers: str) -> ApiReply:
     body = {"type": f"https://tocsin.dev/problems/{code}", "title": code, "status": status, "detail": "why"}
-    return Reply(status, {name.replace("_", "-"): value for name, value in headers.items()}, orjson.dumps(body))
+    return ApiReply(status, {name.replace("_", "-"): value for name, value in headers.items()}, orjson.dumps(body))
 
 
-class Told:
+class Exchanged:
     """What a call came to, and what it did on the way."""
 
-    def __init__(self, call: Call[Any], *answers: Reply | Failure, patience: Patience = PATIENCE) -> None:
+    def __init__(self, call: ApiCall[Any], *answers: ApiReply | ConnectionFailure, retry_settings: RetrySettings = PATIENCE) -> None:
         self.sent: list[str] = []
         self.slept: list[float] = []
         self.result: Any = None
         self.error: tocsin.TocsinError | None = None
         left = iter(answers)
-        steps = exchange(call, patience, lambda: 1.0)
+        steps = exchange(call, retry_settings, lambda: 1.0)
         try:
             effect = next(steps)
             while True:
-                if isinstance(effect, Send):
+                if isinstance(effect, SendCall):
                     self.sent.append(f"{effect.call.method} {effect.call.path}")
                     effect = steps.send(next(left))
                 else:
@@ -51,40 +51,40 @@ class Told:
         assert next(left, None) is None, "an answer was not asked for"
 
 
-def schedule(**options: Any) -> Call[Any]:
+def schedule(**options: Any) -> ApiCall[Any]:
     return calls.schedule({"n": 1}, due=datetime(2030, 1, 1, tzinfo=UTC), **options)
 
 
 def test_answer_is_read_with_its_etag() -> None:
-    told = Told(schedule(), SCHEDULED)
+    told = Exchanged(schedule(), SCHEDULED)
     assert (told.result.id, told.result.etag, told.result.final) == ("e1", '"v1"', False)
     assert told.result.due == datetime(2030, 1, 1, tzinfo=UTC) and told.slept == []
 
 
 def test_lost_answer_of_a_schedule_is_asked_for_again_since_its_id_makes_that_safe() -> None:
-    assert Told(schedule(), LOST, SCHEDULED).result.id == "e1"
-    assert Told(schedule(id="mine"), LOST, LOST, SCHEDULED).slept == [0.2, 0.4]
+    assert Exchanged(schedule(), LOST, SCHEDULED).result.id == "e1"
+    assert Exchanged(schedule(id="mine"), LOST, LOST, SCHEDULED).slept == [0.2, 0.4]
 
 
 def test_lost_answer_of_a_fast_event_is_told_at_once() -> None:
-    told = Told(schedule(durability="fast"), LOST)
+    told = Exchanged(schedule(durability="fast"), LOST)
     assert isinstance(told.error, tocsin.Unreachable) and told.error.sent
 
 
 def test_fast_event_is_sent_again_where_nothing_can_have_been_taken() -> None:
-    assert Told(schedule(durability="fast"), UNSENT, problem(429, "too-many-requests", retry_after="2"), SCHEDULED).slept == [0.2, 2.4]
+    assert Exchanged(schedule(durability="fast"), UNSENT, problem(429, "too-many-requests", retry_after="2"), SCHEDULED).slept == [0.2, 2.4]
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
 def test_gateway_errors_are_tried_again_only_where_twice_is_once(status: int) -> None:
-    assert Told(schedule(), problem(status, "storage-unavailable", retry_after="1"), SCHEDULED).slept == [1.2]
-    told = Told(schedule(durability="fast"), problem(status, "storage-unavailable", retry_after="1"))
+    assert Exchanged(schedule(), problem(status, "storage-unavailable", retry_after="1"), SCHEDULED).slept == [1.2]
+    told = Exchanged(schedule(durability="fast"), problem(status, "storage-unavailable", retry_after="1"))
     assert isinstance(told.error, tocsin.ServerFailed) and told.error.uncertain
 
 
 @pytest.mark.parametrize(("status", "kind"), [(401, "Unauthenticated"), (403, "Forbidden"), (404, "NotFound"), (409, "Conflict")])
 def test_refusals_are_told_at_once(status: int, kind: str) -> None:
-    told = Told(schedule(), problem(status, "a-code"))
+    told = Exchanged(schedule(), problem(status, "a-code"))
     assert type(told.error).__name__ == kind and isinstance(told.error, tocsin.Refused)
     assert (told.error.status, told.error.code, told.error.detail, told.error.uncertain) == (status, "a-code", "why", False)
     assert told.error.type == "https://tocsin.dev/problems/a-code"
@@ -94,92 +94,93 @@ def test_refusals_are_told_at_once(status: int, kind: str) -> None:
     ("status", "kind"), [(411, "Invalid"), (412, "Changed"), (413, "Invalid"), (415, "Invalid"), (418, "Refused"), (500, "ServerFailed")]
 )
 def test_every_status_has_its_class(status: int, kind: str) -> None:
-    assert type(Told(schedule(), problem(status, "a-code")).error).__name__ == kind
+    assert type(Exchanged(schedule(), problem(status, "a-code")).error).__name__ == kind
 
 
 def test_invalid_content_says_where() -> None:
     body = {"type": "x/invalid-content", "status": 422, "detail": "two", "errors": [{"pointer": "/due", "detail": "no offset"}, "odd"]}
-    told = Told(schedule(), Reply(422, {}, orjson.dumps(body)))
+    told = Exchanged(schedule(), ApiReply(422, {}, orjson.dumps(body)))
     assert isinstance(told.error, tocsin.Invalid) and told.error.errors == (tocsin.Fault("/due", "no offset"),)
 
 
 def test_conflict_that_asks_for_a_moment_is_given_it() -> None:
-    assert Told(calls.fire("q1"), problem(409, "still-queued", retry_after="1"), SCHEDULED).slept == [1.2]
-    assert Told(calls.fire("q1"), problem(409, "still-queued")).slept == []
+    assert Exchanged(calls.fire("q1"), problem(409, "still-queued", retry_after="1"), SCHEDULED).slept == [1.2]
+    assert Exchanged(calls.fire("q1"), problem(409, "still-queued")).slept == []
 
 
 def test_retries_end_and_the_last_answer_is_told() -> None:
-    told = Told(schedule(), *[problem(503, "storage-unavailable")] * 4)
+    told = Exchanged(schedule(), *[problem(503, "storage-unavailable")] * 4)
     assert isinstance(told.error, tocsin.ServerFailed) and told.slept == [0.2, 0.4, 0.8]
-    assert isinstance(Told(schedule(), *[UNSENT] * 4).error, tocsin.Unreachable)
+    assert isinstance(Exchanged(schedule(), *[UNSENT] * 4).error, tocsin.Unreachable)
 
 
 def test_longer_waits_than_the_client_has_patience_for_are_told_at_once() -> None:
-    told = Told(schedule(), problem(429, "too-many-requests", retry_after="31"))
+    told = Exchanged(schedule(), problem(429, "too-many-requests", retry_after="31"))
     assert isinstance(told.error, tocsin.TooMany) and told.error.retry_after == 31.0
 
 
 def test_nothing_is_sent_twice_by_a_client_without_retries() -> None:
-    assert isinstance(Told(schedule(), UNSENT, patience=Patience(0)).error, tocsin.Unreachable)
+    assert isinstance(Exchanged(schedule(), UNSENT, retry_settings=RetrySettings(0)).error, tocsin.Unreachable)
 
 
 def test_unreachable_says_whether_an_earlier_try_may_have_been_taken() -> None:
     for answers, sent in (([LOST, UNSENT, UNSENT, UNSENT], True), ([UNSENT] * 4, False)):
-        error = Told(schedule(), *answers).error
+        error = Exchanged(schedule(), *answers).error
         assert isinstance(error, tocsin.Unreachable) and error.sent is sent
 
 
 def test_refusal_after_a_lost_answer_is_uncertain() -> None:
-    error = Told(schedule(), LOST, problem(403, "missing-scope")).error
+    error = Exchanged(schedule(), LOST, problem(403, "missing-scope")).error
     assert isinstance(error, tocsin.Forbidden) and error.uncertain
 
 
-def in_state(state: str) -> Reply:
-    return Reply(200, {}, orjson.dumps(EVENT | {"state": state}))
+def in_state(state: str) -> ApiReply:
+    return ApiReply(200, {}, orjson.dumps(EVENT | {"state": state}))
 
 
 def test_second_cancel_after_a_lost_answer_finds_that_the_first_one_worked() -> None:
-    told = Told(calls.cancel("e1"), LOST, problem(409, "already-final"), in_state("cancelled"))
+    told = Exchanged(calls.cancel("e1"), LOST, problem(409, "already-final"), in_state("cancelled"))
     assert told.error is None and told.sent == ["DELETE events/e1", "DELETE events/e1", "GET events/e1"]
 
 
 def test_second_cancel_after_a_lost_answer_does_not_hide_that_the_event_was_delivered() -> None:
-    told = Told(calls.cancel("e1"), LOST, problem(409, "already-final"), in_state("delivered"))
+    told = Exchanged(calls.cancel("e1"), LOST, problem(409, "already-final"), in_state("delivered"))
     assert isinstance(told.error, tocsin.Conflict) and told.error.code == "already-final"
 
 
 def test_cancel_of_a_cancelled_event_is_refused_when_no_answer_was_lost() -> None:
-    assert Told(calls.cancel("e1"), problem(409, "already-final")).sent == ["DELETE events/e1"]
+    assert Exchanged(calls.cancel("e1"), problem(409, "already-final")).sent == ["DELETE events/e1"]
 
 
 def test_fire_and_redrive_find_out_after_a_lost_answer() -> None:
-    assert Told(calls.fire("e1"), LOST, problem(409, "already-firing"), in_state("firing")).result.state == "firing"
-    assert Told(calls.redrive("e1"), LOST, problem(409, "not-dead"), in_state("scheduled")).result.state == "scheduled"
-    assert Told(calls.fire("e1"), LOST, problem(409, "already-final"), in_state("cancelled")).error is not None
+    assert Exchanged(calls.fire("e1"), LOST, problem(409, "already-firing"), in_state("firing")).result.state == "firing"
+    assert Exchanged(calls.redrive("e1"), LOST, problem(409, "not-dead"), in_state("scheduled")).result.state == "scheduled"
+    assert Exchanged(calls.fire("e1"), LOST, problem(409, "already-final"), in_state("cancelled")).error is not None
 
 
 def test_change_with_a_version_is_not_repeated_since_a_second_try_could_not_tell() -> None:
-    assert Told(calls.change("e1", {"payload": 2}), LOST, SCHEDULED).error is None
-    assert isinstance(Told(calls.change("e1", {"payload": 2}, if_match='"v1"'), LOST).error, tocsin.Unreachable)
+    assert Exchanged(calls.change("e1", {"payload": 2}), LOST, SCHEDULED).error is None
+    assert isinstance(Exchanged(calls.change("e1", {"payload": 2}, if_match='"v1"'), LOST).error, tocsin.Unreachable)
 
 
 def test_trigger_is_never_repeated_after_a_lost_answer() -> None:
-    assert isinstance(Told(calls.trigger("daily"), LOST).error, tocsin.Unreachable)
+    assert isinstance(Exchanged(calls.trigger("daily"), LOST).error, tocsin.Unreachable)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b"null", b'{"id": 7}', b"\xff"])
 def test_answer_that_is_none_of_this_api_is_told_without_its_content(body: bytes) -> None:
-    told = Told(schedule(), Reply(200, {}, body))
+    told = Exchanged(schedule(), ApiReply(200, {}, body))
     assert isinstance(told.error, tocsin.Unreadable) and "html" not in str(told.error)
 
 
 def test_errors_of_something_else_at_that_address_are_told_as_such() -> None:
-    missing, proxy = Told(schedule(), Reply(404, {}, b"")).error, Told(schedule(), *[Reply(502, {}, b"<html>secret</html>")] * 4).error
+    missing = Exchanged(schedule(), ApiReply(404, {}, b"")).error
+    proxy = Exchanged(schedule(), *[ApiReply(502, {}, b"<html>secret</html>")] * 4).error
     assert isinstance(missing, tocsin.NotFound) and missing.code == "" and "URL" in missing.detail
     assert isinstance(proxy, tocsin.ServerFailed) and "secret" not in str(proxy)
 
 
 def test_fields_and_states_of_a_newer_service_are_taken() -> None:
     newer = EVENT | {"state": "dreaming", "mood": "good", "attempts": [{"at": EVENT["due"], "outcome": "odd", "took_ms": 1, "x": 1}]}
-    event = Told(calls.get("e1"), Reply(200, {}, orjson.dumps(newer))).result
+    event = Exchanged(calls.get("e1"), ApiReply(200, {}, orjson.dumps(newer))).result
     assert event.state == "dreaming" and event.attempts[0].outcome == "odd" and not event.final

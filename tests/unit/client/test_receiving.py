@@ -101,26 +101,26 @@ def test_other_buffers_than_bytes_are_taken() -> None:
 
 
 def test_wrong_secret_is_refused() -> None:
-    with refused("does not fit"):
+    with refused("does not match"):
         tocsin.verify(signed(), BODY, OTHER)
 
 
 @pytest.mark.parametrize("at", range(len(BODY)))
 def test_any_other_body_is_refused(at: int) -> None:
-    with refused("does not fit"):
+    with refused("does not match"):
         tocsin.verify(signed(), BODY[:at] + bytes([BODY[at] ^ 1]) + BODY[at + 1 :], SECRET)
 
 
 @pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])
 def test_unsigned_request_is_refused_and_says_what_is_missing(name: str) -> None:
-    with refused(f"no {name}"):
+    with refused(f"lacks {name}"):
         tocsin.verify(signed(**{name: None}), BODY, SECRET)
 
 
 @pytest.mark.parametrize("seconds", [-301, 301])
 def test_old_and_future_requests_are_refused(clock: SettableClock, seconds: int) -> None:
     CLOCK.set(SettableClock(NOW + seconds * 1000))
-    with refused("does not fit"):
+    with refused("does not match"):
         tocsin.verify(signed(), BODY, SECRET)
     assert tocsin.verify(signed(), BODY, SECRET, tolerance=302)
 
@@ -152,7 +152,7 @@ def test_body_that_is_not_json_is_refused() -> None:
 
 
 def test_mistakes_of_the_receivers_own_are_no_bad_deliveries() -> None:
-    with pytest.raises(TypeError, match="bytes as they came"):
+    with pytest.raises(TypeError, match="bytes as they arrived"):
         tocsin.verify(signed(), BODY.decode(), SECRET)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no secret"):
         tocsin.verify(signed(), BODY, [])

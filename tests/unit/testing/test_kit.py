@@ -234,7 +234,7 @@ async def test_what_an_app_raises_may_stand_for_a_500_instead() -> None:
 
 
 async def test_handler_that_hangs_is_told_and_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.testing.handling.PATIENCE", 0.01)
+    monkeypatch.setattr("shared.testing.handling.HANDLER_TIMEOUT", 0.01)
 
     async def handler(request: httpx.Request) -> None:
         await asyncio.Event().wait()
@@ -246,7 +246,7 @@ async def test_handler_that_hangs_is_told_and_not_waited_for_for_ever(monkeypatc
 
 
 async def test_task_that_spins_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.testing.host.MOST_TURNS", 1_000)
+    monkeypatch.setattr("shared.testing.host.MAX_LOOP_TURNS", 1_000)
 
     spinning = True
 
