@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.leases.planner import Member, plan
 from shared.leases.profiles import PROFILES, Profile
-from shared.leases.rows import Intents
+from shared.leases.rows import ActiveIntents
 from tests.simulation.leases.fleet import AZURE, Measured
 from tests.simulation.leases.history import listening
 from tests.simulation.leases.world import Weather
@@ -250,14 +250,14 @@ def _planner() -> list[Figure]:
         tight = -(-partitions // servers)
 
         def think(
-            owners: dict[int, str], intents: Intents, most: int, members: list[Member] = members, partitions: int = partitions
+            owners: dict[int, str], intents: ActiveIntents, most: int, members: list[Member] = members, partitions: int = partitions
         ) -> Callable[[], object]:
             return lambda: plan(partitions, owners, members, intents, most=most, budget=32)
 
-        full = think({}, replace(Intents(), prohibited=forbidden), tight)
+        full = think({}, replace(ActiveIntents(), prohibited=forbidden), tight)
         cases = {
-            "one more server": think(had, Intents(), partitions),
-            "nobody has anything": think({}, Intents(), partitions),
+            "one more server": think(had, ActiveIntents(), partitions),
+            "nobody has anything": think({}, ActiveIntents(), partitions),
             f"nobody has anything, {len(forbidden):,} prohibitions, no room to spare": full,
         }
         for case, thought in cases.items():

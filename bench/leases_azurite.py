@@ -131,7 +131,7 @@ async def measure(run: Run) -> list[Figure]:
 
 def _measure(run: Run, text: str) -> list[Figure]:
     runner = ThreadRunner(HttpTables.from_connection_string(text), steady, 30.0)
-    assert runner.run(takeover.create(fleet_key("t", "f"), Fleet(PARTITIONS, PROFILE)))
+    assert runner.run(takeover.create_fleet(fleet_key("t", "f"), Fleet(PARTITIONS, PROFILE)))
     fleet, what = _Fleet(text, SERVERS), f"Azurite, {SERVERS} keepers"
     try:
         run.tell("leases on Azurite: all start", 0, 4)

@@ -22,14 +22,14 @@ from ..core.clock import Clock, Millis
 from ..core.errors import Problem
 from ..engine.async_runner import AsyncRunner
 from ..engine.queries import load_rows
-from ..leases.generations import progress
+from ..leases.generations import resize_progress
 from ..leases.profiles import PROFILES
 from ..leases.protocol import closing, repair, takeover
-from ..leases.protocol.closing import Closed, Living
-from ..leases.protocol.repair import Unsure
-from ..leases.rows import FLEET, INDEX, PARTITIONS, SERVERS, Fleet, Limits, fleet_key, parse_fleet, parse_partition, parse_server
+from ..leases.protocol.closing import FleetClosed, ServersLive
+from ..leases.protocol.repair import OwnersUnknown
+from ..leases.rows import FLEET, INDEX, PARTITIONS, SERVERS, Fleet, MoveLimits, fleet_key, parse_fleet, parse_partition, parse_server
 from ..leases.service.resize.model import resizing_out
-from ..leases.unreadable_rows import servers_of, sift
+from ..leases.unreadable_rows import parse_rows, unreadable_servers
 from ..storage.names import FLEETS
 from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Row, Tables, Upsert
 from ..tenants.rows import ATTEMPTS
@@ -135,7 +135,9 @@ class FleetDirectory:
         if not fleet.former:
             return out
         rows = await load_rows(self._tables, FLEETS, _key(tenant, out.name), *PARTITIONS)
-        return out.model_copy(update={"resizing": resizing_out(progress((row for _, row in sift(rows, parse_partition)[0]), fleet))})
+        return out.model_copy(
+            update={"resizing": resizing_out(resize_progress((row for _, row in parse_rows(rows, parse_partition)[0]), fleet))}
+        )
 
     async def put(self, tenant: str, name: str, spec: FleetIn, headers: Mapping[str, str] | None = None) -> tuple[FleetOut, str, bool]:
         """Create the fleet or change it. The third value is True if it is new. Honours `If-Match` in `headers`.
@@ -175,9 +177,9 @@ class FleetDirectory:
                 fleet = parse_fleet(row.props)
                 check_if_match(headers or {}, _tagged(fleet_out(name, fleet))[1])
                 closed = await self._runner.run(closing.close(key, fleet, row.etag))
-                if isinstance(closed, Living):
+                if isinstance(closed, ServersLive):
                     raise _servers_live(closed.servers, "the fleet")
-                if not isinstance(closed, Closed):
+                if not isinstance(closed, FleetClosed):
                     continue
                 if not isinstance(await self._mark(key, entry), Applied):
                     continue
@@ -194,7 +196,7 @@ class FleetDirectory:
     async def refuse_living(self, tenant: str) -> None:
         """Raise 409 `servers-live` while servers of the tenant's fleets live."""
         for entry in await self._entries(tenant):
-            if found := await self._runner.run(closing.living(entry.key)):
+            if found := await self._runner.run(closing.live_servers(entry.key)):
                 raise _servers_live(found, f"fleet {entry.name}")
 
     async def end_all(self, tenant: str) -> None:
@@ -228,7 +230,7 @@ class FleetDirectory:
                 return None
         before = await self._tables.get(FLEETS, GONE, key)
         fleet = fleet_of(spec, self._clock.now())
-        if not await self._runner.run(takeover.create(key, fleet, int(before.props["epoch"]) if before is not None else 0)):
+        if not await self._runner.run(takeover.create_fleet(key, fleet, int(before.props["epoch"]) if before is not None else 0)):
             return None
         try:
             await self._require_tenant(tenant)
@@ -255,9 +257,9 @@ class FleetDirectory:
         new = replace(made, generation=old.generation, former=old.former, changes=old.changes + 1)
         if new.profile != old.profile:
             closed = await self._runner.run(closing.close(key, old, etag))
-            if isinstance(closed, Living):
+            if isinstance(closed, ServersLive):
                 raise _servers_live(closed.servers, "the profile")
-            if not isinstance(closed, Closed):
+            if not isinstance(closed, FleetClosed):
                 return None
             etag = closed.etag
         elif replace(new, changes=old.changes) == old:
@@ -273,7 +275,7 @@ class FleetDirectory:
     async def _refill(self, key: str, fleet: Fleet) -> None:
         # The epoch of a lost row is a count of claims, and therefore lower than this.
         missing = await self._runner.run(repair.refill(key, fleet, self._clock.now() // 1000))
-        if isinstance(missing, Unsure):
+        if isinstance(missing, OwnersUnknown):
             raise conflict(
                 "servers-live",
                 f"rows of partitions {name_first_five(map(str, missing.partitions))} are missing, and running servers may serve them: "
@@ -305,10 +307,10 @@ class FleetDirectory:
             entry = await self._find(key)
             if entry is None or not entry.ending:
                 return
-            servers, unreadable = sift((row for row in rows if SERVERS[0] <= row.rk < SERVERS[1]), parse_server)
-            if lives := [*(server.name for _, server in servers if server.state != "dead"), *servers_of(unreadable)]:
+            servers, unreadable = parse_rows((row for row in rows if SERVERS[0] <= row.rk < SERVERS[1]), parse_server)
+            if lives := [*(server.name for _, server in servers if server.state != "dead"), *unreadable_servers(unreadable)]:
                 raise _servers_live(lives, "the fleet")
-            partitions, unreadable = sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
+            partitions, unreadable = parse_rows((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
             # A row that cannot be read has a lower epoch than this (`_refill`).
             epochs = [*(partition.epoch for _, partition in partitions), *([self._clock.now() // 1000] if unreadable else ())]
             if any(epochs):
@@ -335,7 +337,7 @@ class FleetDirectory:
 
 def fleet_of(spec: FleetIn, created: Millis) -> Fleet:
     """Return the stored fleet of a definition."""
-    limits = Limits(spec.limits.max_per_server, spec.limits.claims_per_cycle, spec.limits.moves_per_minute, spec.drain() / 1000)
+    limits = MoveLimits(spec.limits.max_per_server, spec.limits.claims_per_cycle, spec.limits.moves_per_minute, spec.drain() / 1000)
     rest = {"created": created, **spec.model_dump(mode="json", include=set(_PARTS))}
     return Fleet(
         spec.partitions,

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from ..checkpoints.model import ReplicaOut
 from ..checkpoints.settings import DAY, FleetCheckpoints
 from ..core.durations import Duration
-from ..leases.profiles import PROFILES, Profile, unsafe
+from ..leases.profiles import PROFILES, Profile, unsafe_reason
 from ..leases.rows import MAX_PARTITIONS, ServerState
 from ..leases.service.control.model import IntentOut
 from ..leases.service.resize.model import ResizingOut
@@ -102,7 +102,7 @@ class FleetIn(Strict):
 
     def fault(self) -> tuple[str, str] | None:
         """Return the path and text of the safety condition that fails; None if all hold."""
-        found = unsafe(self.seconds(), self.drain() / 1000, name=self.profile if isinstance(self.profile, str) else "")
+        found = unsafe_reason(self.seconds(), self.drain() / 1000, name=self.profile if isinstance(self.profile, str) else "")
         return ("/limits/drain" if found.startswith("drain") else "/profile", f"unsafe: {found} (seconds)") if found else None
 
 

@@ -16,28 +16,28 @@ from math import gcd
 from typing import Final
 
 from .rows import Fleet, Partition, Server
-from .rules import ended
+from .rules import has_ended
 
 
-def overlapping(partition: int, partitions: int, former: int) -> range:
+def overlapping_partitions(partition: int, partitions: int, former: int) -> range:
     """Of `former` partitions, those that share keys with `partition` of `partitions`."""
     step = gcd(partitions, former)
     return range(partition % step, former, step)
 
 
-def behind(row: Partition, generation: int) -> bool:
+def is_behind(row: Partition, generation: int) -> bool:
     """Whether the row may still be claimed, or held, under a generation before this one."""
     return row.generation < generation and not row.closed
 
 
-def closing(row: Partition, server: Server | None, generation: int) -> Partition | None:
+def closed_row(row: Partition, server: Server | None, generation: int) -> Partition | None:
     """The row once it is closed, None when that may not be yet. server: its owner's row, read after this one."""
-    if not behind(row, generation) or (row.owner and not ended(row.incarnation, server)):
+    if not is_behind(row, generation) or (row.owner and not has_ended(row.incarnation, server)):
         return None
     return replace(row, owner="", incarnation="", generation=generation, closed=True)
 
 
-def openings(rows: Mapping[int, Partition], fleet: Fleet) -> list[Partition]:
+def opened_rows(rows: Mapping[int, Partition], fleet: Fleet) -> list[Partition]:
     """The closed rows that may be opened, as they are then, by number.
 
     Their epochs go on from the highest of all that they share keys with. So epochs grow for each key, over changes of the count, and a
@@ -57,7 +57,7 @@ def openings(rows: Mapping[int, Partition], fleet: Fleet) -> list[Partition]:
     return found
 
 
-def heirs(rows: Mapping[int, Partition], servers: Mapping[str, Server], fleet: Fleet) -> dict[int, str]:
+def planned_owners(rows: Mapping[int, Partition], servers: Mapping[str, Server], fleet: Fleet) -> dict[int, str]:
     """For the planner to start from: who should have the partitions that nobody has had since the count changed. Who was ordered to take
     it, so that plans do not change their mind; else who has, of those it shares keys with, the one of its number or the lowest."""
     ordered = {
@@ -70,7 +70,7 @@ def heirs(rows: Mapping[int, Partition], servers: Mapping[str, Server], fleet: F
     found: dict[int, str] = {}
     for number in range(fleet.partitions if fleet.generation > 1 else 0):
         row = rows.get(number)
-        if row is None or not (row.closed or behind(row, fleet.generation) or not (row.owner or row.since)):
+        if row is None or not (row.closed or is_behind(row, fleet.generation) or not (row.owner or row.since)):
             continue
         before = rows.get(number if number < fleet.former else number % step) if fleet.former else None
         heir = ordered.get(number, before.owner if before is not None else "")
@@ -79,7 +79,7 @@ def heirs(rows: Mapping[int, Partition], servers: Mapping[str, Server], fleet: F
     return found
 
 
-def pace(fleet: Fleet, least: float) -> float:
+def poll_interval(fleet: Fleet, least: float) -> float:
     """Seconds between looks of one server while the count changes: more for more rows, which all servers read at that time."""
     return max(least, fleet.partitions / ROWS_PER_SECOND)
 
@@ -90,7 +90,7 @@ partition key."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ResizeProgress:
     """How far a change of the partition count is. closed: rows of the former count that are no longer claimed under it. opened: rows of the
     new count that may be claimed."""
 
@@ -106,7 +106,7 @@ class Progress:
         return self.opened == self.partitions
 
 
-def progress(rows: Iterable[Partition], fleet: Fleet) -> Progress | None:
+def resize_progress(rows: Iterable[Partition], fleet: Fleet) -> ResizeProgress | None:
     """What the rows say; None when no change is under way."""
     if not fleet.former:
         return None
@@ -115,4 +115,4 @@ def progress(rows: Iterable[Partition], fleet: Fleet) -> Progress | None:
         forward = row.generation >= fleet.generation
         closed += forward and row.number < fleet.former
         opened += forward and not row.closed and row.number < fleet.partitions
-    return Progress(fleet.generation, fleet.former, fleet.partitions, closed, opened)
+    return ResizeProgress(fleet.generation, fleet.former, fleet.partitions, closed, opened)

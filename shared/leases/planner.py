@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from .rows import Intents
+from .rows import ActiveIntents
 
 HOT: Final = 1.25
 """A server whose load is over this times the mean is hot: where shares differ by one, it gets the smaller."""
@@ -66,7 +66,7 @@ def plan(
     partitions: int,
     owners: Mapping[int, str],
     members: Iterable[Member],
-    intents: Intents,
+    intents: ActiveIntents,
     *,
     most: int,
     budget: int,
@@ -86,7 +86,7 @@ class _Planner:
         partitions: int,
         owners: Mapping[int, str],
         members: Sequence[Member],
-        intents: Intents,
+        intents: ActiveIntents,
         most: int,
         budget: int,
         epochs: Mapping[int, int],

@@ -14,12 +14,12 @@ from .rows import (
     FLEET,
     PARTITIONS,
     SERVERS,
+    ActiveIntents,
     Expected,
     Fleet,
-    Intents,
     Partition,
     Server,
-    in_force,
+    active_intents,
     parse_fleet,
     parse_partition,
     parse_server,
@@ -34,7 +34,7 @@ class PlannerInput:
     def __init__(
         self,
         fleet: Fleet,
-        intents: Intents,
+        intents: ActiveIntents,
         partitions: dict[int, Partition],
         servers: dict[str, Server],
         etags: Mapping[str, str] | None = None,
@@ -61,7 +61,7 @@ class PlannerInput:
     def has(self, server: str, partition: int) -> bool:
         """Whether the server's incarnation of now has the partition."""
         found, row = self.partitions.get(partition), self.servers.get(server)
-        return found is not None and row is not None and found.owner == server and not rules.ended(found.incarnation, row)
+        return found is not None and row is not None and found.owner == server and not rules.has_ended(found.incarnation, row)
 
     def plan(self, budget: int, before: Mapping[str, Server] | None = None) -> PartitionPlan:
         """What the planner makes of it. While the partition count changes all is claimed anew, and nothing counts against the budget.
@@ -70,8 +70,8 @@ class PlannerInput:
         partition has the one or the other.
         """
         now = self.fleet.generation
-        owners = {number: row.owner for number, row in self.partitions.items() if row.owner and not generations.behind(row, now)}
-        heirs = generations.heirs(self.partitions, before or self.servers, self.fleet)
+        owners = {number: row.owner for number, row in self.partitions.items() if row.owner and not generations.is_behind(row, now)}
+        heirs = generations.planned_owners(self.partitions, before or self.servers, self.fleet)
         budget = self.fleet.partitions if self.fleet.former else budget
         epochs = {number: partition.epoch for number, partition in self.partitions.items()}
         prohibited, offline = self.intents.prohibited | self._avoided(), self.intents.offline | self._kept()
@@ -84,7 +84,7 @@ class PlannerInput:
 
     def _kept(self) -> set[int]:
         """What nobody is told to take: who has it cannot be read, nor whether that one lives."""
-        return unreadable_rows.kept(self.unreadable, ((number, row.owner) for number, row in self.partitions.items()))
+        return unreadable_rows.undecidable_partitions(self.unreadable, ((number, row.owner) for number, row in self.partitions.items()))
 
     def _avoided(self) -> set[tuple[int, str]]:
         """What servers would rather not have, and another may."""
@@ -138,12 +138,12 @@ def read_planner_input(key: str, now: Millis) -> Steps[PlannerInput | None]:
     fleet = next((row for row in rows if row.rk == FLEET), None)
     if fleet is None:
         return None
-    intents, odd = unreadable_rows.words(rows)
-    partitions, odder = unreadable_rows.sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
-    known, oddest = unreadable_rows.sift(servers, parse_server)
+    intents, odd = unreadable_rows.parse_intents(rows)
+    partitions, odder = unreadable_rows.parse_rows((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
+    known, oddest = unreadable_rows.parse_rows(servers, parse_server)
     return PlannerInput(
         parse_fleet(fleet.props),
-        in_force(intents, now),
+        active_intents(intents, now),
         {partition.number: partition for _, partition in partitions},
         {server.name: server for _, server in known},
         {server.name: row.etag for row, server in known},

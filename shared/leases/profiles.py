@@ -39,7 +39,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
 }
 
 
-def unsafe(profile: Profile, drain: float = 0.0, *, name: str = "") -> str | None:
+def unsafe_reason(profile: Profile, drain: float = 0.0, *, name: str = "") -> str | None:
     """The inequality that fails, with its numbers, or None. drain: seconds that a hand-off may take. name: that of a known profile."""
     h, v, t = profile.beat, profile.validity, profile.takeover
     if not (0 < h < float("inf") and 0 < v < float("inf") and 0 < t < float("inf")):

@@ -67,7 +67,7 @@ def _check_name(kind: str, name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MoveLimits:
     """max_per_server: partitions one server may have, None: as many as the minimum of servers need. drain: seconds a hand-off may take."""
 
     max_per_server: int | None = None
@@ -85,7 +85,7 @@ class Fleet:
 
     partitions: int
     profile: Profile = PROFILES["default"]
-    limits: Limits = field(default_factory=Limits)
+    limits: MoveLimits = field(default_factory=MoveLimits)
     minimum: int = 1
     generation: int = 1
     changes: int = 0
@@ -108,7 +108,7 @@ _FLEET: Final = RowCodec(
     Fleet,
     formats={
         "profile": RowCodec(Profile),
-        "limits": RowCodec(Limits, names={"max_per_server": "most", "claims_per_cycle": "claims", "moves_per_minute": "moves"}),
+        "limits": RowCodec(MoveLimits, names={"max_per_server": "most", "claims_per_cycle": "claims", "moves_per_minute": "moves"}),
     },
     added=("spare", "rest", "former", "closed"),
 )
@@ -237,7 +237,7 @@ def parse_intent(props: Props) -> Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Intents:
+class ActiveIntents:
     """The intents in force. prohibited: (partition, server) pairs; drained: servers that get no partitions, by drain, prohibition or
     maintenance; struck: those about to be hit by maintenance."""
 
@@ -249,10 +249,10 @@ class Intents:
     struck: frozenset[str] = frozenset()
 
 
-def in_force(intents: Iterable[Intent], now: Millis) -> Intents:
+def active_intents(intents: Iterable[Intent], now: Millis) -> ActiveIntents:
     """Those that have not expired at wall time `now`, by kind."""
     live = [intent for intent in intents if not intent.expires or now < intent.expires]
-    return Intents(
+    return ActiveIntents(
         frozenset(i.partition for i in live if i.verb == "offline"),
         frozenset((i.partition, i.server) for i in live if i.verb == "prohibit" and i.partition != NO_PARTITION),
         frozenset(i.server for i in live if i.verb in ("drain", "maintain") or (i.verb == "prohibit" and i.partition == NO_PARTITION)),
@@ -262,13 +262,13 @@ def in_force(intents: Iterable[Intent], now: Millis) -> Intents:
     )
 
 
-def join(partitions: Iterable[int]) -> str:
+def join_numbers(partitions: Iterable[int]) -> str:
     """Partitions as one property: `5,9,12`. Some 5,000 fit; orders are cut to `MAX_ORDERS`."""
     return ",".join(map(str, partitions))
 
 
-def split(text: str) -> tuple[int, ...]:
-    """The inverse of `join`."""
+def split_numbers(text: str) -> tuple[int, ...]:
+    """The inverse of `join_numbers`."""
     return tuple(map(int, text.split(","))) if text else ()
 
 
@@ -284,18 +284,18 @@ def split_held(text: str) -> tuple[tuple[int, int], ...]:
 
 def join_expected(expected: Expected) -> str:
     """What is expected of whom as one property: `s7:5,9 s8:12`."""
-    return " ".join(f"{server}:{join(partitions)}" for server, partitions in expected)
+    return " ".join(f"{server}:{join_numbers(partitions)}" for server, partitions in expected)
 
 
 def split_expected(text: str) -> Expected:
     """The inverse of `join_expected`."""
-    return tuple((server, split(partitions)) for server, _, partitions in (each.partition(":") for each in text.split()))
+    return tuple((server, split_numbers(partitions)) for server, _, partitions in (each.partition(":") for each in text.split()))
 
 
 INDEX: Final = ":fleets"
 
 
-_NUMBERS: Final = Format(join, lambda text: split(str(text)))
+_NUMBERS: Final = Format(join_numbers, lambda text: split_numbers(str(text)))
 _SERVER: Final = RowCodec(
     Server,
     formats={

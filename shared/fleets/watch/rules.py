@@ -9,8 +9,8 @@ from typing import Final, Literal, NamedTuple
 from ...core.clock import Millis
 from ...leases.planner import PartitionPlan
 from ...leases.profiles import Profile
-from ...leases.rows import Intent, Intents, Partition, Server
-from ...leases.rules import ended
+from ...leases.rows import ActiveIntents, Intent, Partition, Server
+from ...leases.rules import has_ended
 from ...leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned
 from ...leases.service.takeover_rules import READ_PARTITIONS_EVERY, TICK, may_fence
 from .alarms import ALARMS, FORGOTTEN_AFTER, KINDS, LATE_BEATS, MAX_SUBJECTS, Alarm, Kind, allowed_outage
@@ -72,7 +72,7 @@ class Findings:
         return {kind: subjects for kind, subjects in found.items() if subjects}
 
 
-def usable_servers(servers: Iterable[Server], intents: Intents) -> list[str]:
+def usable_servers(servers: Iterable[Server], intents: ActiveIntents) -> list[str]:
     """Return the names of servers that may get partitions. Drained and prohibited servers are up, but may not."""
     return [server.name for server in servers if server.state == "live" and server.name not in intents.drained]
 
@@ -123,7 +123,7 @@ def findings_of_snapshot(snapshot: FleetSnapshot, plan: PartitionPlan, now: Mill
         owner = summary.servers.get(row.value.owner)
         if not row.value.owner:
             found.append(UnservedPartition(number, "unowned", "", min(row.age, summary.age, expired.get(number, row.age))))
-        elif ended(row.value.incarnation, owner.value if owner is not None else None):
+        elif has_ended(row.value.incarnation, owner.value if owner is not None else None):
             found.append(UnservedPartition(number, "owner gone", row.value.owner, min(row.age, _gone_for(row.value, owner, profile))))
         elif owner is not None and may_fence(profile, owner.age):
             found.append(UnservedPartition(number, "owner silent", row.value.owner, owner.age))

@@ -20,9 +20,9 @@ from .. import rules
 from ..planner_input import read_fleet
 from ..profiles import Profile
 from ..protocol import membership
-from ..protocol.membership import MAX_RIDERS, Again, Beaten, Fenced, Publish
+from ..protocol.membership import MAX_RIDERS, BeatApplied, BeatNotApplied, IncarnationFenced, ServerReport
 from ..rows import MAX_ORDERS, Fleet, ServerState
-from ..rules import Claim, HandOff, Session
+from ..rules import Claim, HandOff, ServerSession
 from .failures import RequestFailures
 from .keeper_state import KeeperState, PartitionOrders
 from .notifications import ApplicationNotifier, KeySpread
@@ -50,7 +50,7 @@ class HeartbeatLoop:
         steady: Callable[[], float],
         wall: Callable[[], Millis],
         ids: Ids,
-        publish: Publish,
+        publish: ServerReport,
     ) -> None:
         self._key, self._server, self._keeper_state, self._notifier = key, server, keeper_state, notifier
         self._steady, self._wall, self._ids = steady, wall, ids
@@ -93,7 +93,7 @@ class HeartbeatLoop:
 
     # -- in, and out again
 
-    def _joined(self, session: Session) -> None:
+    def _joined(self, session: ServerSession) -> None:
         log.info("Server %s is in, incarnation %s", self._server, session.incarnation, extra={"action": "lease_joined"})
         now = self._steady()
         self._keeper_state.failures, self._next_beat = 0, now + self._profile.beat * self._ids.chance()
@@ -115,7 +115,7 @@ class HeartbeatLoop:
 
     # -- one turn
 
-    def _turn(self, session: Session) -> Work[bool]:
+    def _turn(self, session: ServerSession) -> Work[bool]:
         """Do what is due, or wait for it. True when the loop is done."""
         now = self._steady()
         yield from self._read(session)
@@ -164,7 +164,7 @@ class HeartbeatLoop:
         """Seconds of validity left at which the application is warned: two beats have failed by then, or one for the seed's profile."""
         return max(self._profile.validity - 2.25 * self._profile.beat, self._profile.validity / 6)
 
-    def _hear(self, session: Session, now: float) -> None:
+    def _hear(self, session: ServerSession, now: float) -> None:
         """What came over the keeper_state."""
         for partition, hand_off in self._keeper_state.take_finished_hand_offs():
             # An older hand-off of the partition says nothing about the one of now.
@@ -181,7 +181,7 @@ class HeartbeatLoop:
         if orders is not None or dropped:
             self._obey(session)
 
-    def _claims(self, session: Session, now: float) -> list[Claim]:
+    def _claims(self, session: ServerSession, now: float) -> list[Claim]:
         if now - self._last_cycle >= self._profile.beat:
             self._last_cycle, self._claimed_this_cycle = now, 0
         room = self._keeper_state.fleet.limits.claims_per_cycle - self._claimed_this_cycle
@@ -197,9 +197,9 @@ class HeartbeatLoop:
 
     def _handed_over(self, claims: Iterable[Claim]) -> list[Claim]:
         now = self._wall()
-        return [claim for claim in claims if rules.handed_over(claim, now, self._profile)]
+        return [claim for claim in claims if rules.is_handed_over(claim, now, self._profile)]
 
-    def _beat(self, session: Session, claims: list[Claim]) -> Work[None]:
+    def _beat(self, session: ServerSession, claims: list[Claim]) -> Work[None]:
         state = self._state
         leaving = sorted(session.leaving)[:MAX_RIDERS]
         self._keeper_state.withdraw_claims(claims)
@@ -221,7 +221,7 @@ class HeartbeatLoop:
             self._show(session)
             return
         match done:
-            case Beaten(claimed, released):
+            case BeatApplied(claimed, released):
                 self._keeper_state.failures = 0
                 self._claimed_this_cycle += len(claimed) - len(self._handed_over(claimed))
                 counts["claimed"] += len(claimed)
@@ -236,7 +236,7 @@ class HeartbeatLoop:
                     self._said = state
                     self._keeper_state.request_plan()
                 yield from self._collect(session)
-            case Again(pushed, refused):
+            case BeatNotApplied(pushed, refused):
                 counts["races_lost"] += len(refused)
                 if pushed:
                     # Only the own row was not as it was taken for: what was found free is as good as before.
@@ -249,7 +249,7 @@ class HeartbeatLoop:
                     self._next_beat = self._steady() + self._soon
                 else:
                     self._next_beat = self._steady() + (self._profile.beat * 0.2 if self._keeper_state.failures else 0.0)
-            case Fenced():
+            case IncarnationFenced():
                 return
         yield from self._read(session)
         told = _orders(session) != self._obeyed or (session.tell and not self._exit)
@@ -268,7 +268,7 @@ class HeartbeatLoop:
         """Seconds until a beat that failed is followed by the next."""
         return self._profile.beat * (0.1 + 0.1 * self._ids.chance())
 
-    def _collect(self, session: Session) -> Work[None]:
+    def _collect(self, session: ServerSession) -> Work[None]:
         """Claims that turned out applied, and could not be read back at once."""
         try:
             yield from membership.collect(session)
@@ -277,7 +277,7 @@ class HeartbeatLoop:
 
     # -- the generation of the partition count
 
-    def _read(self, session: Session) -> Work[None]:
+    def _read(self, session: ServerSession) -> Work[None]:
         """Read the fleet when the own row tells of a newer generation, and go over to it."""
         if session.heard > self._keeper_state.fleet.generation:
             try:
@@ -288,11 +288,11 @@ class HeartbeatLoop:
                 self._keeper_state.update_fleet(fleet if fleet is not None else self._keeper_state.fleet)
         self._go_over(session)
 
-    def _go_over(self, session: Session) -> None:
+    def _go_over(self, session: ServerSession) -> None:
         """Work by the fleet's generation: what was claimed under another is handed off, also what is found to be claimed late."""
         fleet = self._keeper_state.fleet
         session.generation = max(session.generation, fleet.generation)
-        if former := set(rules.outdated(session)) - self._hand_offs.keys():
+        if former := set(rules.outdated_holdings(session)) - self._hand_offs.keys():
             self._give_up(session, former, "resized")
         # The other loop may have read the fleet's row before, and come with it after.
         if fleet.generation == session.generation and self._notifier.report_resize(KeySpread(fleet.generation, fleet.partitions)):
@@ -300,7 +300,7 @@ class HeartbeatLoop:
 
     # -- orders and hand-offs
 
-    def _obey(self, session: Session) -> None:
+    def _obey(self, session: ServerSession) -> None:
         """New orders replace the ones before; each has its deadline, after which it is forgotten and the next plan decides."""
         if session.expect != self._obeyed.expect:
             self._keeper_state.set_expected(session.expect, self._steady() + EXPECTED * self._profile.beat)
@@ -312,7 +312,7 @@ class HeartbeatLoop:
             self._exit = True
             self._keeper_state.stop()
 
-    def _give_up(self, session: Session, partitions: Collection[int], reason: str = "handed-off") -> None:
+    def _give_up(self, session: ServerSession, partitions: Collection[int], reason: str = "handed-off") -> None:
         """Begin to hand off: stop serving at once, tell the application, release when it is done or its time is up."""
         now = self._steady()
         going = sorted(session.held.keys() & set(partitions) - self._hand_offs.keys())
@@ -323,23 +323,23 @@ class HeartbeatLoop:
         for partition, hand_off in given.items():
             self._notifier.hand_off(partition, partial(self._keeper_state.finish_hand_off, partition, hand_off), reason)
 
-    def _publish(self, session: Session) -> float:
+    def _publish(self, session: ServerSession) -> float:
         """Publish what `owns` reads; returns until when (steady seconds)."""
         epochs = {
             partition: held.epoch
             for partition, held in session.held.items()
             if partition not in self._hand_offs and held.generation == session.generation
         }
-        until = rules.expires(session, self._profile)
+        until = rules.valid_until(session, self._profile)
         self._notifier.publish(epochs, until)
         return until
 
-    def _show(self, session: Session) -> None:
+    def _show(self, session: ServerSession) -> None:
         """Publish, and tell the application what has changed."""
         until, now = self._publish(session), self._steady()
         self._notifier.report_changes(now, "handed-off" if now < until else "expired")
         self._notifier.warn(until - now, self._danger)
 
 
-def _orders(session: Session) -> PartitionOrders:
+def _orders(session: ServerSession) -> PartitionOrders:
     return PartitionOrders(session.take, session.drop, session.expect)

@@ -24,7 +24,7 @@ from ...core.errors import TocsinError
 from ...core.ids import Ids, SystemIds
 from ...engine.thread_runner import ThreadRunner
 from ...storage.blocking import BlockingTables
-from ..protocol.membership import Publish
+from ..protocol.membership import ServerReport
 from ..rows import MAX_PARTITIONS, Fleet, fleet_key, server_key
 from .callback_threads import CallbackThreads
 from .heartbeat_loop import HeartbeatLoop
@@ -108,7 +108,7 @@ class LeaseKeeper:
         self._ready, self._publishing = threading.Event(), threading.RLock()
         self._notifier = ApplicationNotifier(self._calls, Callbacks(on_gained, on_lost, on_danger, on_exit, self._ready.set, on_resized))
         self._heartbeats = HeartbeatLoop(
-            self._key, server, self._keeper_state, self._notifier, steady, self._wall, self._ids, Publish(domain, capacity)
+            self._key, server, self._keeper_state, self._notifier, steady, self._wall, self._ids, ServerReport(domain, capacity)
         )
         self._problem: TocsinError | None = None
         self._thread: threading.Thread | None = None

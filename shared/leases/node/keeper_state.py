@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from .. import rules
 from ..rows import MAX_ORDERS, Expected, Fleet
-from ..rules import Claim, HandOff, Session
+from ..rules import Claim, HandOff, ServerSession
 
 _NEVER: Final = float("inf")
 
@@ -48,7 +48,7 @@ class KeeperState:
         self.wake_beats: Callable[[], object] = lambda: None
         self.wake_scans: Callable[[], object] = lambda: None
         self.counts: Counter[str] = Counter()
-        self.session: Session | None = None
+        self.session: ServerSession | None = None
         self.fleet = Fleet(0)
         self.failures = 0
         self.alone = False
@@ -99,7 +99,7 @@ class KeeperState:
 
     # -- for the loop that looks
 
-    def current_session(self) -> Session | None:
+    def current_session(self) -> ServerSession | None:
         """The incarnation in force, None while there is none."""
         session = self.session
         return session if session is not None and not session.fenced else None
@@ -145,9 +145,9 @@ class KeeperState:
         """What the fleet's row says now. The durations of the profile stay: what runs was begun under them."""
         self.fleet = replace(fleet, profile=self.fleet.profile)
 
-    def shed_duties(self) -> frozenset[rules.Duty]:
+    def shed_duties(self) -> frozenset[rules.ScanDuty]:
         """What storage is too slow for."""
-        return rules.shed(self.failures)
+        return rules.duties_to_skip(self.failures)
 
     def released_partitions(self) -> dict[int, float]:
         """Partitions that were given up, and when (steady seconds) to look whether somebody took them."""

@@ -8,11 +8,11 @@ from ...core.errors import StorageError, TocsinError
 from ...core.ids import Ids
 from ...engine.effects import Work, wait
 from ..planner_input import read_fleet
-from ..profiles import PROFILES, Profile, unsafe
+from ..profiles import PROFILES, Profile, unsafe_reason
 from ..protocol import membership
-from ..protocol.membership import Fenced, InUse, Publish, Registered, Waiting
+from ..protocol.membership import AwaitingTakeover, IncarnationFenced, LiveNamesake, Registered, ServerReport
 from ..rows import Fleet
-from ..rules import Session, Sight
+from ..rules import Observation, ServerSession
 from .failures import RequestFailures
 from .keeper_state import KeeperState
 from .state_file import NameInUse
@@ -51,7 +51,7 @@ class Registration:
                 yield from self.pause(1.0)
                 continue
             name = next((name for name, known in PROFILES.items() if known == fleet.profile), "")
-            if problem := unsafe(fleet.profile, fleet.limits.drain, name=name):
+            if problem := unsafe_reason(fleet.profile, fleet.limits.drain, name=name):
                 raise FleetMissing(f"the fleet's profile is unsafe: {problem}")
             self._keeper_state.fleet, self._keeper_state.failures = fleet, 0
             return fleet
@@ -62,12 +62,12 @@ class Registration:
         if seconds > 0 and not self._keeper_state.stopping:
             yield from wait(self._steady() + seconds)
 
-    def join(self, publish: Callable[[], Publish], proof: Callable[[str], tuple[str, ...]]) -> Work[Session | None]:
+    def join(self, publish: Callable[[], ServerReport], proof: Callable[[str], tuple[str, ...]]) -> Work[ServerSession | None]:
         """Register a new incarnation. None when told to stop meanwhile. publish: what it tells about itself by then. proof: see
         `Beating.serve`. Raises `NameInUse`."""
         session = self._incarnation()
         proven = proof(session.incarnation)
-        before: Sight | None = None
+        before: Observation | None = None
         while not self._keeper_state.stopping:
             try:
                 found = yield from membership.register(session, publish(), before, proven, self._profile.takeover)
@@ -77,18 +77,18 @@ class Registration:
             match found:
                 case Registered():
                     return session
-                case InUse():
+                case LiveNamesake():
                     raise NameInUse(f"a living server is called {self._server!r}")
-                case Fenced():
+                case IncarnationFenced():
                     session = self._incarnation()
                     proven = proof(session.incarnation)
-                case Waiting(sight):
+                case AwaitingTakeover(sight):
                     before = sight
             yield from self.pause(self._profile.beat / 4)
         return None
 
-    def _incarnation(self) -> Session:
-        return Session(self._key, self._server, self._ids.name(), generation=self._keeper_state.fleet.generation)
+    def _incarnation(self) -> ServerSession:
+        return ServerSession(self._key, self._server, self._ids.name(), generation=self._keeper_state.fleet.generation)
 
     def confirm(self) -> Work[bool]:
         """Read the fleet again now that its changers see this server (`protocol.closing`). True as well when told to stop meanwhile."""
@@ -105,7 +105,7 @@ class Registration:
             break
         return True
 
-    def leave(self, session: Session) -> Work[None]:
+    def leave(self, session: ServerSession) -> Work[None]:
         """End the incarnation, so that nobody waits for its silence. Given up when storage does not do it; others wait T then."""
         for _ in range(3):
             try:

@@ -22,7 +22,7 @@ from ..planner_input import PlannerInput, read_fleet, read_planner_input
 from ..profiles import Profile
 from ..protocol import resizing, takeover
 from ..rows import MAX_ORDERS, Server, parse_partition, parse_server, partition_key
-from ..rules import Session, Sight
+from ..rules import Observation, ServerSession
 from .keeper_state import KeeperState
 from .standby import StandbyAssignments
 
@@ -63,7 +63,7 @@ class ScanLoop:
     ) -> None:
         self._key, self._server, self._keeper_state = key, server, keeper_state
         self._steady, self._wall, self._chance = steady, wall, chance
-        self._sights: dict[str, Sight] = {}
+        self._sights: dict[str, Observation] = {}
         self._known: frozenset[tuple[str, str, str, int]] | None = None
         self._suspects: set[str] = set()
         self._due, self._incarnation = False, ""
@@ -138,7 +138,7 @@ class ScanLoop:
             # Who waits to join, perhaps for T, has then seen the silence of others too.
             if now >= self._next_scan and "scan" not in shed:
                 self._next_scan = now + self._profile.beat
-                yield from takeover.look(self._key, self._sights)
+                yield from takeover.observe_servers(self._key, self._sights)
             return
         if session.incarnation != self._incarnation:
             self._incarnation, self._next_scan, self._known = session.incarnation, now + ALONE * self._profile.beat, None
@@ -158,7 +158,7 @@ class ScanLoop:
         if wants and now >= self._next_poll:
             self._next_poll = now + min(POLL, self._profile.beat / 4) * max(1, len(wants) // takeover.FEW)
             if fleet.former:
-                self._next_poll, wants = now + generations.pace(fleet, POLL), self._some(wants)
+                self._next_poll, wants = now + generations.poll_interval(fleet, POLL), self._some(wants)
             if "claim" not in shed:
                 yield from self._scout(session, wants, now)
         if "scan" in shed:
@@ -173,7 +173,7 @@ class ScanLoop:
         if now >= self._next_scan:
             yield from self._look(now)
 
-    def _scout(self, session: Session, wants: list[int], now: float) -> Work[None]:
+    def _scout(self, session: ServerSession, wants: list[int], now: float) -> Work[None]:
         """Look which of them can be claimed, and say so at once: what is free waits for no look at others."""
         if now >= self._living_until:
             self._living, self._living_until = set(), now + self._profile.beat / 2
@@ -186,7 +186,7 @@ class ScanLoop:
         for partition in [partition for partition, at in self._keeper_state.released_partitions().items() if now >= at][: takeover.FEW]:
             row = yield from get(FLEETS, self._key, partition_key(partition))
             self._keeper_state.mark_checked(partition)
-            found, _ = unreadable_rows.sift([row] if row is not None else [], parse_partition)
+            found, _ = unreadable_rows.parse_rows([row] if row is not None else [], parse_partition)
             if any(not partition.owner and not partition.closed for _, partition in found):
                 self._due, self._next_scan = True, now
 
@@ -199,7 +199,7 @@ class ScanLoop:
         """Carry a change of the partition count on; plan when it is done."""
         progress = yield from resizing.sweep(self._key)
         self._keeper_state.counts["sweeps"] += 1
-        self._next_sweep = now + generations.pace(self._keeper_state.fleet, POLL)
+        self._next_sweep = now + generations.poll_interval(self._keeper_state.fleet, POLL)
         if progress is None or progress.done:
             self._next_sweep, self._next_scan, self._due = _NEVER, now, True
 
@@ -222,12 +222,12 @@ class ScanLoop:
 
     def _look(self, now: float) -> Work[None]:
         self._keeper_state.counts["scans"] += 1
-        rows = yield from takeover.look(self._key, self._sights)
+        rows = yield from takeover.observe_servers(self._key, self._sights)
         self._refused = False
         servers = [parse_server(row) for row in rows]
         # Those that speak HTTP look at nobody.
         looking = [server.name for server in servers if server.state != "dead" and server.scans]
-        every = rules.scan_every(self._server, looking, self._profile)
+        every = rules.scan_interval(self._server, looking, self._profile)
         # Jitter, so that scanners do not look at the same moment.
         self._next_scan = now + every * (0.9 + 0.2 * self._chance())
         known = frozenset((server.name, server.incarnation, server.state, server.capacity) for server in servers)
@@ -302,13 +302,13 @@ class ScanLoop:
                 self._keeper_state.set_plan(take, drop)
             elif (list(row.take), list(row.drop), row.generation) != (take[:MAX_ORDERS], drop[:MAX_ORDERS], generation):
                 given[member.name] = take, drop
-        props = {name: (takeover.orders(*each, generation), facts.etags[name]) for name, each in given.items()}
+        props = {name: (takeover.order_props(*each, generation), facts.etags[name]) for name, each in given.items()}
         missed, refused, failed = list(given), 0, 0
         with suppress(StorageError):
-            missed = yield from takeover.tell(self._key, props)
+            missed = yield from takeover.write_orders(self._key, props)
         for name in missed:
             try:
-                heard = yield from takeover.order(self._key, name, *given[name], generation)
+                heard = yield from takeover.write_order(self._key, name, *given[name], generation)
             except StorageError:
                 # One lost answer must not keep the others waiting; where most are lost, to ask so many would take too long.
                 self._keeper_state.counts["failed"] += 1

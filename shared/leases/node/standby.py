@@ -17,7 +17,7 @@ from .. import rules, unreadable_rows
 from ..planner_input import PlannerInput, read_planner_input
 from ..protocol import takeover
 from ..rows import join_expected, parse_server, server_key
-from ..rules import Sight
+from ..rules import Observation
 from .keeper_state import KeeperState
 
 EXPECTED: Final = 2.0
@@ -34,13 +34,13 @@ class StandbyAssignments:
         key: str,
         server: str,
         keeper_state: KeeperState,
-        sights: dict[str, Sight],
+        sights: dict[str, Observation],
         steady: Callable[[], float],
         wall: Callable[[], Millis],
     ) -> None:
         self._key, self._server, self._keeper_state, self._sights = key, server, keeper_state, sights
         self._steady, self._wall = steady, wall
-        self._foreseen: dict[str, Sight] = {}
+        self._foreseen: dict[str, Observation] = {}
         self._seen: dict[str, tuple[str, int]] = {}
 
     # -- who looks at others
@@ -48,7 +48,7 @@ class StandbyAssignments:
     def due(self, suspects: set[str]) -> dict[str, float]:
         """When (steady seconds) the end of each of them is to be foreseen, of those that have not been yet."""
         profile = self._keeper_state.fleet.profile
-        after = rules.foreseen(profile)
+        after = rules.standby_after(profile)
         if after >= profile.takeover or self._keeper_state.fleet.former:
             return {}
         return {
@@ -62,10 +62,10 @@ class StandbyAssignments:
         names = sorted(name for name, at in self.due(suspects).items() if now >= at)
         if not names:
             return
-        after = rules.foreseen(self._keeper_state.fleet.profile)
+        after = rules.standby_after(self._keeper_state.fleet.profile)
         silent = []
         for name in names:
-            if (yield from takeover.overdue(self._key, name, self._sights, after)):
+            if (yield from takeover.is_still_silent(self._key, name, self._sights, after)):
                 silent.append(name)
         if silent:
             foreseen = {name: sight for name, sight in self._foreseen.items() if self._sights.get(name) == sight}
@@ -87,9 +87,9 @@ class StandbyAssignments:
             for heir, expected in heirs.items()
             if facts.servers[heir].expect != expected
         }
-        for heir in (yield from takeover.tell(self._key, told)):
+        for heir in (yield from takeover.write_orders(self._key, told)):
             for _ in range(TRIES):
-                if (yield from takeover.expect(self._key, heir, heirs[heir])):
+                if (yield from takeover.write_expected(self._key, heir, heirs[heir])):
                     break
 
     # -- who is an heir
@@ -107,7 +107,7 @@ class StandbyAssignments:
         self._seen = {name: seen for name, seen in self._seen.items() if name in expecting}
         for name in expecting:
             row = yield from get(FLEETS, self._key, server_key(name))
-            known, unreadable = unreadable_rows.sift([row] if row is not None else [], parse_server)
+            known, unreadable = unreadable_rows.parse_rows([row] if row is not None else [], parse_server)
             server = known[0][1] if known else None
             if unreadable:
                 self._keeper_state.forget_server(name)

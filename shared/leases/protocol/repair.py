@@ -14,17 +14,17 @@ from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge
 from .. import unreadable_rows
 from ..rows import FLEET, PARTITIONS, SERVERS, Fleet, Partition, join_held, parse_server, partition_key, server_key
-from .takeover import fill
+from .takeover import insert_missing_rows
 
 
-class Unsure(NamedTuple):
+class OwnersUnknown(NamedTuple):
     """These partitions have no row, and these servers live and may serve them."""
 
     partitions: tuple[int, ...]
     servers: tuple[str, ...]
 
 
-def refill(key: str, fleet: Fleet, epoch: int) -> Steps[int | Unsure]:
+def refill(key: str, fleet: Fleet, epoch: int) -> Steps[int | OwnersUnknown]:
     """Insert the rows of partitions that are missing, and return how many were: as their owners' where these tell that they have them, else
     as nobody's with `epoch`. Safe to abandon and to repeat."""
     rows = yield from load(FLEETS, key, *PARTITIONS)
@@ -34,10 +34,10 @@ def refill(key: str, fleet: Fleet, epoch: int) -> Steps[int | Unsure]:
         return 0
     # Whoever claims needs the row, so nobody who comes in after this look can have one of them.
     servers = yield from load(FLEETS, key, *SERVERS)
-    read, unreadable = unreadable_rows.sift(servers, parse_server)
+    read, unreadable = unreadable_rows.parse_rows(servers, parse_server)
     living = [(row, server) for row, server in read if server.state != "dead"]
-    if unsure := (*(server.name for _, server in living if server.scans), *sorted(unreadable_rows.servers_of(unreadable))):
-        return Unsure(tuple(sorted(missing)), unsure)
+    if unsure := (*(server.name for _, server in living if server.scans), *sorted(unreadable_rows.unreadable_servers(unreadable))):
+        return OwnersUnknown(tuple(sorted(missing)), unsure)
     for row, server in living:
         etag = row.etag
         for some in batched([(number, was) for number, was in server.held if number in missing], 99):
@@ -48,7 +48,7 @@ def refill(key: str, fleet: Fleet, epoch: int) -> Steps[int | Unsure]:
             if not isinstance(answer, Applied):
                 return (yield from refill(key, fleet, epoch))
             etag = answer.etags[0]
-    yield from fill(key, fleet, epoch)
+    yield from insert_missing_rows(key, fleet, epoch)
     return len(missing)
 
 

@@ -15,7 +15,7 @@ from ...engine.effects import MAX_LOST, Steps, get, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import MAX_EGT_ROWS, Applied, Insert, Merge, Props, Replace
 from .. import generations, unreadable_rows
-from ..generations import Progress
+from ..generations import ResizeProgress
 from ..rows import (
     FLEET,
     INTENTS,
@@ -24,7 +24,7 @@ from ..rows import (
     Fleet,
     Partition,
     Server,
-    in_force,
+    active_intents,
     parse_fleet,
     parse_partition,
     parse_server,
@@ -33,7 +33,7 @@ from ..rows import (
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ResizeBegun:
     """The fleet's row says so now; or it said so before (`again`)."""
 
     fleet: Fleet
@@ -41,23 +41,23 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class ResizeUnderWay:
     """Another change is under way."""
 
     fleet: Fleet
 
 
 @dataclass(frozen=True, slots=True)
-class Offline:
+class PartitionsOffline:
     """Operators keep these partitions from being served: under another count their keys would be served again."""
 
     partitions: tuple[int, ...]
 
 
-type Beginning = Begun | Busy | Offline | Literal["missing", "contended"]
+type ResizeOutcome = ResizeBegun | ResizeUnderWay | PartitionsOffline | Literal["missing", "contended"]
 
 
-def begin(key: str, partitions: int, now: Millis) -> Steps[Beginning]:
+def begin(key: str, partitions: int, now: Millis) -> Steps[ResizeOutcome]:
     """Have the fleet use so many partitions. now: wall time, for expiries. `contended`: others changed the fleet again and again meanwhile.
 
     New rows come first, closed: where the fleet's row names a number, its row is there.
@@ -69,12 +69,12 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[Beginning]:
             return "missing"
         fleet = parse_fleet(row.props)
         if fleet.partitions == partitions:
-            return Begun(fleet, again=True)
+            return ResizeBegun(fleet, again=True)
         if fleet.former:
-            return Busy(fleet)
+            return ResizeUnderWay(fleet)
         # Operators' words change the fleet's row, too: none can come in before the write.
-        if offline := in_force(unreadable_rows.words(rows)[0], now).offline:
-            return Offline(tuple(sorted(offline)))
+        if offline := active_intents(unreadable_rows.parse_intents(rows)[0], now).offline:
+            return PartitionsOffline(tuple(sorted(offline)))
         wanted = replace(
             fleet, partitions=partitions, former=fleet.partitions, generation=fleet.generation + 1, changes=fleet.changes + 1
         )
@@ -82,7 +82,7 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[Beginning]:
         props: Props = {"partitions": partitions, "former": wanted.former, "generation": wanted.generation, "changes": wanted.changes}
         answer = yield from write(FLEETS, key, Merge(FLEET, props, row.etag))
         if isinstance(answer, Applied):
-            return Begun(wanted)
+            return ResizeBegun(wanted)
         # Refused or lost: the row tells, whoever wrote it.
     return "contended"
 
@@ -100,7 +100,7 @@ def _insert(key: str, wanted: Fleet) -> Steps[None]:
             yield from write(FLEETS, key, *(Insert(partition_key(each.number), each.props()) for each in chunk))
 
 
-def sweep(key: str) -> Steps[Progress | None]:
+def sweep(key: str) -> Steps[ResizeProgress | None]:
     """Close and open what can be, and end the change once all is open. None when none is under way.
 
     Rows that others write meanwhile are left to the next sweep, and so are those of which nobody can tell whether they are free: a row that
@@ -113,17 +113,17 @@ def sweep(key: str) -> Steps[Progress | None]:
     loaded = yield from load(FLEETS, key, *PARTITIONS)
     # The owners' rows after those that name them (`rules.ended`).
     servers = yield from load(FLEETS, key, *SERVERS)
-    known, unreadable = unreadable_rows.sift(servers, parse_server)
+    known, unreadable = unreadable_rows.parse_rows(servers, parse_server)
     owners: dict[str, Server] = {server.name: server for _, server in known}
-    readable, _ = unreadable_rows.sift(loaded, parse_partition)
+    readable, _ = unreadable_rows.parse_rows(loaded, parse_partition)
     rows = {found.number: found for _, found in readable}
     etags = {found.number: each.etag for each, found in readable}
-    kept = unreadable_rows.kept(unreadable, ((found.number, found.owner) for found in rows.values()))
+    kept = unreadable_rows.undecidable_partitions(unreadable, ((found.number, found.owner) for found in rows.values()))
     sure = [found for number, found in rows.items() if number not in kept]
-    closed = [generations.closing(found, owners.get(found.owner), fleet.generation) for found in sure]
+    closed = [generations.closed_row(found, owners.get(found.owner), fleet.generation) for found in sure]
     yield from _put([found for found in closed if found is not None], rows, etags, key)
-    yield from _put(generations.openings(rows, fleet), rows, etags, key)
-    found = generations.progress(rows.values(), fleet)
+    yield from _put(generations.opened_rows(rows, fleet), rows, etags, key)
+    found = generations.resize_progress(rows.values(), fleet)
     if found is not None and found.done:
         # Lost or refused: the next sweep finds it done or does it.
         yield from write(FLEETS, key, Merge(FLEET, {"former": 0, "changes": fleet.changes + 1}, row.etag))

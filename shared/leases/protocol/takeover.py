@@ -19,39 +19,39 @@ from ..rows import (
     Fleet,
     Partition,
     Server,
-    join,
     join_expected,
+    join_numbers,
     parse_fleet,
     parse_partition,
     parse_server,
     partition_key,
     server_key,
 )
-from ..rules import Claim, Session, Sight
+from ..rules import Claim, Observation, ServerSession
 
 FEW = 16
 """Partitions that are read one by one; more are read by one query."""
-MAX_TOLD = 100
+MAX_ORDERED = 100
 """Servers told in one transaction."""
 RACES = 4
 """Servers that may beat in between before the others are told one by one."""
 
 
-def look(key: str, sights: dict[str, Sight]) -> Steps[list[Row]]:
+def observe_servers(key: str, sights: dict[str, Observation]) -> Steps[list[Row]]:
     """Read all beat rows and bring `sights` (by server) up to date. Dead servers are not watched. Returns the rows that can be read."""
     rows = yield from load(FLEETS, key, *SERVERS)
     at = yield from receiving()
-    seen: dict[str, Sight] = {}
-    found, _ = unreadable_rows.sift(rows, parse_server)
+    seen: dict[str, Observation] = {}
+    found, _ = unreadable_rows.parse_rows(rows, parse_server)
     for _, server in found:
         if server.state != "dead":
-            seen[server.name] = rules.look(sights.get(server.name), server, at)
+            seen[server.name] = rules.observe(sights.get(server.name), server, at)
     sights.clear()
     sights.update(seen)
     return [row for row, _ in found]
 
 
-def fence(key: str, server: str, sights: dict[str, Sight], takeover: float) -> Steps[Literal["fenced", "gone", "lives"]]:
+def fence(key: str, server: str, sights: dict[str, Observation], takeover: float) -> Steps[Literal["fenced", "gone", "lives"]]:
     """Read a silent server's row once more, and mark it dead if it has been unchanged for T. `gone`: somebody else did, or it left.
 
     The mark is conditional on the ETag just read: a beat that comes in meanwhile refuses it, and a beat that is still under way
@@ -59,12 +59,12 @@ def fence(key: str, server: str, sights: dict[str, Sight], takeover: float) -> S
     """
     row = yield from get(FLEETS, key, server_key(server))
     at = yield from receiving()
-    found = unreadable_rows.needed(row, parse_server) if row is not None else None
+    found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
     if row is None or found is None or found.state == "dead":
         sights.pop(server, None)
         return "gone"
-    sight = sights[server] = rules.look(sights.get(server), found, at)
-    if not rules.silent(sight, at, takeover):
+    sight = sights[server] = rules.observe(sights.get(server), found, at)
+    if not rules.is_silent(sight, at, takeover):
         return "lives"
     answer = yield from write(FLEETS, key, Merge(row.rk, {"state": "dead"}, row.etag))
     if isinstance(answer, Applied):
@@ -74,43 +74,43 @@ def fence(key: str, server: str, sights: dict[str, Sight], takeover: float) -> S
     return "lives"
 
 
-def overdue(key: str, server: str, sights: dict[str, Sight], after: float) -> Steps[bool]:
+def is_still_silent(key: str, server: str, sights: dict[str, Observation], after: float) -> Steps[bool]:
     """Read a server's row once more. Whether it has been unchanged for `after` seconds."""
     row = yield from get(FLEETS, key, server_key(server))
     at = yield from receiving()
-    found = unreadable_rows.needed(row, parse_server) if row is not None else None
+    found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
     if found is None or found.state == "dead":
         sights.pop(server, None)
         return False
-    sight = sights[server] = rules.look(sights.get(server), found, at)
-    return rules.silent(sight, at, after)
+    sight = sights[server] = rules.observe(sights.get(server), found, at)
+    return rules.is_silent(sight, at, after)
 
 
-def tell(key: str, told: Mapping[str, tuple[Props, str]]) -> Steps[list[str]]:
+def write_orders(key: str, told: Mapping[str, tuple[Props, str]]) -> Steps[list[str]]:
     """Write orders into servers' rows, each on the ETag that it comes with, in one transaction where none has beaten since. So who is to
     take over looks for what the others are told to hand off before they have. Returns those that were not told, or may not have been."""
     left, missed = list(told), list[str]()
     while left and len(missed) <= RACES:
-        some = left[:MAX_TOLD]
+        some = left[:MAX_ORDERED]
         answer = yield from write(FLEETS, key, *(Merge(server_key(name), *told[name]) for name in some))
         if isinstance(answer, Refused):
             missed.append(left.pop(answer.at))
             continue
-        left = left[MAX_TOLD:]
+        left = left[MAX_ORDERED:]
         if not isinstance(answer, Applied):
             missed += some
     return missed + left
 
 
-def orders(take: Sequence[int], drop: Sequence[int], generation: int) -> Props:
-    """What `order` writes."""
-    return {"take": join(take[:MAX_ORDERS]), "drop": join(drop[:MAX_ORDERS]), "generation": generation}
+def order_props(take: Sequence[int], drop: Sequence[int], generation: int) -> Props:
+    """What `write_order` writes."""
+    return {"take": join_numbers(take[:MAX_ORDERS]), "drop": join_numbers(drop[:MAX_ORDERS]), "generation": generation}
 
 
-def expect(key: str, server: str, expected: Expected) -> Steps[bool]:
+def write_expected(key: str, server: str, expected: Expected) -> Steps[bool]:
     """Tell a living server what to claim once others are fenced. Its other orders stay. False when another write came first."""
     row = yield from get(FLEETS, key, server_key(server))
-    found = unreadable_rows.needed(row, parse_server) if row is not None else None
+    found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
     if row is None or found is None or found.state == "dead":
         return False
     if found.expect == expected:
@@ -119,18 +119,18 @@ def expect(key: str, server: str, expected: Expected) -> Steps[bool]:
     return isinstance(answer, Applied)
 
 
-def scout(session: Session, partitions: Iterable[int], living: set[str] | None = None) -> Steps[list[Claim]]:
+def scout(session: ServerSession, partitions: Iterable[int], living: set[str] | None = None) -> Steps[list[Claim]]:
     """Of `partitions`, those that may be claimed now. living: incarnations that need not be asked for, since they were there a moment
     ago; those found are added."""
-    found, owners = yield from owned(session.key, partitions, living if living is not None else set())
+    found, owners = yield from read_owners(session.key, partitions, living if living is not None else set())
     return [
         Claim(partition.number, partition.epoch + 1, etag, partition.generation, 0 if partition.owner else partition.since)
         for partition, etag in found
-        if partition.owner in ("", *owners) and rules.claimable(partition, owners.get(partition.owner), session)
+        if partition.owner in ("", *owners) and rules.is_claimable(partition, owners.get(partition.owner), session)
     ]
 
 
-def owned(
+def read_owners(
     key: str, partitions: Iterable[int], living: set[str] | None = None
 ) -> Steps[tuple[list[tuple[Partition, str]], dict[str, Server | None]]]:
     """The rows of `partitions` that are there, with their ETags, and their owners' rows by name, None where there is none. Each owner's row
@@ -145,12 +145,12 @@ def owned(
         for rk in wanted:
             one = yield from get(FLEETS, key, rk)
             rows += [one] if one is not None else []
-    found = [(partition, row.etag) for row, partition in unreadable_rows.sift(rows, parse_partition)[0]]
+    found = [(partition, row.etag) for row, partition in unreadable_rows.parse_rows(rows, parse_partition)[0]]
     living = living if living is not None else set()
     owners: dict[str, Server | None] = {}
     for owner in sorted({partition.owner for partition, _ in found if partition.owner and partition.incarnation not in living}):
         row = yield from get(FLEETS, key, server_key(owner))
-        known, unreadable = unreadable_rows.sift([row] if row is not None else [], parse_server)
+        known, unreadable = unreadable_rows.parse_rows([row] if row is not None else [], parse_server)
         if unreadable:
             found = [each for each in found if each[0].owner != owner]
             continue
@@ -160,7 +160,7 @@ def owned(
     return found, owners
 
 
-def order(key: str, server: str, take: Sequence[int], drop: Sequence[int], generation: int = 1) -> Steps[bool]:
+def write_order(key: str, server: str, take: Sequence[int], drop: Sequence[int], generation: int = 1) -> Steps[bool]:
     """Put orders into a living server's row; its next beat is refused, and it reads them. False when another write came first.
 
     generation: the fleet's, which the server goes over to when it is newer than its own.
@@ -168,18 +168,18 @@ def order(key: str, server: str, take: Sequence[int], drop: Sequence[int], gener
     row = yield from get(FLEETS, key, server_key(server))
     if row is None:
         return False
-    found = unreadable_rows.needed(row, parse_server)
+    found = unreadable_rows.parse_required(row, parse_server)
     take, drop = tuple(take)[:MAX_ORDERS], tuple(drop)[:MAX_ORDERS]
     if found.state == "dead":
         return False
     generation = max(generation, found.generation)
     if (found.take, found.drop, found.generation) == (take, drop, generation):
         return True
-    answer = yield from write(FLEETS, key, Merge(row.rk, orders(take, drop, generation), row.etag))
+    answer = yield from write(FLEETS, key, Merge(row.rk, order_props(take, drop, generation), row.etag))
     return isinstance(answer, Applied)
 
 
-def fill(key: str, fleet: Fleet, epoch: int = 0) -> Steps[int]:
+def insert_missing_rows(key: str, fleet: Fleet, epoch: int = 0) -> Steps[int]:
     """Insert the rows of partitions that are missing, with this epoch, and return how many were. Safe to abandon and to repeat."""
     found = -1
     while True:
@@ -195,7 +195,7 @@ def fill(key: str, fleet: Fleet, epoch: int = 0) -> Steps[int]:
             yield from write(FLEETS, key, *(Insert(partition_key(row.number), row.props()) for row in rows))
 
 
-def create(key: str, fleet: Fleet, epoch: int = 0) -> Steps[bool]:
+def create_fleet(key: str, fleet: Fleet, epoch: int = 0) -> Steps[bool]:
     """Create the rows of a fleet: partitions first, so that where its own row is, all of them are. False when there is one already.
 
     epoch: that of its partitions, which have been given no higher one before. Safe to abandon and to repeat.
@@ -203,7 +203,7 @@ def create(key: str, fleet: Fleet, epoch: int = 0) -> Steps[bool]:
     row = yield from get(FLEETS, key, FLEET)
     if row is not None:
         return False
-    yield from fill(key, fleet, epoch)
+    yield from insert_missing_rows(key, fleet, epoch)
     answer = yield from write(FLEETS, key, Insert(FLEET, fleet.props()))
     if isinstance(answer, Applied):
         return True

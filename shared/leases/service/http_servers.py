@@ -14,7 +14,7 @@ from ...web.problem import conflict, invalid, not_found
 from .. import rules
 from ..model import BeatIn, ReleaseIn
 from ..protocol import http_servers
-from ..protocol.http_servers import Claimed, Heard, Occupied, OutOfRange, Told
+from ..protocol.http_servers import ClaimResult, HeartbeatAccepted, NameOccupied, OutOfRange, ServerHeartbeat
 from ..rows import Server, fleet_key
 from .views import out_of_range
 
@@ -44,13 +44,13 @@ class HttpServers:
 
         Raises 404, 409 `fenced`, `stale-seq`, `name-in-use`, `too-many-servers`, `changed-meanwhile`, `StorageError`.
         """
-        heard = Told(str(told.incarnation), told.seq, told.fault_domain, told.capacity, told.load)
+        heard = ServerHeartbeat(str(told.incarnation), told.seq, told.fault_domain, told.capacity, told.load)
         done = await self._runner.run(http_servers.beat(fleet_key(tenant, fleet), node, heard, self._clock.now()))
-        if isinstance(done, Heard):
+        if isinstance(done, HeartbeatAccepted):
             h, v = http_servers.parse_terms(done.server.terms)
             self._nudge(tenant, fleet, h)
             return _answer(done.server, told.seq, h, v)
-        if isinstance(done, Occupied):
+        if isinstance(done, NameOccupied):
             wait = {"retry-after": str(max(1, -int(-done.wait // 1)))}
             text = f"another incarnation of {node} is live; wait until it is fenced, or register under another name"
             raise Problem(409, "name-in-use", text, headers=wait)
@@ -71,7 +71,7 @@ class HttpServers:
         if isinstance(done, OutOfRange):
             at = next(at for at, number in enumerate(partitions) if number >= done.partitions)
             raise invalid(f"/partitions/{at}", f"must be 0 to {done.partitions - 1:,}, the partitions of the fleet")
-        if not isinstance(done, Claimed):
+        if not isinstance(done, ClaimResult):
             raise _refused(done.why)
         return {
             "claimed": [{"partition": number, "epoch": epoch} for number, epoch in done.claimed],
@@ -103,7 +103,7 @@ def _answer(server: Server, seq: int, h: float, v: float) -> dict[str, Any]:
         "held": {str(number): epoch for number, epoch in held.items()},
         # A bumped partition is in both lists: the server claims it after it has released it.
         "assign": [number for number in server.take if number not in held] if not over else [],
-        "release": list(rules.owed(server)),
+        "release": list(rules.pending_releases(server)),
         "generation": generation,
         "partitions": partitions,
     }
@@ -116,5 +116,5 @@ def _refused(why: str) -> Problem:
     if why == "contended":
         return contended()
     if why == "full":
-        return conflict("too-many-servers", f"the fleet has {http_servers.MOST_SERVERS:,} live servers, the maximum")
+        return conflict("too-many-servers", f"the fleet has {http_servers.MAX_SERVERS:,} live servers, the maximum")
     return conflict({"stale": "stale-seq", "evicted": "fenced"}.get(why, why), _WHY[why])

@@ -17,7 +17,7 @@ from ...storage.names import FLEETS
 from ...storage.ports import Applied, Merge, Props
 from ..planner import PartitionPlan
 from ..protocol import takeover
-from ..rows import MAX_ORDERS, join, server_key
+from ..rows import MAX_ORDERS, join_numbers, server_key
 from .snapshot import FleetSnapshot, read_snapshot
 
 IN_FLIGHT = 16
@@ -86,12 +86,12 @@ def orders_of(snapshot: FleetSnapshot, found: PartitionPlan, now: Millis) -> tup
 
 def give_order(key: str, order: ServerOrder) -> Steps[bool]:
     """Write one order. Return False if the server is dead, or its heartbeats came in between `TRIES` times."""
-    told: Props = {"take": join(order.take), "drop": join(order.drop), "generation": order.generation}
+    told: Props = {"take": join_numbers(order.take), "drop": join_numbers(order.drop), "generation": order.generation}
     answer = yield from write(FLEETS, key, Merge(server_key(order.server), told, order.etag))
     if isinstance(answer, Applied):
         return True
     for _ in range(TRIES - 1):
-        if (yield from takeover.order(key, order.server, order.take, order.drop, order.generation)):
+        if (yield from takeover.write_order(key, order.server, order.take, order.drop, order.generation)):
             return True
     return False
 

@@ -20,12 +20,12 @@ from ..rows import (
     INTENTS,
     PARTITIONS,
     SERVERS,
+    ActiveIntents,
     Fleet,
     Intent,
-    Intents,
     Partition,
     Server,
-    in_force,
+    active_intents,
     parse_fleet,
     parse_partition,
     parse_server,
@@ -64,9 +64,9 @@ class FleetSummary:
     servers: dict[str, Versioned[Server]]
     unreadable: tuple[str, ...] = ()
 
-    def in_force(self, now: Millis) -> Intents:
+    def in_force(self, now: Millis) -> ActiveIntents:
         """Return the intents that have not expired at wall time `now`."""
-        return in_force(self.intents, now)
+        return active_intents(self.intents, now)
 
     @property
     def living(self) -> list[Server]:
@@ -90,7 +90,9 @@ class FleetSnapshot:
     @property
     def kept(self) -> set[int]:
         """Return the partitions with unknown state. They must stay as they are."""
-        return unreadable_rows.kept(self.summary.unreadable, ((number, each.value.owner) for number, each in self.partitions.items()))
+        return unreadable_rows.undecidable_partitions(
+            self.summary.unreadable, ((number, each.value.owner) for number, each in self.partitions.items())
+        )
 
 
 def read_summary(key: str) -> Steps[FleetSummary | None]:
@@ -107,7 +109,7 @@ def read_snapshot(key: str) -> Steps[FleetSnapshot | None]:
     found = _parse(key, rows, servers)
     if found is None:
         return None
-    partitions, odd = unreadable_rows.sift((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
+    partitions, odd = unreadable_rows.parse_rows((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
     found = replace(found, unreadable=(*found.unreadable, *odd))
     return FleetSnapshot(found, {partition.number: Versioned(partition, row.etag, row_age(row)) for row, partition in partitions})
 
@@ -122,7 +124,7 @@ def _parse(key: str, rows: Iterable[Row], servers: Iterable[Row]) -> FleetSummar
     fleet = next((row for row in rows if row.rk == FLEET), None)
     if fleet is None:
         return None
-    intents, odd = unreadable_rows.words(rows)
-    found, odder = unreadable_rows.sift(servers, parse_server)
+    intents, odd = unreadable_rows.parse_intents(rows)
+    found, odder = unreadable_rows.parse_rows(servers, parse_server)
     known = {server.name: Versioned(server, row.etag, row_age(row)) for row, server in found}
     return FleetSummary(key, parse_fleet(fleet.props), fleet.etag, row_age(fleet), tuple(intents), known, (*odd, *odder))

@@ -31,7 +31,7 @@ from ..rows import (
     partition_key,
     server_key,
 )
-from ..unreadable_rows import servers_of, sift
+from ..unreadable_rows import parse_rows, unreadable_servers
 from .control.model import intent_out
 from .snapshot import FleetSnapshot, FleetSummary, Versioned, parse_summary, read_snapshot, row_age
 
@@ -81,10 +81,10 @@ class LeaseViews:
             raise not_found("fleet")
         end = min(after + 1 + limit, seen.fleet.partitions)
         partitions = await load_rows(self._tables, FLEETS, key, partition_key(after + 1), partition_key(end)) if after + 1 < end else []
-        of_servers, unreadable = sift(await load_rows(self._tables, FLEETS, key, *SERVERS), parse_server)
+        of_servers, unreadable = parse_rows(await load_rows(self._tables, FLEETS, key, *SERVERS), parse_server)
         servers = {server.name: Versioned(server, row.etag, row_age(row)) for row, server in of_servers}
-        intents, unread = IntentsByTarget(seen, self._clock.now()), servers_of(unreadable)
-        found = (partition for _, partition in sift(partitions, parse_partition)[0])
+        intents, unread = IntentsByTarget(seen, self._clock.now()), unreadable_servers(unreadable)
+        found = (partition for _, partition in parse_rows(partitions, parse_partition)[0])
         items = [lease_out(each, servers.get(each.owner), intents, kept=each.owner in unread) for each in found]
         return items, end - 1 if end < seen.fleet.partitions else None
 
@@ -144,11 +144,11 @@ def _read_lease(key: str, number: int) -> Steps[_LeaseRows | None]:
     if seen is None or number >= seen.fleet.partitions:
         return None if seen is None else _LeaseRows(seen)
     row = yield from get(FLEETS, key, partition_key(number))
-    partitions, unreadable = sift([row] if row is not None else [], parse_partition)
+    partitions, unreadable = parse_rows([row] if row is not None else [], parse_partition)
     if not partitions or not (name := partitions[0][1].owner):
         return _LeaseRows(seen, partitions[0][1] if partitions else None, unreadable=bool(unreadable))
     row = yield from get(FLEETS, key, server_key(name))
-    owners, unreadable = sift([row] if row is not None else [], parse_server)
+    owners, unreadable = parse_rows([row] if row is not None else [], parse_server)
     owner = next((Versioned(server, of.etag, row_age(of)) for of, server in owners), None)
     return _LeaseRows(seen, partitions[0][1], owner, bool(unreadable))
 
@@ -170,7 +170,7 @@ class IntentsByTarget:
 
 def lease_out(partition: Partition, owner: Versioned[Server] | None, intents: IntentsByTarget, *, kept: bool = False) -> dict[str, Any]:
     """Return a partition as the API shows it. owner: its owner's row, read after its own. kept: that row cannot be read and may be live."""
-    owned = bool(partition.owner) and (kept or not rules.ended(partition.incarnation, owner.value if owner is not None else None))
+    owned = bool(partition.owner) and (kept or not rules.has_ended(partition.incarnation, owner.value if owner is not None else None))
     if owned:
         state = "owned"
     elif partition.number in intents.offline:
@@ -198,7 +198,7 @@ def owners_of(snapshot: FleetSnapshot, generation: int = 0) -> dict[str, dict[in
     kept = snapshot.kept
     for number, each in snapshot.partitions.items():
         owner = snapshot.summary.servers.get(each.value.owner)
-        lives = owner is not None and not rules.ended(each.value.incarnation, owner.value)
+        lives = owner is not None and not rules.has_ended(each.value.incarnation, owner.value)
         if each.value.generation >= generation and (lives or number in kept):
             owners[each.value.owner][number] = each.value.epoch
     return owners

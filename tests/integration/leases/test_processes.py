@@ -18,9 +18,9 @@ import pytest
 from devhost.azurite import ROOT, Azurite
 from shared.core.clock import steady
 from shared.engine.thread_runner import ThreadRunner
-from shared.leases.profiles import Profile, unsafe
+from shared.leases.profiles import Profile, unsafe_reason
 from shared.leases.protocol import takeover
-from shared.leases.rows import Fleet, Limits, Partition, fleet_key, parse_partition
+from shared.leases.rows import Fleet, MoveLimits, Partition, fleet_key, parse_partition
 from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
@@ -135,15 +135,15 @@ def until(look: Callable[[], object], seconds: float, what: str) -> None:
 @pytest.fixture
 async def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Fixture]:
     profile = getattr(request, "param", PROFILE)
-    assert unsafe(profile, 0.8) is None
+    assert unsafe_reason(profile, 0.8) is None
     with Azurite(memory=True) as azurite:
         setup = AzureTables.from_connection_string(azurite.connection_string)
         await setup.ensure([FLEETS, DATA])
         await setup.close()
         tables = HttpTables.from_connection_string(azurite.connection_string)
         fixture = Fixture(tables, azurite.connection_string, tmp_path)
-        limits = Limits(claims_per_cycle=PARTITIONS, drain=0.8)
-        assert fixture.runner.run(takeover.create(KEY, Fleet(PARTITIONS, profile, limits)))
+        limits = MoveLimits(claims_per_cycle=PARTITIONS, drain=0.8)
+        assert fixture.runner.run(takeover.create_fleet(KEY, Fleet(PARTITIONS, profile, limits)))
         yield fixture
         for process in fixture.processes:
             process.close()

@@ -15,14 +15,14 @@ from shared.engine.thread_runner import ThreadRunner
 from shared.leases.node.keeper import FleetMissing, LeaseKeeper
 from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
-from shared.leases.rows import Fleet, Limits, fleet_key
+from shared.leases.rows import Fleet, MoveLimits, fleet_key
 from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
 
 from .test_processes import BUSY, until
 
-FLEET = Fleet(4, Profile(0.4, 10, 11.5), Limits(claims_per_cycle=4, drain=1))
+FLEET = Fleet(4, Profile(0.4, 10, 11.5), MoveLimits(claims_per_cycle=4, drain=1))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ async def create(azurite: Azurite, tables: HttpTables) -> None:
     setup = AzureTables.from_connection_string(azurite.connection_string)
     await setup.ensure([FLEETS])
     await setup.close()
-    ThreadRunner(tables, steady, 5).run(takeover.create(fleet_key("default", "fleet"), FLEET))
+    ThreadRunner(tables, steady, 5).run(takeover.create_fleet(fleet_key("default", "fleet"), FLEET))
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -91,6 +91,6 @@ async def test_a_wrong_key_is_told_once_without_the_key_and_waited_for(
 async def test_a_profile_that_was_made_unsafe_by_hand_ends_the_keeper_with_the_inequality(azurite: Azurite, tables: HttpTables) -> None:
     await create(azurite, tables)
     unsafe, why = Fleet(1, Profile(5, 15, 15)), r"takeover >= validity .* does not hold: 15 < 16.3"
-    ThreadRunner(tables, steady, 5).run(takeover.create(fleet_key("default", "unsafe"), unsafe))
+    ThreadRunner(tables, steady, 5).run(takeover.create_fleet(fleet_key("default", "unsafe"), unsafe))
     with LeaseKeeper("unsafe", "a", tables) as keeper, pytest.raises(TocsinError, match=why):
         keeper.wait(BUSY)

@@ -15,9 +15,9 @@ import pytest
 
 from shared.core.clock import to_datetime
 from shared.leases.protocol import membership, takeover
-from shared.leases.protocol.membership import Beaten, Publish, Registered
+from shared.leases.protocol.membership import BeatApplied, Registered, ServerReport
 from shared.leases.rows import fleet_key
-from shared.leases.rules import Session
+from shared.leases.rules import ServerSession
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES
 from shared.storage.ports import Upsert
@@ -136,11 +136,11 @@ async def test_a_new_process_of_the_library_takes_over(kit: Tocsin) -> None:
     for _ in range(3):
         await kit.app.timers.run_once("lease_scan")
         await kit.advance(seconds=30)
-    session = Session(fleet_key("demo", "lib"), "m", "m2")
+    session = ServerSession(fleet_key("demo", "lib"), "m", "m2")
     drive = kit.app.carrier.drive
-    assert await drive(membership.register(session, Publish(), None, (), 18.0)) == Registered()
+    assert await drive(membership.register(session, ServerReport(), None, (), 18.0)) == Registered()
     claims = await drive(takeover.scout(session, sorted(before)))
-    assert isinstance(await drive(membership.beat(session, Publish(), "live", claims)), Beaten)
+    assert isinstance(await drive(membership.beat(session, ServerReport(), "live", claims)), BeatApplied)
     after = {each["partition"]: (each["owner"], each["epoch"]) for each in (await get(kit, "fleets/lib/leases"))["items"]}
     assert after == {number: ("m", epoch + 1) for number, epoch in before.items()} and len(after) == 5
 

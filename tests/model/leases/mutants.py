@@ -58,8 +58,8 @@ def claim_without_fencing() -> list[Patch]:
         if row is None:
             return "gone"
         found = parse_server(row)
-        sight = sights[server] = rules.look(sights.get(server), found, at)
-        if not rules.silent(sight, at, takeover_after):
+        sight = sights[server] = rules.observe(sights.get(server), found, at)
+        if not rules.is_silent(sight, at, takeover_after):
             return "lives"
         yield Write(FLEETS, key, (Upsert("x:silent", {"incarnation": found.incarnation}),))
         return "fenced"
@@ -128,7 +128,7 @@ def without_incarnation() -> list[Patch]:
 
 
 def resume_without_proof() -> list[Patch]:
-    return [(rules, "resumes", lambda server, proven: True)]
+    return [(rules, "may_replace", lambda server, proven: True)]
 
 
 def _beats(change: Callable[[Write], Write], answered: Callable[[Write, Any], Any]) -> list[Patch]:
@@ -169,7 +169,7 @@ def deadline_of_the_last_send() -> list[Patch]:
         return plain(session, server, etag)
 
     @dataclasses.dataclass(slots=True)
-    class Session(rules.Session):
+    class Session(rules.ServerSession):
         latest: SentAt | None = None
 
     def beat(session: Any, *told: Any) -> Any:
@@ -179,7 +179,7 @@ def deadline_of_the_last_send() -> list[Patch]:
 
     from . import world
 
-    return [(rules, "read_back", read_back), (membership, "beat", beat), (world, "Session", Session)]
+    return [(rules, "read_back", read_back), (membership, "beat", beat), (world, "ServerSession", Session)]
 
 
 def owner_read_first() -> list[Patch]:
@@ -187,7 +187,7 @@ def owner_read_first() -> list[Patch]:
         owner = yield Get(FLEETS, session.key, server_key("a"))
         row = yield Get(FLEETS, session.key, partition_key(0))
         found = parse_partition(row)
-        free = rules.claimable(found, parse_server(owner) if owner is not None else None, session)
+        free = rules.is_claimable(found, parse_server(owner) if owner is not None else None, session)
         return [rules.Claim(0, found.epoch + 1, row.etag)] if free else []
 
     return [(takeover, "scout", scout)]

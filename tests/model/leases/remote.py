@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from shared.engine.effects import Get, Write
 from shared.leases.profiles import Profile
 from shared.leases.protocol import http_servers
-from shared.leases.protocol.http_servers import Claimed, Heard, Told, Unheard
-from shared.leases.rows import FLEET, Fleet, Intent, Limits, Partition, server_key
+from shared.leases.protocol.http_servers import ClaimResult, HeartbeatAccepted, ServerHeartbeat, ServerRejected
+from shared.leases.rows import FLEET, Fleet, Intent, MoveLimits, Partition, server_key
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Applied, Insert, Merge, Refused, Row
 from tests.model.checking.checker import Violation
@@ -26,7 +26,7 @@ from .world import KEY, PARTITION, ROW, Actor, Doing, Life, Play, State, World, 
 
 NAME = "a"
 MINE = "a1"
-OVER = Unheard("fenced"), Unheard("evicted")
+OVER = ServerRejected("fenced"), ServerRejected("evicted")
 
 
 class Request(NamedTuple):
@@ -114,7 +114,7 @@ class RemoteWorld(World):
 
     def initial(self) -> State:
         # With T it has a second to release in. Safety must not rest on how long that is.
-        fleet = Fleet(1, self.play.profile, Limits(drain=1 - self.play.profile.takeover))
+        fleet = Fleet(1, self.play.profile, MoveLimits(drain=1 - self.play.profile.takeover))
         rows = {(ROW, 1, freeze_props(Partition(PARTITION).props())), (FLEET, 1, freeze_props(fleet.props()))}
         client = Client((), may=self.play.may)
         scene: Any = Scene(
@@ -208,7 +208,7 @@ class RemoteWorld(World):
         def handler() -> Any:
             match request.what:
                 case "beat":
-                    return http_servers.beat(KEY, NAME, Told(request.incarnation, request.number), 0, 0.0)
+                    return http_servers.beat(KEY, NAME, ServerHeartbeat(request.incarnation, request.number), 0, 0.0)
                 case "claim":
                     return http_servers.claim(KEY, NAME, request.incarnation, [PARTITION], 0)
                 case _:
@@ -230,7 +230,7 @@ class RemoteWorld(World):
         if actor.name.startswith("app ") and self.machines[actor.machine].ended:
             scene: Any = state
             result, request = self.machines[actor.machine].result, self._requests[actor.name]
-            told = isinstance(result, Heard | Claimed) or result in OVER
+            told = isinstance(result, HeartbeatAccepted | ClaimResult) or result in OVER
             if request.incarnation != MINE or scene.client.over or not told:
                 # Its answer tells nobody anything.
                 return state
@@ -243,15 +243,15 @@ class RemoteWorld(World):
         if request.incarnation != MINE:
             return scene
         match result:
-            case Heard(server):
+            case HeartbeatAccepted(server):
                 sent = client.sent[request.number - 1]
                 client = client._replace(valid=max(client.valid, sent))
                 if request.number >= client.latest:
                     client = self._has(client._replace(latest=request.number), dict(server.held).get(PARTITION, 0))
-            case Claimed(claimed):
+            case ClaimResult(claimed):
                 for _, epoch in claimed:
                     client = self._has(client, epoch)
-            case Unheard("fenced" | "evicted"):
+            case ServerRejected("fenced" | "evicted"):
                 over = [each for each in scene.actors if each.name.startswith("app ") and self.machines[each.machine].ended]
                 scene = scene._replace(actors=scene.actors - set(over))
                 client = client._replace(over=True, has=0)

@@ -50,18 +50,18 @@ def unconditional_beat() -> list[Patch]:
 
 
 def fenced_renewed() -> list[Patch]:
-    plain = rules.heard
+    plain = rules.judge_heartbeat
 
     def heard(server: Server | None, incarnation: str, seq: int, silent: bool) -> Any:
         live = dataclasses.replace(server, state="live") if server is not None and server.incarnation == incarnation else server
         return plain(live, incarnation, seq, silent)
 
-    return [(rules, "heard", heard)]
+    return [(rules, "judge_heartbeat", heard)]
 
 
 def registered_at_once() -> list[Patch]:
-    plain = rules.heard
-    return [(rules, "heard", lambda server, incarnation, seq, silent: plain(server, incarnation, seq, True))]
+    plain = rules.judge_heartbeat
+    return [(rules, "judge_heartbeat", lambda server, incarnation, seq, silent: plain(server, incarnation, seq, True))]
 
 
 def released_whatever_the_epoch() -> list[Patch]:

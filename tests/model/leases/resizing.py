@@ -15,9 +15,9 @@ from shared.engine.effects import Get
 from shared.leases import rules
 from shared.leases.profiles import Profile
 from shared.leases.protocol import membership, resizing, takeover
-from shared.leases.protocol.membership import Fenced, Publish, Registered
+from shared.leases.protocol.membership import IncarnationFenced, Registered, ServerReport
 from shared.leases.rows import FLEET, Fleet, Partition, parse_fleet, partition_key
-from shared.leases.rules import Session
+from shared.leases.rules import ServerSession
 from shared.storage.names import FLEETS
 from tests.model.checking.checker import Violation
 from tests.model.checking.machine import Snapshot
@@ -56,36 +56,36 @@ class Resize(Play):
 
 def serve(name: str, life: Life, profile: Profile) -> Any:
     """A server: what the keeper does, one step at a time and in any order."""
-    session = Session(KEY, life.server, name)
-    sights: dict[str, rules.Sight] = {}
-    got = yield from membership.register(session, Publish(), None, (), profile.takeover)
+    session = ServerSession(KEY, life.server, name)
+    sights: dict[str, rules.Observation] = {}
+    got = yield from membership.register(session, ServerReport(), None, (), profile.takeover)
     if not isinstance(got, Registered):
         return
     while True:
         what = yield Turn()
         done: Any = None
         if what == "beat":
-            done = yield from membership.beat(session, Publish(), "live")
+            done = yield from membership.beat(session, ServerReport(), "live")
         elif what == "hear":
             row = yield Get(FLEETS, KEY, FLEET)
             session.generation = parse_fleet(row.props).generation
-            give_up(session, rules.outdated(session))
+            give_up(session, rules.outdated_holdings(session))
         elif what == "drop":
             give_up(session, list(session.held))
         elif what == "release":
-            done = yield from membership.beat(session, Publish(), "live", (), sorted(session.leaving))
+            done = yield from membership.beat(session, ServerReport(), "live", (), sorted(session.leaving))
         elif what == "fence":
             yield from takeover.fence(KEY, life.other, sights, profile.takeover)
         else:
             claims = yield from takeover.scout(session, [int(what.removeprefix("claim "))])
             if claims:
-                done = yield from membership.beat(session, Publish(), "live", claims)
-                give_up(session, rules.outdated(session))
-        if isinstance(done, Fenced):
+                done = yield from membership.beat(session, ServerReport(), "live", claims)
+                give_up(session, rules.outdated_holdings(session))
+        if isinstance(done, IncarnationFenced):
             return
 
 
-def give_up(session: Session, partitions: list[int]) -> None:
+def give_up(session: ServerSession, partitions: list[int]) -> None:
     for partition in partitions:
         session.leaving[partition] = session.held.pop(partition)
 
@@ -142,7 +142,7 @@ class ResizeWorld(World):
             for number, holding in sorted(session.held.items())
             if holding.generation == session.generation
         )
-        return View(acts, rules.expires(session, self.play.profile), bool(session.held), bool(session.leaving))
+        return View(acts, rules.valid_until(session, self.play.profile), bool(session.held), bool(session.leaving))
 
     def _acting(self, state: State) -> Iterator[tuple[int, str, int]]:
         """(key, process, epoch) of all that is acted on now."""

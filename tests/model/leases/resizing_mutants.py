@@ -29,23 +29,25 @@ def open_at_once() -> list[Patch]:
         found = [row for number, row in sorted(rows.items()) if number < fleet.partitions and row.closed]
         return [replace(row, epoch=max(each.epoch for each in rows.values()), generation=fleet.generation, closed=False) for row in found]
 
-    return [(generations, "openings", openings)]
+    return [(generations, "opened_rows", openings)]
 
 
 def close_owned() -> list[Patch]:
     def closing(row: Partition, server: Any, generation: int) -> Partition | None:
-        return replace(row, owner="", incarnation="", generation=generation, closed=True) if generations.behind(row, generation) else None
+        return (
+            replace(row, owner="", incarnation="", generation=generation, closed=True) if generations.is_behind(row, generation) else None
+        )
 
-    return [(generations, "closing", closing)]
+    return [(generations, "closed_row", closing)]
 
 
 def _claimable(may: Any) -> list[Patch]:
-    plain = rules.claimable
+    plain = rules.is_claimable
 
     def claimable(row: Partition, server: Any, session: Any) -> bool:
         return may(row, session) and plain(replace(row, closed=False, generation=session.generation), server, session)
 
-    return [(rules, "claimable", claimable)]
+    return [(rules, "is_claimable", claimable)]
 
 
 def any_generation() -> list[Patch]:
@@ -63,8 +65,8 @@ def claim_closed() -> list[Patch]:
 
 
 def epochs_anew() -> list[Patch]:
-    plain = generations.openings
-    return [(generations, "openings", lambda rows, fleet: [replace(row, epoch=rows[row.number].epoch) for row in plain(rows, fleet)])]
+    plain = generations.opened_rows
+    return [(generations, "opened_rows", lambda rows, fleet: [replace(row, epoch=rows[row.number].epoch) for row in plain(rows, fleet)])]
 
 
 def close_unconditionally() -> list[Patch]:
@@ -85,8 +87,8 @@ def close_unconditionally() -> list[Patch]:
 
 
 def release_open() -> list[Patch]:
-    plain = rules.released
-    return [(rules, "released", lambda session, partition, now: replace(plain(session, partition, now), closed=False))]
+    plain = rules.released_row
+    return [(rules, "released_row", lambda session, partition, now: replace(plain(session, partition, now), closed=False))]
 
 
 RESIZE_MUTANTS = [

@@ -19,9 +19,9 @@ from shared.engine.moments import ReceivedAt, SentAt
 from shared.leases import rules
 from shared.leases.profiles import Profile
 from shared.leases.protocol import membership, takeover
-from shared.leases.protocol.membership import Fenced, InUse, Publish, Registered, Waiting
+from shared.leases.protocol.membership import AwaitingTakeover, IncarnationFenced, LiveNamesake, Registered, ServerReport
 from shared.leases.rows import Partition, partition_key
-from shared.leases.rules import Session
+from shared.leases.rules import ServerSession
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Row, Upsert
 from tests.model.checking.checker import Violation
 from tests.model.checking.machine import Machines, Snapshot, freeze
@@ -92,39 +92,39 @@ class State(NamedTuple):
 
 def live(name: str, life: Life, proven: tuple[str, ...], profile: Profile) -> Any:
     """What the keeper does, one step at a time and in any order."""
-    session = Session(KEY, life.server, name)
-    sights: dict[str, rules.Sight] = {}
+    session = ServerSession(KEY, life.server, name)
+    sights: dict[str, rules.Observation] = {}
     before = None
     while True:
-        got = yield from membership.register(session, Publish(), before, proven, profile.takeover)
+        got = yield from membership.register(session, ServerReport(), before, proven, profile.takeover)
         if isinstance(got, Registered):
             break
-        if isinstance(got, InUse | Fenced):
+        if isinstance(got, LiveNamesake | IncarnationFenced):
             return
-        before = got.sight if isinstance(got, Waiting) else before
+        before = got.sight if isinstance(got, AwaitingTakeover) else before
         yield Turn()
     while True:
         what = yield Turn()
         done: Any = None
         if what == "beat":
-            done = yield from membership.beat(session, Publish(), "live")
+            done = yield from membership.beat(session, ServerReport(), "live")
         elif what == "look":
-            yield from takeover.look(KEY, sights)
+            yield from takeover.observe_servers(KEY, sights)
         elif what == "fence":
             yield from takeover.fence(KEY, life.other, sights, profile.takeover)
         elif what == "claim":
             claims = yield from takeover.scout(session, [PARTITION])
             if claims:
-                done = yield from membership.beat(session, Publish(), "live", claims)
+                done = yield from membership.beat(session, ServerReport(), "live", claims)
         elif what == "release":
             session.leaving[PARTITION] = session.held.pop(PARTITION)
-            done = yield from membership.beat(session, Publish(), "live", (), [PARTITION])
-        if isinstance(done, Fenced):
+            done = yield from membership.beat(session, ServerReport(), "live", (), [PARTITION])
+        if isinstance(done, IncarnationFenced):
             return
 
 
-def seen(generator: Any) -> tuple[Session, int | None]:
-    session: Session = generator.gi_frame.f_locals["session"]
+def seen(generator: Any) -> tuple[ServerSession, int | None]:
+    session: ServerSession = generator.gi_frame.f_locals["session"]
     held = session.held.get(PARTITION)
     return session, held.epoch if held is not None else None
 
@@ -140,7 +140,7 @@ class World:
 
     def _acts(self, generator: Any) -> tuple[int | None, float, bool]:
         session, epoch = seen(generator)
-        return epoch, rules.expires(session, self.play.profile), PARTITION in session.held
+        return epoch, rules.valid_until(session, self.play.profile), PARTITION in session.held
 
     def _number(self, value: Any) -> int:
         frozen = freeze(value)

@@ -15,7 +15,7 @@ from shared.engine.thread_runner import ThreadRunner
 from shared.fleets.watch.service import FleetWatch as AppWatch
 from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
-from shared.leases.rows import INDEX, PARTITIONS, Fleet, Limits, fleet_key
+from shared.leases.rows import INDEX, PARTITIONS, Fleet, MoveLimits, fleet_key
 from shared.leases.service.planning import Planning
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import ALL_TABLES, FLEETS
@@ -46,14 +46,14 @@ class Measured:
     """
 
     def __init__(
-        self, profile: Profile, servers: int, partitions: int, *, seed: object = 0, limits: Limits | None = None, app: bool = True
+        self, profile: Profile, servers: int, partitions: int, *, seed: object = 0, limits: MoveLimits | None = None, app: bool = True
     ) -> None:
         self.profile, self.partitions = profile, partitions
         self.world = World(f"fleet {seed}", traced=False)
         run_through(self.world.store.ensure(ALL_TABLES))
         run_through(self.world.store.write(FLEETS, INDEX, [Insert(KEY, {"created": self.world.time.now(), "ending": False})]))
-        rows = Fleet(partitions, profile, limits if limits is not None else Limits(drain=min(10.0, profile.validity / 2)))
-        assert ThreadRunner(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0).run(takeover.create(KEY, rows))
+        rows = Fleet(partitions, profile, limits if limits is not None else MoveLimits(drain=min(10.0, profile.validity / 2)))
+        assert ThreadRunner(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0).run(takeover.create_fleet(KEY, rows))
         self.world.weather = AZURE
         self.watch = Watch(self.world)
         self.world.store.listeners.append(self._applied)

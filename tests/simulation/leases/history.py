@@ -10,7 +10,7 @@ from typing import Any
 from shared.engine.thread_runner import ThreadRunner
 from shared.leases.profiles import DRIFT, MARGIN, Profile
 from shared.leases.protocol import takeover
-from shared.leases.rows import FLEET, Fleet, Intent, Limits, fleet_key
+from shared.leases.rows import FLEET, Fleet, Intent, MoveLimits, fleet_key
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Delete, Merge, Upsert
@@ -56,9 +56,9 @@ class History:
         self.drain = validity * dice.choice((0.2, 0.5, 0.9))
         page_rows = dice.choice((None, None, 1, 2, 3)) if stormy else None
         self.world = World(seed, page_rows=page_rows, tick=dice.choice((0.0, 0.0, 0.05)) if stormy else 0.0)
-        limits = Limits(claims_per_cycle=dice.choice((2, 8)) if stormy else 8, drain=self.drain)
+        limits = MoveLimits(claims_per_cycle=dice.choice((2, 8)) if stormy else 8, drain=self.drain)
         fleet = Fleet(self.partitions, self.profile, limits)
-        assert ThreadRunner(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0).run(takeover.create(KEY, fleet))
+        assert ThreadRunner(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0).run(takeover.create_fleet(KEY, fleet))
         self.watch = Watch(self.world)
         self.nodes: list[Node] = []
         self.disks: dict[str, Disk] = {}

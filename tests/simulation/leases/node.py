@@ -16,7 +16,7 @@ from shared.leases.node.scan_loop import ScanLoop
 from shared.leases.node.state_file import NameInUse
 from shared.leases.profiles import Profile
 from shared.leases.protocol import fencing
-from shared.leases.protocol.membership import Publish
+from shared.leases.protocol.membership import ServerReport
 from shared.storage.ports import Upsert
 from tests.simulation.checks.truth import Violation
 
@@ -95,7 +95,9 @@ class Node:
         self.keeper_state = KeeperState(host.steady)
         callbacks = Callbacks(self._gained, self._lost, lambda left: None, self._exit)
         self.notifier = ApplicationNotifier(_Calls(self), callbacks)
-        self.beating = HeartbeatLoop(key, server, self.keeper_state, self.notifier, host.steady, host.wall, ids, Publish(capacity=capacity))
+        self.beating = HeartbeatLoop(
+            key, server, self.keeper_state, self.notifier, host.steady, host.wall, ids, ServerReport(capacity=capacity)
+        )
         self.scanner = ScanLoop(key, server, self.keeper_state, host.steady, host.wall, ids.chance)
         self.ended: Any = None
         """None while it runs; then True, or what it failed with."""

@@ -19,7 +19,7 @@ from shared.leases.node.scan_loop import ScanLoop
 from shared.leases.profiles import Profile
 from shared.leases.protocol import fencing, membership, takeover
 from shared.leases.rows import Server
-from shared.leases.rules import Session
+from shared.leases.rules import ServerSession
 from shared.storage.ports import ANY, Merge
 from tests.model.leases import mutants
 
@@ -58,15 +58,15 @@ def claims_without_fencing() -> list[Patch]:
     def ended(incarnation: str, server: Server | None) -> bool:
         return server is None or server.state == "dead" or server.incarnation != incarnation or incarnation in silent
 
-    return [(takeover, "fence", fence), (rules, "ended", ended)]
+    return [(takeover, "fence", fence), (rules, "has_ended", ended)]
 
 
 def serves_while_it_hands_off() -> list[Patch]:
     """What is being handed off stays in the view, until it is released."""
 
-    def publish(self: HeartbeatLoop, session: Session) -> float:
+    def publish(self: HeartbeatLoop, session: ServerSession) -> float:
         epochs = {partition: held.epoch for partition, held in {**session.held, **session.leaving}.items()}
-        until = rules.expires(session, self._profile)
+        until = rules.valid_until(session, self._profile)
         self._notifier.publish(epochs, until)
         return until
 
@@ -76,7 +76,7 @@ def serves_while_it_hands_off() -> list[Patch]:
 def view_outlives_fencing() -> list[Patch]:
     """A fenced incarnation goes on until its validity ends: here, a beat is taken for applied although it was refused."""
 
-    def read_back(session: Session, server: Server | None, etag: str) -> Any:
+    def read_back(session: ServerSession, server: Server | None, etag: str) -> Any:
         found = plain(session, server, etag)
         if found == "told":
             session.valid = SentAt(session.valid.seconds + 1e6) if session.valid is not None else None
@@ -118,7 +118,7 @@ def claim_unconditional() -> list[Patch]:
     """Claims that do not look whether the partition's row has changed since."""
     plain = takeover.scout
 
-    def scout(session: Session, partitions: Any, *living: Any) -> Any:
+    def scout(session: ServerSession, partitions: Any, *living: Any) -> Any:
         found = yield from plain(session, partitions)
         return [claim._replace(etag=ANY) for claim in found]
 
@@ -129,7 +129,7 @@ def epoch_not_raised() -> list[Patch]:
     """A released partition is claimed under the epoch it had."""
     plain = takeover.scout
 
-    def scout(session: Session, partitions: Any, *living: Any) -> Any:
+    def scout(session: ServerSession, partitions: Any, *living: Any) -> Any:
         found = yield from plain(session, partitions)
         return [claim._replace(epoch=max(1, claim.epoch - 1)) for claim in found]
 
@@ -138,7 +138,7 @@ def epoch_not_raised() -> list[Patch]:
 
 def age_from_request() -> list[Patch]:
     """What a look shows is dated by its request: its pages may have taken long."""
-    plain = takeover.look
+    plain = takeover.observe_servers
 
     def look(key: str, sights: Any) -> Any:
         asked = yield takeover.RECEIVING
@@ -147,12 +147,12 @@ def age_from_request() -> list[Patch]:
         inner.send(rows)
         return (yield from mutants._rest(inner, asked))
 
-    return [(takeover, "look", look), *mutants.age_from_request()]
+    return [(takeover, "observe_servers", look), *mutants.age_from_request()]
 
 
 def orders_keep_the_dead_alive() -> list[Patch]:
     """Silence is judged by the row's ETag, which others change too."""
-    plain, etags = takeover.look, {}
+    plain, etags = takeover.observe_servers, {}
 
     def look(key: str, sights: Any) -> Any:
         rows = yield from plain(key, sights)
@@ -164,13 +164,13 @@ def orders_keep_the_dead_alive() -> list[Patch]:
                 sights[name] = sights[name]._replace(first=at)
         return rows
 
-    return [(takeover, "look", look)]
+    return [(takeover, "observe_servers", look)]
 
 
 def lost_claims_forgotten() -> list[Patch]:
     """A claim whose answer was lost is read back once; when that fails, never again."""
 
-    def collect(session: Session) -> Any:
+    def collect(session: ServerSession) -> Any:
         won, session.won = dict(session.won), {}
         kept, session.won = session.won, won
         try:
@@ -195,15 +195,15 @@ def planner_is_satisfied() -> list[Patch]:
 
 def unsafe_profile() -> list[Patch]:
     """V longer than T."""
-    plain = rules.expires
-    return [(rules, "expires", lambda session, profile: plain(session, Profile(profile.beat, profile.takeover + 1, profile.takeover)))]
+    plain = rules.valid_until
+    return [(rules, "valid_until", lambda session, profile: plain(session, Profile(profile.beat, profile.takeover + 1, profile.takeover)))]
 
 
 def claims_outlive_incarnations() -> list[Patch]:
     """What was found and ordered for an incarnation is kept for the next, and rows are written whoever has fenced them."""
     plain = membership.beat
 
-    def beat(session: Session, *told: Any) -> Any:
+    def beat(session: ServerSession, *told: Any) -> Any:
         inner = plain(session, *told)
         sent = yield next(inner)
         effect = inner.send(sent)

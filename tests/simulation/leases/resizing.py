@@ -10,7 +10,7 @@ from math import lcm
 
 from shared.engine.thread_runner import ThreadRunner
 from shared.leases.protocol import resizing
-from shared.leases.protocol.resizing import Begun
+from shared.leases.protocol.resizing import ResizeBegun
 from shared.leases.rows import FLEET, parse_fleet
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import FLEETS
@@ -96,7 +96,7 @@ class Resizes(History):
     def resize(self) -> None:
         """An operator wants another count, and may have to wait."""
         found = self._runner.run(resizing.begin(KEY, self.dice.choice(COUNTS), self.world.time.now()))
-        if isinstance(found, Begun):
+        if isinstance(found, ResizeBegun):
             self.partitions = found.fleet.partitions
             self.world.counts["resizes"] += not found.again
         self.world.note("admin", "resize", found)

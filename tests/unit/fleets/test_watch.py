@@ -9,7 +9,7 @@ import pytest
 
 from shared.core.errors import Problem, Unavailable
 from shared.fleets.watch import figures
-from shared.leases.rows import INDEX, PARTITIONS, Limits
+from shared.leases.rows import INDEX, PARTITIONS, MoveLimits
 from shared.storage.names import FLEETS, SWEEPS
 from shared.storage.ports import ANY, Delete
 from tests.logs import actions
@@ -68,7 +68,7 @@ async def test_an_alarm_is_told_once_while_it_lasts_again_when_it_comes_back_and
 
 
 async def test_partitions_that_nobody_can_have_are_an_alarm_and_missing_rows_are(world: World, caplog: Any) -> None:
-    key = await world.fleet(limits=Limits(max_per_server=3), rest=NOTIFY)
+    key = await world.fleet(limits=MoveLimits(max_per_server=3), rest=NOTIFY)
     a = await Node(world, key, "a").join()
     await live(world, 30, a)
     assert len(a.has) == 3
@@ -85,7 +85,7 @@ async def test_partitions_that_nobody_can_have_are_an_alarm_and_missing_rows_are
 
 async def test_fleets_beyond_the_first_are_told_of_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "MOST_FLEETS", 1)
-    first, *others = [await world.fleet(name, limits=Limits(max_per_server=3)) for name in ("a", "b", "b-2", "c", "d")]
+    first, *others = [await world.fleet(name, limits=MoveLimits(max_per_server=3)) for name in ("a", "b", "b-2", "c", "d")]
     nodes = [await Node(world, key, "n").join() for key in (first, *others[:2])]
     await live(world, 180, *nodes)
     await world.lose(others[0], min(nodes[1].has))
@@ -139,7 +139,7 @@ async def test_late_beats_of_many_are_an_alarm(world: World, caplog: Any) -> Non
 
 
 async def test_a_fleet_made_anew_under_the_name_of_another_begins_without_its_alarms(world: World, caplog: Any) -> None:
-    key = await world.fleet(minimum=2, limits=Limits(max_per_server=4))
+    key = await world.fleet(minimum=2, limits=MoveLimits(max_per_server=4))
     a = await Node(world, key, "a").join()
     await live(world, 120, a)
     assert actions(caplog, "WARNING") == ["lease_servers_few"]
@@ -153,7 +153,7 @@ async def test_a_fleet_made_anew_under_the_name_of_another_begins_without_its_al
 
 
 async def test_a_channel_that_fails_is_told_later_and_one_that_refuses_is_not_asked_again(world: World, caplog: Any) -> None:
-    key = await world.fleet(minimum=2, limits=Limits(max_per_server=4), rest=NOTIFY)
+    key = await world.fleet(minimum=2, limits=MoveLimits(max_per_server=4), rest=NOTIFY)
     a = await Node(world, key, "a").join()
     world.channel.fails = Problem(429, "too-many-requests", "later")
     await live(world, 240, a)
@@ -169,7 +169,7 @@ async def test_a_channel_that_fails_is_told_later_and_one_that_refuses_is_not_as
 
 
 async def test_storage_that_fails_while_telling_is_made_up_for(world: World) -> None:
-    key = await world.fleet(minimum=2, limits=Limits(max_per_server=4), rest=NOTIFY)
+    key = await world.fleet(minimum=2, limits=MoveLimits(max_per_server=4), rest=NOTIFY)
     a = await Node(world, key, "a").join()
     world.channel.fails = Unavailable("away")
     assert (await live(world, 120, a))["failed"] == 1

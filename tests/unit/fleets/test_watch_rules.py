@@ -13,7 +13,7 @@ from shared.fleets.watch.notifications import alarm_event, channel_for
 from shared.fleets.watch.rules import Findings, WatchState
 from shared.leases.planner import PartitionPlan
 from shared.leases.profiles import PROFILES, Profile
-from shared.leases.rows import NO_PARTITION, Fleet, Intent, Limits, Partition, Server
+from shared.leases.rows import NO_PARTITION, Fleet, Intent, MoveLimits, Partition, Server
 from shared.leases.service import takeover_rules
 from shared.leases.service.planning import balance_budget
 from shared.leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned
@@ -164,7 +164,7 @@ def test_bumps_are_over_once_the_epoch_has_moved_on() -> None:
     ("per_minute", "profile", "expected"), [(32, DEFAULT, 3), (0, DEFAULT, 0), (1, DEFAULT, 1), (32, PROFILES["seed"], 32)]
 )
 def test_where_no_server_looks_a_look_may_order_a_beats_part_of_a_minutes_moves(per_minute: int, profile: Profile, expected: int) -> None:
-    fleet = Fleet(4, profile, Limits(moves_per_minute=per_minute))
+    fleet = Fleet(4, profile, MoveLimits(moves_per_minute=per_minute))
     assert balance_budget(seen([server("a", scans=False)], fleet=fleet)) == expected
     assert balance_budget(seen([server("a", scans=False), server("b")], fleet=fleet)) == per_minute
 

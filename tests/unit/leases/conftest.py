@@ -14,7 +14,7 @@ from shared.engine.effects import Steps
 from shared.engine.thread_runner import ThreadRunner
 from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
-from shared.leases.rows import Fleet, Limits, Partition, Server, fleet_key, parse_partition, parse_server, partition_key, server_key
+from shared.leases.rows import Fleet, MoveLimits, Partition, Server, fleet_key, parse_partition, parse_server, partition_key, server_key
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
@@ -70,7 +70,7 @@ class Bench:
         self.tables = FaultyTables(self.memory)
         self.moment = 0.0
         self.runner = ThreadRunner(self.tables, lambda: self.moment, 1.0)
-        assert self.drive(takeover.create(KEY, Fleet(partitions)))
+        assert self.drive(takeover.create_fleet(KEY, Fleet(partitions)))
 
     def drive[R](self, steps: Steps[R]) -> R:
         return self.runner.run(steps)
@@ -99,8 +99,8 @@ def quick_fleet(partitions: int, profile: Profile = QUICK, **limits: int) -> Fau
     memory = MemoryTables(SystemClock())
     run_through(memory.ensure([FLEETS]))
     tables = FaultyTables(memory)
-    fleet = Fleet(partitions, profile, Limits(claims_per_cycle=limits.get("claims", 100), drain=0.5))
-    assert ThreadRunner(tables, steady, 1).run(takeover.create(KEY, fleet))
+    fleet = Fleet(partitions, profile, MoveLimits(claims_per_cycle=limits.get("claims", 100), drain=0.5))
+    assert ThreadRunner(tables, steady, 1).run(takeover.create_fleet(KEY, fleet))
     return tables
 
 

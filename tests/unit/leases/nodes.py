@@ -14,7 +14,7 @@ from shared.engine.effects import Steps
 from shared.engine.queries import load_rows
 from shared.fleets.watch.service import FleetWatch
 from shared.leases.protocol import membership, takeover
-from shared.leases.protocol.membership import Beaten, Fenced, Publish, Registered
+from shared.leases.protocol.membership import BeatApplied, IncarnationFenced, Registered, ServerReport
 from shared.leases.rows import (
     FLEET,
     INDEX,
@@ -33,7 +33,7 @@ from shared.leases.rows import (
     partition_key,
     server_key,
 )
-from shared.leases.rules import Session
+from shared.leases.rules import ServerSession
 from shared.leases.service.control.service import ManualControls
 from shared.leases.service.control.verbs import ControlRequest
 from shared.leases.service.planning import Planning
@@ -87,7 +87,7 @@ class World:
         """Create a fleet and return its key."""
         key = fleet_key(TENANT, name)
         await self.tables.write(FLEETS, INDEX, [Insert(key, {"created": self.clock.now(), "ending": False})])
-        assert await self.runner.run(takeover.create(key, Fleet(partitions, **options)))
+        assert await self.runner.run(takeover.create_fleet(key, Fleet(partitions, **options)))
         return key
 
     async def drive[R](self, steps: Steps[R]) -> R:
@@ -139,12 +139,12 @@ class Node:
     def __init__(self, world: World, key: str, name: str, *, scans: bool = False) -> None:
         self.world, self.key, self.name, self.scans = world, key, name, scans
         self.life = 0
-        self.session = Session(key, name, "")
+        self.session = ServerSession(key, name, "")
 
     async def join(self) -> Node:
         self.life += 1
-        self.session = Session(self.key, self.name, f"{self.name}{self.life}", generation=(await self.world.row(self.key)).generation)
-        found = await self.world.drive(membership.register(self.session, Publish(), None, (), T))
+        self.session = ServerSession(self.key, self.name, f"{self.name}{self.life}", generation=(await self.world.row(self.key)).generation)
+        found = await self.world.drive(membership.register(self.session, ServerReport(), None, (), T))
         assert found == Registered(), found
         kind = await self.world.tables.write(FLEETS, self.key, [Merge(server_key(self.name), {"scans": self.scans}, ANY)])
         assert isinstance(kind, Applied)
@@ -168,11 +168,11 @@ class Node:
             session.leaving[number] = session.held.pop(number)
         take = [] if drop else [number for number in session.take if number not in session.held]
         claims = await self.world.drive(takeover.scout(session, take)) if take else []
-        found = await self.world.drive(membership.beat(session, Publish(), "live", claims, drop, self.world.clock.now()))
-        assert not isinstance(found, Fenced), f"{self.name} is fenced"
-        if not isinstance(found, Beaten):
+        found = await self.world.drive(membership.beat(session, ServerReport(), "live", claims, drop, self.world.clock.now()))
+        assert not isinstance(found, IncarnationFenced), f"{self.name} is fenced"
+        if not isinstance(found, BeatApplied):
             session.held.update({number: session.leaving.pop(number) for number in drop if number in session.leaving})
-        return isinstance(found, Beaten)
+        return isinstance(found, BeatApplied)
 
 
 async def settle(*nodes: Node, rounds: int = 4) -> None:

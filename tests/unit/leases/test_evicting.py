@@ -12,7 +12,7 @@ import pytest
 from shared.core.errors import Problem
 from shared.leases.model import BeatIn, ReleaseIn
 from shared.leases.protocol import http_servers, resizing, takeover
-from shared.leases.protocol.http_servers import Heard, Told, Unheard
+from shared.leases.protocol.http_servers import HeartbeatAccepted, ServerHeartbeat, ServerRejected
 from shared.leases.service.http_servers import HttpServers
 from shared.leases.service.planning import Planning
 from shared.leases.service.resize.service import ResizeService
@@ -227,16 +227,16 @@ async def test_the_row_of_an_evicted_server_is_given_no_orders(world: World) -> 
 
 @pytest.mark.parametrize("fault", ["lost", "gone"])
 def test_an_eviction_whose_answer_is_lost_is_found_or_made_again(bench: Bench, fault: str) -> None:
-    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 1), 0)), Heard)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 1), 0)), HeartbeatAccepted)
     bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0))
     bench.drive(resizing.begin(KEY, 4, 0))
-    assert bench.drive(takeover.order(KEY, "a", [], [0], 2))
-    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 2), 0)), Heard)
+    assert bench.drive(takeover.write_order(KEY, "a", [], [0], 2))
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 2), 0)), HeartbeatAccepted)
     asyncio.run(bench.clock.advance(PATIENCE - 1))
-    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 3), 0)), Heard)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 3), 0)), HeartbeatAccepted)
     asyncio.run(bench.clock.advance(1))
     bench.tables.faults.append(fault)
-    found = bench.drive(http_servers.beat(KEY, "a", Told("i1", 4), 0))
-    assert found == Unheard("fenced" if fault == "lost" else "evicted")
+    found = bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 4), 0))
+    assert found == ServerRejected("fenced" if fault == "lost" else "evicted")
     row = bench.server("a")
     assert (row.evicted, row.beat, bench.partition(0).owner) == (True, 3, "a")

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.leases import generations, rules
-from shared.leases.generations import Progress
+from shared.leases.generations import ResizeProgress
 from shared.leases.rows import Fleet, Partition, Server
-from shared.leases.rules import Holding, Session
+from shared.leases.rules import Holding, ServerSession
 
 COUNTS = st.integers(1, 24)
 OWNER = Server("a", "live", "a1", 1)
@@ -26,7 +26,7 @@ def resizing(former: int, partitions: int, generation: int = 2) -> Fleet:
 @given(COUNTS, COUNTS)
 def test_two_partitions_share_keys_exactly_when_they_are_equal_modulo_the_divisor(former: int, partitions: int) -> None:
     shared = {(key % partitions, key % former) for key in range(lcm(former, partitions))}
-    found = {(number, other) for number in range(partitions) for other in generations.overlapping(number, partitions, former)}
+    found = {(number, other) for number in range(partitions) for other in generations.overlapping_partitions(number, partitions, former)}
     assert found == shared
 
 
@@ -43,7 +43,7 @@ def test_a_row_opens_only_when_all_it_shares_keys_with_are_closed_and_above_all_
         else Partition(number, "a", "a1", epochs[number])
         for number in range(max(former, partitions))
     }
-    found = {row.number: row for row in generations.openings(rows, fleet)}
+    found = {row.number: row for row in generations.opened_rows(rows, fleet)}
     for number in range(partitions):
         shares = {key % former for key in range(lcm(former, partitions)) if key % partitions == number}
         assert (number in found) == all(closed[other] for other in shares)
@@ -56,7 +56,7 @@ def test_a_row_opens_only_when_all_it_shares_keys_with_are_closed_and_above_all_
 
 def test_a_row_that_is_missing_keeps_all_it_shares_keys_with_closed() -> None:
     rows = {number: Partition(number, generation=2, closed=True) for number in (0, 2, 3)}
-    assert [row.number for row in generations.openings(rows, resizing(2, 4))] == [0, 2]
+    assert [row.number for row in generations.opened_rows(rows, resizing(2, 4))] == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_a_row_that_is_missing_keeps_all_it_shares_keys_with_closed() -> None:
     ],
 )
 def test_only_what_nobody_acts_on_is_closed_and_keeps_its_epoch(row: Partition, server: Server | None, closes: bool) -> None:
-    found = generations.closing(row, server, 2)
+    found = generations.closed_row(row, server, 2)
     assert (found is not None) == closes
     assert found is None or found == Partition(0, epoch=4, generation=2, closed=True)
 
 
 def test_a_row_beyond_the_count_that_was_left_closed_opens_under_a_later_generation_and_counts_on() -> None:
     rows = {0: Partition(0, epoch=9, generation=3, closed=True), 1: Partition(1, epoch=5, generation=2, closed=True)}
-    assert generations.openings(rows, resizing(1, 2, 3)) == [Partition(0, epoch=9, generation=3), Partition(1, epoch=9, generation=3)]
+    assert generations.opened_rows(rows, resizing(1, 2, 3)) == [Partition(0, epoch=9, generation=3), Partition(1, epoch=9, generation=3)]
 
 
 def test_progress_counts_what_is_closed_and_what_is_open_again() -> None:
@@ -92,28 +92,28 @@ def test_progress_counts_what_is_closed_and_what_is_open_again() -> None:
         Partition(7, generation=2),
     ]
     fleet = resizing(3, 4)
-    assert generations.progress(rows, fleet) == Progress(2, 3, 4, 2, 1)
-    assert generations.progress(rows, replace(fleet, former=0)) is None
-    assert not Progress(2, 3, 4, 3, 3).done and Progress(2, 3, 4, 3, 4).done
+    assert generations.resize_progress(rows, fleet) == ResizeProgress(2, 3, 4, 2, 1)
+    assert generations.resize_progress(rows, replace(fleet, former=0)) is None
+    assert not ResizeProgress(2, 3, 4, 3, 3).done and ResizeProgress(2, 3, 4, 3, 4).done
 
 
 def test_a_server_claims_only_under_the_generation_it_works_by_and_nothing_that_is_closed() -> None:
-    session = Session("k", "b", "b1", generation=2)
-    assert rules.claimable(Partition(0, generation=2), None, session)
-    assert not rules.claimable(Partition(0, generation=1), None, session)
-    assert not rules.claimable(Partition(0, generation=3), None, session)
-    assert not rules.claimable(Partition(0, generation=2, closed=True), None, session)
+    session = ServerSession("k", "b", "b1", generation=2)
+    assert rules.is_claimable(Partition(0, generation=2), None, session)
+    assert not rules.is_claimable(Partition(0, generation=1), None, session)
+    assert not rules.is_claimable(Partition(0, generation=3), None, session)
+    assert not rules.is_claimable(Partition(0, generation=2, closed=True), None, session)
 
 
 def test_what_is_released_under_a_newer_generation_is_closed_for_the_former_at_once() -> None:
-    session = Session("k", "b", "b1", generation=2, leaving={0: Holding(7, "e", 1), 1: Holding(3, "e", 2)})
-    assert rules.released(session, 0, 5) == Partition(0, epoch=7, since=5, generation=2, closed=True)
-    assert rules.released(session, 1, 5) == Partition(1, epoch=3, since=5, generation=2)
+    session = ServerSession("k", "b", "b1", generation=2, leaving={0: Holding(7, "e", 1), 1: Holding(3, "e", 2)})
+    assert rules.released_row(session, 0, 5) == Partition(0, epoch=7, since=5, generation=2, closed=True)
+    assert rules.released_row(session, 1, 5) == Partition(1, epoch=3, since=5, generation=2)
 
 
 def test_what_is_held_under_another_generation_is_outdated() -> None:
-    session = Session("k", "b", "b1", generation=2, held={4: Holding(7, "e", 1), 0: Holding(3, "e", 2), 1: Holding(3, "e", 1)})
-    assert rules.outdated(session) == [1, 4]
+    session = ServerSession("k", "b", "b1", generation=2, held={4: Holding(7, "e", 1), 0: Holding(3, "e", 2), 1: Holding(3, "e", 1)})
+    assert rules.outdated_holdings(session) == [1, 4]
 
 
 def test_the_planner_starts_from_orders_then_from_who_has_what_a_partition_shares_keys_with() -> None:
@@ -129,11 +129,11 @@ def test_the_planner_starts_from_orders_then_from_who_has_what_a_partition_share
         "c": Server("c", "live", "c1", 1, take=(2, 4), generation=2),
         "d": Server("d", "dead", "d1", 1, take=(3,), generation=2),
     }
-    assert generations.heirs(rows, servers, resizing(2, 4)) == {1: "b", 2: "c", 3: "b"}
-    assert generations.heirs(rows, servers, replace(resizing(2, 5), former=0)) == {2: "c"}
-    assert generations.heirs(rows, servers, Fleet(5)) == {}
+    assert generations.planned_owners(rows, servers, resizing(2, 4)) == {1: "b", 2: "c", 3: "b"}
+    assert generations.planned_owners(rows, servers, replace(resizing(2, 5), former=0)) == {2: "c"}
+    assert generations.planned_owners(rows, servers, Fleet(5)) == {}
 
 
 @pytest.mark.parametrize(("partitions", "seconds"), [(8, 0.25), (2000, 2.0), (10_000, 10.0)])
 def test_the_more_rows_the_less_often_they_are_read(partitions: int, seconds: float) -> None:
-    assert generations.pace(Fleet(partitions), 0.25) == seconds
+    assert generations.poll_interval(Fleet(partitions), 0.25) == seconds

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from shared.leases import planner
 from shared.leases.planner import Member, PartitionPlan, plan
-from shared.leases.rows import Intents
+from shared.leases.rows import ActiveIntents
 
 NAMES = [f"s{number}" for number in range(6)]
-FREE = Intents()
+FREE = ActiveIntents()
 
 
 def decide(
-    partitions: int, owners: dict[int, str], members: list[Member], intents: Intents = FREE, *, most: int = 1000, budget: int = 1000
+    partitions: int, owners: dict[int, str], members: list[Member], intents: ActiveIntents = FREE, *, most: int = 1000, budget: int = 1000
 ) -> PartitionPlan:
     return plan(partitions, owners, members, intents, most=most, budget=budget)
 
@@ -42,9 +42,9 @@ def fleets(draw: st.DrawFn) -> tuple[int, dict[int, str], list[Member]]:
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> Intents:
+def wishes(draw: st.DrawFn) -> ActiveIntents:
     number, name = st.integers(0, 23), st.sampled_from(NAMES)
-    return Intents(
+    return ActiveIntents(
         draw(st.frozensets(number, max_size=4)),
         draw(st.frozensets(st.tuples(number, name), max_size=30)),
         draw(st.frozensets(name, max_size=2)),
@@ -78,7 +78,7 @@ def test_no_more_moves_than_balance_asks_for(fleet: tuple[int, dict[int, str], l
 
 @given(fleets(), wishes())
 @settings(max_examples=60)
-def test_a_plan_carried_out_is_a_plan_without_moves(fleet: tuple[int, dict[int, str], list[Member]], intents: Intents) -> None:
+def test_a_plan_carried_out_is_a_plan_without_moves(fleet: tuple[int, dict[int, str], list[Member]], intents: ActiveIntents) -> None:
     partitions, owners, present = fleet
     cool = [Member(member.name) for member in present]
     first = decide(partitions, owners, cool, intents)
@@ -89,7 +89,7 @@ def test_a_plan_carried_out_is_a_plan_without_moves(fleet: tuple[int, dict[int, 
 @given(fleets(), wishes(), st.randoms(use_true_random=False))
 @settings(max_examples=60)
 def test_the_order_of_what_is_known_does_not_matter(
-    fleet: tuple[int, dict[int, str], list[Member]], intents: Intents, random: object
+    fleet: tuple[int, dict[int, str], list[Member]], intents: ActiveIntents, random: object
 ) -> None:
     partitions, owners, present = fleet
     shuffled = list(present)
@@ -99,7 +99,9 @@ def test_the_order_of_what_is_known_does_not_matter(
 
 @given(fleets(), wishes(), st.integers(1, 8))
 @settings(max_examples=80)
-def test_every_wish_and_every_capacity_is_respected(fleet: tuple[int, dict[int, str], list[Member]], intents: Intents, most: int) -> None:
+def test_every_wish_and_every_capacity_is_respected(
+    fleet: tuple[int, dict[int, str], list[Member]], intents: ActiveIntents, most: int
+) -> None:
     partitions, owners, present = fleet
     found = decide(partitions, owners, present, intents, most=most)
     by_name = {member.name: member for member in present}
@@ -118,15 +120,18 @@ def test_every_wish_and_every_capacity_is_respected(fleet: tuple[int, dict[int, 
         if pin in by_name and pin not in intents.drained and (partition, pin) not in intents.prohibited and server != pin:
             assert partition in found.unplaced or counts(found, [pin])[0] >= most
     for name in by_name:
-        if name not in intents.drained:
+        # A draining server keeps what no other server can take.
+        if name not in intents.drained and not by_name[name].draining:
             assert counts(found, [name])[0] <= most
 
 
 @given(fleets(), wishes(), st.integers(1, 8))
 @settings(max_examples=80)
-def test_nothing_is_left_out_that_somebody_could_take(fleet: tuple[int, dict[int, str], list[Member]], intents: Intents, most: int) -> None:
+def test_nothing_is_left_out_that_somebody_could_take(
+    fleet: tuple[int, dict[int, str], list[Member]], intents: ActiveIntents, most: int
+) -> None:
     partitions, owners, present = fleet
-    intents = Intents(intents.offline, intents.prohibited, intents.drained)
+    intents = ActiveIntents(intents.offline, intents.prohibited, intents.drained)
     found = decide(partitions, owners, present, intents, most=most)
     ready = [member.name for member in present if member.name not in intents.drained]
     for partition in found.unplaced:
@@ -174,14 +179,14 @@ def test_capacity_bounds_a_server_and_the_others_take_the_rest() -> None:
 
 
 def test_a_bump_reloads_a_partition_once() -> None:
-    intents = Intents(bumps=((0, 7),))
+    intents = ActiveIntents(bumps=((0, 7),))
     again = plan(1, {0: "s0"}, members("s0"), intents, most=1, budget=1, epochs={0: 7})
     assert [(move.partition, move.reason) for move in again.moves] == [(0, "bump")]
     assert plan(1, {0: "s0"}, members("s0"), intents, most=1, budget=1, epochs={0: 8}).moves == ()
 
 
 def test_an_offline_partition_is_taken_from_its_owner() -> None:
-    found = decide(2, {0: "s0", 1: "s0"}, members("s0"), Intents(offline=frozenset({0})))
+    found = decide(2, {0: "s0", 1: "s0"}, members("s0"), ActiveIntents(offline=frozenset({0})))
     assert [tuple(move) for move in found.moves] == [(0, "s0", "", "offline")]
 
 
@@ -198,6 +203,6 @@ def test_that_nothing_can_be_passed_on_is_found_once_not_for_each_partition() ->
         return plain(self, partition, names)
 
     with patch.object(planner._Planner, "among", among), patch.object(planner._Planner, "_level", lambda self: None):
-        found = decide(400, {}, members(*servers), Intents(prohibited=forbidden))
+        found = decide(400, {}, members(*servers), ActiveIntents(prohibited=forbidden))
     assert {found.target[number] for number in range(few)} == set(servers[:2])
     assert asked.total() < 3 * few

@@ -11,13 +11,13 @@ from mypy import api
 
 from shared.engine.moments import ReceivedAt, SentAt
 from shared.leases import rules
-from shared.leases.profiles import DRIFT, PROFILES, Profile, unsafe
+from shared.leases.profiles import DRIFT, PROFILES, Profile, unsafe_reason
 from tests.paths import ROOT
 
 
 @pytest.mark.parametrize("name", list(PROFILES))
 def test_the_named_profiles_are_safe(name: str) -> None:
-    assert unsafe(PROFILES[name], name=name) is None
+    assert unsafe_reason(PROFILES[name], name=name) is None
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ def test_the_named_profiles_are_safe(name: str) -> None:
     ],
 )
 def test_a_refusal_names_the_inequality_and_its_numbers(profile: Profile, drain: float, said: str) -> None:
-    assert said in (unsafe(profile, drain) or "")
+    assert said in (unsafe_reason(profile, drain) or "")
 
 
 @given(st.floats(0.1, 100), st.floats(0.1, 400), st.floats(0.1, 900), st.floats(-DRIFT, DRIFT), st.floats(-DRIFT, DRIFT))
 def test_no_accepted_profile_lets_drifting_clocks_overlap(beat: float, validity: float, takeover: float, mine: float, other: float) -> None:
-    if unsafe(Profile(beat, validity, takeover)) is None:
+    if unsafe_reason(Profile(beat, validity, takeover)) is None:
         acts_until = SentAt(0).expires(validity) / (1 + mine)
         takes_over = ReceivedAt(0).ripens(takeover) / (1 + other)
         assert takes_over > acts_until
@@ -53,10 +53,10 @@ Sight("i", 1, SentAt(0))
 
 
 def test_the_rules_ask_for_the_one_moment_they_may_count_from() -> None:
-    assert get_type_hints(rules.renewed)["sent"] is SentAt
-    assert get_type_hints(rules.Try)["sent"] is SentAt
-    assert get_type_hints(rules.Sight)["first"] is ReceivedAt
-    assert get_type_hints(rules.silent)["at"] is ReceivedAt
+    assert get_type_hints(rules.later_send)["sent"] is SentAt
+    assert get_type_hints(rules.BeatAttempt)["sent"] is SentAt
+    assert get_type_hints(rules.Observation)["first"] is ReceivedAt
+    assert get_type_hints(rules.is_silent)["at"] is ReceivedAt
     assert not issubclass(SentAt, ReceivedAt) and not issubclass(ReceivedAt, SentAt)
 
 

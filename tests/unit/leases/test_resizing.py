@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from shared.engine.effects import Write
-from shared.leases.generations import Progress
+from shared.leases.generations import ResizeProgress
 from shared.leases.protocol import membership, resizing, takeover
-from shared.leases.protocol.membership import Again, Beaten, Fenced, Publish, Registered
-from shared.leases.protocol.resizing import Begun, Busy, Offline
+from shared.leases.protocol.membership import BeatApplied, BeatNotApplied, IncarnationFenced, Registered, ServerReport
+from shared.leases.protocol.resizing import PartitionsOffline, ResizeBegun, ResizeUnderWay
 from shared.leases.rows import FLEET, Fleet, Intent, parse_fleet, server_key
-from shared.leases.rules import Session
+from shared.leases.rules import ServerSession
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Delete, Insert, Merge
@@ -20,28 +20,28 @@ from shared.storage.ports import ANY, Delete, Insert, Merge
 from .conftest import KEY, Bench, T
 
 
-def join(bench: Bench, name: str, generation: int = 1) -> Session:
-    session = Session(KEY, name, f"{name}1", generation=generation)
-    assert bench.drive(membership.register(session, Publish(), None, (), T)) == Registered()
+def join(bench: Bench, name: str, generation: int = 1) -> ServerSession:
+    session = ServerSession(KEY, name, f"{name}1", generation=generation)
+    assert bench.drive(membership.register(session, ServerReport(), None, (), T)) == Registered()
     return session
 
 
-def claim(bench: Bench, session: Session, *partitions: int) -> list[int]:
+def claim(bench: Bench, session: ServerSession, *partitions: int) -> list[int]:
     claims = bench.drive(takeover.scout(session, partitions))
-    done = bench.drive(membership.beat(session, Publish(), "live", claims))
-    return [claim.partition for claim in done.claimed] if isinstance(done, Beaten) else []
+    done = bench.drive(membership.beat(session, ServerReport(), "live", claims))
+    return [claim.partition for claim in done.claimed] if isinstance(done, BeatApplied) else []
 
 
-def release(bench: Bench, session: Session, *partitions: int) -> object:
+def release(bench: Bench, session: ServerSession, *partitions: int) -> object:
     session.leaving |= {number: session.held.pop(number) for number in partitions}
-    return bench.drive(membership.beat(session, Publish(), "live", (), partitions))
+    return bench.drive(membership.beat(session, ServerReport(), "live", (), partitions))
 
 
 def begin(bench: Bench, partitions: int, now: int = 0) -> object:
     return bench.drive(resizing.begin(KEY, partitions, now))
 
 
-def sweep(bench: Bench) -> Progress | None:
+def sweep(bench: Bench) -> ResizeProgress | None:
     return bench.drive(resizing.sweep(KEY))
 
 
@@ -58,8 +58,8 @@ def shown(bench: Bench, numbers: Sequence[int]) -> list[tuple[int, bool, str, in
 
 def test_a_change_without_servers_is_done_by_one_sweep(bench: Bench) -> None:
     begun = begin(bench, 3)
-    assert begun == Begun(Fleet(3, generation=2, changes=1, former=2))
-    assert sweep(bench) == Progress(2, 2, 3, 2, 3)
+    assert begun == ResizeBegun(Fleet(3, generation=2, changes=1, former=2))
+    assert sweep(bench) == ResizeProgress(2, 2, 3, 2, 3)
     assert fleet(bench) == Fleet(3, generation=2, changes=2)
     assert shown(bench, range(3)) == [(2, False, "", 0)] * 3
     assert sweep(bench) is None
@@ -74,7 +74,7 @@ def test_new_rows_are_there_before_the_fleet_names_them_and_nobody_claims_them_y
     a = join(bench, "a")
     assert claim(bench, a, 0, 1, 2, 3) == [0, 1]
     # Another number next time: the rows that are left over do no harm.
-    assert isinstance(begin(bench, 3), Begun)
+    assert isinstance(begin(bench, 3), ResizeBegun)
     release(bench, a, 0, 1)
     progress = sweep(bench)
     assert progress is not None and progress.done
@@ -86,13 +86,13 @@ def test_a_partition_that_is_served_holds_up_those_it_shares_keys_with_and_only_
     assert (claim(bench, a, 0), claim(bench, b, 1)) == ([0], [1])
     begin(bench, 4)
     release(bench, b, 1)
-    assert sweep(bench) == Progress(2, 2, 4, 1, 2)
+    assert sweep(bench) == ResizeProgress(2, 2, 4, 1, 2)
     assert shown(bench, range(4)) == [(1, False, "a", 1), (2, False, "", 1), (2, True, "", 0), (2, False, "", 1)]
     b.generation = 2
     assert claim(bench, b, 0, 1, 2, 3) == [1, 3]
     assert b.held[3].epoch == 2
     a.generation = 2
-    assert release(bench, a, 0) == Beaten((), (0,))
+    assert release(bench, a, 0) == BeatApplied((), (0,))
     assert shown(bench, [0]) == [(2, True, "", 1)]
     progress = sweep(bench)
     assert progress is not None and progress.done
@@ -103,9 +103,9 @@ def test_with_coprime_counts_nothing_opens_before_all_is_closed(bench: Bench) ->
     a = join(bench, "a")
     claim(bench, a, 1)
     begin(bench, 3)
-    assert sweep(bench) == Progress(2, 2, 3, 1, 0)
+    assert sweep(bench) == ResizeProgress(2, 2, 3, 1, 0)
     release(bench, a, 1)
-    assert sweep(bench) == Progress(2, 2, 3, 2, 3)
+    assert sweep(bench) == ResizeProgress(2, 2, 3, 2, 3)
     assert shown(bench, range(3)) == [(2, False, "", 1)] * 3
 
 
@@ -117,7 +117,7 @@ def test_a_server_that_has_not_heard_of_it_claims_what_is_not_closed_and_nothing
     found = bench.drive(takeover.scout(a, [0, 1]))
     sweep(bench)
     assert claim(bench, a, 0, 1) == []
-    assert bench.drive(membership.beat(a, Publish(), "live", found[:1])) == Again(refused=(0,))
+    assert bench.drive(membership.beat(a, ServerReport(), "live", found[:1])) == BeatNotApplied(refused=(0,))
     assert shown(bench, range(2)) == [(2, False, "", 1), (2, True, "", 1)]
 
 
@@ -125,10 +125,10 @@ def test_what_a_fenced_server_had_is_closed_without_it(bench: Bench) -> None:
     a = join(bench, "a")
     claim(bench, a, 0, 1)
     begin(bench, 1)
-    assert sweep(bench) == Progress(2, 2, 1, 0, 0)
+    assert sweep(bench) == ResizeProgress(2, 2, 1, 0, 0)
     run_through(bench.memory.write(FLEETS, KEY, [Merge(server_key("a"), {"state": "dead"}, ANY)]))
-    assert sweep(bench) == Progress(2, 2, 1, 2, 1)
-    assert bench.drive(membership.beat(a, Publish(), "live")) == Fenced()
+    assert sweep(bench) == ResizeProgress(2, 2, 1, 2, 1)
+    assert bench.drive(membership.beat(a, ServerReport(), "live")) == IncarnationFenced()
 
 
 def test_rows_beyond_a_smaller_count_stay_and_count_on_when_they_come_back(bench: Bench) -> None:
@@ -155,11 +155,11 @@ def test_rows_beyond_a_smaller_count_stay_and_count_on_when_they_come_back(bench
 def test_the_same_count_again_changes_nothing_and_another_one_waits(bench: Bench) -> None:
     a = join(bench, "a")
     claim(bench, a, 0)
-    assert begin(bench, 2) == Begun(Fleet(2), again=True)
+    assert begin(bench, 2) == ResizeBegun(Fleet(2), again=True)
     begin(bench, 4)
     now = Fleet(4, generation=2, changes=1, former=2)
-    assert begin(bench, 4) == Begun(now, again=True)
-    assert begin(bench, 2) == Busy(now)
+    assert begin(bench, 4) == ResizeBegun(now, again=True)
+    assert begin(bench, 2) == ResizeUnderWay(now)
     assert fleet(bench) == now
 
 
@@ -171,9 +171,9 @@ def test_a_fleet_that_is_not_there_is_told_so(bench: Bench) -> None:
 def test_partitions_that_are_offline_would_be_served_again(bench: Bench) -> None:
     intent = Intent("offline", 1, expires=1000)
     run_through(bench.memory.write(FLEETS, KEY, [Insert(intent.key, intent.props())]))
-    assert begin(bench, 3, now=999) == Offline((1,))
+    assert begin(bench, 3, now=999) == PartitionsOffline((1,))
     assert fleet(bench) == Fleet(2)
-    assert isinstance(begin(bench, 3, now=1000), Begun)
+    assert isinstance(begin(bench, 3, now=1000), ResizeBegun)
 
 
 @pytest.mark.parametrize("fault", ["lost", "gone"])
@@ -181,7 +181,7 @@ def test_partitions_that_are_offline_would_be_served_again(bench: Bench) -> None
 def test_a_lost_answer_anywhere_is_made_up_for(bench: Bench, fault: str, write: int) -> None:
     bench.tables.faults.extend(["", "", "", "", ""])
     bench.tables.faults[write] = fault
-    assert isinstance(begin(bench, 3), Begun)
+    assert isinstance(begin(bench, 3), ResizeBegun)
     for _ in range(4):
         sweep(bench)
     assert fleet(bench).former == 0
@@ -225,8 +225,8 @@ def test_two_that_carry_it_on_at_once_do_no_harm(bench: Bench) -> None:
 def test_a_row_that_somebody_removed_holds_up_what_it_shares_keys_with_until_it_is_back(bench: Bench) -> None:
     run_through(bench.memory.write(FLEETS, KEY, [Delete("p:00001", ANY)]))
     begin(bench, 4)
-    assert sweep(bench) == Progress(2, 2, 4, 1, 2)
-    assert bench.drive(takeover.fill(KEY, fleet(bench), 77)) == 1
+    assert sweep(bench) == ResizeProgress(2, 2, 4, 1, 2)
+    assert bench.drive(takeover.insert_missing_rows(KEY, fleet(bench), 77)) == 1
     progress = sweep(bench)
     assert progress is not None and progress.done
     assert shown(bench, range(4)) == [(2, False, "", 0), (2, False, "", 77), (2, False, "", 0), (2, False, "", 77)]
@@ -243,11 +243,11 @@ def test_many_partitions_are_changed_in_transactions_of_a_hundred() -> None:
 
 def test_an_order_tells_of_the_generation_and_is_given_once(bench: Bench) -> None:
     a = join(bench, "a")
-    assert bench.drive(takeover.order(KEY, "a", [], [], 2))
-    assert bench.drive(membership.beat(a, Publish(), "live")) == Again(told=True)
+    assert bench.drive(takeover.write_order(KEY, "a", [], [], 2))
+    assert bench.drive(membership.beat(a, ServerReport(), "live")) == BeatNotApplied(told=True)
     assert (a.heard, a.generation) == (2, 1)
     writes = bench.tables.writes
-    assert bench.drive(takeover.order(KEY, "a", [], [], 1))
-    assert bench.drive(takeover.order(KEY, "a", [], [], 2))
+    assert bench.drive(takeover.write_order(KEY, "a", [], [], 1))
+    assert bench.drive(takeover.write_order(KEY, "a", [], [], 2))
     assert bench.tables.writes == writes
     assert bench.server("a").generation == 2

@@ -16,7 +16,7 @@ from shared.leases.node.keeper import LeaseKeeper
 from shared.leases.planner_input import read_planner_input
 from shared.leases.profiles import Profile
 from shared.leases.protocol import resizing
-from shared.leases.protocol.resizing import Begun
+from shared.leases.protocol.resizing import ResizeBegun
 from shared.leases.rows import FLEET, parse_fleet
 from shared.storage.names import FLEETS
 
@@ -108,7 +108,7 @@ class Fleet:
 
     def resize(self, partitions: int) -> None:
         found = self.runner.run(resizing.begin(KEY, partitions, 0))
-        assert isinstance(found, Begun)
+        assert isinstance(found, ResizeBegun)
 
     def served(self, partitions: int) -> Callable[[], bool]:
         """Whether all keys are worked on, by who has them under that count."""

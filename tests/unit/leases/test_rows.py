@@ -17,21 +17,21 @@ from shared.leases.rows import (
     SERVERS,
     Fleet,
     Intent,
-    Limits,
+    MoveLimits,
     Partition,
     Server,
+    active_intents,
     fleet_key,
-    in_force,
-    join,
     join_expected,
+    join_numbers,
     parse_fleet,
     parse_intent,
     parse_partition,
     parse_server,
     partition_key,
     server_key,
-    split,
     split_expected,
+    split_numbers,
 )
 from shared.storage.limits import check_key, check_value
 from shared.storage.ports import Props, Row
@@ -45,15 +45,15 @@ def row(rk: str, props: Props) -> Row:
     return Row("t:f", rk, props, "e", 0, 0)
 
 
-@pytest.mark.parametrize("limits", [Limits(), Limits(max_per_server=3)])
-def test_a_fleet_comes_back_as_it_went(limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [MoveLimits(), MoveLimits(max_per_server=3)])
+def test_a_fleet_comes_back_as_it_went(limits: MoveLimits) -> None:
     fleet = Fleet(1024, PROFILES["fast"], limits, 3, 2, 17)
     assert parse_fleet(fleet.props()) == fleet
 
 
 def test_a_server_may_have_its_part_of_what_the_minimum_of_servers_needs() -> None:
     assert Fleet(1024, minimum=3).most == 342
-    assert Fleet(1024, limits=Limits(max_per_server=7)).most == 7
+    assert Fleet(1024, limits=MoveLimits(max_per_server=7)).most == 7
 
 
 @given(st.integers(0, 99_999), st.integers(0, 2**63 - 1))
@@ -69,9 +69,9 @@ def test_a_server_comes_back_as_it_went(orders: list[int]) -> None:
 
 
 def test_the_longest_orders_fit_a_property() -> None:
-    text = join(range(9_000, 9_000 + MAX_ORDERS))
+    text = join_numbers(range(9_000, 9_000 + MAX_ORDERS))
     check_value("take", text)
-    assert len(split(text)) == MAX_ORDERS
+    assert len(split_numbers(text)) == MAX_ORDERS
 
 
 def test_what_is_expected_of_servers_comes_back() -> None:
@@ -115,7 +115,7 @@ def test_intents_come_back_and_expire() -> None:
     assert stored == wanted
     assert len({intent.key for intent in wanted}) == len(wanted)
     assert [intent.text for intent in wanted[:3]] == ["offline of partition 4", "prohibit of partition 5 for s1", "prohibit of s2"]
-    found = in_force(stored, 1_000)
+    found = active_intents(stored, 1_000)
     assert (found.offline, found.prohibited, found.drained) == ({4}, {(5, "s1")}, {"s2"})
     assert (found.pins, found.bumps) == (((6, "s1"),), ((7, 3),))
-    assert in_force(stored, 2_000).offline == frozenset()
+    assert active_intents(stored, 2_000).offline == frozenset()

@@ -19,11 +19,11 @@ from shared.fleets.watch.alarms import Alarm
 from shared.fleets.watch.rules import WatchState
 from shared.fleets.watch.state import parse_watch_state, watch_state_props
 from shared.leases.profiles import PROFILES, Profile
-from shared.leases.protocol.takeover import orders
+from shared.leases.protocol.takeover import order_props
 from shared.leases.rows import (
     Fleet,
     Intent,
-    Limits,
+    MoveLimits,
     Partition,
     Server,
     parse_fleet,
@@ -105,7 +105,7 @@ def _leases() -> list[Case]:
         "fleet with everything set": Fleet(
             24,
             Profile(2, 6, 7.2),
-            Limits(5, 3, 7, 2.5),
+            MoveLimits(5, 3, 7, 2.5),
             3,
             4,
             5,
@@ -114,7 +114,7 @@ def _leases() -> list[Case]:
             16,
             True,
         ),
-        "fleet of whole seconds": Fleet(1, PROFILES["economy"], Limits(drain=7)),
+        "fleet of whole seconds": Fleet(1, PROFILES["economy"], MoveLimits(drain=7)),
     }
     servers = {
         "server": Server("s1", "live", "i1", 1),
@@ -157,8 +157,8 @@ def _leases() -> list[Case]:
             for name, value in partitions.items()
         ),
         *(Case(name, value, _props, parse_intent) for name, value in intents.items()),
-        Case("orders to a server", orders((1, 2), (3,), 4), _as_is),
-        Case("more orders than one row takes", orders(range(1500), range(1200), 1), _as_is),
+        Case("orders to a server", order_props((1, 2), (3,), 4), _as_is),
+        Case("more orders than one row takes", order_props(range(1500), range(1200), 1), _as_is),
     ]
 
 

@@ -25,7 +25,7 @@ from ...rows import (
     partition_key,
     server_key,
 )
-from ...unreadable_rows import sift
+from ...unreadable_rows import parse_rows
 from ..planning import Planning, PlanResult
 from ..snapshot import FleetSummary, Versioned, parse_summary, row_age
 from .verbs import REVOCATIONS, ControlRequest, IntentChange, decide
@@ -120,10 +120,10 @@ def _read_target(key: str, request: ControlRequest, found: FleetSummary) -> Step
         if not 0 <= request.partition < found.fleet.partitions:
             raise not_found(f"partition: the fleet has partitions 0 to {found.fleet.partitions - 1}")
         row = yield from get(FLEETS, key, partition_key(request.partition))
-        partition = next((found for _, found in sift([row] if row is not None else [], parse_partition)[0]), None)
+        partition = next((found for _, found in parse_rows([row] if row is not None else [], parse_partition)[0]), None)
     else:
         row = yield from get(FLEETS, key, server_key(request.server))
-        known, _ = sift([row] if row is not None else [], parse_server)
+        known, _ = parse_rows([row] if row is not None else [], parse_server)
         server = next((Versioned(found, of.etag, row_age(of)) for of, found in known), None)
         if row is None and request.verb == "drain":
             raise not_found("node; to keep a server out before it registers, prohibit it")

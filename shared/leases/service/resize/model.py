@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from ....web.fields.types import Strict
-from ...generations import Progress
+from ...generations import ResizeProgress
 from ...rows import MAX_PARTITIONS
 
 
@@ -29,7 +29,7 @@ class ResizingOut(Strict):
     opened: int = Field(description="Partitions of the new generation that can be claimed.")
 
 
-def resizing_out(progress: Progress | None) -> ResizingOut | None:
+def resizing_out(progress: ResizeProgress | None) -> ResizingOut | None:
     """Return the progress as the API shows it; None if no resize is under way."""
     if progress is None:
         return None

@@ -11,7 +11,7 @@ from ....engine.async_runner import AsyncRunner
 from ....tenants.store import contended
 from ....web.problem import conflict, not_found
 from ...protocol import resizing
-from ...protocol.resizing import Beginning, Begun, Busy, Offline
+from ...protocol.resizing import PartitionsOffline, ResizeBegun, ResizeOutcome, ResizeUnderWay
 from ...rows import INTENTS, fleet_key
 from ..planning import Planning
 
@@ -27,7 +27,7 @@ class ResizeService:
     def __init__(self, runner: AsyncRunner, planning: Planning, clock: Clock) -> None:
         self._runner, self._planning, self._clock = runner, planning, clock
 
-    async def resize(self, tenant: str, fleet: str, partitions: int) -> Begun:
+    async def resize(self, tenant: str, fleet: str, partitions: int) -> ResizeBegun:
         """Change the fleet's partition count. Repeating the same count changes nothing.
 
         Raises 404, 409 `resizing`, `offline`, `rows-missing`, `changed-meanwhile`, `StorageError`.
@@ -62,19 +62,19 @@ class ResizeService:
             text = f"rows cannot be read, and a resize would wait for them: {', '.join(odd[:SOME])}; repair them in the table first"
             raise conflict("rows-missing", text)
 
-    async def _begin(self, key: str, partitions: int) -> Begun:
-        found: Beginning = await self._runner.run(resizing.begin(key, partitions, self._clock.now()))
-        if isinstance(found, Busy):
+    async def _begin(self, key: str, partitions: int) -> ResizeBegun:
+        found: ResizeOutcome = await self._runner.run(resizing.begin(key, partitions, self._clock.now()))
+        if isinstance(found, ResizeUnderWay):
             # The resize before may lack only its last step.
             await self._runner.run(resizing.sweep(key))
             found = await self._runner.run(resizing.begin(key, partitions, self._clock.now()))
         match found:
-            case Begun():
+            case ResizeBegun():
                 return found
-            case Busy(fleet):
+            case ResizeUnderWay(fleet):
                 text = f"the fleet changes from {fleet.former:,} to {fleet.partitions:,} partitions; wait until that resize is complete"
                 raise conflict("resizing", text)
-            case Offline(offline):
+            case PartitionsOffline(offline):
                 text = f"partitions are offline, and a resize would serve their keys again: {_some(offline)}; bring them online first"
                 raise conflict("offline", text)
             case "missing":

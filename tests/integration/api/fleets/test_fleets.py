@@ -9,9 +9,9 @@ import pytest
 
 from shared.fleets import directory
 from shared.leases.protocol import closing, membership
-from shared.leases.protocol.membership import Publish, Registered
+from shared.leases.protocol.membership import Registered, ServerReport
 from shared.leases.rows import FLEET, INDEX, fleet_key, partition_key, server_key
-from shared.leases.rules import Session
+from shared.leases.rules import ServerSession
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Applied, Delete, Merge
 from tests.unit.scheduler.harness import World
@@ -44,13 +44,13 @@ WHOLE = {
 """The fleet object with every part, as the contract shows it."""
 
 
-async def join(world: World, name: str, key: str = KEY) -> Session:
-    session = Session(key, name, f"{name}1")
-    assert await world.app.runner.run(membership.register(session, Publish(), None, (), 18.0)) == Registered()
+async def join(world: World, name: str, key: str = KEY) -> ServerSession:
+    session = ServerSession(key, name, f"{name}1")
+    assert await world.app.runner.run(membership.register(session, ServerReport(), None, (), 18.0)) == Registered()
     return session
 
 
-async def leave(world: World, session: Session) -> None:
+async def leave(world: World, session: ServerSession) -> None:
     assert await world.app.runner.run(membership.leave(session)) == "left"
 
 
@@ -192,7 +192,7 @@ async def test_a_server_that_comes_in_while_the_fleet_closes_is_seen(world: Worl
     assert isinstance(await world.tables.write(FLEETS, KEY, back.ops), Applied)  # type: ignore[union-attr]
     with pytest.raises(StopIteration) as stop:
         steps.send(Applied(["x"]))
-    assert stop.value.value == closing.Living(["a"])
+    assert stop.value.value == closing.ServersLive(["a"])
     assert not (await world.app.fleets.read("demo", "web"))[0].closed, "it is open again"
 
 

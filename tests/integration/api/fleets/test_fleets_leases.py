@@ -11,9 +11,9 @@ import pytest
 from shared.core.clock import to_text
 from shared.leases.model import BeatIn
 from shared.leases.protocol import http_servers, membership, takeover
-from shared.leases.protocol.membership import Beaten, Publish, Registered
+from shared.leases.protocol.membership import BeatApplied, Registered, ServerReport
 from shared.leases.rows import server_key
-from shared.leases.rules import Session
+from shared.leases.rules import ServerSession
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Merge
 from tests.unit.scheduler.harness import World
@@ -307,13 +307,13 @@ async def test_a_drained_server_is_told_and_gives_back_and_leaves(fleet: World, 
 
 
 async def test_a_server_of_the_library_and_one_that_speaks_http_share_a_fleet(fleet: World, a: Node) -> None:
-    session = Session(KEY, "k", "k1")
+    session = ServerSession(KEY, "k", "k1")
     drive = fleet.app.runner.run
-    assert await drive(membership.register(session, Publish(), None, (), T)) == Registered()
+    assert await drive(membership.register(session, ServerReport(), None, (), T)) == Registered()
     await a.claims(0, 1)
     claims = await drive(takeover.scout(session, range(6)))
     assert [claim.partition for claim in claims] == [2, 3, 4, 5]
-    assert isinstance(await drive(membership.beat(session, Publish(), "live", claims[:2])), Beaten)
+    assert isinstance(await drive(membership.beat(session, ServerReport(), "live", claims[:2])), BeatApplied)
     assert (await a.claims(2, 4)) == ({4: 1}, {2: "owned"})
     by_server = await fleet.demo.all(f"{WEB}/leases?by=server")
     assert {each["server"]: each["partitions"] for each in by_server} == {"a": [0, 1, 4], "k": [2, 3]}
@@ -322,7 +322,7 @@ async def test_a_server_of_the_library_and_one_that_speaks_http_share_a_fleet(fl
 
 
 async def test_more_servers_than_a_fleet_takes_are_told(fleet: World, a: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_servers, "MOST_SERVERS", 1)
+    monkeypatch.setattr(http_servers, "MAX_SERVERS", 1)
     refused = await Node(fleet.demo, "b", 2).beat()
     assert (refused.status, refused.code) == (409, "too-many-servers")
     await a.beats()

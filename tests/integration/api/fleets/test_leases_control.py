@@ -11,9 +11,9 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.leases.protocol import membership, takeover
-from shared.leases.protocol.membership import Beaten, Publish, Registered
-from shared.leases.rows import INDEX, Fleet, Limits, fleet_key
-from shared.leases.rules import Session
+from shared.leases.protocol.membership import BeatApplied, Registered, ServerReport
+from shared.leases.rows import INDEX, Fleet, MoveLimits, fleet_key
+from shared.leases.rules import ServerSession
 from shared.storage.names import FLEETS
 from shared.storage.ports import Insert
 from tests.paths import ROOT
@@ -29,13 +29,13 @@ NOTIFY = '{"notify": {"channel": "default", "kinds": ["stale", "dead"]}}'
 async def fleet(world: World) -> str:
     key = fleet_key("demo", "web")
     await world.tables.write(FLEETS, INDEX, [Insert(key, {"created": world.now, "ending": False})])
-    assert await world.app.runner.run(takeover.create(key, Fleet(4, limits=Limits(max_per_server=4), rest=NOTIFY)))
+    assert await world.app.runner.run(takeover.create_fleet(key, Fleet(4, limits=MoveLimits(max_per_server=4), rest=NOTIFY)))
     return key
 
 
-async def join(world: World, key: str, name: str) -> Session:
-    session = Session(key, name, f"{name}1")
-    assert await world.app.runner.run(membership.register(session, Publish(), None, (), 18.0)) == Registered()
+async def join(world: World, key: str, name: str) -> ServerSession:
+    session = ServerSession(key, name, f"{name}1")
+    assert await world.app.runner.run(membership.register(session, ServerReport(), None, (), 18.0)) == Registered()
     return session
 
 
@@ -201,7 +201,7 @@ async def test_a_fleet_without_servers_that_never_had_one_raises_no_alarm(world:
 async def test_the_calls_in_the_documentation_do_what_they_say(world: World, fleet: str) -> None:
     session = await join(world, fleet, "s7")
     claims = await world.app.runner.run(takeover.scout(session, [3]))
-    assert await world.app.runner.run(membership.beat(session, Publish(), "live", claims)) == Beaten(tuple(claims))
+    assert await world.app.runner.run(membership.beat(session, ServerReport(), "live", claims)) == BeatApplied(tuple(claims))
     text = (ROOT / "docs/explain/leases.md").read_text()
     said = re.findall(r"`say (\S+) '(\{.*?\})'`", text.partition("## For operators")[2].partition("\n## ")[0])
     assert len(said) >= 15

@@ -214,7 +214,7 @@ def test_a_fleet_that_is_not_there_or_unsafe_ends_the_keeper(servers: Servers) -
     with LeaseKeeper("nofleet", "a", servers.tables) as keeper, pytest.raises(FleetMissing, match="no fleet"):
         keeper.wait(60)
     unsafe = Fleet(1, Profile(0.2, 0.6, 0.7))
-    assert ThreadRunner(servers.tables, lambda: 0.0, 1).run(takeover.create("default:unsafe", unsafe))
+    assert ThreadRunner(servers.tables, lambda: 0.0, 1).run(takeover.create_fleet("default:unsafe", unsafe))
     with LeaseKeeper("unsafe", "a", servers.tables) as keeper, pytest.raises(FleetMissing, match="takeover >="):
         keeper.wait(60)
 

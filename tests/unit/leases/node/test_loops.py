@@ -12,7 +12,7 @@ from shared.engine.thread_runner import ThreadRunner
 from shared.leases.node.scan_loop import PLAN_ANEW
 from shared.leases.profiles import PROFILES, Profile
 from shared.leases.protocol import takeover
-from shared.leases.rows import FLEET, Fleet, Intent, Limits, Server, fleet_key, parse_server, server_key
+from shared.leases.rows import FLEET, Fleet, Intent, MoveLimits, Server, fleet_key, parse_server, server_key
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Merge, Upsert
@@ -31,7 +31,7 @@ class FleetOf:
     def __init__(self, partitions: int = 4) -> None:
         self.world = World("loops")
         self.runner = ThreadRunner(MemoryBlockingTables(self.world.store), self.world.time.monotonic, 1.0)
-        assert self.runner.run(takeover.create(KEY, Fleet(partitions, limits=Limits(drain=10.0))))
+        assert self.runner.run(takeover.create_fleet(KEY, Fleet(partitions, limits=MoveLimits(drain=10.0))))
         self.watch = Watch(self.world)
         self.partitions = partitions
         self.nodes: list[Node] = []
@@ -100,7 +100,7 @@ def test_what_is_handed_over_is_claimed_at_once_however_many_may_be_claimed_in_a
     fleet = FleetOf(40)
     _, b = fleet.shared("a", "b")
     had, known = fleet.has(b), len(fleet.watch.gaps)
-    assert len(had) == 20 > Limits().claims_per_cycle
+    assert len(had) == 20 > MoveLimits().claims_per_cycle
     b.keeper_state.stop()
     fleet.until(6 * H, lambda: len(fleet.has(fleet.nodes[0])) == 40)
     assert max(gap for number, gap, _ in fleet.watch.gaps[known:] if number in had) < 2
@@ -130,7 +130,7 @@ def test_what_is_dropped_comes_back_when_nobody_else_is_there(fleet: FleetOf) ->
 
 def test_limits_are_read_again_when_operators_change_them_and_the_profile_is_not(fleet: FleetOf) -> None:
     (a,) = fleet.shared("a")
-    changed = Fleet(4, Profile(1, 3, 9), Limits(drain=2.0, claims_per_cycle=3), changes=1)
+    changed = Fleet(4, Profile(1, 3, 9), MoveLimits(drain=2.0, claims_per_cycle=3), changes=1)
     fleet.write(Upsert(FLEET, changed.props()))
     fleet.until(2 * H, lambda: a.keeper_state.fleet.limits == changed.limits)
     assert a.keeper_state.fleet.profile == PROFILE
@@ -141,7 +141,7 @@ def test_a_closed_fleet_is_not_joined_until_it_is_open_and_then_under_its_new_pr
     a = fleet.start("a")
     fleet.world.run(4 * H)
     assert run_through(fleet.world.store.get(FLEETS, KEY, server_key("a"))) is None
-    fleet.write(Upsert(FLEET, Fleet(4, PROFILES["fast"], Limits(drain=4.0)).props()))
+    fleet.write(Upsert(FLEET, Fleet(4, PROFILES["fast"], MoveLimits(drain=4.0)).props()))
     fleet.until(2 * H, lambda: len(fleet.has(a)) == 4)
     assert a.keeper_state.fleet.profile == PROFILES["fast"]
 

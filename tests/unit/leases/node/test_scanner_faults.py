@@ -14,7 +14,7 @@ from shared.leases.node.keeper_state import KeeperState
 from shared.leases.node.scan_loop import ScanLoop
 from shared.leases.profiles import Profile
 from shared.leases.rows import Fleet, Partition, Server, partition_key, server_key
-from shared.leases.rules import Session
+from shared.leases.rules import ServerSession
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
@@ -52,7 +52,7 @@ class Looking:
             run_through(self.bench.memory.write(FLEETS, KEY, [Insert(server_key(name), Server(name, "live", name, 1).props())]))
         self.tables = Unread(self.bench.memory)
         self.keeper_state = KeeperState(lambda: self.bench.moment)
-        self.keeper_state.fleet, self.keeper_state.session = Fleet(8, Profile(H, 3, 4.1)), Session(KEY, "a", "a")
+        self.keeper_state.fleet, self.keeper_state.session = Fleet(8, Profile(H, 3, 4.1)), ServerSession(KEY, "a", "a")
         self.steps = ScanLoop(KEY, "a", self.keeper_state, lambda: self.bench.moment, lambda: 0, lambda: 0.5).run()
         self.runner = ThreadRunner(self.tables, lambda: self.bench.moment, 1)
 

@@ -11,7 +11,7 @@ import pytest
 from shared.leases.node.keeper_state import KeeperState
 from shared.leases.node.standby import StandbyAssignments
 from shared.leases.planner_input import PlannerInput
-from shared.leases.rows import Expected, Fleet, Intents, Partition, Server
+from shared.leases.rows import ActiveIntents, Expected, Fleet, Partition, Server
 
 KEY = "demo:search"
 SERVERS = {name: Server(name, "live", f"{name}1", 9) for name in "abc"}
@@ -20,7 +20,7 @@ SERVERS = {name: Server(name, "live", f"{name}1", 9) for name in "abc"}
 def facts(owners: dict[int, str], servers: dict[str, Server] = SERVERS) -> PlannerInput:
     """owners: '' where nobody has the partition."""
     partitions = {number: Partition(number, owner, f"{owner}1" if owner else "", 4) for number, owner in owners.items()}
-    return PlannerInput(Fleet(len(owners)), Intents(), partitions, servers)
+    return PlannerInput(Fleet(len(owners)), ActiveIntents(), partitions, servers)
 
 
 def told(name: str, take: Collection[int] = (), drop: Collection[int] = ()) -> dict[str, Server]:

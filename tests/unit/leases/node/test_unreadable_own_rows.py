@@ -9,8 +9,8 @@ import pytest
 from shared.core.errors import Problem, Rejected
 from shared.fleets.directory import GONE, FleetDirectory
 from shared.leases.protocol import http_servers, membership
-from shared.leases.protocol.http_servers import Heard, Told
-from shared.leases.protocol.membership import Publish
+from shared.leases.protocol.http_servers import HeartbeatAccepted, ServerHeartbeat
+from shared.leases.protocol.membership import ServerReport
 from shared.leases.rows import parse_server, partition_key, server_key
 from shared.leases.service.maintenance_drain import MaintenanceDrain
 from shared.leases.service.planning import Planning
@@ -67,7 +67,7 @@ async def test_a_server_is_drained_though_its_row_cannot_be_read(world: World) -
 
 async def test_over_http_nothing_comes_of_a_row_that_cannot_be_read_until_it_is_mended(world: World) -> None:
     key = await world.fleet()
-    assert isinstance(await world.drive(http_servers.beat(key, "c", Told("c1", 1), 0)), Heard)
+    assert isinstance(await world.drive(http_servers.beat(key, "c", ServerHeartbeat("c1", 1), 0)), HeartbeatAccepted)
     await world.drive(http_servers.claim(key, "c", "c1", [0, 1], 0))
     await edit(world, key, partition_key(0))
     with pytest.raises(Rejected, match=r"p:00000 .* cannot be read"):
@@ -75,15 +75,15 @@ async def test_over_http_nothing_comes_of_a_row_that_cannot_be_read_until_it_is_
     assert await world.drive(http_servers.release(key, "c", "c1", 1, 1, 0)) == "released"
     await edit(world, key, server_key("c"))
     for asked in (
-        http_servers.beat(key, "c", Told("c1", 2), 0),
-        http_servers.beat(key, "c", Told("c2", 1), 0),
+        http_servers.beat(key, "c", ServerHeartbeat("c1", 2), 0),
+        http_servers.beat(key, "c", ServerHeartbeat("c2", 1), 0),
         http_servers.claim(key, "c", "c1", [2], 0),
         http_servers.release(key, "c", "c1", 0, 1, 0),
     ):
         with pytest.raises(Rejected, match=r"s:c .* cannot be read"):
             await world.drive(asked)
     await edit(world, key, server_key("c"), {"beat": 1}), await edit(world, key, partition_key(0), {"epoch": 1})
-    assert isinstance(await world.drive(http_servers.beat(key, "c", Told("c1", 2), 0)), Heard)
+    assert isinstance(await world.drive(http_servers.beat(key, "c", ServerHeartbeat("c1", 2), 0)), HeartbeatAccepted)
     assert await world.drive(http_servers.release(key, "c", "c1", 0, 1, 0)) == "released"
 
 
@@ -93,7 +93,7 @@ async def test_a_partition_that_cannot_be_released_keeps_its_server_from_nothing
     await edit(world, key, partition_key(odd))
     a.session.leaving[odd] = a.session.held.pop(odd)
     for _ in range(2):
-        await world.drive(membership.beat(a.session, Publish(), "live", (), tuple(a.session.leaving)))
+        await world.drive(membership.beat(a.session, ServerReport(), "live", (), tuple(a.session.leaving)))
     assert (a.has, a.session.leaving) == ({other}, {})
     before = a.session.beat
     await settle(a, b)

@@ -12,11 +12,11 @@ from shared.core.errors import OutcomeUnknown
 from shared.engine.effects import Write
 from shared.leases import rules
 from shared.leases.protocol import http_servers, membership, repair, takeover
-from shared.leases.protocol.http_servers import Claimed, Heard, Occupied, Told, Unheard
-from shared.leases.protocol.membership import Beaten, Publish, Registered
-from shared.leases.protocol.repair import Unsure
-from shared.leases.rows import FLEET, Intents, Partition, Server, parse_fleet, partition_key, server_key
-from shared.leases.rules import Session
+from shared.leases.protocol.http_servers import ClaimResult, HeartbeatAccepted, NameOccupied, ServerHeartbeat, ServerRejected
+from shared.leases.protocol.membership import BeatApplied, Registered, ServerReport
+from shared.leases.protocol.repair import OwnersUnknown
+from shared.leases.rows import FLEET, ActiveIntents, Partition, Server, parse_fleet, partition_key, server_key
+from shared.leases.rules import ServerSession
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Delete, Merge
@@ -32,7 +32,7 @@ SERVERS = st.builds(Server, st.just("a"), STATES, INCARNATIONS, st.integers(1, 5
 def test_a_beat_renews_only_its_own_living_incarnation_and_only_upwards(
     server: Server | None, incarnation: str, seq: int, silent: bool
 ) -> None:
-    heard = rules.heard(server, incarnation, seq, silent)
+    heard = rules.judge_heartbeat(server, incarnation, seq, silent)
     mine = server is not None and server.incarnation == incarnation
     if server is not None and mine and (server.state == "dead" or server.scans or server.evicted):
         assert heard == "fenced"
@@ -50,22 +50,22 @@ def test_a_beat_renews_only_its_own_living_incarnation_and_only_upwards(
     st.none() | SERVERS,
     SERVERS,
     st.integers(-1, 2),
-    st.builds(Intents, st.sets(st.just(3)).map(frozenset), pins=st.sampled_from([(), ((3, "b"),), ((3, "a"),)])),
+    st.builds(ActiveIntents, st.sets(st.just(3)).map(frozenset), pins=st.sampled_from([(), ((3, "b"),), ((3, "a"),)])),
 )
 def test_whatever_is_not_refused_was_free_by_the_rule_of_all_servers(
-    partition: Partition, owner: Server | None, server: Server, room: int, intents: Intents
+    partition: Partition, owner: Server | None, server: Server, room: int, intents: ActiveIntents
 ) -> None:
-    reason = rules.refusal(partition, owner, server, intents, room)
+    reason = rules.claim_refusal(partition, owner, server, intents, room)
     if reason is None:
-        assert not partition.owner or rules.ended(partition.incarnation, owner)
+        assert not partition.owner or rules.has_ended(partition.incarnation, owner)
         assert 3 not in intents.offline and room > 0 and server.state != "draining" and (3, "b") not in intents.pins
         assert partition.generation == server.generation
-    assert rules.refusal(None, owner, server, intents, room) == "offline"
+    assert rules.claim_refusal(None, owner, server, intents, room) == "offline"
 
 
 def register(bench: Bench, name: str = "a", incarnation: str = "i1") -> Server:
-    heard = bench.drive(http_servers.beat(KEY, name, Told(incarnation, 1), 0))
-    assert isinstance(heard, Heard)
+    heard = bench.drive(http_servers.beat(KEY, name, ServerHeartbeat(incarnation, 1), 0))
+    assert isinstance(heard, HeartbeatAccepted)
     return heard.server
 
 
@@ -81,8 +81,8 @@ def test_a_first_beat_whose_answers_get_lost_registers_once(bench: Bench) -> Non
 def test_a_beat_whose_answer_is_lost_is_found_applied_or_written_again(bench: Bench, fault: str) -> None:
     register(bench)
     bench.tables.faults.append(fault)
-    heard = bench.drive(http_servers.beat(KEY, "a", Told("i1", 2, load=0.5), 0))
-    assert isinstance(heard, Heard) and (heard.server.beat, heard.server.load) == (2, 0.5)
+    heard = bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 2, load=0.5), 0))
+    assert isinstance(heard, HeartbeatAccepted) and (heard.server.beat, heard.server.load) == (2, 0.5)
     assert bench.server("a").beat == 2
 
 
@@ -90,7 +90,7 @@ def test_a_beat_whose_answer_is_lost_is_found_applied_or_written_again(bench: Be
 def test_a_claim_whose_answer_is_lost_is_claimed_once(bench: Bench, fault: str) -> None:
     register(bench)
     bench.tables.faults.append(fault)
-    assert bench.drive(http_servers.claim(KEY, "a", "i1", [1, 0], 7)) == Claimed(((1, 1), (0, 1)), ())
+    assert bench.drive(http_servers.claim(KEY, "a", "i1", [1, 0], 7)) == ClaimResult(((1, 1), (0, 1)), ())
     assert bench.server("a").held == ((0, 1), (1, 1))
     assert (bench.partition(0).owner, bench.partition(0).incarnation, bench.partition(0).since) == ("a", "i1", 7)
 
@@ -108,34 +108,34 @@ def test_answers_that_are_always_lost_are_told_as_unknown(bench: Bench) -> None:
     register(bench)
     bench.tables.faults.extend(["gone"] * http_servers.TRIES)
     with pytest.raises(OutcomeUnknown):
-        bench.drive(http_servers.beat(KEY, "a", Told("i1", 2), 0))
+        bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 2), 0))
 
 
 def test_a_first_beat_under_a_fleet_that_is_closed_is_over(bench: Bench) -> None:
     register(bench)
     run_through(bench.memory.write(FLEETS, KEY, [Merge("fleet", {"closed": True}, ANY)]))
-    assert bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0)) == Unheard("fenced")
-    assert bench.drive(http_servers.beat(KEY, "a", Told("i1", 2), 0)) == Unheard("fenced")
+    assert bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0)) == ServerRejected("fenced")
+    assert bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 2), 0)) == ServerRejected("fenced")
     assert bench.server("a").state == "dead"
-    assert bench.drive(http_servers.beat(KEY, "a", Told("i2", 1), 0)) == Unheard("contended")
+    assert bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i2", 1), 0)) == ServerRejected("contended")
 
 
 def test_a_server_that_is_sure_to_be_seen_stays_under_a_fleet_that_closes(bench: Bench) -> None:
     register(bench)
-    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 2), 0)), Heard)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 2), 0)), HeartbeatAccepted)
     run_through(bench.memory.write(FLEETS, KEY, [Merge("fleet", {"closed": True}, ANY)]))
-    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 3), 0)), Heard)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 3), 0)), HeartbeatAccepted)
 
 
 def test_a_namesake_is_told_how_long_to_wait(bench: Bench) -> None:
     register(bench)
-    assert bench.drive(http_servers.beat(KEY, "a", Told("i2", 1), 0)) == Occupied(18 + http_servers.GRACE)
+    assert bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i2", 1), 0)) == NameOccupied(18 + http_servers.GRACE)
 
 
 def test_more_than_one_property_holds_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     register(bench)
     monkeypatch.setattr(rules, "MAX_HELD", 1)
-    assert bench.drive(http_servers.claim(KEY, "a", "i1", [0, 1], 0)) == Claimed(((0, 1),), ((1, "limit"),))
+    assert bench.drive(http_servers.claim(KEY, "a", "i1", [0, 1], 0)) == ClaimResult(((0, 1),), ((1, "limit"),))
 
 
 def test_the_longest_list_of_what_a_server_has_fits_into_a_row() -> None:
@@ -144,12 +144,12 @@ def test_the_longest_list_of_what_a_server_has_fits_into_a_row() -> None:
     assert isinstance(text, str) and len(text) < 32 * 1024
 
 
-def library_server(bench: Bench, name: str = "k") -> Session:
+def library_server(bench: Bench, name: str = "k") -> ServerSession:
     """A server that looks for itself, and has partition 0."""
-    session = Session(KEY, name, f"{name}1")
-    assert bench.drive(membership.register(session, Publish(), None, (), 18.0)) == Registered()
+    session = ServerSession(KEY, name, f"{name}1")
+    assert bench.drive(membership.register(session, ServerReport(), None, (), 18.0)) == Registered()
     claims = bench.drive(takeover.scout(session, [0]))
-    assert isinstance(bench.drive(membership.beat(session, Publish(), "live", claims)), Beaten)
+    assert isinstance(bench.drive(membership.beat(session, ServerReport(), "live", claims)), BeatApplied)
     return session
 
 
@@ -157,9 +157,9 @@ def test_nobody_speaks_over_http_for_a_server_of_the_library(bench: Bench) -> No
     library_server(bench)
     before = bench.server("k"), bench.partition(0)
     for seq in (1, 2, 99):
-        assert bench.drive(http_servers.beat(KEY, "k", Told("k1", seq), 0)) == Unheard("fenced")
-    assert bench.drive(http_servers.claim(KEY, "k", "k1", [1], 0)) == Unheard("fenced")
-    assert bench.drive(http_servers.release(KEY, "k", "k1", 0, 1, 0)) == Unheard("fenced")
+        assert bench.drive(http_servers.beat(KEY, "k", ServerHeartbeat("k1", seq), 0)) == ServerRejected("fenced")
+    assert bench.drive(http_servers.claim(KEY, "k", "k1", [1], 0)) == ServerRejected("fenced")
+    assert bench.drive(http_servers.release(KEY, "k", "k1", 0, 1, 0)) == ServerRejected("fenced")
     assert (bench.server("k"), bench.partition(0)) == before
 
 
@@ -176,20 +176,20 @@ def test_a_first_beat_that_comes_in_after_its_incarnation_was_replaced_brings_no
         effect = claim.send(bench.runner.perform(effect))
     run_through(bench.memory.write(FLEETS, KEY, [Merge(server_key("a"), {"state": "dead"}, ANY)]))
     register(bench, "a", "i1")
-    assert bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0)) == Claimed(((0, 2),), ())
+    assert bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0)) == ClaimResult(((0, 2),), ())
     # Its write comes too late now, and it finds that the partition is taken.
     with pytest.raises(StopIteration) as done:
         while True:
             effect = claim.send(bench.runner.perform(effect))
-    assert done.value.value == Claimed((), ((0, "owned"),))
+    assert done.value.value == ClaimResult((), ((0, "owned"),))
 
 
 def test_a_fleet_takes_so_many_servers_and_forgets_dead_ones_for_new_ones(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_servers, "MOST_SERVERS", 2)
+    monkeypatch.setattr(http_servers, "MAX_SERVERS", 2)
     register(bench, "a"), register(bench, "b")
-    assert bench.drive(http_servers.beat(KEY, "c", Told("c1", 1), 0)) == Unheard("full")
+    assert bench.drive(http_servers.beat(KEY, "c", ServerHeartbeat("c1", 1), 0)) == ServerRejected("full")
     # Whoever is there stays there, and comes back under its name.
-    assert isinstance(bench.drive(http_servers.beat(KEY, "a", Told("i1", 2), 0)), Heard)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 2), 0)), HeartbeatAccepted)
     for name in ("a", "b"):
         run_through(bench.memory.write(FLEETS, KEY, [Merge(server_key(name), {"state": "dead"}, ANY)]))
     register(bench, "a", "i2"), register(bench, "c", "c1")
@@ -202,7 +202,7 @@ def missing(bench: Bench, number: int) -> None:
     run_through(bench.memory.write(FLEETS, KEY, [Delete(partition_key(number), ANY)]))
 
 
-def refill(bench: Bench) -> int | Unsure:
+def refill(bench: Bench) -> int | OwnersUnknown:
     row = run_through(bench.memory.get(FLEETS, KEY, FLEET))
     assert row is not None
     return bench.drive(repair.refill(KEY, parse_fleet(row.props), 1000))
@@ -216,7 +216,7 @@ def test_a_missing_row_comes_back_as_its_owners_when_a_server_that_speaks_http_h
     assert refill(bench) == 2
     assert bench.partition(0) == replace(before, since=0) and bench.partition(1) == Partition(1, epoch=1000)
     register(bench, "b", "b1")
-    assert bench.drive(http_servers.claim(KEY, "b", "b1", [0, 1], 0)) == Claimed(((1, 1001),), ((0, "owned"),))
+    assert bench.drive(http_servers.claim(KEY, "b", "b1", [0, 1], 0)) == ClaimResult(((1, 1001),), ((0, "owned"),))
     assert bench.drive(http_servers.release(KEY, "a", "i1", 0, 1, 0)) == "released"
 
 
@@ -234,7 +234,7 @@ def test_what_is_released_while_its_row_is_missing_comes_back_free(bench: Bench)
 def test_a_missing_row_stays_missing_while_a_server_of_the_library_may_still_serve_it(bench: Bench) -> None:
     session = library_server(bench)
     missing(bench, 0)
-    assert refill(bench) == Unsure((0,), ("k",))
+    assert refill(bench) == OwnersUnknown((0,), ("k",))
     assert bench.drive(membership.leave(session)) == "left"
     assert refill(bench) == 1 and bench.partition(0).epoch == 1000
 

@@ -12,7 +12,7 @@ import pytest
 from shared.core.errors import OutcomeUnknown
 from shared.engine.effects import LOST, Write
 from shared.leases.protocol import http_servers, resizing, takeover
-from shared.leases.protocol.http_servers import Claimed, Heard, Told
+from shared.leases.protocol.http_servers import ClaimResult, HeartbeatAccepted, ServerHeartbeat
 from shared.leases.rows import FLEET, PARTITIONS, Fleet, parse_fleet, parse_partition
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
@@ -42,14 +42,14 @@ class Client:
         return {number: epoch for number, epoch in held.items() if epoch > self.left.get(number, 0)}
 
     def heard(self, seq: int, found: Any) -> None:
-        if isinstance(found, Heard) and seq > self.latest:
+        if isinstance(found, HeartbeatAccepted) and seq > self.latest:
             server, self.latest = found.server, seq
             self.generation, self.partitions = http_servers.parse_spread(server.spread)
             self.held = self.has(dict(server.held))
             self.release = sorted(self.held) if server.generation > self.generation else list(server.drop)
 
     def claimed(self, found: Any) -> None:
-        if isinstance(found, Claimed):
+        if isinstance(found, ClaimResult):
             self.held |= self.has(dict(found.claimed))
 
 
@@ -74,7 +74,7 @@ class Scene:
         if what == "beat":
             seq = client.seq
             client.seq += 1
-            told, name = Told(f"{client.name}1", seq), client.name
+            told, name = ServerHeartbeat(f"{client.name}1", seq), client.name
             make: Any = lambda: http_servers.beat(KEY, name, told, 0)  # noqa: E731
             deliver: Any = lambda found: client.heard(seq, found)  # noqa: E731
         elif what == "claim":
@@ -129,7 +129,7 @@ class Scene:
             # Any partition may be asked back, at any time.
             fleet = self.fleet()
             drop = [number for number in client.held if self.dice.random() < 0.3]
-            self.under_way.append((takeover.order(KEY, client.name, [], drop, fleet.generation), None, None))
+            self.under_way.append((takeover.write_order(KEY, client.name, [], drop, fleet.generation), None, None))
         elif what != "release" or client.release:
             self.ask(client, what)
 

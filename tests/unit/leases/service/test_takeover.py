@@ -17,7 +17,7 @@ from shared.leases import rules
 from shared.leases.planner import PartitionPlan
 from shared.leases.planner_input import PlannerInput
 from shared.leases.profiles import PROFILES
-from shared.leases.rows import Limits
+from shared.leases.rows import MoveLimits
 from shared.leases.service import planning
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS, SWEEPS
@@ -83,7 +83,7 @@ async def test_a_beat_in_between_refuses_the_fence(world: World, monkeypatch: py
 
 
 async def test_moves_that_only_balance_are_bounded_per_look(world: World) -> None:
-    key = await world.fleet(partitions=40, limits=Limits(max_per_server=40, moves_per_minute=24))
+    key = await world.fleet(partitions=40, limits=MoveLimits(max_per_server=40, moves_per_minute=24))
     a = await Node(world, key, "a").join()
     await world.scan()
     await settle(a)
@@ -213,7 +213,7 @@ async def test_two_instances_at_once_do_no_harm(caplog: Any) -> None:
     clock = SettableClock()
     world = await World(clock=clock, tables=Interleaved(clock)).open()
     other = World(clock=clock, tables=world.tables, channel=world.channel)
-    key = await world.fleet(minimum=2, limits=Limits(max_per_server=4), rest=NOTIFY)
+    key = await world.fleet(minimum=2, limits=MoveLimits(max_per_server=4), rest=NOTIFY)
     b = await Node(world, key, "b").join()
     await Node(world, key, "a").join()
     await world.say("offline", 1, expires=clock.now() + 60_000)

@@ -13,9 +13,19 @@ from shared.core.errors import Problem
 from shared.fleets.nodes import NodeViews
 from shared.leases import unreadable_rows
 from shared.leases.protocol import closing, http_servers, repair, resizing
-from shared.leases.protocol.http_servers import Claimed, Heard, Told
-from shared.leases.protocol.repair import Unsure
-from shared.leases.rows import Intent, Partition, Server, fleet_key, in_force, parse_partition, parse_server, partition_key, server_key
+from shared.leases.protocol.http_servers import ClaimResult, HeartbeatAccepted, ServerHeartbeat
+from shared.leases.protocol.repair import OwnersUnknown
+from shared.leases.rows import (
+    Intent,
+    Partition,
+    Server,
+    active_intents,
+    fleet_key,
+    parse_partition,
+    parse_server,
+    partition_key,
+    server_key,
+)
 from shared.leases.service.planning import Planning
 from shared.leases.service.resize.service import ResizeService
 from shared.leases.service.views import LeaseViews
@@ -64,8 +74,8 @@ async def test_what_a_server_has_whose_row_cannot_be_read_is_nobody_elses_for_as
     assert counts["failed"] == 0 and b.has.isdisjoint(a.has)
     assert alarms(world) == [("unreadable", "raised", ["s:a"])], "its partitions count neither as unserved nor as its fleet's loss"
     claim = http_servers.claim(key, "c", "c1", sorted(a.has), 0)
-    assert isinstance(await world.drive(http_servers.beat(key, "c", Told("c1", 1), 0)), Heard)
-    assert await world.drive(claim) == Claimed((), tuple((number, "offline") for number in sorted(a.has)))
+    assert isinstance(await world.drive(http_servers.beat(key, "c", ServerHeartbeat("c1", 1), 0)), HeartbeatAccepted)
+    assert await world.drive(claim) == ClaimResult((), tuple((number, "offline") for number in sorted(a.has)))
     await edit(world, key, server_key("a"), {"beat": 9})
     await live(world, T + 60, b)
     await settle(b)
@@ -141,9 +151,9 @@ async def test_views_show_the_rest(world: World) -> None:
 async def test_nobody_closes_a_fleet_or_refills_it_past_a_server_that_cannot_be_read(world: World) -> None:
     key, a, _ = await pair(world)
     await edit(world, key, server_key("a"), {"state": "dead"}), await edit(world, key, server_key("b"))
-    assert await world.drive(closing.living(key)) == ["b"]
+    assert await world.drive(closing.live_servers(key)) == ["b"]
     await world.lose(key, min(a.has))
-    assert await world.drive(repair.refill(key, await world.row(key), 5)) == Unsure((min(a.has),), ("b",))
+    assert await world.drive(repair.refill(key, await world.row(key), 5)) == OwnersUnknown((min(a.has),), ("b",))
 
 
 def row(rk: str, props: Props) -> Row:
@@ -164,7 +174,7 @@ def test_no_row_whatever_it_holds_raises(rk: str, data: st.DataObject) -> None:
             props[name] = data.draw(ODD)
     one = row(rk, props)
     for parse in (parse_partition, parse_server):
-        found, odd = unreadable_rows.sift([one], parse)  # type: ignore[type-var]
+        found, odd = unreadable_rows.parse_rows([one], parse)  # type: ignore[type-var]
         assert len(found) + len(odd) == 1
-    in_force(unreadable_rows.words([one])[0], 0)
-    unreadable_rows.kept([rk], [(1, "a"), (2, "")])
+    active_intents(unreadable_rows.parse_intents([one])[0], 0)
+    unreadable_rows.undecidable_partitions([rk], [(1, "a"), (2, "")])
