@@ -22,8 +22,8 @@ Settings are environment variables.
 On Azure they are app settings, which `infra/main.bicep` writes ([Deploy to Azure](../how-to/deploy.md)).
 On your machine they come from `local.settings.json`.
 An empty setting counts as not set.
-The app does not start with a value out of range or with an unsafe combination, and its error names the setting
-([What the start refuses](../explain/security.md#what-the-start-refuses)).
+The app does not start with a value out of range or with an unsafe combination.
+[The error names the setting](../explain/security.md#what-the-start-refuses).
 
 | setting | default | range | meaning |
 | --- | --- | --- | --- |
