@@ -50,7 +50,7 @@ async def test_partitions_are_shown_with_their_servers_and_looked_up(look: Look,
     await expect(panel.locator(".cell")).to_have_count(PARTITIONS)
     for node in stage.call("GET", f"fleets/{FLEET}/leases?by=server")["items"]:
         await expect(panel.locator(f'[data-server="{node["server"]}"] .cell')).to_have_count(len(node["partitions"]))
-    await expect(panel).to_contain_text("2 served by nobody")
+    await expect(panel).to_contain_text("2 without an owner")
     await expect(panel.locator('[data-server="n3"]')).to_contain_text("drain")
     await panel.get_by_label("Partition", exact=True).fill("4")
     await panel.get_by_role("button", name="Look up").click()
@@ -105,7 +105,7 @@ async def test_approve_and_hold_are_told_to_the_service(look: Look, stage: Stage
         await panel.get_by_role("button", name=f"{verb} {event_id}").click()
         dialog = look.page.get_by_role("dialog")
         # A mark that turns the direction of what follows it.
-        await dialog.get_by_label("Why").fill(f"\u202e{act}d by hand")
+        await dialog.get_by_label("Reason").fill(f"\u202e{act}d by hand")
         await dialog.get_by_role("button", name=verb, exact=True).click()
         card = panel.locator(f'[data-event="{event_id}"]')
         await expect(card).to_contain_text(f"{state} by")
@@ -194,7 +194,7 @@ async def test_redrive_of_all_goes_on_until_none_is_left_and_tells_how_far_it_ca
     await (await look.shows("dead")).get_by_role("button", name="Redrive all").click()
     dialog = look.page.get_by_role("dialog", name="Redrive all")
     await dialog.get_by_role("button", name="Redrive all of them").click()
-    await expect(dialog.get_by_role("alert")).to_have_text("800 events brought back. Unavailable: storage does not answer")
+    await expect(dialog.get_by_role("alert")).to_have_text("800 events redriven. Unavailable: storage does not answer")
     # One range for all calls: what dies again meanwhile is not in it.
     assert len(asked) == 3 and asked[0] == asked[1] == asked[2] and set(asked[0]) == {"from", "to"}
 
@@ -266,7 +266,7 @@ async def test_a_key_that_is_revoked_meanwhile_is_forgotten_and_told(look: Look,
     await look.open(made["key"])
     await look.shows("now")
     stage.call("DELETE", f"tenants/demo/keys/{made['prefix']}", key=ADMIN_KEY)
-    await expect(look.page.get_by_role("alert")).to_have_text("The key is no longer valid. Perhaps it was revoked.")
+    await expect(look.page.get_by_role("alert")).to_have_text("The key is no longer valid. It may have been revoked.")
     await expect(look.page.locator("#panels")).to_be_hidden()
     assert await look.reads("[sessionStorage.length, document.querySelectorAll('.panel').length]") == [0, 0]
 
@@ -292,12 +292,12 @@ async def test_a_key_without_a_scope_sees_the_rest_and_is_told(look: Look, stage
     key = stage.call("POST", "tenants/demo/keys", {"scopes": ["fleets"]}, ADMIN_KEY)["key"]
     await look.open(key)
     await look.shows("leases")
-    await expect(await look.shows("dead", "error")).to_contain_text("the key lacks the scope events")
+    await expect(await look.shows("dead", "error")).to_contain_text("The key lacks the scope events")
     key = stage.call("POST", "tenants/demo/keys", {"scopes": ["events"]}, ADMIN_KEY)["key"]
     await look.page.get_by_role("button", name="Forget key").click()
     await look.enter(key)
     await look.shows("dead")
-    await expect(await look.shows("leases", "empty")).to_contain_text("the key lacks the scope fleets")
+    await expect(await look.shows("leases", "empty")).to_contain_text("The key lacks the scope fleets")
 
 
 async def test_a_service_that_falls_silent_is_told_and_what_was_known_stays(look: Look) -> None:
@@ -322,7 +322,7 @@ async def test_a_kept_key_outlives_a_service_that_is_away(look: Look) -> None:
     await look.shows("now")
     await look.page.route("**/api/v1/stats*", lambda route: route.fulfill(status=503, body="<h1>no</h1>", content_type="text/html"))
     await look.page.reload()
-    await expect(look.page.get_by_role("alert")).to_contain_text("The key is kept, and it is tried again by itself.")
+    await expect(look.page.get_by_role("alert")).to_contain_text("The key is stored, and the page tries again automatically.")
     await look.page.unroute("**/api/v1/stats*")
     await look.page.clock.fast_forward(6_000)
     await look.shows("now")
@@ -347,7 +347,7 @@ async def test_what_one_panel_cannot_show_or_waits_for_holds_no_other(look: Look
     await look.page.route(f"**/api/v1/fleets/{FLEET}/turns*", lambda route: route.fulfill(json={"items": [None], "next": None}))
     async with look.page.expect_request(letters):
         await look.open(DEMO_KEY)
-    await expect(await look.shows("turns", "error")).to_contain_text("This page could not show what came.")
+    await expect(await look.shows("turns", "error")).to_contain_text("This page could not display the answer of the service.")
     await look.shows("leases")
     for _ in range(3):
         async with look.page.expect_response(f"**/fleets/{FLEET}/nodes*"):
@@ -470,7 +470,7 @@ async def test_a_thousand_partitions_cost_only_those_that_move(look: Look) -> No
     assert "null" not in await panel.inner_text()
     await look.reads("window.begin()")
     moved["to"] = 1
-    await expect(panel).to_contain_text("Hand-offs seen")
+    await expect(panel).to_contain_text("Recent hand-offs")
     await expect(panel.locator('[data-server="s01"] .cell')).to_have_count(17)
     # Cells that were taken out and put in: of the two servers between which one moved, not of the 62 others.
     assert await look.reads("window.cells") <= 4 * 17

@@ -1,18 +1,18 @@
-// Calls of the API. The key is kept in sessionStorage alone, and sent to this origin alone.
+// Calls of the API. The key is stored only in sessionStorage and sent only to this origin.
 
 const ROOT = new URL("../", import.meta.url);
 const KEY = "tocsin.key";
 const TIMEOUT = 30_000;
-const TRUSTED = 5000; // ms by which this device's clock may differ and still be used: `Date` has whole seconds, and answers take time
+const TRUSTED = 5000; // ms; a smaller difference between the clocks is ignored: `Date` has whole seconds, and answers take time
 
-/** A call that failed: `status` 0 when there was no answer. `title`, `detail`: as the API words it. `after`: ms to wait before the next. */
+/** A failed call: `status` is 0 without an answer; `title` and `detail` come from the API; `after`: ms to wait before the next call. */
 export class Refused extends Error {
   constructor(status, title, detail, body = {}, after = 0) {
     super(detail || title);
     Object.assign(this, { status, title, detail, body, after, errors: Array.isArray(body.errors) ? body.errors : [] });
   }
 
-  /** The API's code: the end of the problem's type. */
+  /** The problem's code: the end of its type. */
   get code() {
     return String(this.body.type ?? "").split("/").at(-1);
   }
@@ -25,25 +25,25 @@ export const key = {
 };
 
 let lost = () => {};
-/** Have it told when the key that is kept is no longer valid. */
-export function whenLost(tell) {
-  lost = tell;
+/** Set the function that is called when the stored key is no longer valid. */
+export function whenLost(callback) {
+  lost = callback;
 }
 
 let ahead = 0;
-/** By how many ms this device's clock is ahead of the service's; 0 while they agree. */
+/** Return by how many ms this device's clock is ahead of the service's clock; 0 while they agree. */
 export const skew = () => ahead;
-/** The service's time, in ms since 1970: a device whose clock is wrong shows the right minutes. */
+/** Return the service's time in ms since 1970, so that a device with a wrong clock shows the right minutes. */
 export const present = () => Date.now() - ahead;
 
-function heard(date) {
-  const told = Date.parse(date ?? "");
-  if (Number.isNaN(told)) return;
-  const found = Date.now() - (told + 500);
+function compareClock(date) {
+  const theirs = Date.parse(date ?? "");
+  if (Number.isNaN(theirs)) return;
+  const found = Date.now() - (theirs + 500);
   ahead = Math.abs(found) > TRUSTED ? found : 0;
 }
 
-/** One call. `path` is relative to /api/, `query` an object; answers data, or text. Throws `Refused`. */
+/** Make a call. `path` is relative to /api/, `query` is an object. Return data or text. Throws `Refused`. */
 export async function call(method, path, { query = {}, body, signal, token = key.get(), timeout = TIMEOUT } = {}) {
   const url = new URL(path, ROOT);
   for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
@@ -61,26 +61,26 @@ export async function call(method, path, { query = {}, body, signal, token = key
   } catch (error) {
     if (signal?.aborted) throw error;
     const late = error.name === "TimeoutError";
-    throw new Refused(0, late ? "No answer in time" : "The service does not answer", late ? `it took longer than ${timeout / 1000} s` : "it is down, or the network is");
+    throw new Refused(0, late ? "Timeout" : "The service does not answer", late ? `No answer within ${timeout / 1000} s` : "The service or the network is down");
   }
-  heard(answer.headers.get("date"));
+  compareClock(answer.headers.get("date"));
   const kind = answer.headers.get("content-type") ?? "";
   let data = raw;
   if (kind.includes("json") && raw) {
-    try { data = JSON.parse(raw); } catch { throw new Refused(answer.status, "Not an answer of this service", "what came is not JSON"); }
+    try { data = JSON.parse(raw); } catch { throw new Refused(answer.status, "This is not an answer of Tocsin", "The body is not JSON"); }
   } else if (answer.ok && answer.status !== 204 && !kind.startsWith("text/plain")) {
-    // A proxy's page, or an app that is being replaced.
-    throw new Refused(answer.status, "Not an answer of this service", kind ? `what came is ${kind}` : "nothing came");
+    // The page of a proxy, or of an app that is being deployed.
+    throw new Refused(answer.status, "This is not an answer of Tocsin", kind ? `The media type is ${kind}` : "The body is empty");
   }
   if (!answer.ok) {
-    const told = typeof data === "object" && data ? data : {};
+    const problem = typeof data === "object" && data ? data : {};
     if (answer.status === 401 && token && token === key.get()) lost();
-    throw new Refused(answer.status, told.title ?? `Status ${answer.status}`, told.detail ?? "", told, 1000 * (Number(answer.headers.get("retry-after")) || 0));
+    throw new Refused(answer.status, problem.title ?? `Status ${answer.status}`, problem.detail ?? "", problem, 1000 * (Number(answer.headers.get("retry-after")) || 0));
   }
   return data;
 }
 
-/** Up to `most` items of a list, page by page; `more` tells whether there are others. */
+/** Return up to `most` items of a list, page by page; `more` is true if the list has further items. */
 export async function all(path, query, signal, most = 2000, pages = 10) {
   const items = [];
   let cursor = null;

@@ -1,7 +1,7 @@
-// The page: who looks, at what, and which panels there are.
+// The page: sign-in, the choice of tenant and fleet, and the panels.
 
 import { Refused, all, call, key, whenLost } from "./api.js";
-import { byId, el, plural, say } from "./dom.js";
+import { byId, el, plural, say, sentence } from "./dom.js";
 import { dead } from "./dead.js";
 import { due, late, now } from "./events.js";
 import { health } from "./health.js";
@@ -11,8 +11,8 @@ import { Panel } from "./panel.js";
 import { turns } from "./turns.js";
 
 const PANELS = [now, due, late, dead, leases, turns, maintenance, health];
-const NEW_NAMES = 60_000; // how often tenants and fleets are asked for
-const AGAIN = 5000; // until they are, after a failure; and until a kept key is tried again
+const NEW_NAMES = 60_000; // ms between loads of the names of tenants and fleets
+const AGAIN = 5000; // ms until names, or a stored key, are tried again after a failure
 
 const asked = new URLSearchParams(location.search);
 const ctx = {
@@ -20,7 +20,7 @@ const ctx = {
   get query() {
     return this.tenant ? { tenant: this.tenant } : {};
   },
-  /** What several panels ask for is asked once, and again `age` ms after its answer, or when `of` is another. */
+  /** Share a call between panels: repeat it only `age` ms after its answer, or when `of` has changed. */
   once(name, ask, { age = 2000, of = "" } = {}) {
     const known = this.kept.get(name);
     if (known && known.of === of && (known.at === null || performance.now() - known.at < age)) return known.answer;
@@ -28,7 +28,7 @@ const ctx = {
     this.kept.set(name, made);
     made.answer.then(
       () => (made.at = performance.now()),
-      // A failure is not kept.
+      // A failure is not stored.
       () => this.kept.get(name) === made && this.kept.delete(name),
     );
     return made.answer;
@@ -38,31 +38,31 @@ let panels = [];
 let retry = null;
 let visit = 0;
 
-// -- who looks
+// -- sign-in
 
 const explained = (error) => {
-  if (error.status === 401) return "This is not a valid key. Perhaps it was revoked, or a part of it is missing. Keys are made with POST /api/v1/tenants/{tenant}/keys.";
-  if (error.status === 403) return `The key is valid, but it may not do this: ${error.detail}.`;
-  return `${error.title}${error.detail ? `: ${error.detail}` : ""}.`;
+  if (error.status === 401) return "This is not a valid key. It may be incomplete or revoked. Create a key with POST /api/v1/tenants/{tenant}/keys.";
+  if (error.status === 403) return sentence(`The key is valid, but does not permit this: ${error.detail}`);
+  return sentence(`${error.title}${error.detail ? `: ${error.detail}` : ""}`);
 };
 
-/** Whether the key opens anything; an admin's leads to the tenants. Throws `Refused`. */
+/** Check that the key is valid, and set `ctx.admin` for an admin key. Throws `Refused`. */
 async function admit(token) {
   ctx.admin = false;
   try {
     await call("GET", "v1/stats", { query: ctx.query, token });
   } catch (error) {
-    // The administrator's own key has no tenant; and only an admin is told that a tenant is not there.
+    // The bootstrap admin key has no tenant, and only an admin key gets 404 for a tenant.
     if (error.code === "not-found" || error.errors?.some((each) => each.pointer === "?tenant")) {
       ctx.admin = true;
       return;
     }
     if (error.code === "not-your-tenant" && ctx.tenant) {
-      // The address may name what another key is for.
+      // The page's address may name the tenant of another key.
       ctx.tenant = null;
       return admit(token);
     }
-    // A key without the scope of events may see fleets.
+    // A key without the scope events may still show fleets.
     if (error.code !== "missing-scope") throw error;
   }
   if (!ctx.tenant) return;
@@ -79,21 +79,21 @@ async function enter(token) {
   if (!/^[A-Za-z0-9._~+/-]{8,200}=*$/.test(token)) throw new Refused(401, "Not a key", "");
   const mine = ++visit;
   await admit(token);
-  // Another key was given meanwhile.
+  // Another key was entered meanwhile.
   if (mine !== visit) return;
   key.set(token);
   byId("gate").hidden = true;
   for (const id of ["controls", "panels", "skip"]) byId(id).hidden = false;
   const made = PANELS.map((spec) => new Panel(spec, ctx));
   byId("panels").replaceChildren(...made.map((panel) => panel.root));
-  // They look once it is known at what.
+  // The panels load when the tenant and the fleet are known.
   await names();
   if (mine !== visit) return;
   panels = made;
   look();
 }
 
-/** Enter with the key of this tab; while the service is away it is kept, and tried again. */
+/** Sign in with the stored key of this tab; while the service does not answer, try again. */
 async function reenter() {
   const kept = key.get();
   if (!kept) return;
@@ -103,7 +103,7 @@ async function reenter() {
     if (!(error instanceof Refused)) throw error;
     if (error.status === 401 || error.status === 403) return leave(explained(error));
     byId("gate").hidden = false;
-    refused(`${explained(error)} The key is kept, and it is tried again by itself.`);
+    refused(`${explained(error)} The key is stored, and the page tries again automatically.`);
     retry = setTimeout(reenter, Math.max(AGAIN, error.after));
   }
 }
@@ -123,7 +123,7 @@ function leave(why = "") {
   byId("key").value = "";
   byId("key").focus();
 }
-whenLost(() => leave("The key is no longer valid. Perhaps it was revoked."));
+whenLost(() => leave("The key is no longer valid. It may have been revoked."));
 
 function refused(text) {
   byId("refused").textContent = text;
@@ -151,19 +151,19 @@ byId("signin").addEventListener("submit", async (event) => {
 });
 byId("leave").addEventListener("click", () => leave());
 
-// -- at what
+// -- tenant and fleet
 
-let named = 0; // when names are to be asked for again
+let named = 0; // time of the next load of names
 
 function choose(id, values, chosen) {
   const select = byId(id);
-  // An open list is not made anew under the pointer.
+  // An unchanged list is not replaced, because it may be open.
   if ([...select.options].map((each) => each.value).join("\n") !== values.join("\n")) select.replaceChildren(...values.map((value) => el("option", { value }, value)));
   if (chosen) select.value = chosen;
   select.closest("label").hidden = !values.length;
 }
 
-/** The names in a list; [] of one the key may not see, which `barred` tells, null when there is no answer. */
+/** Return the names of a list: [] without the scope (see `ctx.barred`), null without an answer. */
 async function listed(path, query) {
   try {
     return (await all(path, query)).items.map((each) => each.name);
@@ -175,7 +175,7 @@ async function listed(path, query) {
   }
 }
 
-/** The tenants and fleets there are. What was chosen stays while it is there, and while nobody answers. */
+/** Load the names of tenants and fleets. The choice stays while it exists, and while the service does not answer. */
 async function names() {
   named = performance.now() + NEW_NAMES;
   const before = [ctx.tenant, ctx.fleet];
@@ -184,7 +184,7 @@ async function names() {
   const tenant = ctx.tenant;
   ctx.barred = "";
   const fleets = ctx.admin && !tenant ? [] : await listed("v1/fleets", ctx.query);
-  // Another may have been chosen meanwhile.
+  // Another tenant may have been chosen meanwhile.
   if (tenant !== ctx.tenant || !key.get()) return;
   if (tenants) choose("tenant", tenants, ctx.tenant);
   if (fleets) {
@@ -195,7 +195,7 @@ async function names() {
   if (before[0] !== ctx.tenant || before[1] !== ctx.fleet) changed();
 }
 
-/** Something else is looked at: reloading the page, or its address sent to somebody, leads there too. */
+/** Show another tenant or fleet, and put both into the address, so that it can be reloaded and shared. */
 function changed() {
   const chosen = new URLSearchParams(Object.entries({ tenant: ctx.tenant, fleet: ctx.fleet }).filter(([, value]) => value));
   history.replaceState(null, "", `${location.pathname}${chosen.size ? `?${chosen}` : ""}`);
@@ -221,14 +221,14 @@ byId("range").addEventListener("change", () => {
 byId("live").addEventListener("click", () => {
   ctx.live = !ctx.live;
   byId("live").setAttribute("aria-pressed", String(ctx.live));
-  say(ctx.live ? "The panels follow the service." : "The panels stand still.");
+  say(ctx.live ? "The panels update automatically." : "The panels are paused.");
   tick();
 });
 byId("zone").textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
-// -- when
+// -- updates
 
-/** Each panel looks if it is time for it; none waits for another. */
+/** Let each panel load if it is time; no panel waits for another. */
 function look() {
   if (performance.now() > named) names();
   for (const panel of panels) panel.turn();

@@ -13,7 +13,7 @@ function axis(more) {
   return { stroke: () => colour("dim"), font: FONT, grid: { stroke: () => colour("line"), width: 1 }, ticks: { stroke: () => colour("line"), width: 1 }, ...more };
 }
 
-/** Local time below, with the day where it changes. */
+/** The axis of local time, with the day where it changes. */
 const TIME = axis({
   space: 70, size: 36,
   values: (chart, splits) => splits.map((at, number) => {
@@ -23,7 +23,7 @@ const TIME = axis({
   }),
 });
 
-/** Keeps a chart as wide as its box, and in the colours of the scheme. `make(width)` makes it. */
+/** Keep a chart as wide as its box, and in the colours of the colour scheme. `make(width)` creates it. */
 function living(box, make) {
   let chart = null;
   const width = () => Math.max(200, Math.floor(box.clientWidth));
@@ -45,7 +45,7 @@ function living(box, make) {
   };
 }
 
-/** Bars that stand on each other. `series`: label, colour's name, `value(index)` -> text. Data: seconds and a list of counts per series. */
+/** Stacked bars. `series`: label, colour's name, `value(index)` -> text. Data: seconds and a list of counts per series. */
 export function stacked(box, label, series) {
   let raw = [[]];
   box.classList.add("stacked");
@@ -57,7 +57,7 @@ export function stacked(box, label, series) {
     legend: { live: true },
     series: [
       { label: "minute", value: (chart, at) => (at == null ? "–" : clock(at)) },
-      // The tallest first, so that each bar covers the foot of the one behind it.
+      // The tallest bar is drawn first, so that each bar covers the lower part of the one behind it.
       ...series.map((each, number) => ({
         label: each.label, fill: () => colour(each.colour), stroke: () => colour(each.colour), width: 0, points: { show: false },
         paths: globalThis.uPlot.paths.bars({ size: [0.8, 60], align: 1, gap: 0 }),
@@ -81,7 +81,7 @@ export function stacked(box, label, series) {
 
 const powers = (chart, splits) => splits.map((each) => (Math.abs(Math.log10(each) % 1) < 1e-9 ? each : null));
 
-/** The values without neighbours: no line shows them. */
+/** Return the indexes of values without neighbours, which no line would show. */
 function alone(chart, series) {
   const values = chart.data[series];
   return values.flatMap((value, at) => (value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null ? [at] : []));
@@ -131,12 +131,12 @@ function nowLine(chart) {
 }
 
 const LANE = 26;
-const NARROW = 14; // pixels of a lane where there are many
-const TALL = 420; // pixels of all lanes, as long as none is narrower than that
-const NAME = 18; // characters of a lane's name
+const NARROW = 14; // height of a lane in pixels when there are many
+const TALL = 420; // height of all lanes in pixels, unless a lane would become narrower than that
+const NAME = 18; // most characters of a lane's name
 
 const ruler = document.createElement("canvas").getContext("2d");
-/** The width of the widest text, in pixels. */
+/** Return the width of the widest text, in pixels. */
 function widest(texts) {
   ruler.font = FONT;
   return Math.max(...texts.map((each) => ruler.measureText(each).width));
@@ -144,7 +144,7 @@ function widest(texts) {
 
 /**
  * A time-line: lanes with spans `{lane, from, to, colour, text, mark}` in seconds; `mark`: a moment in it. `tell(span)` is called with the
- * span under the pointer, with the lane's whole name as `told` where there is none, or with null.
+ * span under the pointer, with the lane's whole name as `about` where there is none, or with null.
  */
 export function timeline(box, tell) {
   let lanes = [];
@@ -184,7 +184,7 @@ export function timeline(box, tell) {
     const under = Math.round(chart.posToVal(top, "y"));
     const at = chart.posToVal(left, "x");
     const near = chart.posToVal(left + 4, "x") - at;
-    const name = lanes[under] && { told: lanes[under] };
+    const name = lanes[under] && { about: lanes[under] };
     tell(spans.findLast((each) => each.lane === under && each.from - near <= at && at <= each.to + near) ?? name ?? null);
   };
   const lane = () => Math.max(NARROW, Math.min(LANE, Math.floor(TALL / Math.max(1, lanes.length))));

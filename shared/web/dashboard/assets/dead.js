@@ -1,30 +1,30 @@
-// Events that are retried and those that are dead, and bringing them back.
+// The panel of retried and dead events; dead events can be delivered again ("redrive").
 
 import { Refused, all, call, enc, present } from "./api.js";
 import { badge, confirm, count, cut, el, facts, folded, moment, open, own, plural, problem, say, span, table } from "./dom.js";
 import { statsOf } from "./events.js";
 
-const STEP = 100; // dead letters shown at first, and with each press of the button
-const PAGES = 10; // a page of the search is 40 shards at most
+const STEP = 100; // dead letters shown at first, and added by each press of the button
+const PAGES = 10; // a page of the search reads at most 40 shards
 const DAY = 86_400_000;
-const LONG = 150_000; // ms: the service brings back as many as it can in a minute
+const LONG = 150_000; // ms; one call redrives events for up to a minute
 const iso = (ms) => new Date(ms).toISOString();
 
 const last = (event) => (event.attempts ?? []).at(-1);
-const why = (event) => {
-  const tried = last(event);
-  const told = tried?.error ?? event.error ?? "";
-  return (tried?.status && !told.includes(tried.status) ? `${tried.status} ${told}` : told).trim() || "–";
+const failure = (event) => {
+  const attempt = last(event);
+  const error = attempt?.error ?? event.error ?? "";
+  return (attempt?.status && !error.includes(attempt.status) ? `${attempt.status} ${error}` : error).trim() || "–";
 };
 
-/** All that is known of an event. */
-function tell(event) {
-  const tried = (event.attempts ?? []).map((each) => [moment(each.at), each.outcome, each.status ?? "–", each.error ?? "", span(each.took_ms)]);
+/** Open a dialog with everything that is known of an event. */
+function showEvent(event) {
+  const attempts = (event.attempts ?? []).map((each) => [moment(each.at), each.outcome, each.status ?? "–", each.error ?? "", span(each.took_ms)]);
   open(event.id,
     facts([["state", event.state], ["due", moment(event.due)], ["created", moment(event.created)], ["channel", event.channel], ["next attempt", event.next_attempt && moment(event.next_attempt)], ["error", event.error],
       ["labels", event.labels && Object.entries(event.labels).map(([name, value]) => el("span", { class: "label" }, `${name}=`, own(value)))]]),
     el("h3", {}, "Payload"), el("pre", { tabIndex: 0 }, JSON.stringify(event.payload, null, 2) ?? "–"),
-    el("h3", {}, "Attempts"), table("Attempts", ["at", "outcome", "status", "error", "took"], tried));
+    el("h3", {}, "Attempts"), table("Attempts", ["at", "outcome", "status", "error", "took"], attempts));
 }
 
 export const dead = {
@@ -34,9 +34,9 @@ export const dead = {
     const stats = await statsOf(ctx);
     signal.throwIfAborted();
     const most = (ctx.letters ??= STEP);
-    // Lists are searches: they are made when there is something to find, and again when the figures say that it is something else.
+    // Lists are searches: they run only if there is something to find, and again when the counts have changed.
     const found = await ctx.once("letters", async () => {
-      // Without an end the search would read all that is planned, where nothing can be dead.
+      // The end of the range keeps the search away from planned events, of which none can be dead.
       const when = { from: iso(present() - DAY), to: iso(present() + 60_000) };
       const none = { items: [], more: false };
       const [dead, retried] = await Promise.all([
@@ -48,7 +48,7 @@ export const dead = {
     signal.throwIfAborted();
     return { ...found, retrying: stats.retrying };
   },
-  empty: ({ dead, more, retrying }) => (dead.length || retrying ? null : `No dead letters of the last 24 hours${more ? " in the part that was searched" : ""}, and nothing is being retried.`),
+  empty: ({ dead, more, retrying }) => (dead.length || retrying ? null : `There are no dead letters from the last 24 hours${more ? " in the searched part" : ""}, and no event is being retried.`),
   build(body, ctx, refresh) {
     const said = el("p", { class: "note", role: "alert", hidden: true });
     const retries = el("div", {});
@@ -62,7 +62,7 @@ export const dead = {
       said.hidden = true;
       try {
         await call("POST", `v1/events/${enc(event.id)}/redrive`, { query: ctx.query });
-        say(`${event.id} is brought back.`);
+        say(`${event.id} will be delivered again.`);
       } catch (error) {
         if (!(error instanceof Refused)) throw error;
         said.hidden = false;
@@ -74,24 +74,24 @@ export const dead = {
       await refresh();
     };
     const redriveAll = (shown) => {
-      // What dies again meanwhile is due later: it stays dead.
+      // An event that dies again meanwhile is due later, so it stays dead.
       const body = { from: iso(present() - DAY), to: iso(present()) };
-      confirm("Redrive all", `${shown} dead events, and every other that was due in the last 24 hours, are delivered again, each to its channel. What made them fail may still be there.`, "Redrive all of them", async (report) => {
-        let brought = 0;
+      confirm("Redrive all", `All dead events that were due in the last 24 hours (${shown} dead events listed) will be delivered again, each to its channel. Check first that the cause of their failure is gone.`, "Redrive all of them", async (report) => {
+        let redriven = 0;
         try {
-          // One call brings back what it can in a minute.
-          for (let some = 1; some; brought += some) {
+          // One call redrives events for up to a minute.
+          for (let some = 1; some; redriven += some) {
             ({ redriven: some } = await call("POST", "v1/dead-letters/redrive", { query: ctx.query, body, timeout: LONG }));
-            if (some) report(`${plural(brought + some, "event")} brought back.`);
+            if (some) report(`${plural(redriven + some, "event")} redriven.`);
           }
         } finally {
-          if (brought) refresh();
+          if (redriven) refresh();
         }
-        say(`${plural(brought, "event")} brought back.`);
+        say(`${plural(redriven, "event")} redriven.`);
       });
     };
-    const name = (event) => el("button", { type: "button", class: "link", "data-keep": event.id, onclick: () => tell(event), title: event.id }, folded(event.id, 32));
-    const row = (event) => [name(event), event.channel ?? "–", moment(event.due), count(event.attempts?.length), el("span", { class: "why", title: why(event) }, cut(why(event), 90))];
+    const name = (event) => el("button", { type: "button", class: "link", "data-keep": event.id, onclick: () => showEvent(event), title: event.id }, folded(event.id, 32));
+    const row = (event) => [name(event), event.channel ?? "–", moment(event.due), count(event.attempts?.length), el("span", { class: "why", title: failure(event) }, cut(failure(event), 90))];
 
     return {
       end() {
@@ -100,7 +100,7 @@ export const dead = {
       show({ dead, more, retried, retrying }) {
         retries.replaceChildren(...(retrying ? [el("h3", {}, `${plural(retrying, "event")} being retried`),
           table("Events being retried", ["event", "channel", "due", "attempts", "last answer", "next"], retried.map((event) => [...row(event), event.next_attempt ? moment(event.next_attempt) : event.held ? badge("held", "warn") : "–"])),
-          retried.length < retrying ? el("p", { class: "about" }, `${count(retried.length)} of them, due in the last 24 hours, are listed.`) : ""] : []));
+          retried.length < retrying ? el("p", { class: "about" }, `The list shows the ${count(retried.length)} that were due in the last 24 hours.`) : ""] : []));
         const shown = `${count(dead.length)}${more ? "+" : ""}`;
         letters.replaceChildren(...(dead.length ? [
           el("h3", {}, `${shown} dead, due in the last 24 hours`, " ", el("button", { type: "button", "data-keep": "*", onclick: () => redriveAll(shown) }, "Redrive all")),

@@ -1,8 +1,8 @@
-// Elements and texts. What comes from the API goes into the page as text nodes and attribute values only, never as markup.
+// Elements and texts. Data from the API enters the page only as text nodes and attribute values, never as markup.
 
 import { Refused, present } from "./api.js";
 
-/** An element. `props`: `class`, `on…` handlers, `data-…`, `aria-…`, properties; children: nodes, texts, null. */
+/** Create an element. `props`: `class`, `on…` handlers, `data-…`, `aria-…`, properties; children: nodes, texts, null. */
 export function el(tag, props = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(props)) {
@@ -18,17 +18,17 @@ export function el(tag, props = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-/** A text of somebody else's in a line of this page's: its direction, and marks in it that change direction, end with it. */
+/** Wrap a text from a user, so that its writing direction does not affect the text around it. */
 export const own = (text) => el("bdi", {}, text);
 
-/** Tell those who listen instead of looking. */
+/** Announce a text to screen readers. */
 export function say(text) {
   byId("said").textContent = text;
 }
 
-const SHORT = 14; // characters that are not broken over lines
+const SHORT = 14; // most characters of a cell that is not broken over lines
 
-/** A table whose rows are arrays of cells. */
+/** Create a table; rows are arrays of cells. */
 export function table(caption, heads, rows) {
   const head = el("tr", {}, heads.map((each) => el("th", { scope: "col" }, each)));
   const cells = (row) => row.map((cell, at) => el(at ? "td" : "th", { ...(at ? { "data-head": heads[at] } : { scope: "row" }), class: at && typeof cell === "string" && cell.length <= SHORT ? "tight" : null }, cell));
@@ -37,23 +37,23 @@ export function table(caption, heads, rows) {
     el("table", {}, el("caption", { class: "visually-hidden" }, caption), el("thead", {}, head), el("tbody", {}, body)));
 }
 
-// What had the focus last, until a pointer goes elsewhere: what is disabled or made anew loses it.
+// The element that last had the focus, until a pointer is pressed: a disabled or replaced element loses the focus.
 let held = null;
 document.addEventListener("focusin", (event) => (held = event.target));
 document.addEventListener("pointerdown", () => (held = null));
 
-/** The `data-keep` of what has the focus in `root`, or had it until it was taken away. */
+/** Return the `data-keep` of the element in `root` that has the focus, or had it until it was disabled or replaced. */
 export function keeps(root) {
   const has = document.activeElement === document.body ? held : document.activeElement;
   return root.contains(has) ? has.dataset.keep : undefined;
 }
 
-/** The focus goes to the like of what had it. */
+/** Move the focus to the replacement of the element that had it. */
 export function focusOn(root, kept) {
   if (kept && document.activeElement?.dataset?.keep !== kept) [...root.querySelectorAll("[data-keep]")].find((each) => each.dataset.keep === kept)?.focus({ preventScroll: true });
 }
 
-/** A dialog with texts and buttons; Escape closes it. `body`: nodes. */
+/** Open a dialog with texts and buttons; Escape closes it. `body`: nodes. */
 export function open(title, ...body) {
   const dialog = byId("details");
   const close = el("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×");
@@ -65,17 +65,17 @@ export function open(title, ...body) {
 }
 
 /**
- * A dialog that asks before something is done: `about` says what, `act` is the button's text. `doing(tell)` does it and may tell how far it is; the dialog closes when it
- * is done, and stays with what was wrong. `fields`: what else is asked.
+ * Open a dialog that asks before an action. `about`: the question. `act`: the button's text. `doing(report)` acts and may report progress; the dialog closes when it is
+ * done, and shows a failure. `fields`: further inputs.
  */
 export function confirm(title, about, act, doing, ...fields) {
-  const told = el("p", { class: "note", role: "alert", hidden: true });
+  const note = el("p", { class: "note", role: "alert", hidden: true });
   const button = el("button", { type: "submit", class: "primary" }, act);
-  const form = el("form", {}, el("p", {}, about), fields, told, button);
-  const tell = (text, kind = "") => {
-    told.hidden = !text;
-    told.className = `note ${kind}`;
-    told.textContent = text;
+  const form = el("form", {}, el("p", {}, about), fields, note, button);
+  const report = (text, kind = "") => {
+    note.hidden = !text;
+    note.className = `note ${kind}`;
+    note.textContent = text;
   };
   const dialog = open(title, form);
   (fields.find((each) => each.tagName === "INPUT") ?? button).focus();
@@ -83,23 +83,26 @@ export function confirm(title, about, act, doing, ...fields) {
     event.preventDefault();
     if (button.disabled) return;
     button.disabled = true;
-    tell("");
+    report("");
     try {
-      await doing(tell);
-      // Meanwhile it may have been closed, and another be open in its place.
+      await doing(report);
+      // The dialog may have been closed meanwhile, and another opened.
       if (form.isConnected) dialog.close();
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      tell([told.textContent, problem(error)].filter(Boolean).join(" "), "wrong");
+      report([note.textContent, problem(error)].filter(Boolean).join(" "), "wrong");
       button.disabled = false;
     }
   });
 }
 
-/** What the service refused, in a line. */
+/** Return a text with a full stop at its end. */
+export const sentence = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
+
+/** Return the text of a failure, in a line. */
 export const problem = (error) => [error.title, error.detail, ...error.errors.map((each) => `${each.pointer ?? ""} ${each.detail ?? ""}`.trim())].filter(Boolean).join(": ");
 
-/** Rows of names and values. */
+/** Create rows of names and values. */
 export function facts(pairs) {
   return el("dl", {}, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "")
     .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
@@ -113,7 +116,7 @@ const NUMBER = new Intl.NumberFormat("en");
 export const count = (value) => (value === null || value === undefined ? "–" : NUMBER.format(value));
 export const plural = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
 
-/** Milliseconds for people: 850 ms, 12.4 s, 3 min 20 s, 5 h 2 min, 3 d 4 h. */
+/** Format milliseconds for people: 850 ms, 12.4 s, 3 min 20 s, 5 h 2 min, 3 d 4 h. */
 export function span(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
@@ -125,13 +128,13 @@ export function span(ms) {
 }
 
 const two = (value) => String(value).padStart(2, "0");
-/** Local time of day, of seconds since 1970. */
+/** Format seconds since 1970 as the local time of day. */
 export function clock(seconds, exact = false) {
   const at = new Date(seconds * 1000);
   return `${two(at.getHours())}:${two(at.getMinutes())}${exact ? `:${two(at.getSeconds())}` : ""}`;
 }
 
-/** A time from the API, local, with the day where it is not today's. */
+/** Format a time from the API as local time, with the day unless it is today. */
 export function moment(text) {
   if (!text) return "–";
   const at = new Date(text);
@@ -142,13 +145,13 @@ export function moment(text) {
 
 export const seconds = (text) => Date.parse(text) / 1000;
 
-/** At most so many characters. */
+/** Cut a text to `most` characters. */
 export function cut(text, most) {
   const letters = [...text];
   return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
 }
 
-/** At most so many characters, the middle left out: names of one kind differ at their ends. */
+/** Shorten a text to `most` characters in the middle: similar names differ at their ends. */
 export function folded(text, most) {
   return text.length > most ? `${text.slice(0, Math.ceil(most / 2) - 1)}…${text.slice(-Math.floor(most / 2))}` : text;
 }

@@ -1,4 +1,4 @@
-// How a tenant's events stand: figures of now, events per minute, lateness.
+// The panels of a tenant's events: current counts, events per minute, lateness.
 
 import { call, present as clock } from "./api.js";
 import { lines, stacked } from "./charts.js";
@@ -7,10 +7,10 @@ import { badge, count, el, plural, seconds, span, table } from "./dom.js";
 const MINUTE = 60_000;
 const iso = (ms) => new Date(ms).toISOString();
 
-/** ms between looks at the minutes: a bar of an hour's chart is wide, one of a day's is a pixel. */
+/** Return ms between loads of the minutes: a bar in the chart of an hour is wide, in the chart of a day it is a pixel. */
 const pace = (ctx) => ({ 60: 10_000, 360: 20_000 })[ctx.range] ?? 60_000;
 
-/** The minutes of the range: what became of the past ones, and what is planned for those to come. */
+/** Return the minutes of the range: outcomes of past minutes, planned events of future ones. */
 async function minutes(ctx, signal) {
   const found = await ctx.once("minutes", async () => {
     const present = Math.floor(clock() / MINUTE) * MINUTE;
@@ -26,7 +26,7 @@ async function minutes(ctx, signal) {
   return found;
 }
 
-/** How the tenant's events stand, for all panels. */
+/** Return the counts of the tenant's events; all panels share one call. */
 export const statsOf = (ctx) => ctx.once("stats", () => call("GET", "v1/stats", { query: ctx.query }), { age: 9000 });
 
 export const now = {
@@ -47,13 +47,13 @@ export const now = {
         tiles.replaceChildren(
           tile("open", count(stats.open)),
           tile("retrying", count(stats.retrying), stats.retrying ? "warn" : ""),
-          tile("overdue", count(stats.overdue), bad(stats.overdue), "Past their time by 45 s, and nobody serves them"),
-          tile("stuck", count(stats.stuck), bad(stats.stuck), "Asked for again and again in vain"),
-          tile("held", count(stats.held) + (stats.held_partial ? "+" : ""), stats.held ? "warn" : "", "Their channel lets nothing through"),
+          tile("overdue", count(stats.overdue), bad(stats.overdue), "Open events that are more than 45 s past their due time and have no owner"),
+          tile("stuck", count(stats.stuck), bad(stats.stuck), "Overdue events whose shard was requested several times without success"),
+          tile("held", count(stats.held) + (stats.held_partial ? "+" : ""), stats.held ? "warn" : "", "Events whose channel is paused or whose circuit breaker is open"),
           tile("delivered, 24 h", count(stats.delivered)),
           tile("dead, 24 h", count(stats.dead), bad(stats.dead)),
           tile("late p99, 24 h", span(stats.late_ms.p99)),
-          tile(`ledger gap, ${range / 60} h`, count(gap), gap ? "bad" : "good", "Accepted minus all ends, of finished shards: 0, or a mistake of the service"),
+          tile(`ledger gap, ${range / 60} h`, count(gap), gap ? "bad" : "good", "Accepted events minus finished events, of finished shards. Any value but 0 is a fault of the service."),
         );
         const rows = Object.entries(stats.channels).map(([name, each]) => [name, badge(each.state, each.state === "ok" ? "good" : "bad"), count(each.delivered), count(each.dead), count(each.held), span(each.late_ms.p99)]);
         channels.replaceChildren(...(rows.length ? [table("Channels", ["channel", "state", "delivered", "dead", "held", "late p99"], rows)] : []));
@@ -65,10 +65,10 @@ export const now = {
 export const due = {
   id: "due", title: "Events due per minute", every: pace,
   load: minutes,
-  empty: ({ past, future }) => (past.length || future.some((each) => each.scheduled) ? null : "No events were due in this range, and none are planned. POST /api/v1/events makes the first."),
+  empty: ({ past, future }) => (past.length || future.some((each) => each.scheduled) ? null : "No events were due in this range, and none are planned. Schedule one with POST /api/v1/events."),
   build(body) {
     const box = el("div", { class: "chart" });
-    body.append(box, el("p", { class: "about" }, "Left of the line: what became of the events of each minute. Right of it: what is planned."));
+    body.append(box, el("p", { class: "about" }, "Left of the line: outcomes of the events of each minute. Right of the line: planned events."));
     const chart = stacked(box, (data) => {
       const sum = (at) => count(data[at].reduce((all, each) => all + each, 0));
       return `Events per minute: ${sum(1)} delivered, ${sum(2)} dead or lapsed, ${sum(3)} open and past, ${sum(4)} planned`;
@@ -92,17 +92,17 @@ export const due = {
 export const late = {
   id: "late", title: "Lateness", every: pace,
   load: minutes,
-  empty: ({ past }) => (past.some((each) => each.late_ms.max !== null) ? null : "Nothing was delivered in this range. Minutes show here once all their events have ended."),
+  empty: ({ past }) => (past.some((each) => each.late_ms.max !== null) ? null : "No event was delivered in this range. A minute appears here when all its events have ended."),
   build(body) {
     const box = el("div", { class: "chart" });
-    body.append(box, el("p", { class: "about" }, "Of the events delivered of each minute, by the instant they were planned for. p50 and p99 are upper bounds."));
+    body.append(box, el("p", { class: "about" }, "Lateness of delivered events, by the minute of their due time. p50 and p99 are upper bounds."));
     const chart = lines(box, (data) => {
-      const told = data[1].filter((each) => each !== null).length;
-      return `Lateness over ${plural(told, "minute")}; the worst: ${span(Math.max(...data[3].filter((each) => each !== null)))}`;
+      const minutes = data[1].filter((each) => each !== null).length;
+      return `Lateness over ${plural(minutes, "minute")}; maximum: ${span(Math.max(...data[3].filter((each) => each !== null)))}`;
     }, [{ label: "p50", colour: "good" }, { label: "p99", colour: "planned" }, { label: "max", colour: "bad", dash: [5, 4] }], (value) => (value === null || value === undefined ? "–" : span(value)));
     return {
       show({ from, present, past }) {
-        // No line over minutes without deliveries.
+        // Minutes without deliveries interrupt the line.
         const at = new Map(past.map((each) => [Date.parse(each.minute), each.late_ms]));
         const data = [[], [], [], []];
         for (let minute = from; minute <= present; minute += MINUTE) {

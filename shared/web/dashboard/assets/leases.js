@@ -1,21 +1,21 @@
-// Who serves which partition: by server, with the age of its beat and what is being handed off.
+// The panel of leases: partitions by server, the age of heartbeats, and hand-offs.
 
 import { Refused, all, call, enc, present } from "./api.js";
 import { badge, byId, count, el, facts, moment, open, own, plural, problem, span, table } from "./dom.js";
 
 const KEPT = 12; // hand-offs shown
 
-/** A fleet's nodes, asked once for all panels. */
+/** Return a fleet's nodes; all panels share one call. */
 export const nodesOf = (ctx) => ctx.once("nodes", () => all(`v1/fleets/${enc(ctx.fleet)}/nodes`, ctx.query), { age: 4000 });
 
-/** One of twelve hues, the same for a name each time. */
+/** Return one of twelve hues, always the same for a name. */
 function hue(name) {
   let sum = 7;
   for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) >>> 0;
   return `hue${sum % 12}`;
 }
 
-/** What every partition is: its owner, who is told to take it, and whether it is being released. */
+/** Return each partition: its owner, the server that it is assigned to, and whether it is being released. */
 function survey(fleet, nodes, intents) {
   const parts = Array.from({ length: fleet.partitions }, (_, number) => ({ number, owner: null, to: null, leaving: false, offline: false }));
   for (const node of nodes) {
@@ -44,7 +44,7 @@ export const leases = {
     const map = el("div", { class: "map" });
     const find = el("input", { type: "number", min: 0, required: true, id: "find-partition", inputMode: "numeric" });
     const form = el("form", { class: "find" }, el("label", { for: "find-partition" }, "Partition"), find, el("button", { type: "submit" }, "Look up"));
-    const legend = el("p", { class: "legend" }, [["nobody", "served by nobody"], ["offline", "offline"], ["leaving", "being released"], ["coming", "assigned to another server"]].map(([kind, told]) => el("span", {}, el("i", { class: `key ${kind}` }), told)));
+    const legend = el("p", { class: "legend" }, [["nobody", "no owner"], ["offline", "offline"], ["leaving", "being released"], ["coming", "assigned to another server"]].map(([kind, text]) => el("span", {}, el("i", { class: `key ${kind}` }), text)));
     const moves = el("div", {});
     body.append(sum, map, legend, form, moves);
     let before = null;
@@ -59,11 +59,11 @@ export const leases = {
         if (!(error instanceof Refused)) throw error;
         return { error };
       });
-      // Of two looks the last one is shown; and none over what was opened since.
+      // Only the answer to the last request is shown, and only if no other dialog was opened since.
       if (mine !== looked || !map.isConnected || byId("details").open) return;
       open(`Partition ${number}`, found.error ? el("p", { class: "note wrong" }, problem(found.error))
-        : facts([["state", found.state], ["owner", found.owner ?? "nobody"], ["epoch", found.epoch === null ? null : String(found.epoch)], ["since", moment(found.since)], ["beat", found.beat_age_ms === null ? null : `${span(found.beat_age_ms)} ago`],
-          ["words", found.intents.map((each) => el("span", { class: "label" }, `${each.verb}: `, own(each.note), ` (${each.author})`))]]));
+        : facts([["state", found.state], ["owner", found.owner ?? "none"], ["epoch", found.epoch === null ? null : String(found.epoch)], ["since", moment(found.since)], ["heartbeat", found.beat_age_ms === null ? null : `${span(found.beat_age_ms)} ago`],
+          ["manual controls", found.intents.map((each) => el("span", { class: "label" }, `${each.verb}: `, own(each.note), ` (${each.author})`))]]));
     };
     map.addEventListener("click", (event) => {
       const number = event.target.dataset?.partition;
@@ -87,11 +87,11 @@ export const leases = {
       for (const node of servers) {
         const { head } = group(node.node);
         const { state, age_ms: age, fault_domain: domain, capacity } = node.beat;
-        const told = [state !== "live" ? badge(state, state === "dead" ? "bad" : "warn") : null, ...node.intents.map((each) => badge(each.verb, "warn")), node.assign.length ? badge(`+${node.assign.length}`, "planned") : null, node.release.length ? badge(`−${node.release.length}`, "warn") : null];
+        const badges = [state !== "live" ? badge(state, state === "dead" ? "bad" : "warn") : null, ...node.intents.map((each) => badge(each.verb, "warn")), node.assign.length ? badge(`+${node.assign.length}`, "planned") : null, node.release.length ? badge(`−${node.release.length}`, "warn") : null];
         const [held, most] = [Object.keys(node.partitions).length, capacity || null];
         head.replaceChildren(...[el("span", { class: `swatch ${hue(node.node)}` }), el("b", { title: node.node }, node.node),
-          el("span", { class: state === "dead" ? "age bad" : "age", title: "Age of its last beat, by the storage service's own time" }, `beat ${span(age)} ago`),
-          el("span", { class: "age" }, most ? `${held} of ${most}` : count(held)), domain ? el("span", { class: "age domain", title: domain }, "domain ", own(domain)) : null, ...told].filter(Boolean));
+          el("span", { class: state === "dead" ? "age bad" : "age", title: "Age of the last heartbeat, by the clock of storage" }, `heartbeat ${span(age)} ago`),
+          el("span", { class: "age" }, most ? `${held} of ${most}` : count(held)), domain ? el("span", { class: "age domain", title: domain }, "domain ", own(domain)) : null, ...badges].filter(Boolean));
       }
     }
 
@@ -103,14 +103,14 @@ export const leases = {
         const cell = (cells[part.number] ??= el("span", { "data-partition": part.number }));
         const shown = `cell ${kind}${state}`;
         if (cell.className !== shown) cell.className = shown;
-        const told = `${part.number}: ${part.owner ?? (part.offline ? "offline" : "nobody")}${part.to && part.to !== part.owner ? `, goes to ${part.to}` : part.leaving ? ", is handed off" : ""}`;
-        if (cell.title !== told) cell.title = told;
+        const title = `${part.number}: ${part.owner ?? (part.offline ? "offline" : "no owner")}${part.to && part.to !== part.owner ? `, assigned to ${part.to}` : part.leaving ? ", being released" : ""}`;
+        if (cell.title !== title) cell.title = title;
         wanted.get(part.owner ?? "")?.push(cell);
       }
       cells.length = parts.length;
       for (const [name, those] of wanted) {
         const box = group(name).cells;
-        // Only what has moved is touched: a thousand cells stay cheap.
+        // Only moved cells are touched, so that a thousand cells stay cheap.
         if (those.length !== box.childElementCount || those.some((cell, at) => box.children[at] !== cell)) box.replaceChildren(...those);
       }
       const roots = order.map((name) => group(name).root);
@@ -124,7 +124,7 @@ export const leases = {
         handed.length = Math.min(handed.length, KEPT);
       }
       before = parts.map((part) => part.owner);
-      moves.replaceChildren(...(handed.length ? [el("h3", {}, "Hand-offs seen"), table("Hand-offs seen", ["partition", "from", "to", "seen"], handed.map((each) => [String(each.number), each.from ?? "nobody", each.to ?? "nobody", moment(each.at)]))] : []));
+      moves.replaceChildren(...(handed.length ? [el("h3", {}, "Recent hand-offs"), table("Recent hand-offs", ["partition", "from", "to", "time"], handed.map((each) => [String(each.number), each.from ?? "none", each.to ?? "none", moment(each.at)]))] : []));
     }
 
     return {
@@ -134,13 +134,13 @@ export const leases = {
         const living = servers.filter((each) => each.beat.state !== "dead");
         const stale = servers.filter((each) => each.beat.state === "dead").reduce((sum, each) => sum + Object.keys(each.partitions).length, 0);
         sum.replaceChildren(`${plural(fleet.partitions, "partition")}, ${plural(living.length, "server")}${more ? " and more" : ""}. `,
-          loose ? badge(`${count(loose)} served by nobody`, "bad") : stale ? "" : badge("all served", "good"), " ", stale ? badge(`${count(stale)} of dead servers`, "bad") : "", " ", off ? badge(`${count(off)} offline`, "warn") : "", " ", going ? badge(`${count(going)} being handed off`, "planned") : "", " ",
-          fleet.resizing ? badge("resizing", "warn") : "", " ", intents.length ? badge(`${plural(intents.length, "word")} of operators`, "warn") : "");
+          loose ? badge(`${count(loose)} without an owner`, "bad") : stale ? "" : badge("all owned", "good"), " ", stale ? badge(`${count(stale)} owned by dead servers`, "bad") : "", " ", off ? badge(`${count(off)} offline`, "warn") : "", " ", going ? badge(`${count(going)} being handed off`, "planned") : "", " ",
+          fleet.resizing ? badge("resizing", "warn") : "", " ", intents.length ? badge(plural(intents.length, "manual control"), "warn") : "");
         find.max = fleet.partitions - 1;
         const order = servers.filter((each) => each.beat.state !== "dead" || Object.keys(each.partitions).length).map((each) => each.node);
         heads(servers);
         if (loose || off) {
-          group("").head.replaceChildren(el("span", { class: "swatch nobody" }), el("b", {}, "nobody"), el("span", { class: "age" }, count(loose + off)));
+          group("").head.replaceChildren(el("span", { class: "swatch nobody" }), el("b", {}, "no owner"), el("span", { class: "age" }, count(loose + off)));
           order.unshift("");
         }
         place(parts, order);

@@ -1,4 +1,4 @@
-// Scheduled events as a time-line per node, and what people decide of them.
+// The panel of maintenance: Scheduled Events on a time-line per node, and decisions about them.
 
 import { all, call, enc, present as clock } from "./api.js";
 import { timeline } from "./charts.js";
@@ -6,21 +6,21 @@ import { badge, confirm, count, el, moment, own, plural, say, seconds, span, tab
 import { nodesOf } from "./leases.js";
 
 const MOST = 200;
-const OVER = 8; // of those that are over
-const CARDS = 10; // open events told in full at first
-const LANES = 16; // with more than these, nodes without events are left out of the time-line
+const OVER = 8; // most finished events in the table
+const CARDS = 10; // open events shown in full at first
+const LANES = 16; // with more nodes than this, the time-line leaves out nodes without events
 const COLOURS = { scheduled: "planned", started: "warn", completed: "good", cancelled: "dead", vanished: "dead" };
 const PHASES = { PREPARED: "good", APPROVED: "good", DONE: "good", PREPARE_FAILED: "bad", RESTORE_FAILED: "bad", STARTED: "warn" };
 
-/** Where an event's impact ends, in seconds; an open one lasts as long as was told, and until now at least. */
+/** Return the end of an event's impact in seconds; an open event lasts as long as announced, and at least until now. */
 function until(event, present) {
   if (event.ended) return seconds(event.ended);
   const begins = begin(event);
-  const told = begins + Math.max(0, event.duration_s);
-  return event.started ? Math.max(present, told) : told;
+  const announced = begins + Math.max(0, event.duration_s);
+  return event.started ? Math.max(present, announced) : announced;
 }
 
-/** When an event begins or began, in seconds: what is next comes first. */
+/** Return the begin of an event in seconds; lists are sorted by it. */
 const begin = (event) => seconds(event.started ?? event.not_before ?? event.first_seen);
 
 export const maintenance = {
@@ -34,25 +34,25 @@ export const maintenance = {
   build(body, ctx, refresh) {
     const sum = el("p", { class: "sum" });
     const box = el("div", { class: "chart" });
-    const idle = "Point at an event to read of it. The mark is NotBefore.";
+    const idle = "Point at an event to see its details. The mark is NotBefore.";
     const tip = el("p", { class: "tip" }, idle);
     const legend = el("p", { class: "legend" }, ["notice", "impact", "completed", "cancelled, vanished"].map((name, at) => el("span", {}, el("i", { class: `key ${["planned", "warn", "good", "dead"][at]}` }), name)));
     const list = el("div", { class: "events" });
     let cards = CARDS;
     body.append(sum, box, tip, legend, list);
     const chart = timeline(box, (found) => {
-      tip.textContent = found ? found.told : idle;
+      tip.textContent = found ? found.about : idle;
     });
 
     /** Ask why, then do it. */
     function decide(event, verb) {
-      const [act, about] = verb === "approve" ? ["Approve", `${event.type} of ${event.resources.join(", ") || "no VM"} may begin before its time, once its nodes have prepared.`] : ["Hold", "No approval is given. Azure goes on at NotBefore all the same."];
+      const [act, about] = verb === "approve" ? ["Approve", `${event.type} of ${event.resources.join(", ") || "no VM"} may begin before its time, once its nodes have prepared.`] : ["Hold", "The event is not approved. Azure starts it at NotBefore nevertheless."];
       const reason = el("input", { id: "reason", maxLength: 200, autocomplete: "off" });
       confirm(`${act} ${event.event_id}`, about, act, async () => {
         const { state } = await call("POST", `v1/fleets/${enc(ctx.fleet)}/maintenance/events/${enc(event.event_id)}/${verb}`, { query: ctx.query, body: { reason: reason.value } });
         say(`${event.event_id} is ${state}.`);
         refresh();
-      }, el("label", { for: "reason" }, "Why"), reason);
+      }, el("label", { for: "reason" }, "Reason"), reason);
     }
 
     function approval(event) {
@@ -64,11 +64,11 @@ export const maintenance = {
     function card(event) {
       const scheduled = event.status === "scheduled";
       const left = event.not_before ? seconds(event.not_before) - clock() / 1000 : null;
-      const when = event.not_before ? [moment(event.not_before), scheduled ? ` (${left > 0 ? `in ${span(left * 1000)}` : "passed"})` : ""] : "not told";
+      const when = event.not_before ? [moment(event.not_before), scheduled ? ` (${left > 0 ? `in ${span(left * 1000)}` : "passed"})` : ""] : "unknown";
       const button = (verb, text) => el("button", { type: "button", "data-keep": `${verb} ${event.event_id}`, "aria-label": `${text} ${event.event_id}`, onclick: () => decide(event, verb) }, text);
       return el("article", { class: "event", "data-event": event.event_id },
         el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), scheduled ? el("span", { class: "acts" }, event.approval?.state === "granted" ? null : button("approve", "Approve"), event.approval?.state === "held" ? null : button("hold", "Hold")) : null),
-        el("p", {}, "NotBefore ", when, event.duration_s > 0 ? `, ${span(event.duration_s * 1000)} of impact` : "", event.resources.length ? [", on ", own(event.resources.join(", "))] : "", event.source === "User" ? ", asked for by a user" : ""),
+        el("p", {}, "NotBefore ", when, event.duration_s > 0 ? `, ${span(event.duration_s * 1000)} of impact` : "", event.resources.length ? [", on ", own(event.resources.join(", "))] : "", event.source === "User" ? ", requested by a user" : ""),
         el("p", { class: "phases" }, Object.entries(event.nodes).map(([node, at]) => el("span", { class: "label", title: at.reason ?? "" }, `${node} `, badge(at.phase.toLowerCase().replaceAll("_", " "), PHASES[at.phase] ?? ""), at.reason ? [" ", own(at.reason)] : ""))),
         el("p", { class: "dim" }, approval(event), " ", el("code", {}, event.event_id)));
     }
@@ -82,14 +82,14 @@ export const maintenance = {
         const spans = [];
         for (const event of events) {
           const [seen, begins, ends] = [seconds(event.first_seen), seconds(event.started ?? event.not_before ?? event.ended ?? event.first_seen), until(event, present)];
-          // One that was approved may be over before its time.
+          // An approved event may end before its NotBefore.
           const mark = event.not_before && !(event.ended && (!event.started || ends < seconds(event.not_before))) ? seconds(event.not_before) : undefined;
           for (const node of Object.keys(event.nodes)) {
             const lane = lanes.indexOf(node);
-            const told = `${event.type} on ${node}: ${event.status}, ${event.nodes[node].phase.toLowerCase()}; ${event.event_id}`;
+            const about = `${event.type} on ${node}: ${event.status}, ${event.nodes[node].phase.toLowerCase()}; ${event.event_id}`;
             const over = event.ended && !event.started;
-            spans.push({ lane, from: seen, to: over ? seconds(event.ended) : begins, colour: over ? "dead" : "planned", text: event.type, mark, told });
-            if (!over && (event.started || event.duration_s > 0)) spans.push({ lane, from: begins, to: ends, colour: event.ended ? COLOURS[event.status] : "warn", text: "", told });
+            spans.push({ lane, from: seen, to: over ? seconds(event.ended) : begins, colour: over ? "dead" : "planned", text: event.type, mark, about });
+            if (!over && (event.started || event.duration_s > 0)) spans.push({ lane, from: begins, to: ends, colour: event.ended ? COLOURS[event.status] : "warn", text: "", about });
           }
         }
         const ahead = Math.max(present + 60, ...events.filter((event) => !event.ended).map((event) => until(event, present)));
@@ -103,8 +103,8 @@ export const maintenance = {
         const alarms = new Set(events.filter((event) => !event.ended).flatMap((event) => event.alarms));
         sum.replaceChildren(`${plural(agents.length, "agent")}, ${plural(opened.length, "open event")}${more && ended.length === 0 ? " and more" : ""}. `, out.length ? badge(`out of service: ${out.join(", ")}`, "warn") : "", " ", alarms.size ? badge([...alarms].join(", "), "bad") : "");
         list.replaceChildren(...opened.slice(0, cards).map(card),
-          ...(opened.length > cards ? [el("button", { type: "button", class: "further", "data-keep": "more", onclick: () => { cards = Infinity; refresh(); } }, `Show ${count(opened.length - cards)} more`)] : []), ...(ended.length ? [el("h3", {}, "Over"),
-          table("Events that are over", ["type", "status", "nodes", "ended", "lasted", "alarms"], ended.map((event) => [el("span", { title: event.event_id }, event.type, event.rehearsal ? " (rehearsal)" : ""), badge(event.status, COLOURS[event.status]), Object.keys(event.nodes).join(", "), moment(event.ended), span(event.impact.lasted_ms), event.alarms.join(", ")]))] : []));
+          ...(opened.length > cards ? [el("button", { type: "button", class: "further", "data-keep": "more", onclick: () => { cards = Infinity; refresh(); } }, `Show ${count(opened.length - cards)} more`)] : []), ...(ended.length ? [el("h3", {}, "Finished"),
+          table("Finished events", ["type", "status", "nodes", "ended", "lasted", "alarms"], ended.map((event) => [el("span", { title: event.event_id }, event.type, event.rehearsal ? " (rehearsal)" : ""), badge(event.status, COLOURS[event.status]), Object.keys(event.nodes).join(", "), moment(event.ended), span(event.impact.lasted_ms), event.alarms.join(", ")]))] : []));
       },
       end: chart.end,
     };

@@ -1,27 +1,27 @@
-// A panel: a card that loads, and shows data, that there is none, or what went wrong.
+// A panel: a card that loads data and shows the data, a note that there is none, or the failure.
 
 import { Refused, present } from "./api.js";
-import { clock, el, focusOn, keeps, say } from "./dom.js";
+import { clock, el, focusOn, keeps, say, sentence } from "./dom.js";
 
-const PART = 5; // a panel asks for at most a fifth of the time: a slow service is asked less often
-const WORST = 30_000; // ms between looks at what fails again and again
+const PART = 5; // a panel loads for at most a fifth of the time, so that a slow service gets fewer calls
+const WORST = 30_000; // longest pause between attempts after repeated failures, in ms
 
-/** What is told of a failure, and what to do. */
+/** Return advice for a failure. */
 function hint(error) {
   if (error.status === 403) return "Use a key that has this scope, or the admin key.";
-  if (error.status === 404) return "It may have been removed.";
-  if (error.status === 0 || error.status === 429 || error.status >= 500) return "It is tried again by itself.";
+  if (error.status === 404) return "It may have been deleted.";
+  if (error.status === 0 || error.status === 429 || error.status >= 500) return "The panel tries again automatically.";
   return "";
 }
 
 export class Panel {
   /**
-   * spec: `id`, `title`, `every(ctx)` (ms between looks), `still(data)` (a text; while it is the same the view is left alone), `fleet` (whether it is of a fleet),
+   * spec: `id`, `title`, `every(ctx)` (ms between loads), `still(data)` (a text; the view is not touched while it stays the same), `fleet` (true if it shows a fleet),
    * `load(ctx, signal)` -> data, `empty(data)` -> a text or null, `build(body, ctx, refresh)` -> `{show(data, ctx), end()}`.
    */
   constructor(spec, ctx) {
-    Object.assign(this, { spec, ctx, view: null, told: null, next: 0, going: null, failures: 0, at: null });
-    this.seen = el("span", { class: "seen", title: "When this was asked for" });
+    Object.assign(this, { spec, ctx, view: null, shown: null, next: 0, going: null, failures: 0, at: null });
+    this.seen = el("span", { class: "seen", title: "Time of the last load" });
     this.note = el("p", { class: "note" });
     this.body = el("div", { class: "body", hidden: true });
     this.root = el("section", { class: "card panel", id: `panel-${spec.id}`, "aria-labelledby": `title-${spec.id}` },
@@ -39,7 +39,7 @@ export class Panel {
     this.root.setAttribute("aria-busy", String(name === "loading"));
   }
 
-  /** Forget what was shown: something else is to be looked at. */
+  /** Remove what is shown, because another tenant, fleet or range was chosen. */
   reset() {
     this.end();
     this.next = this.failures = 0;
@@ -52,34 +52,34 @@ export class Panel {
     this.going?.abort();
     this.going = null;
     this.view?.end?.();
-    this.view = this.told = null;
+    this.view = this.shown = null;
     this.body.replaceChildren();
   }
 
   show(data) {
-    // Lists that say the same as before are left alone: a selection in them stays.
-    const told = this.spec.still?.(data) ?? null;
-    if (told !== null && told === this.told) return;
+    // An unchanged list is not touched, so that a selection in it stays.
+    const text = this.spec.still?.(data) ?? null;
+    if (text !== null && text === this.shown) return;
     const kept = keeps(this.body);
     const scrolled = [...this.body.querySelectorAll(".scroll")].map((each) => each.scrollTop);
     this.view.show(data, this.ctx);
-    this.told = told;
-    // What has the focus is made anew; the focus goes on to its like.
+    this.shown = text;
+    // The element with the focus was replaced; the focus moves to its replacement.
     focusOn(this.body, kept);
     [...this.body.querySelectorAll(".scroll")].forEach((each, at) => (each.scrollTop = scrolled[at] ?? 0));
   }
 
-  /** Look again now. */
+  /** Load again now. */
   refresh() {
     this.next = 0;
-    this.told = null;
+    this.shown = null;
     this.ctx.kept.clear();
     this.going?.abort();
     this.going = null;
     return this.turn();
   }
 
-  /** Look again soon, whatever went wrong before. */
+  /** Load again soon, without waiting for the pause after failures. */
   wake() {
     if (this.failures) this.next = this.failures = 0;
   }
@@ -88,17 +88,16 @@ export class Panel {
     const known = error instanceof Refused;
     this.failures += 1;
     const wait = Math.max(error.after ?? 0, Math.min(WORST, this.spec.every(this.ctx) * 2 ** (this.failures - 1)));
-    // What a key may not see it may not see in five seconds either.
+    // A missing scope does not change with time.
     this.next = error.status === 403 ? Infinity : performance.now() + wait;
-    const told = known ? `${error.title}${error.detail ? `: ${error.detail}` : ""}` : "This page could not show what came.";
-    // Its last character is the sentence's end.
-    this.state("error", [/[.!?]$/.test(told) ? told : `${told}.`, known ? hint(error) : "", this.view && this.at ? `Shown is what was known at ${this.at}.` : ""].filter(Boolean).join(" "));
+    const text = known ? `${error.title}${error.detail ? `: ${error.detail}` : ""}` : "This page could not display the answer of the service";
+    this.state("error", [sentence(text), known ? hint(error) : "", this.view && this.at ? `The panel shows data from ${this.at}.` : ""].filter(Boolean).join(" "));
   }
 
-  /** Look if it is time. What the page itself does wrong is thrown on. */
+  /** Load if it is time. Faults of the page itself are thrown. */
   async turn() {
     if (performance.now() < this.next || this.going || !this.root.isConnected) return;
-    if (this.spec.fleet && !this.ctx.fleet) return this.state("empty", this.ctx.barred ? `Missing scope: ${this.ctx.barred}.` : "There is no fleet. PUT /api/v1/fleets/{fleet} makes one.");
+    if (this.spec.fleet && !this.ctx.fleet) return this.state("empty", this.ctx.barred ? sentence(`Missing scope: ${this.ctx.barred}`) : "There is no fleet. Create one with PUT /api/v1/fleets/{fleet}.");
     const going = (this.going = new AbortController());
     const began = performance.now();
     try {
