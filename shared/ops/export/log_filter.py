@@ -1,6 +1,6 @@
-"""What the libraries that send say of their troubles: told under an action of our own, each sentence once in a while, without secrets.
+"""Logs the warnings of the exporting libraries under an action of the service: each message at most every ten minutes, without secrets.
 
-Left to themselves they repeat a line for every batch, for as long as the other side is away, and quote settings that hold keys.
+By default these libraries repeat a line for every batch while the back end does not answer, and quote settings that contain keys.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from urllib.parse import unquote, urlsplit
 log = logging.getLogger(__name__)
 
 SOURCES: Final = ("opentelemetry", "azure.monitor.opentelemetry", "azure.identity._internal")
-"""Loggers whose lines are taken over. Of identities, those that block are the exporter's: storage has the others."""
+"""Loggers whose lines are handled here. Of the identities, the exporter uses the blocking ones; storage uses the others."""
 AGAIN: Final = 600.0
-"""Seconds that a sentence which was told is not told again."""
+"""Seconds before the same message is logged again."""
 LONGEST: Final = 500
+"""Most characters of a message."""
 _HIDDEN: Final = "***"
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=\?)[^\s'\")]+(?=['\")\s]|$)")
-"""Of a URL, whom it is called as, and its query."""
+"""The user and the query of a URL."""
 
 
 def secrets(environ: Mapping[str, str]) -> list[str]:
-    """What nobody is to read of the exporters' settings, the longest first: headers, and of an endpoint its user and its query."""
+    """Return the secret parts of the exporters' settings, the longest first: headers, and the user and query of endpoints."""
     found: set[str] = set()
     for name, text in environ.items():
         if name.startswith("OTEL_EXPORTER_OTLP") and name.endswith("HEADERS"):
@@ -35,9 +36,9 @@ def secrets(environ: Mapping[str, str]) -> list[str]:
             found |= _of_url(text)
     found = {each.strip() for each in found}
     found |= {unquote(each) for each in found}
-    # Exceptions quote some as Python writes them.
+    # Exceptions quote some of them as Python literals.
     found |= {repr(each)[1:-1] for each in found}
-    # What is shorter would make the text unreadable, and is no secret.
+    # Shorter parts are no secrets, and hiding them would make the text unreadable.
     return sorted((each for each in found if len(each) >= 4), key=len, reverse=True)
 
 
@@ -51,17 +52,17 @@ def _of_url(text: str) -> set[str]:
 
 
 def hidden(text: str, known: Iterable[str]) -> str:
-    """A text without secrets, at most `LONGEST` characters of it. known: as `secrets` gives them."""
+    """Return the text without secrets, cut to `LONGEST` characters. known: the result of `secrets`."""
     for each in known:
         text = text.replace(each, _HIDDEN)
     return _IN_URL.sub(_HIDDEN, text)[:LONGEST]
 
 
 class ExporterLogFilter(logging.Handler):
-    """Takes the lines of `SOURCES` from WARNING on, until it is closed."""
+    """Handles the lines of `SOURCES` from level WARNING, until it is closed."""
 
     def __init__(self, environ: Mapping[str, str], clock: Callable[[], float] = monotonic) -> None:
-        """clock: seconds that only grow."""
+        """clock: monotonic seconds."""
         super().__init__(logging.WARNING)
         self._secrets, self._clock = secrets(environ), clock
         self._told: dict[tuple[str, str], float] = {}
@@ -72,12 +73,12 @@ class ExporterLogFilter(logging.Handler):
             logger.addHandler(self)
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Without the handler's lock: what is told here goes through other handlers, which may be complaining and would wait for it."""
+        """Emit without the handler's lock: the line goes through other handlers, which may log to this one and would wait for the lock."""
         self.emit(record)
         return True
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell it, unless it was told a while ago."""
+        """Log the record, unless the same message was logged recently."""
         try:
             if not self._due(record):
                 return
@@ -94,14 +95,14 @@ class ExporterLogFilter(logging.Handler):
         with self._guard:
             if now - self._told.get(sentence, -AGAIN) < AGAIN:
                 return False
-            # Sentences that are put together before they are logged differ each time.
+            # Messages that were formatted before they were logged differ each time.
             if len(self._told) >= 100:
                 self._told.clear()
             self._told[sentence] = now
             return True
 
     def close(self) -> None:
-        """Leave the loggers as they were."""
+        """Restore the loggers."""
         for logger, propagate in self._sources:
             logger.removeHandler(self)
             logger.propagate = propagate

@@ -1,4 +1,4 @@
-"""Log records for an exporter: the sentence, its level, and its extra fields (`action` first of all) as attributes."""
+"""Exports log records: the message, its level, and its extra fields (such as `action`) as attributes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LEVELS: Final = {
     logging.CRITICAL: SeverityNumber.FATAL,
 }
 _OWN: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
-"""What each record has. Whatever else it has came by `extra`."""
+"""The fields of every record; any other field came with `extra`."""
 
 
 class OtelLogHandler(logging.Handler):
-    """Hands records to an OpenTelemetry provider, with the trace they were logged in."""
+    """Passes records to an OpenTelemetry provider, with the current trace."""
 
     def __init__(self, provider: LoggerProvider, level: int = logging.INFO) -> None:
         super().__init__(level)
@@ -30,7 +30,7 @@ class OtelLogHandler(logging.Handler):
         self._loggers: dict[str, Logger] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record. Whatever is wrong with it or with its export, the line that is logged does no harm to the code that logs it."""
+        """Export one record. A fault of the record or of the export never reaches the code that logs."""
         try:
             self._emit(record)
         except Exception:
@@ -58,7 +58,7 @@ class OtelLogHandler(logging.Handler):
 
 
 def _exception(error: BaseException) -> dict[str, str]:
-    """An exception under the names of OpenTelemetry's conventions."""
+    """Return an exception under the attribute names of OpenTelemetry's conventions."""
     return {
         "exception.type": type(error).__qualname__,
         "exception.message": _text(str(error)),
@@ -67,12 +67,12 @@ def _exception(error: BaseException) -> dict[str, str]:
 
 
 def _plain(value: Any) -> str | bool | int | float:
-    # A batch goes out whole or not at all: one value that has no place in the protocol would take 500 lines with it.
+    # A batch is sent as a whole: one value that the protocol cannot express would lose 500 lines.
     if isinstance(value, bool | float) or (isinstance(value, int) and -(2**63) <= value < 2**63):
         return value
     return _text(str(value))
 
 
 def _text(text: str) -> str:
-    """The same, as far as it can be written as UTF-8."""
+    """Return the text with characters replaced that UTF-8 cannot express."""
     return text.encode(errors="replace").decode()

@@ -1,7 +1,7 @@
-"""The families of `/api/metrics` as OpenTelemetry's metrics: the same names (counters without `_total`), labels and values.
+"""Converts the families of `/api/metrics` to OpenTelemetry's metrics: the same names (counters without `_total`), labels and values.
 
-Counters are kept in tables and only grow, whichever process reads them. So any process may send them: as cumulative sums that began at an
-instant nobody knows, or (`Totals.GAUGES`) as gauges of the total, for a back end that would otherwise add up what each process sends.
+Counters are stored in tables and only grow, whichever process reads them. So any process may send them: as cumulative sums with an
+unknown start, or (`CounterForm.GAUGES`) as gauges of the total, for a back end that would otherwise add up the values of all processes.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from prometheus_client.samples import Sample
 
 SCOPE = InstrumentationScope("tocsin")
 _BEGAN = 0
-"""The instant that totals count from: unknown, in OTLP's own terms."""
+"""The start of the sums: OTLP's value for an unknown time."""
 
 
 class CounterForm(Enum):
-    """How a back end wants what only grows."""
+    """The form in which a back end gets counters."""
 
     SUMS = auto()
     """Cumulative sums, and histograms."""
     GAUGES = auto()
-    """Gauges of the total; of histograms nothing."""
+    """Gauges of the total; histograms are left out."""
 
 
 def metrics_data(families: Iterable[Family], at: int, totals: CounterForm, resource: Resource) -> MetricsData:
-    """All families with samples. at: nanoseconds since 1970."""
+    """Return all families with samples. at: nanoseconds since 1970."""
     found = tuple(_metrics(families, at, totals))
     return MetricsData((ResourceMetrics(resource, (ScopeMetrics(SCOPE, found, ""),), ""),))
 
@@ -63,7 +63,7 @@ def _metrics(families: Iterable[Family], at: int, totals: CounterForm) -> Iterat
 
 
 def _histograms(samples: Sequence[Sample], at: int) -> list[HistogramDataPoint]:
-    """One point for each set of labels. Prometheus's buckets hold what is below them too; OTLP's do not."""
+    """Return one point for each set of labels. Prometheus's buckets are cumulative; OTLP's are not."""
     bounds: dict[tuple[tuple[str, str], ...], list[tuple[float, int]]] = {}
     sums: dict[tuple[tuple[str, str], ...], float] = {}
     for sample in samples:
@@ -77,7 +77,7 @@ def _histograms(samples: Sequence[Sample], at: int) -> list[HistogramDataPoint]:
         below = [0, *(count for _, count in found[:-1])]
         counts = [count - before for (_, count), before in zip(found, below, strict=True)]
         edges = [bound for bound, _ in found if math.isfinite(bound)]
-        # The least and the most are not known: no field of OTLP has to say them, though the library's own class wants numbers.
+        # Minimum and maximum are unknown; OTLP's fields are optional, though the library's class wants numbers.
         unknown: float = None  # type: ignore[assignment]
         total = sums.get(place, 0.0)
         points.append(HistogramDataPoint(dict(place), _BEGAN, at, found[-1][1], total, counts, edges, unknown, unknown))

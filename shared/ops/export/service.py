@@ -1,4 +1,4 @@
-"""The figures of `/api/metrics`, sent once a minute by the process that the timer runs in: of what is in tables one may tell for all."""
+"""Sends the metrics once a minute, from the process that runs the timer: the figures are in tables, so one process sends them for all."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from ...core.clock import Millis
 log = logging.getLogger(__name__)
 
 PATIENCE: Final = 15.0
-"""Seconds that the timer waits for an outlet: its sweeps of storage are more urgent."""
+"""Seconds that the timer waits for an outlet, because its sweeps of storage are more urgent."""
 
 
 class Outlet(Protocol):
-    """Where figures go."""
+    """A receiver of the metrics."""
 
     @property
     def name(self) -> str:
-        """For the log."""
+        """The name in log lines."""
 
     def send(self, families: Iterable[Family], now: Millis) -> bool:
-        """Send them; whether they arrived. Blocks; called in a thread of its own."""
+        """Send the families and return True if they arrived. Blocks; called in a separate thread."""
 
 
 class _Sending:
-    """What is on its way to an outlet, at most one look: one that hangs is not joined by another each minute."""
+    """The transmission to one outlet. At most one runs, so that a hanging outlet does not collect a thread each minute."""
 
     def __init__(self, outlet: Outlet) -> None:
         self.outlet = outlet
         self.arriving = True
-        """Whether the last look arrived."""
+        """True if the last transmission arrived."""
         self._under_way: Future[bool] | None = None
 
     async def send(self, families: Sequence[Family], now: Millis, patience: float) -> bool:
-        """Whether the look arrived within so many seconds. An unexpected exception of the exporter is logged."""
+        """Send the families; return True if they arrived within `patience` seconds. An unexpected exception is logged."""
         if self._under_way is not None and not self._under_way.done():
             return False
         sending = self._under_way = Future[bool]()
-        # A daemon: neither the loop's end nor the process's waits for it.
+        # A daemon thread: neither the loop nor the process waits for it at its end.
         Thread(target=self._run, args=(sending, families, now), name=f"figures to {self.outlet.name}", daemon=True).start()
         try:
             async with asyncio.timeout(patience):
@@ -53,7 +53,7 @@ class _Sending:
             return False
         except Exception:
             extra = {"action": "telemetry_failed", "outlet": self.outlet.name}
-            log.exception("Figures could not be sent to %s", self.outlet.name, extra=extra)
+            log.exception("Metrics could not be sent to %s", self.outlet.name, extra=extra)
             return False
 
     def _run(self, sending: Future[bool], families: Sequence[Family], now: Millis) -> None:
@@ -64,22 +64,22 @@ class _Sending:
 
 
 class MetricsPublisher:
-    """One per process. families: a look at them, at most some seconds old. patience: seconds for an outlet."""
+    """Sends the metrics to every outlet. families: returns them, at most some seconds old. patience: seconds for an outlet."""
 
     def __init__(self, families: Callable[[], Awaitable[Sequence[Family]]], outlets: Sequence[Outlet], patience: float = PATIENCE) -> None:
         self._families, self._patience = families, patience
         self._sendings = [_Sending(outlet) for outlet in outlets]
 
     async def run_once(self, now: Millis) -> dict[str, int]:
-        """Look, and send to every outlet. One that cannot be reached gets the next look. Raises `StorageError`."""
+        """Read the metrics and send them to every outlet. Raises `StorageError`."""
         families = await self._families()
         sent = await asyncio.gather(*(each.send(families, now, self._patience) for each in self._sendings))
         for sending, arrived in zip(self._sendings, sent, strict=True):
             name = sending.outlet.name
             if sending.arriving and not arrived:
                 extra = {"action": "telemetry_unsent", "outlet": name}
-                log.warning("Figures could not be sent to %s; each minute tries again", name, extra=extra)
+                log.warning("Metrics could not be sent to %s; the next attempt is in a minute", name, extra=extra)
             elif arrived and not sending.arriving:
-                log.info("Figures are sent to %s again", name, extra={"action": "telemetry_resumed", "outlet": name})
+                log.info("Metrics are sent to %s again", name, extra={"action": "telemetry_resumed", "outlet": name})
             sending.arriving = arrived
         return {"sent": sum(sent), "unsent": len(sent) - sum(sent)}

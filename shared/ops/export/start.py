@@ -1,16 +1,16 @@
-"""Starts exporting as the environment asks for it. Called once per process, when the app is loaded.
+"""Starts the exporters that the environment configures. Called once per process, when the app is loaded.
 
-| in the environment | what it does |
+| variable | effect |
 | --- | --- |
-| `OTEL_EXPORTER_OTLP_ENDPOINT` | traces, metrics and logs go there by HTTP and protobuf; the other `OTEL_...` names hold too |
-| `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `..._METRICS_...`, `..._LOGS_...` | one of the three goes there |
-| `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_LOGS_EXPORTER` | `none`: this one goes nowhere |
-| `APPLICATIONINSIGHTS_CONNECTION_STRING` | they go to Application Insights |
-| `APPLICATIONINSIGHTS_AUTHENTICATION_STRING` | as whom: `Authorization=AAD;ClientId=...` for an identity |
-| `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | how many requests are traced; all unless told |
-| `OTEL_SDK_DISABLED` | `true`: nothing of this |
+| `OTEL_EXPORTER_OTLP_ENDPOINT` | traces, metrics and logs are sent there by HTTP and protobuf; the other `OTEL_...` variables apply too |
+| `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `..._METRICS_...`, `..._LOGS_...` | one of the three is sent there |
+| `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_LOGS_EXPORTER` | `none`: this one is not sent |
+| `APPLICATIONINSIGHTS_CONNECTION_STRING` | all three are sent to Application Insights |
+| `APPLICATIONINSIGHTS_AUTHENTICATION_STRING` | the identity to use: `Authorization=AAD;ClientId=...` |
+| `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | the share of requests that is traced; by default all |
+| `OTEL_SDK_DISABLED` | `true`: nothing is exported |
 
-Source: the OpenTelemetry specification's environment variables. Nothing is imported where no endpoint is named.
+The variables follow the OpenTelemetry specification. Nothing is imported without an endpoint.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ OTLP = "OTEL_EXPORTER_OTLP_ENDPOINT"
 INSIGHTS = "APPLICATIONINSIGHTS_CONNECTION_STRING"
 SIGNALS: Final = ("TRACES", "METRICS", "LOGS")
 CLOSING: Final = 5.0
-"""Seconds that the end waits for what is left to be sent."""
+"""Seconds that `close` waits for the remaining data to be sent."""
 PATIENCE: Final = 10
-"""Seconds Application Insights has to answer: the time that OTLP's own exporters give the other side."""
+"""Seconds to wait for an answer of Application Insights: the default of the OTLP exporters."""
 log = logging.getLogger(__name__)
 _ROOT = __name__.partition(".")[0]
-"""The logger above all of the service's own."""
+"""The parent of all loggers of the service."""
 
 
 @dataclass(frozen=True)
 class _Exporter:
-    """An exporter of figures, as an outlet."""
+    """An exporter of metrics, as an outlet."""
 
     name: str
     exporter: MetricExporter
@@ -62,13 +62,13 @@ class _Exporter:
     resource: Resource
 
     def send(self, families: Iterable[Family], now: Millis) -> bool:
-        """Send them; whether they arrived."""
+        """Send the families and return True if they arrived."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         from .points import metrics_data
 
         data = metrics_data(families, now * 1_000_000, self.totals, self.resource)
-        # Whoever traces all calls of the process (opentelemetry-instrument) is not to trace these.
+        # Instrumentation of the whole process (opentelemetry-instrument) must not trace these calls.
         token = context.attach(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
         try:
             return self.exporter.export(data) is MetricExportResult.SUCCESS
@@ -78,7 +78,7 @@ class _Exporter:
 
 @dataclass(frozen=True)
 class _Way:
-    """A back end: an exporter of each of the three, or None where that one is not wanted there."""
+    """A back end: an exporter for each of the three signals, or None for a signal that is not sent there."""
 
     name: str
     totals: CounterForm
@@ -88,23 +88,23 @@ class _Way:
 
 
 class Exporting:
-    """What was started; nothing at all where nobody asked for it."""
+    """The exporters that were started, if any."""
 
     def __init__(self) -> None:
         self.outlets: list[Outlet] = []
-        """Where figures go."""
+        """The receivers of the metrics."""
         self._ends: list[Callable[[], object]] = []
         self._handler: logging.Handler | None = None
         self._complaints: ExporterLogFilter | None = None
 
     def listen(self, environ: Mapping[str, str]) -> None:
-        """From now on what the libraries complain of is told as lines of the service."""
+        """Log the warnings of the exporting libraries as lines of the service."""
         self._complaints = ExporterLogFilter(environ)
-        # The providers' own ways to end with the process may take a minute.
+        # The providers' own exit handlers may take a minute.
         atexit.register(self.close)
 
     def trace(self, resource: Resource, exporters: Iterable[SpanExporter]) -> None:
-        """From now on spans are made, and go to these."""
+        """Create spans and send them to these exporters."""
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -116,7 +116,7 @@ class Exporting:
         trace.set_tracer_provider(provider)
 
     def log(self, resource: Resource, exporters: Iterable[LogRecordExporter]) -> None:
-        """From now on log lines of the service go to these too."""
+        """Send log lines of the service to these exporters too."""
         from opentelemetry.sdk._logs import LoggerProvider
         from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
@@ -131,17 +131,17 @@ class Exporting:
         logging.getLogger(_ROOT).addHandler(self._handler)
 
     def measure(self, name: str, exporter: MetricExporter, totals: CounterForm, resource: Resource) -> None:
-        """Figures go to this one too."""
+        """Send the metrics to this exporter too."""
         self.outlets.append(_Exporter(name, exporter, totals, resource))
         self._ends.append(exporter.shutdown)
 
     def close(self) -> None:
-        """Send what is left, and end. Blocks for `CLOSING` seconds at most: where the other side does not answer, what is left is lost."""
+        """Send the remaining data and stop. Blocks for at most `CLOSING` seconds; data that cannot be sent by then is lost."""
         atexit.unregister(self.close)
         if self._handler is not None:
             logging.getLogger(_ROOT).removeHandler(self._handler)
         ends, self._ends = self._ends, []
-        # Side by side, and none that the interpreter would wait for: each may take half a minute.
+        # In parallel and in daemon threads: each exporter may take half a minute.
         threads = [Thread(target=end, daemon=True) for end in ends]
         for thread in threads:
             thread.start()
@@ -153,16 +153,16 @@ class Exporting:
 
 
 def begin(environ: MutableMapping[str, str]) -> Exporting:
-    """Start what the environment asks for. Raises nothing: an app without telemetry is better than none, and the log says why."""
+    """Start the exporters that the environment configures. Raises nothing: the app runs without telemetry, and the log gives the reason."""
     found = Exporting()
     starts: dict[str, Callable[[MutableMapping[str, str]], _Way]] = {}
-    if any(_told(environ, name) for name in (OTLP, *map(_endpoint, SIGNALS))):
+    if any(_setting(environ, name) for name in (OTLP, *map(_endpoint, SIGNALS))):
         starts["OTLP"] = _otlp
-    if _told(environ, INSIGHTS):
+    if _setting(environ, INSIGHTS):
         starts["Application Insights"] = _insights
-    if not starts or _told(environ, "OTEL_SDK_DISABLED").lower() == "true":
+    if not starts or _setting(environ, "OTEL_SDK_DISABLED").lower() == "true":
         return found
-    # Before the first of them is made: they complain of settings, and quote them.
+    # Before the first exporter exists: exporters log and quote wrong settings.
     found.listen(environ)
     ways: list[_Way] = []
     for name, start in starts.items():
@@ -177,7 +177,7 @@ def _tried(name: str, what: Callable[[], None], environ: Mapping[str, str]) -> N
         what()
     except Exception as error:
         why = hidden(f"{type(error).__name__}: {error}", secrets(environ))
-        text = "Telemetry could not be started; the service goes on without %s: %s"
+        text = "Telemetry could not be started; the service runs without %s: %s"
         log.error(text, name, why, extra={"action": "telemetry_off", "outlet": name})
 
 
@@ -190,7 +190,7 @@ def _begin(found: Exporting, ways: list[_Way], environ: Mapping[str, str]) -> No
             found.measure(way.name, way.figures, way.totals, resource)
     spans = [way.spans for way in ways if way.spans is not None]
     records = [way.records for way in ways if way.records is not None]
-    # Somebody else's SDK (opentelemetry-instrument, the worker's) exports spans and logs already; figures only the service has.
+    # Another SDK in this process (opentelemetry-instrument, the worker's) already exports spans and logs; only the service has the metrics.
     others = tracing.on()
     if spans and not others:
         found.trace(resource, spans)
@@ -198,7 +198,7 @@ def _begin(found: Exporting, ways: list[_Way], environ: Mapping[str, str]) -> No
         found.log(resource, records)
 
 
-def _told(environ: Mapping[str, str], name: str) -> str:
+def _setting(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name, "").strip()
 
 
@@ -207,7 +207,7 @@ def _endpoint(signal: str) -> str:
 
 
 def _wanted(environ: Mapping[str, str], signal: str) -> bool:
-    return _told(environ, f"OTEL_{signal}_EXPORTER").lower() != "none"
+    return _setting(environ, f"OTEL_{signal}_EXPORTER").lower() != "none"
 
 
 def _otlp(environ: MutableMapping[str, str]) -> _Way:
@@ -217,12 +217,12 @@ def _otlp(environ: MutableMapping[str, str]) -> _Way:
 
     from .points import CounterForm
 
-    wanted = [_wanted(environ, signal) and bool(_told(environ, OTLP) or _told(environ, _endpoint(signal))) for signal in SIGNALS]
+    wanted = [_wanted(environ, signal) and bool(_setting(environ, OTLP) or _setting(environ, _endpoint(signal))) for signal in SIGNALS]
     for signal in (signal for signal, each in zip(SIGNALS, wanted, strict=True) if each):
         names = (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-        name = next((name for name in names if _told(environ, name)), None)
-        if name is not None and _told(environ, name) != "http/protobuf":
-            raise ValueError(f"{name} is {environ[name]}; what is spoken here is http/protobuf")
+        name = next((name for name in names if _setting(environ, name)), None)
+        if name is not None and _setting(environ, name) != "http/protobuf":
+            raise ValueError(f"{name} is {environ[name]}; only http/protobuf is supported")
     traces, metrics, logs = wanted
     return _Way(
         "OTLP",
@@ -234,7 +234,8 @@ def _otlp(environ: MutableMapping[str, str]) -> _Way:
 
 
 def _insights(environ: MutableMapping[str, str]) -> _Way:
-    # The exporter tells its maker of itself, and asks it for orders, unless told not to: a deployment talks to its own resource alone.
+    # By default the exporter sends statistics about itself to Microsoft and asks it for configuration. A deployment talks only to its own
+    # resource.
     for name in ("STATSBEAT_DISABLED_ALL", "SDKSTATS_DISABLED", "CONTROLPLANE_DISABLED"):
         environ.setdefault(f"APPLICATIONINSIGHTS_{name}", "true")
     from azure.core.pipeline.policies import SansIOHTTPPolicy
@@ -244,12 +245,12 @@ def _insights(environ: MutableMapping[str, str]) -> _Way:
 
     options: dict[str, Any] = {
         "connection_string": environ[INSIGHTS],
-        # An instance's disk goes with it: what cannot be sent now is not kept there.
+        # The disk of an instance is lost with the instance, so unsent data is not stored there.
         "disable_offline_storage": True,
-        # Left to itself it tries ten times within ten minutes, and waits five for an answer; what comes meanwhile is dropped.
+        # By default it retries ten times within ten minutes and waits five minutes for an answer; data of that time is dropped.
         "retry_total": 1,
         "read_timeout": PATIENCE,
-        # It logs every request and every answer, at INFO.
+        # The default policy logs every request and answer at INFO.
         "http_logging_policy": SansIOHTTPPolicy(),
     }
     traces, metrics, logs = (_wanted(environ, signal) for signal in SIGNALS)
@@ -263,7 +264,7 @@ def _insights(environ: MutableMapping[str, str]) -> _Way:
 
 
 def _named(environ: Mapping[str, str]) -> dict[str, str]:
-    """The service's name, unless the environment gives one: what is passed to the SDK goes before that."""
+    """Return the service's name, unless the environment gives one: attributes passed to the SDK would override it."""
     if environ.get("OTEL_SERVICE_NAME") or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
         return {}
     return {"service.name": environ.get("WEBSITE_SITE_NAME") or "tocsin"}

@@ -1,1 +1,1 @@
-"""Is the app alive, and can it do its work: `/api/healthz` and `/api/readyz`."""
+"""The probes of the app: `/api/healthz` (alive) and `/api/readyz` (ready to work)."""

@@ -69,6 +69,6 @@ async def readyz(call: Call[HealthProbe]) -> Answer:
     verdict = await call.service.check()
     if not verdict.wrong:
         return Answer(200, {"status": "ready", **view(verdict)}, {"cache-control": "no-store"})
-    found = Problem(503, "not-ready", "; ".join(verdict.wrong), title="Not ready")
+    found = Problem(503, "not-ready", " ".join(verdict.wrong), title="Not ready")
     body = document(found, call.path, view(verdict))
     return Answer(503, body, {"cache-control": "no-store", "retry-after": "5"}, content_type=CONTENT_TYPE)

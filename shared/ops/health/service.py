@@ -1,4 +1,4 @@
-"""Looks at storage and at the timers' ticks, at most once a second however many ask."""
+"""Probes storage and the timers' ticks, at most once a second."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from ...tenants.cache import Cached
 from . import rules
 
 PK_TICKS = "tick"
-"""Partition of `TocsinSweeps` with one row per timer: `at`, the milliseconds of its last tick."""
+"""Partition of `TocsinSweeps` with one row per timer: `at`, the time of its last tick in milliseconds."""
 PATIENCE = 5.0
-"""Seconds storage has to answer a probe."""
+"""Seconds to wait for storage's answer to a probe."""
 
 
 class HealthProbe:
-    """The probe. Anonymous callers use it, so it asks storage once a second at most."""
+    """The probe. Anonymous callers use it, so it reads storage at most once a second."""
 
     def __init__(self, tables: Tables, clock: Clock, periods: Mapping[str, float], places: Sequence[str] = ()) -> None:
-        """periods: seconds between the ticks of each timer that is deployed. places: of shards; of several, each account is probed."""
+        """periods: seconds between the ticks of each deployed timer. places: the places of shards; if there are several, each account is
+        probed."""
         self._tables, self._clock, self._periods = tables, clock, periods
         self._places = places if len(places) > 1 else ()
         self._started = clock.monotonic()
         self._cache: Cached[str, rules.Readiness] = Cached(self._look, clock, ttl=1.0, missing_ttl=1.0, size=1)
 
     async def check(self) -> rules.Readiness:
-        """The findings, at most a second old. Does not raise."""
+        """Return the findings, at most a second old. Raises nothing."""
         verdict = await self._cache.get("ready")
         assert verdict is not None
         return verdict
@@ -45,7 +46,7 @@ class HealthProbe:
         return rules.judge(rules.HealthObservation(self._clock.now(), at, ticks, up, accounts), self._periods)
 
     async def _asked(self, table: str, pk: str, limit: int) -> Page | None:
-        """The first rows of a partition; None when its account does not answer."""
+        """Return the first rows of a partition; None if its account does not answer."""
         try:
             async with asyncio.timeout(PATIENCE):
                 return await self._tables.query(table, pk, limit=limit)

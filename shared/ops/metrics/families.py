@@ -1,4 +1,4 @@
-"""What was observed, as Prometheus text (exposition format 0.0.4). Pure; docs/observability.md tells what each name means."""
+"""Converts a snapshot to Prometheus text (exposition format 0.0.4). docs/observability.md describes each metric."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from ...scheduler.queries import ledger
 from ...scheduler.queries.totals import Total
 
 BOUNDS: tuple[Millis, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 1_000_000, 10_000_000)
-"""Upper bounds of the histogram's buckets in milliseconds: of the ledger's, those that tell something. 18 series per tenant and channel."""
+"""Upper bounds of the histogram's buckets in milliseconds: a selection of the ledger's. 18 series per tenant and channel."""
 REST = "*"
-"""What tenants beyond the first `MOST_TENANTS` are called together."""
+"""The label of all tenants beyond the first `MOST_TENANTS`."""
 MOST_TENANTS = 100
-"""Tenants told apart, the first by name: a bound on the series."""
+"""Most tenants with their own series, in the order of names; this limits the number of series."""
 UNFINISHED = ("scheduled", "retrying", "delivered", "dead", "lapsed", "cancelled", "moved")
 FINISHED = ("delivered", "dead", "lapsed", "cancelled", "moved")
 
 
 @dataclass(slots=True)
 class TenantFigures:
-    """One tenant's figures."""
+    """The figures of one tenant."""
 
     unfinished: Counter[str] = field(default_factory=Counter)
     """Events of unfinished shards by state."""
@@ -42,7 +42,7 @@ class TenantFigures:
     total: Total = field(default_factory=Total)
 
     def add(self, other: TenantFigures) -> None:
-        """Add another tenant's."""
+        """Add the figures of another tenant."""
         self.unfinished.update(other.unfinished)
         self.overdue += other.overdue
         self.stuck += other.stuck
@@ -53,38 +53,38 @@ class TenantFigures:
 
 @dataclass(slots=True)
 class MetricsSnapshot:
-    """Everything one look has seen."""
+    """All figures at one instant."""
 
     now: Millis
     tenants: dict[str, TenantFigures] = field(default_factory=dict)
     blocked: list[tuple[str, str, str]] = field(default_factory=list)
-    """Channels that are not delivered to: tenant, channel, reason."""
+    """Channels without deliveries: tenant, channel, reason."""
     shards: Counter[str] = field(default_factory=Counter)
     """Unfinished shards by the state of their index row."""
     read: int = 0
-    """Of those, how many were read for their counts."""
+    """The number of them whose counts were read."""
     unread: int = 0
     """Index partitions whose account did not answer."""
     queues: dict[str, int] = field(default_factory=dict)
     ticks: dict[str, Millis] = field(default_factory=dict)
-    """Last tick by timer; of one that never ticked, the start of this process."""
+    """The last tick by timer; for a timer without a tick, the start of this process."""
     process: str = ""
     fleets: list[FleetFigures] = field(default_factory=list)
     turns: list[TurnFigures] = field(default_factory=list)
     maintenance: list[MaintenanceFigures] = field(default_factory=list)
     counters: Mapping[str, int] = field(default_factory=dict)
-    """What this process has counted since it began."""
+    """The counters of this process since its start."""
 
 
 def exposition(seen: MetricsSnapshot) -> bytes:
-    """The text."""
+    """Return the Prometheus text."""
     registry = CollectorRegistry()
     registry.register(_Once(seen))
     return generate_latest(registry)
 
 
 def collected(seen: MetricsSnapshot) -> list[Metric]:
-    """The families of the text, as data."""
+    """Return the metric families as data."""
     return list(_Once(seen).collect())
 
 
@@ -105,7 +105,7 @@ class _Once(Collector):
 
 
 def bounded(tenants: Mapping[str, TenantFigures]) -> dict[str, TenantFigures]:
-    """The first `MOST_TENANTS` by name, the others together."""
+    """Return the first `MOST_TENANTS` by name, and the sum of the others."""
     names = sorted(tenants)
     shown = {name: tenants[name] for name in names[:MOST_TENANTS]}
     if len(names) > MOST_TENANTS:
@@ -117,12 +117,14 @@ def bounded(tenants: Mapping[str, TenantFigures]) -> dict[str, TenantFigures]:
 
 def _of_tenants(tenants: Mapping[str, TenantFigures]) -> Iterator[Metric]:
     events = GaugeMetricFamily("tocsin_events", "Events of unfinished shards, by state", labels=("tenant", "state"))
-    overdue = GaugeMetricFamily("tocsin_events_overdue", "Open events past their time that nobody serves", labels=("tenant",))
-    stuck = GaugeMetricFamily("tocsin_events_stuck", "Of those, what was asked for again and again in vain", labels=("tenant",))
+    overdue = GaugeMetricFamily("tocsin_events_overdue", "Open events past their due time whose shard has no owner", labels=("tenant",))
+    stuck = GaugeMetricFamily(
+        "tocsin_events_stuck", "Overdue events whose shard was requested several times without success", labels=("tenant",)
+    )
     accepted = CounterMetricFamily("tocsin_events_accepted", "Events of finished shards", labels=("tenant",))
-    finished = CounterMetricFamily("tocsin_events_finished", "Events of finished shards, by their end", labels=("tenant", "state"))
+    finished = CounterMetricFamily("tocsin_events_finished", "Events of finished shards, by final state", labels=("tenant", "state"))
     dead = CounterMetricFamily("tocsin_channel_dead", "Dead events of finished shards", labels=("tenant", "channel"))
-    gap = GaugeMetricFamily("tocsin_ledger_gap", "Events accepted by finished shards that came to no end: 0", labels=("tenant",))
+    gap = GaugeMetricFamily("tocsin_ledger_gap", "Events of finished shards without a final state; always 0", labels=("tenant",))
     late = HistogramMetricFamily("tocsin_lateness_seconds", "Lateness of delivered events of finished shards", labels=("tenant", "channel"))
     for name, tenant in tenants.items():
         for state in UNFINISHED:
@@ -140,7 +142,7 @@ def _of_tenants(tenants: Mapping[str, TenantFigures]) -> Iterator[Metric]:
 
 
 def buckets(figures: ledger.DeliveryFigures) -> list[tuple[str, float]]:
-    """Deliveries at most so late, by `le` in seconds, in order."""
+    """Return the number of deliveries that are at most `le` seconds late, in the order of `le`."""
     found: list[tuple[str, float]] = []
     for bound in BOUNDS:
         last = ledger.bucket_of(bound)
@@ -151,12 +153,12 @@ def buckets(figures: ledger.DeliveryFigures) -> list[tuple[str, float]]:
 
 def _of_fleets(fleets: Iterable[FleetFigures]) -> Iterator[Metric]:
     names = ("tenant", "fleet")
-    servers = GaugeMetricFamily("tocsin_lease_servers", "Living servers that count: not drained, not prohibited", labels=names)
-    needed = GaugeMetricFamily("tocsin_lease_servers_needed", "Servers there should be: minimum and spare", labels=names)
-    unserved = GaugeMetricFamily("tocsin_lease_partitions_unserved", "Partitions without a server, offline ones not counted", labels=names)
-    stale = GaugeMetricFamily("tocsin_lease_partitions_stale", "Of those, the ones without for longer than a take-over needs", labels=names)
-    beat = GaugeMetricFamily("tocsin_lease_oldest_beat_seconds", "Age of the oldest last beat of living servers", labels=names)
-    alarms = GaugeMetricFamily("tocsin_lease_alarm", "Fleets with an alarm that lasts: 1 or 0 of one", labels=(*names, "alarm"))
+    servers = GaugeMetricFamily("tocsin_lease_servers", "Live servers that are neither drained nor prohibited", labels=names)
+    needed = GaugeMetricFamily("tocsin_lease_servers_needed", "Wanted servers: minimum and spare", labels=names)
+    unserved = GaugeMetricFamily("tocsin_lease_partitions_unserved", "Partitions without an owner, except offline ones", labels=names)
+    stale = GaugeMetricFamily("tocsin_lease_partitions_stale", "Partitions without an owner for longer than a takeover needs", labels=names)
+    beat = GaugeMetricFamily("tocsin_lease_oldest_beat_seconds", "Age of the oldest last heartbeat of live servers", labels=names)
+    alarms = GaugeMetricFamily("tocsin_lease_alarm", "Fleets with an active alarm: 1 or 0 for one fleet", labels=(*names, "alarm"))
     for each in fleets:
         place = (each.tenant, each.fleet)
         if each.fleet != OTHERS:
@@ -172,14 +174,14 @@ def _of_fleets(fleets: Iterable[FleetFigures]) -> Iterator[Metric]:
 
 def _of_turns(fleets: Iterable[TurnFigures]) -> Iterator[Metric]:
     names = ("tenant", "fleet")
-    replicas = GaugeMetricFamily("tocsin_turn_replicas", "Replicas that report, or did so within a day", labels=names)
-    down = GaugeMetricFamily("tocsin_turn_replicas_down", "Of those, silent ones and ones with a clock out of bounds", labels=names)
+    replicas = GaugeMetricFamily("tocsin_turn_replicas", "Replicas that reported within a day", labels=names)
+    down = GaugeMetricFamily("tocsin_turn_replicas_down", "Replicas that are silent or have a clock out of bounds", labels=names)
     taking = GaugeMetricFamily("tocsin_turn_taking", "1 while a replica may be taking its checkpoint", labels=names)
     age = GaugeMetricFamily("tocsin_turn_age_seconds", "Time since the last turn was granted", labels=names)
-    timeout = GaugeMetricFamily("tocsin_turn_timeout_seconds", "How long the next turn may take", labels=names)
-    misses = GaugeMetricFamily("tocsin_turn_misses", "Turns in a row that timed out", labels=names)
+    timeout = GaugeMetricFamily("tocsin_turn_timeout_seconds", "Timeout of the next turn", labels=names)
+    misses = GaugeMetricFamily("tocsin_turn_misses", "Consecutive turns that timed out", labels=names)
     granted = CounterMetricFamily("tocsin_turns_granted", "Turns granted", labels=names)
-    sequence = GaugeMetricFamily("tocsin_checkpoint_sequence", "Of the latest published checkpoint", labels=names)
+    sequence = GaugeMetricFamily("tocsin_checkpoint_sequence", "Sequence of the latest published checkpoint", labels=names)
     published = GaugeMetricFamily("tocsin_checkpoint_age_seconds", "Time since the latest checkpoint was published", labels=names)
     for each in fleets:
         place = (each.tenant, each.fleet)
@@ -198,7 +200,9 @@ def _of_turns(fleets: Iterable[TurnFigures]) -> Iterator[Metric]:
 
 def _of_maintenance(fleets: Iterable[MaintenanceFigures]) -> Iterator[Metric]:
     alarms = GaugeMetricFamily(
-        "tocsin_maintenance_alarm", "Events, or the fleet's watch itself, that an alarm lasts for", labels=("tenant", "fleet", "alarm")
+        "tocsin_maintenance_alarm",
+        "Scheduled Events with an active alarm; 1 for an alarm of the fleet",
+        labels=("tenant", "fleet", "alarm"),
     )
     for each in fleets:
         for kind in SENTENCES:
@@ -207,9 +211,7 @@ def _of_maintenance(fleets: Iterable[MaintenanceFigures]) -> Iterator[Metric]:
 
 
 def _of_service(seen: MetricsSnapshot) -> Iterator[Metric]:
-    blocked = GaugeMetricFamily(
-        "tocsin_channel_blocked", "1 for a channel that is not delivered to", labels=("tenant", "channel", "reason")
-    )
+    blocked = GaugeMetricFamily("tocsin_channel_blocked", "1 for a channel without deliveries", labels=("tenant", "channel", "reason"))
     for place in sorted(seen.blocked):
         blocked.add_metric(place, 1)
     shards = GaugeMetricFamily("tocsin_shards", "Unfinished shards, by state", labels=("state",))
@@ -217,13 +219,13 @@ def _of_service(seen: MetricsSnapshot) -> Iterator[Metric]:
         shards.add_metric((state,), seen.shards[state])
     read = GaugeMetricFamily("tocsin_shards_read", "Unfinished shards whose events are in tocsin_events", seen.read)
     unread = GaugeMetricFamily("tocsin_partitions_unread", "Index partitions whose storage account did not answer", seen.unread)
-    queues = GaugeMetricFamily("tocsin_queue_messages", "About how many messages a queue holds, hidden ones included", labels=("queue",))
+    queues = GaugeMetricFamily("tocsin_queue_messages", "Approximate number of messages, hidden ones included", labels=("queue",))
     for queue, length in sorted(seen.queues.items()):
         queues.add_metric((queue,), length)
     ages = GaugeMetricFamily("tocsin_timer_age_seconds", "Time since a timer's last tick", labels=("timer",))
     for timer, at in sorted(seen.ticks.items()):
         ages.add_metric((timer,), max(0, seen.now - at) / 1000)
-    counted = CounterMetricFamily("tocsin_process", "What the answering process has counted", labels=("process", "what"))
+    counted = CounterMetricFamily("tocsin_process", "Counters of the answering process", labels=("process", "what"))
     for what, count in sorted(seen.counters.items()):
         counted.add_metric((seen.process, what), count)
     yield from (blocked, shards, read, unread, queues, ages, counted)

@@ -1,4 +1,4 @@
-"""Looks at tables and queues for `/api/metrics`, at most once in ten seconds however many ask."""
+"""Reads tables and queues for `/api/metrics`, at most once in ten seconds."""
 
 from __future__ import annotations
 
@@ -31,23 +31,24 @@ from ..health.service import PK_TICKS
 from .families import MOST_TENANTS, MetricsSnapshot, TenantFigures, collected, exposition
 
 TTL = 10.0
-"""Seconds an answer is used again."""
+"""Seconds for which an answer is reused."""
 IN_FLIGHT = 32
+"""Most concurrent reads."""
 MOST_PAGES = 5
-"""Pages of 1000 index rows that are read of each of the 16 partitions, the nearest wake-ups first."""
+"""Most pages of 1000 index rows that are read from each of the 16 partitions, the nearest wake-ups first."""
 MOST_GATES = 1_000
-"""Unfinished shards whose counts are read, the nearest wake-ups first: about a million events."""
+"""Most unfinished shards whose counts are read, the nearest wake-ups first: about a million events."""
 
 
 class Look(NamedTuple):
-    """What one look has seen, and its text."""
+    """A snapshot and its text."""
 
     seen: MetricsSnapshot
     text: bytes
 
 
 class Metrics:
-    """The look. One per process."""
+    """The metrics of the service. One object per process."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Metrics:
         maintenance: Callable[[], Awaitable[list[MaintenanceFigures]]],
         timers: Collection[str],
     ) -> None:
-        """timers: those there should be."""
+        """timers: the deployed timers."""
         self._timers, self._started = timers, clock.now()
         self._storage, self._tables, self._clock, self._ids, self._counters = storage, storage.tables, clock, ids, counters
         self._fleets, self._turns, self._maintenance = fleets, turns, maintenance
@@ -71,11 +72,11 @@ class Metrics:
         self._cache: Cached[str, Look] = Cached(self._look, clock, ttl=TTL, missing_ttl=TTL, size=1)
 
     async def text(self) -> bytes:
-        """Prometheus text, at most ten seconds old. Raises `StorageError`."""
+        """Return the Prometheus text, at most ten seconds old. Raises `StorageError`."""
         return (await self._cached()).text
 
     async def families(self) -> list[Metric]:
-        """The same figures, as data. Raises `StorageError`."""
+        """Return the same figures as data. Raises `StorageError`."""
         return collected((await self._cached()).seen)
 
     async def _cached(self) -> Look:
@@ -84,7 +85,7 @@ class Metrics:
         return look
 
     async def _look(self, key: str) -> Look:
-        # Named when first asked: a process that nobody looks at needs no name.
+        # Named on the first call: a process that answers no call needs no name.
         self._process = self._process or self._ids.name()
         seen = MetricsSnapshot(self._clock.now(), process=self._process, counters=dict(self._counters))
         seen.tenants = {row.rk: TenantFigures() for row in await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
@@ -95,7 +96,7 @@ class Metrics:
             self._blocked(seen),
             self._queues(seen),
         )
-        # A timer that never ticked is as old as this process; one that is no longer deployed is nobody's concern.
+        # A timer without a tick counts from the start of this process; timers that are no longer deployed are left out.
         seen.ticks = dict.fromkeys(self._timers, self._started)
         seen.ticks |= {row.rk: int(row.props["at"]) for row in ticks if row.rk in seen.ticks}
         return Look(seen, exposition(seen))
@@ -119,7 +120,7 @@ class Metrics:
         for (shard, row), found in zip(nearest.items(), await asyncio.gather(*map(self._gate, nearest)), strict=True):
             seen.read += found != "away"
             tenant = seen.tenants.get(shard_tenant(shard))
-            # Of a finished one the totals tell; of a deleted tenant's, nobody.
+            # A finished shard is in the totals; the shard of a deleted tenant is left out.
             if found is None or found == "away" or found[0].state == "done" or tenant is None:
                 continue
             gate, served = found
@@ -130,7 +131,7 @@ class Metrics:
                 tenant.stuck += gate.counts.open if rounds_of(row) >= STUCK_ROUNDS else 0
 
     async def _filed(self, partition: str) -> list[Row] | None:
-        """The nearest index rows of a partition; None when its account does not answer: of the others there is still something to tell."""
+        """Return the nearest index rows of a partition; None if its account does not answer, so that the other accounts still count."""
         rows: list[Row] = []
         cursor: str | None = None
         for _ in range(MOST_PAGES):
@@ -179,7 +180,7 @@ class Metrics:
         try:
             return await self._storage.queues.length(queue)
         except Rejected as error:
-            # The host makes a poison queue when it first needs one.
+            # The host creates a poison queue when it first needs one.
             if "QueueNotFound" in str(error):
                 return None
             raise

@@ -35,12 +35,12 @@ def test_all_well_is_ready() -> None:
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        ({"storage_now": None}, "storage does not answer"),
-        ({"storage_now": NOW + 11_000}, "the clock differs from storage's by -11000 ms"),
-        ({"storage_now": NOW - 11_000}, "the clock differs from storage's by 11000 ms"),
-        ({"ticks": {"scheduler_scan": NOW - 301_000, "retention_scan": NOW}}, "timer scheduler_scan is silent"),
-        ({"ticks": {"scheduler_scan": NOW, "retention_scan": NOW - 10_801_000}}, "timer retention_scan is silent"),
-        ({"ticks": {"retention_scan": NOW}}, "timer scheduler_scan is silent"),
+        ({"storage_now": None}, "Storage does not answer."),
+        ({"storage_now": NOW + 11_000}, "The app's clock differs from storage's by -11000 ms; at most 10000 are accepted."),
+        ({"storage_now": NOW - 11_000}, "The app's clock differs from storage's by 11000 ms; at most 10000 are accepted."),
+        ({"ticks": {"scheduler_scan": NOW - 301_000, "retention_scan": NOW}}, "Timer scheduler_scan is silent."),
+        ({"ticks": {"scheduler_scan": NOW, "retention_scan": NOW - 10_801_000}}, "Timer retention_scan is silent."),
+        ({"ticks": {"retention_scan": NOW}}, "Timer scheduler_scan is silent."),
     ],
 )
 def test_what_is_not_well_is_said(change: dict[str, Any], wrong: str) -> None:

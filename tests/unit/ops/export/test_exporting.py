@@ -184,7 +184,7 @@ from shared.core import tracing
 from shared.delivery import tracing as delivery_tracing
 from shared.delivery.channels.ports import Verdict
 from shared.ops.export.start import begin
-from shared.ops.metrics.families import Observed, Tenant, collected
+from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
 from tests.logs import actions
 found = begin(os.environ)
 log = logging.getLogger("shared.x")
@@ -198,7 +198,7 @@ with tracing.serving_shard("s1"):
     delivery = Some(id="e1", attempt=1, late_ms=7, traceparent=None)
     with delivery_tracing.delivering(Some(spec=Some(type="http"), tenant="acme", name="default"), delivery) as span:
         delivery_tracing.delivered(span, Verdict("delivered", 200))
-seen = Observed(0, tenants={"acme": Tenant()})
+seen = MetricsSnapshot(0, tenants={"acme": TenantFigures()})
 assert [each.send(collected(seen), 1700000000000) for each in found.outlets] == [True]
 found.close()
 """
