@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from ..core import backoff
 from .errors import Fault, Refused, Unreachable, Unreadable, kind_of
 from .model import Event
 
@@ -107,7 +108,7 @@ class RetrySettings:
         """
         if tries > self.retries or (retry_after is not None and retry_after > self.most):
             return None
-        return (retry_after or 0.0) + min(self.longest, self.first * 2.0 ** (tries - 1)) * chance
+        return (retry_after or 0.0) + backoff.exponential(self.first, tries - 1, self.longest) * chance
 
 
 def exchange[T](call: ApiCall[T], retry_settings: RetrySettings, chance: Callable[[], float]) -> CallSteps[T]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ..core import backoff
 from ..core.clock import Clock
 from ..core.errors import OutcomeUnknown, StorageError, Unavailable
 from ..storage.ports import Applied, Queues, Tables
@@ -62,7 +63,7 @@ class AsyncRunner:
         if self._max_lost is not None:
             if lost >= self._max_lost:
                 raise Unavailable(f"answers of table storage keep getting lost: {unknown}") from unknown
-            await self._clock.sleep(0.05 * 2**lost)
+            await self._clock.sleep(backoff.unbounded(0.05, lost))
         return LOST
 
     async def _perform(self, effect: Effect) -> Any:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from ..core import backoff
 from ..core.clock import Millis
 from ..delivery.flow.rules import FREE, ChannelHold
 from ..storage.ports import Props
@@ -134,7 +135,7 @@ def back_off(policy: RetryPolicy, tries: int, chance: float, retry_after: float 
 
     Source: "Exponential Backoff And Jitter" (full jitter); `Retry-After` of RFC 9110 is a lower bound.
     """
-    ceiling = min(policy.longest, policy.first << min(tries - 1, 40))
+    ceiling = backoff.exponential(policy.first, tries - 1, policy.longest, 40)
     wait = max(1, round(ceiling * chance))
     return wait if retry_after is None else max(wait, round(retry_after * 1000))
 
@@ -223,7 +224,7 @@ def dispatch_decision(state: str, wake: Millis, resent: Millis, now: Millis, rou
 
 def pause_after(rounds: int, *, paced: bool = False) -> Millis:
     """Return the time for which an unserved shard is left alone after its message was sent again `rounds` times."""
-    pause = min(OWNER_SILENT << min(max(0, rounds - STEADY_ROUNDS), 20), LONGEST_RESEND_PAUSE)
+    pause = backoff.exponential(OWNER_SILENT, max(0, rounds - STEADY_ROUNDS), LONGEST_RESEND_PAUSE, 20)
     return max(pause, BACKLOG_RESEND_PAUSE) if paced else pause
 
 

@@ -16,6 +16,7 @@ from typing import Literal
 
 import orjson
 
+from ...core import backoff
 from ...core.clock import Millis
 
 IN_A_ROW = 5
@@ -76,7 +77,7 @@ def is_failure(outcome: str, status: int | None) -> bool:
 
 def pause(opens: int, retry_after: float | None) -> Millis:
     """Return the pause of the `opens`-th opening in a row: doubling, or `retry_after` if longer; at most the longest."""
-    wait = min(OPEN_LONGEST, OPEN_FIRST << min(opens - 1, 20))
+    wait = backoff.exponential(OPEN_FIRST, opens - 1, OPEN_LONGEST, 20)
     return wait if retry_after is None else min(OPEN_LONGEST, max(wait, round(retry_after * 1000)))
 
 

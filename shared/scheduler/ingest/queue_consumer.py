@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import NamedTuple
 
-from ...core import tracing
+from ...core import backoff, tracing
 from ...core.clock import Clock, Millis
 from ...core.errors import Problem, Rejected, StorageError
 from ...core.ids import Ids
@@ -228,7 +229,7 @@ class Intake:
     async def _put_back(self, failed: list[QueuedEvent], over: list[QueuedEvent], after: float, tries: int) -> None:
         """Send events that were not stored back to the queue, with a longer delay each time."""
         # The random part keeps events that failed together from returning together.
-        delay = min(LONGEST_INTAKE_PAUSE, max(after, 2.0 ** min(tries, 10)) * (1.0 + self._ids.chance()))
+        delay = min(LONGEST_INTAKE_PAUSE, max(after, backoff.exponential(1.0, tries, math.inf, 10)) * (1.0 + self._ids.chance()))
         if failed:
             log.warning("%d events could not be stored and will be tried again", len(failed), extra={"action": "ingest_put_back"})
             self._counters["events_put_back"] += len(failed)

@@ -21,6 +21,7 @@ from typing import NamedTuple, NoReturn
 import aiohttp
 from yarl import URL
 
+from ...core import backoff
 from ...core.clock import Clock, SystemClock, to_millis
 from ...core.errors import OutcomeUnknown, Unavailable
 from .account import VERSION, Account
@@ -145,7 +146,7 @@ class Transport:
                     doubtful = True
                 wait = self._asked_wait(reply.headers)
             if wait is None:
-                wait = self._chance() * min(policy.cap, policy.base * 2 ** (attempt - 1))
+                wait = self._chance() * backoff.exponential(policy.base, attempt - 1, policy.cap)
             if attempt >= policy.attempts or clock.monotonic() - started + wait > policy.total:
                 # The cause stays out: its text may quote the address, and with it a signature.
                 raise Unavailable(f"the {name} request failed {attempt} times, last: {failed}") from None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from ....core import backoff
 from ....core.clock import Millis
 from ..config.config import AppSettings
 from ..decisions.step import prepared
@@ -215,7 +216,7 @@ class Reporter:
     def _later(self) -> None:
         self._failures += 1
         most = NEAR_RETRY if self._state is not None and near(self._state) else FAR_RETRY
-        self._due = self._steady() + min(most, 2.0 ** min(self._failures - 1, 10)) * (0.75 + 0.25 * self._chance())
+        self._due = self._steady() + backoff.exponential(1.0, self._failures - 1, most, 10) * (0.75 + 0.25 * self._chance())
 
     def _deliver_results(self) -> None:
         with self._bell:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ....core import backoff
 from ..model import EventPhase, EventRecord, HookEnded, HookKind, HookRun, Restore, RunHook
 from .documents import finish, stop_hook
 from .event_rules import prepare_at
@@ -19,7 +20,7 @@ FIRST_LOOK = 5.0
 
 def back_off(failures: int, first: float, most: float) -> float:
     """Seconds to wait after so many failures: doubling, bounded."""
-    return min(most, first * 2.0 ** min(failures - 1, 30))
+    return backoff.exponential(first, failures - 1, most, 30)
 
 
 # -- preparing
