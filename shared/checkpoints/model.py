@@ -1,4 +1,4 @@
-"""Wire models of turns (api.md, "Checkpoints")."""
+"""Request and response models of checkpoint turns (api.md, "Checkpoints")."""
 
 from __future__ import annotations
 
@@ -28,29 +28,35 @@ Location = Annotated[
 
 
 class TakingIn(Strict):
-    """The turn that is taken."""
+    """The turn for which the replica is taking a checkpoint."""
 
     epoch: Epoch
 
 
 class TurnReportIn(Strict):
-    """What a replica says of itself."""
+    """A replica's report of its state."""
 
-    seq: int = Field(ge=1, le=MOST, description="Counts the reports of a process; 1 registers it.")
+    seq: int = Field(ge=1, le=MOST, description="Number of the report. Each process counts from 1; seq 1 registers the process.")
     role: Literal["primary", "secondary"]
-    term: Count = Field(description="Orders the members' claims to be primary: a higher one wins.")
-    applied: Count = Field(description="Sequence up to which it has applied the log.")
-    lag: Count = Field(0, description="How far it is behind.")
-    load: float = Field(0.0, ge=0, le=1e9, allow_inf_nan=False, description="Any measure that is alike on all; 0: idle.")
-    failures: Count = Field(0, description="Of its late checkpoints.")
-    last_checkpoint: Count = Field(description="Sequence of its last checkpoint, kept over restarts; 0: none.")
-    taking: TakingIn | None = Field(description="The turn it takes, until what it made is published or given up; null: none.")
-    mono_ms: Count = Field(description="A clock of the process that never steps back.")
-    ready: bool = Field(True, description="false: it wants no turn now.")
-    incarnation: Incarnation | None = Field(None, description="Of this run of the process: late reports of one before it are refused then.")
+    term: Count = Field(description="Orders the replicas' claims to be primary: the highest term wins.")
+    applied: Count = Field(description="Sequence up to which the replica has applied the log.")
+    lag: Count = Field(0, description="Number of log entries that the replica is behind.")
+    load: float = Field(
+        0.0, ge=0, le=1e9, allow_inf_nan=False, description="Load by any measure that is the same on all replicas. 0: idle."
+    )
+    failures: Count = Field(0, description="Number of its latest checkpoints that failed in a row.")
+    last_checkpoint: Count = Field(description="Sequence of its last checkpoint, kept over restarts. 0: none.")
+    taking: TakingIn | None = Field(
+        description="The turn for which it is taking a checkpoint, until that is published or given up. null: none."
+    )
+    mono_ms: Count = Field(description="Reading of a clock of the process that never steps back, in milliseconds.")
+    ready: bool = Field(True, description="false: the replica wants no turn now.")
+    incarnation: Incarnation | None = Field(
+        None, description="Names this run of the process, so that late reports of an earlier run are refused."
+    )
 
     def report(self) -> ReplicaReport:
-        """The same for the rules."""
+        """Return the report as the rules take it."""
         return ReplicaReport(
             self.seq,
             self.role,
@@ -71,52 +77,54 @@ class GrantOut(Strict):
     """A turn that is handed out."""
 
     epoch: int
-    limit_ms: int = Field(description="For so long it may take its checkpoint, counted from the SEND of this report.")
+    limit_ms: int = Field(description="Time in which the replica may take its checkpoint, counted from the SEND of this report.")
 
 
 class TurnReportAnswer(Strict):
-    """What a replica is told. It counts only as the answer to the replica's latest report."""
+    """The answer to a report. It counts only as the answer to the replica's latest report."""
 
     turn: GrantOut | None
-    revoked: list[int] = Field(description="Turns that it must not take, or not any more.")
-    report_ms: int = Field(description="How often it is to report.")
+    revoked: list[int] = Field(description="Turns that the replica must not take, or must stop taking.")
+    report_ms: int = Field(description="Interval at which the replica should report.")
 
 
 class PublishIn(Strict):
     """A finished checkpoint."""
 
     node: NodeName
-    sequence: int = Field(ge=1, le=MOST, description="Up to which the checkpoint applies.")
+    sequence: int = Field(ge=1, le=MOST, description="Sequence up to which the checkpoint applies.")
     location: Location
     bytes: Count
 
     def publication(self) -> Publication:
-        """The same for the rules."""
+        """Return the publication as the rules take it."""
         return Publication(self.node, self.sequence, self.location, self.bytes)
 
 
 class PublishAnswer(Strict):
-    """latest: whether this is the checkpoint with the highest sequence."""
+    """latest: true if this checkpoint has the highest sequence."""
 
     latest: bool
 
 
 class RevokeIn(Strict):
-    """Why a turn is taken back."""
+    """The reason for taking a turn back."""
 
     note: Why
 
 
 class ForgetIn(Strict):
-    """Why a claim to be primary is taken back."""
+    """The reason for dropping a claim to be primary."""
 
     note: Why
 
 
 class RevokeAnswer(Strict):
-    """When the next turn can be granted."""
+    """The time after which the next turn can be granted."""
 
-    free_after_ms: int = Field(description="At most; sooner when the holder reports that it takes nothing.")
+    free_after_ms: int = Field(
+        description="Upper bound. The next turn is granted sooner when the holder reports that it takes no checkpoint."
+    )
 
 
 TurnState = Literal["granted", "taking", "done", "timed-out", "revoked"]
@@ -130,16 +138,18 @@ class TurnOut(Strict):
     state: TurnState
     reason: Maybe[Literal["limit", "silent", "restarted", "promoted", "failed", "short"]] = Field(
         default=None,
-        description="Why it timed out: its holder took too long, fell silent, began anew, became primary, gave up, or came too late.",
+        description="Why it timed out. Its holder took too long, was silent, restarted, became primary, gave up, or fetched it too late.",
     )
     granted: Stamp
     timeout_ms: int
-    attempts: Maybe[int] = Field(default=None, description="How often it was handed out, where that is more than once: after lost answers.")
-    sequence: int | None = Field(description="Of the checkpoint that was published.")
+    attempts: Maybe[int] = Field(
+        default=None, description="How often it was handed out, if more than once. That happens after lost answers."
+    )
+    sequence: int | None = Field(description="Sequence of the published checkpoint.")
     ended: Maybe[Stamp] = None
-    note: Maybe[str] = Field(default=None, description="Why it was revoked.")
+    note: Maybe[str] = Field(default=None, description="Reason for which it was revoked.")
     author: Maybe[str] = None
-    late: Maybe[Literal[True]] = Field(default=None, description="A checkpoint came after its end, and does not count.")
+    late: Maybe[Literal[True]] = Field(default=None, description="A checkpoint arrived after the turn ended, and does not count.")
 
 
 class TurnList(Strict):
@@ -161,7 +171,7 @@ class LatestOut(Strict):
 
 
 class ReplicaOut(Strict):
-    """A node as a replica, by its last report."""
+    """A node as a replica, from its last report."""
 
     role: Literal["primary", "secondary"]
     term: int
@@ -170,11 +180,11 @@ class ReplicaOut(Strict):
     load: float
     failures: int
     ready: bool
-    report_age_ms: int = Field(description="By the storage service's own time.")
+    report_age_ms: int = Field(description="Age of the last report, by the storage service's time.")
     down: Literal["silent", "clock"] | None
     skipped: Literal["primary", "down", "not ready", "taking", "lag", "maintenance"] | None = Field(
-        description="Why it would get no turn now."
+        description="Reason for which it would get no turn now."
     )
-    taking: int | None = Field(description="The epoch of the turn it says it takes.")
-    holds: int | None = Field(description="The epoch of the turn that is its now.")
+    taking: int | None = Field(description="Epoch of the turn for which it reports to be taking a checkpoint.")
+    holds: int | None = Field(description="Epoch of the turn that it holds now.")
     last_checkpoint: int

@@ -37,7 +37,7 @@ from .rows import (
 )
 from .rules import AcceptedReport, FleetTurns, LatePublication, Publication, Published, ReplicaReport, ReportRefusal, Revoked
 from .terms import terms_of
-from .turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, free
+from .turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, is_free
 
 GONE: Final = ":gone"
 """A partition of its own: of a fleet that ended, its last turn; one made anew goes on from there."""
@@ -178,7 +178,7 @@ def forget_claim(key: str) -> Steps[Group | None]:
         if seen is None or seen.closed:
             return None
         before = seen.view.group
-        after = rules.forgotten(before)
+        after = rules.forget_claim(before)
         if after is before:
             return None
         answer = yield from write(TURNS, key, _put(seen, TURN, after))
@@ -235,7 +235,7 @@ def tidy(key: str) -> Steps[int]:
         each
         for each in seen.view.replicas.values()
         # The holder's word may be what a revoked turn waits for.
-        if seen.now - each.at >= KEEP_SILENT and (each.node != turn.holder or (not turn.open and free(turn, each, seen.now)))
+        if seen.now - each.at >= KEEP_SILENT and (each.node != turn.holder or (not turn.open and is_free(turn, each, seen.now)))
     ]
     ops = [Delete(row.rk, row.etag) for row in old]
     ops += [Delete(replica_key(each.node), seen.etags[replica_key(each.node)]) for each in gone]

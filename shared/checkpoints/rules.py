@@ -1,15 +1,15 @@
-"""What becomes of turns: pure decisions over what was read of a fleet. See docs/checkpoints.md for why they are safe.
+"""Decides about a fleet's turns, from the rows that were read. Pure. docs/checkpoints.md explains why these rules are safe.
 
-    receive   a replica's report: what is stored of it, whether the turn ends or the next one is granted, and the answer
-    scan      the same without a report
-    publish   a finished checkpoint
-    revoke    an operator takes a turn back
-    forgotten an operator takes back what was claimed
+    receive       applies a replica's report: stores it, ends the turn or grants the next one, and answers
+    scan          does what is due without a report
+    publish       takes a finished checkpoint
+    revoke        takes a turn back for an operator
+    forget_claim  drops the highest claim to be primary for an operator
 
-`now` is the storage service's own time, as the answer said that brought the view; every write rests on the ETags of that view, the turn's
-row above all, so that of two decisions at once one counts.
+`now` is the storage service's own time, from the answer that brought the view. Every write is conditional on the ETags of that view, the
+turn's row above all, so that only one of two concurrent decisions counts.
 
-`turning` says when a turn ends and who gets the next one.
+`turns` decides when a turn ends and which replica gets the next one.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Literal, NamedTuple
 
 from ..core.clock import Millis
 from . import timeouts
-from .clock_rate import rated
+from .clock_rate import judge_rate
 from .rows import MAX_REPLICAS, ClockFault, Group, LatestCheckpoint, ReplicaRow, Role, TurnRow
-from .turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, finished, free, hand_out, settle, step
+from .turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, finish_turn, hand_out, is_free, settle, step
 
 type ReportRefusal = Literal["unknown-replica", "stale-seq", "stale-term", "term-conflict", "too-many-replicas"]
 
 
 @dataclass(frozen=True, slots=True)
 class FleetTurns:
-    """What is known of a fleet's turns, as it was read."""
+    """A fleet's turns as they were read."""
 
     group: Group
     replicas: Mapping[str, ReplicaRow]
@@ -38,7 +38,7 @@ class FleetTurns:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """What a replica says of itself. taking: an epoch, 0 for none. ready: it would take a turn. mono: its own clock, milliseconds."""
+    """A replica's report. taking: an epoch, 0 for none. ready: it would take a turn. mono: its own clock, milliseconds."""
 
     seq: int
     role: Role
@@ -55,14 +55,17 @@ class ReplicaReport:
 
 
 class TurnAnswer(NamedTuple):
-    """What a replica is told. turn: epoch and limit in milliseconds. revoked: epochs that it must not take (any more)."""
+    """The answer to a report. turn: epoch, and limit in milliseconds. revoked: epochs that the replica must not take, or no longer."""
 
     turn: tuple[int, Millis] | None
     revoked: tuple[int, ...]
 
 
 class AcceptedReport(NamedTuple):
-    """A report's outcome: the rows as they are then (the same object where one does not change), a turn that makes room, the answer."""
+    """The outcome of a report: the rows after it, the turn that the next one replaces, and the answer.
+
+    A row that does not change is the same object as before.
+    """
 
     group: Group
     replica: ReplicaRow
@@ -71,7 +74,7 @@ class AcceptedReport(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """A finished checkpoint, as its node tells."""
+    """A finished checkpoint, as its node publishes it. size: bytes."""
 
     node: str
     sequence: int
@@ -80,7 +83,7 @@ class Publication(NamedTuple):
 
 
 class Published(NamedTuple):
-    """It counts. group: as it is then. latest: to be stored, None when it stays. is_latest: the answer."""
+    """The publication counts. latest: the row to store, None when it stays as it is. is_latest: the answer."""
 
     group: Group
     latest: LatestCheckpoint | None
@@ -88,14 +91,18 @@ class Published(NamedTuple):
 
 
 class LatePublication(NamedTuple):
-    """The turn was lost: nothing counts, it gets its mark. group: as it is then. past: the marked turn, when it is not the group's."""
+    """The turn was over: the publication does not count, and the turn is marked `late`. past: the marked turn, when it is not the
+    group's."""
 
     group: Group
     past: TurnRow | None
 
 
 class Revoked(NamedTuple):
-    """turn: as it is then, None when it was revoked before. free_after: milliseconds until the next one can be granted, at most."""
+    """The outcome of a revocation.
+
+    turn: after it, None when it was revoked before. free_after: largest number of milliseconds until the next turn can be granted.
+    """
 
     turn: TurnRow | None
     free_after: Millis
@@ -107,112 +114,112 @@ class Revoked(NamedTuple):
 def receive(
     view: FleetTurns,
     node: str,
-    told: ReplicaReport,
+    report: ReplicaReport,
     now: Millis,
     terms: TurnTerms,
     draw: float,
     pending: Mapping[str, PendingImpact] = NO_PENDING,
 ) -> AcceptedReport | ReportRefusal:
-    """A report of `node`. draw: chance in [0, 1) for the next grant."""
+    """Apply a report of `node`. draw: a random number in [0, 1) for the next grant."""
     before, group = view.replicas.get(node), view.group
-    heard = _heard(before, told)
-    if heard == "again":
+    kind = _classify(before, report)
+    if kind == "again":
         assert before is not None
-        # Nothing of a repeat is stored, but a turn is not for one that could not begin it.
-        turn = _again(group.turn, before, now, terms) if told.role == "secondary" and not told.taking else None
-        return AcceptedReport(group, before, None, TurnAnswer(turn, _revoked(group.turn, before)))
-    if heard == "new" and before is None and len(view.replicas) >= MAX_REPLICAS:
+        # A repeated report is not stored. Its sender gets a turn only if it could begin one.
+        turn = _repeat_grant(group.turn, before, now, terms) if report.role == "secondary" and not report.taking else None
+        return AcceptedReport(group, before, None, TurnAnswer(turn, _revoked_epochs(group.turn, before)))
+    if kind == "new" and before is None and len(view.replicas) >= MAX_REPLICAS:
         return "too-many-replicas"
-    if heard != "new" and heard != "next":
-        return heard
-    if told.role == "primary":
-        claimed = _claimed(group, node, told.term)
+    if kind != "new" and kind != "next":
+        return kind
+    if report.role == "primary":
+        claimed = _apply_claim(group, node, report.term)
         if not isinstance(claimed, Group):
             return claimed
         group = claimed
-    if heard == "new":
+    if kind == "new":
         group = replace(group, lives=group.lives + 1, since=group.since or now)
-    replica = _stored(before if heard == "next" else None, node, told, now, terms, group.lives)
+    replica = _updated_replica(before if kind == "next" else None, node, report, now, terms, group.lives)
     stepped = step(group, {**view.replicas, node: replica}, now, terms, draw, pending)
     group, limit = hand_out(stepped.group, replica, now, terms)
     turn = None if limit is None else (group.turn.epoch, limit)
-    return AcceptedReport(group, replica, stepped.over, TurnAnswer(turn, _revoked(group.turn, replica)))
+    return AcceptedReport(group, replica, stepped.over, TurnAnswer(turn, _revoked_epochs(group.turn, replica)))
 
 
-def _heard(before: ReplicaRow | None, told: ReplicaReport) -> Literal["new", "next", "again"] | ReportRefusal:
-    """What a report is to what its node said before."""
-    if told.seq == 1:
-        if before is None or (before.incarnation, before.born) != (told.incarnation, told.mono):
+def _classify(before: ReplicaRow | None, report: ReplicaReport) -> Literal["new", "next", "again"] | ReportRefusal:
+    """Compare a report with the stored one of its node: of a new process, the next of the same process, or a repetition."""
+    if report.seq == 1:
+        if before is None or (before.incarnation, before.born) != (report.incarnation, report.mono):
             return "new"
         if before.seq == 1:
             return "again"
-        # It comes late, of the very process whose later reports are stored. One without a name may be another process whose clock began
-        # alike: that must get in, and a new life that nobody lives is only waited for.
-        return "stale-seq" if told.incarnation else "new"
-    if before is None or before.incarnation != told.incarnation:
+        # With an incarnation: a late first report of the process whose later reports are stored. Without one it may be another process
+        # whose clock started at the same value, and that process must get in. If it does not exist, its new life is only waited for.
+        return "stale-seq" if report.incarnation else "new"
+    if before is None or before.incarnation != report.incarnation:
         return "unknown-replica"
-    if told.seq == before.seq:
+    if report.seq == before.seq:
         return "again"
-    if told.seq < before.seq:
+    if report.seq < before.seq:
         return "stale-seq"
-    # A clock that went back is another process's: it must not speak for this one.
-    return "unknown-replica" if told.mono < before.mono else "next"
+    # A clock that went back belongs to another process, which must not report for this one.
+    return "unknown-replica" if report.mono < before.mono else "next"
 
 
-def _claimed(group: Group, node: str, term: int) -> Group | ReportRefusal:
+def _apply_claim(group: Group, node: str, term: int) -> Group | ReportRefusal:
     if term < group.term:
         return "stale-term"
     if term == group.term and group.primary not in ("", node):
         return "term-conflict"
-    # The same group where nothing is new: most reports of a primary leave the turn's row alone.
+    # The same object where nothing is new: most reports of a primary leave the turn's row unchanged.
     return group if (group.primary, group.term) == (node, term) else replace(group, primary=node, term=term)
 
 
-def _stored(before: ReplicaRow | None, node: str, told: ReplicaReport, now: Millis, terms: TurnTerms, lives: int) -> ReplicaRow:
-    mark = (told.mono, now)
+def _updated_replica(before: ReplicaRow | None, node: str, report: ReplicaReport, now: Millis, terms: TurnTerms, lives: int) -> ReplicaRow:
+    mark = (report.mono, now)
     fault: ClockFault = ""
     first, second = mark, mark
     if before is not None:
-        first, second, fault = rated(before, told.mono, now, terms.drift)
+        first, second, fault = judge_rate(before, report.mono, now, terms.drift)
     return ReplicaRow(
         node,
         lives if before is None else before.life,
-        told.seq,
-        told.role,
-        told.term,
+        report.seq,
+        report.role,
+        report.term,
         now,
-        told.mono,
-        told.mono if before is None else before.born,
-        told.incarnation,
-        told.applied,
-        told.lag,
-        told.load,
-        told.failures,
-        told.last_checkpoint,
-        told.taking,
-        told.ready,
+        report.mono,
+        report.mono if before is None else before.born,
+        report.incarnation,
+        report.applied,
+        report.lag,
+        report.load,
+        report.failures,
+        report.last_checkpoint,
+        report.taking,
+        report.ready,
         first,
         second,
         fault,
     )
 
 
-def _again(turn: TurnRow, replica: ReplicaRow, now: Millis, terms: TurnTerms) -> tuple[int, Millis] | None:
-    """What the answer to a report that is repeated hands out: what it did the first time, for as long as is left now."""
+def _repeat_grant(turn: TurnRow, replica: ReplicaRow, now: Millis, terms: TurnTerms) -> tuple[int, Millis] | None:
+    """Return the turn that the first answer to a repeated report handed out, with the time that is left now."""
     if turn.state != "granted" or turn.holder != replica.node or replica.role == "primary" or not turn.attempt:
         return None
     if (turn.handed_life, turn.handed_seq) != (replica.life, replica.seq):
         return None
-    left = timeouts.limit(turn.timeout, now - turn.granted, terms.drift)
+    left = timeouts.turn_limit(turn.timeout, now - turn.granted, terms.drift)
     return (turn.epoch, left) if left else None
 
 
-def _revoked(turn: TurnRow, replica: ReplicaRow) -> tuple[int, ...]:
-    """What the replica says it takes and must not: not its turn, or over, or not for a primary."""
+def _revoked_epochs(turn: TurnRow, replica: ReplicaRow) -> tuple[int, ...]:
+    """Return the epoch that the replica reports as taken and must stop: another's turn, one that is over, or any turn of a primary."""
     if not replica.taking:
         return ()
     mine = (turn.epoch, turn.holder) == (replica.taking, replica.node)
-    # One that is done needs no stopping: its end and this report have crossed.
+    # A turn that is done needs no stopping: its end and this report have crossed.
     fine = mine and (turn.open or turn.state == "done") and replica.role == "secondary"
     return () if fine else (replica.taking,)
 
@@ -221,7 +228,7 @@ def _revoked(turn: TurnRow, replica: ReplicaRow) -> tuple[int, ...]:
 
 
 def scan(view: FleetTurns, now: Millis, terms: TurnTerms, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING) -> TurnStep:
-    """What is due, without a report."""
+    """Do what is due without a report."""
     return step(view.group, view.replicas, now, terms, draw, pending)
 
 
@@ -229,53 +236,57 @@ def scan(view: FleetTurns, now: Millis, terms: TurnTerms, draw: float, pending: 
 
 
 def publish(
-    view: FleetTurns, epoch: int, past: TurnRow | None, told: Publication, now: Millis, terms: TurnTerms
+    view: FleetTurns, epoch: int, past: TurnRow | None, publication: Publication, now: Millis, terms: TurnTerms
 ) -> Published | LatePublication | Literal["missing", "not-holder"]:
-    """A finished checkpoint of turn `epoch`. past: that turn, when it is not the group's.
+    """Take the finished checkpoint of turn `epoch`. past: that turn, when it is not the group's.
 
-    'missing': there is no such turn. 'not-holder': it is another node's now, or was not handed out yet.
+    'missing': there is no such turn. 'not-holder': another node holds it now, or it was not handed out yet.
     """
     group, current = view.group, epoch == view.group.turn.epoch
     if current:
-        # A turn whose time is over is lost, whether anybody has looked since or not.
+        # A turn is lost when its time is over, even if no decision has been made since.
         group = settle(group, view.replicas.get(group.turn.holder), now, terms)
     turn = group.turn if current else past
     if not 0 < epoch <= group.turn.epoch:
         return "missing"
     if turn is None:
-        # So old that it is forgotten.
+        # The turn is so old that its row was removed.
         return LatePublication(group, None)
-    if turn.holder != told.node or not turn.attempt:
+    if turn.holder != publication.node or not turn.attempt:
         return "not-holder" if current else LatePublication(group, None)
-    if turn.state == "done" and turn.sequence == told.sequence:
+    if turn.state == "done" and turn.sequence == publication.sequence:
         return Published(view.group, None, view.latest is not None and view.latest.epoch == epoch)
     if not current:
         return LatePublication(group, None if turn.late else replace(turn, late=True))
     if turn.open:
-        group = finished(group, told.sequence, now, terms)
+        group = finish_turn(group, publication.sequence, now, terms)
     elif turn.state == "done" and not turn.sequence:
-        group = replace(group, turn=replace(turn, sequence=told.sequence))
+        group = replace(group, turn=replace(turn, sequence=publication.sequence))
     else:
         return LatePublication(group if turn.late else replace(group, turn=replace(turn, late=True)), None)
-    newest = view.latest is None or told.sequence > view.latest.sequence
-    return Published(group, LatestCheckpoint(epoch, told.node, told.sequence, told.location, told.size, now) if newest else None, newest)
+    newest = view.latest is None or publication.sequence > view.latest.sequence
+    return Published(
+        group,
+        LatestCheckpoint(epoch, publication.node, publication.sequence, publication.location, publication.size, now) if newest else None,
+        newest,
+    )
 
 
 def revoke(view: FleetTurns, epoch: int, note: str, author: str, now: Millis) -> Revoked | Literal["missing", "already-ended"]:
-    """Take turn `epoch` back. It is the group's turn, or over."""
+    """Take turn `epoch` back. 'already-ended': it is not the group's turn any more, or has ended."""
     turn = view.group.turn
     if epoch > turn.epoch or not epoch:
         return "missing"
     if epoch != turn.epoch or (not turn.open and turn.state != "revoked"):
         return "already-ended"
     after = turn if turn.state == "revoked" else replace(turn, state="revoked", ended=now, note=note, author=author)
-    waits = 0 if free(after, view.replicas.get(turn.holder), now) else max(0, turn.granted + turn.timeout - now)
+    waits = 0 if is_free(after, view.replicas.get(turn.holder), now) else max(0, turn.granted + turn.timeout - now)
     return Revoked(after if after is not turn else None, waits)
 
 
-def forgotten(group: Group) -> Group:
-    """The group without the highest claim to be primary: any claim counts again. The same group where there is none.
+def forget_claim(group: Group) -> Group:
+    """Return the group without the highest claim to be primary, so that any claim counts again; the same object where there is none.
 
-    Nothing that keeps a primary from a turn rests on it: that is what a replica's own last report says, which stays.
+    A primary is kept from turns by its own last report, which stays, and not by this claim.
     """
     return replace(group, primary="", term=0) if group.primary or group.term else group

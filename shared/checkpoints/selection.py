@@ -1,8 +1,8 @@
-"""Which secondary gets the next turn: at random, by health, with a debt that makes it fair. Pure; chance comes as an argument.
+"""Chooses the secondary that gets the next turn: at random, weighted by health, with a debt that makes the choice fair. Pure.
 
-Each turn owes every candidate its part, `weight / sum of weights`, and the one that gets it pays 1. Only those that something is owed to
-may be drawn, in proportion to what is owed; who is owed a whole turn goes before any draw. And before all that, nobody waits for longer
-than 2N turns of N candidates (`forced`). So of candidates alike in health nobody is ever three turns ahead of another.
+Each turn credits every candidate with its part, `weight / sum of weights`, and the chosen one pays 1. Only candidates with a positive debt
+may be drawn, in proportion to it. A candidate with a debt of a whole turn is chosen before any draw. Before all that, no candidate waits
+for more than 2N turns of N candidates (`overdue`). So among candidates of equal health none is ever three turns ahead of another.
 """
 
 from __future__ import annotations
@@ -11,59 +11,63 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-LEAST: Final = 0.25
-"""The weight of a candidate in the worst health: it gets its turns, more rarely."""
+MIN_WEIGHT: Final = 0.25
+"""The weight of a candidate in the worst health. It still gets turns, but fewer."""
 
 
 class Candidate(NamedTuple):
-    """A secondary that may get the turn. weight: its health, `LEAST` to 1."""
+    """A secondary that may get the turn. weight: its health, `MIN_WEIGHT` to 1."""
 
     node: str
     weight: float
 
 
 class Share(NamedTuple):
-    """What is owed to a node. debt: turns. waited: turns that went to others since it became a candidate or had one."""
+    """A node's share of the turns. debt: turns that it is due. waited: turns of other nodes since it became a candidate or had one."""
 
     node: str
     debt: float = 0.0
     waited: int = 0
 
 
-def health(lag: int, failures: int, load: float, max_lag: int | None) -> float:
-    """The weight of a secondary, `LEAST` to 1. lag: entries it is behind; against max_lag where the fleet has one, else by its order of
-    magnitude. failures: of its late checkpoints. load: any measure that is alike on all, 0 for none."""
+def health_weight(lag: int, failures: int, load: float, max_lag: int | None) -> float:
+    """Return the weight of a secondary, `MIN_WEIGHT` to 1.
+
+    lag: entries that it is behind, measured against `max_lag` where the fleet has one, else by its order of magnitude. failures: of its
+    late checkpoints. load: a measure that is comparable between replicas, 0 for idle.
+    """
     behind = lag / (2 * max_lag) if max_lag else math.log10(1 + lag) / 8
-    return max(LEAST, (1 - min(1.0, behind)) / (1 + failures) / (1 + load))
+    return max(MIN_WEIGHT, (1 - min(1.0, behind)) / (1 + failures) / (1 + load))
 
 
 def choose(
     candidates: Sequence[Candidate], shares: Iterable[Share], draw: float, resting: Sequence[Candidate] = ()
 ) -> tuple[str, tuple[Share, ...]]:
-    """Who gets the turn, of at least one candidate, and the shares after it. draw: in [0, 1). resting: who would be a candidate in another
-    moment, such as the last holder until it says that it has finished; each turn owes them their part too, or those would be behind in the
-    end who happen to be passed over more often.
+    """Return the candidate that gets the turn, and the shares after it. There must be a candidate.
 
-    Shares of all other nodes keep their debt, and begin to wait anew.
+    draw: a random number in [0, 1). resting: nodes that would be candidates at another moment, such as the last holder until it reports
+    that it has finished. Each turn credits them too; else nodes that happen to be passed over more often would fall behind. The shares of
+    all other nodes keep their debt, and their waiting starts again at 0.
     """
     known = {share.node: share for share in shares}
     weights = {each.node: each.weight for each in (*candidates, *resting)}
     total = math.fsum(weights.values())
     before = {node: known.get(node, Share(node)) for node in weights}
-    owed = {node: share.debt + weights[node] / total for node, share in before.items()}
+    debts = {node: share.debt + weights[node] / total for node, share in before.items()}
     free = [each.node for each in candidates]
-    chosen = forced({node: share.waited for node, share in before.items()}, free) or _drawn({node: owed[node] for node in free}, draw)
-    after = {node: Share(node, debt - (node == chosen), 0 if node == chosen else before[node].waited + 1) for node, debt in owed.items()}
+    chosen = overdue({node: share.waited for node, share in before.items()}, free) or _draw({node: debts[node] for node in free}, draw)
+    after = {node: Share(node, debt - (node == chosen), 0 if node == chosen else before[node].waited + 1) for node, debt in debts.items()}
     after |= {node: share._replace(waited=0) for node, share in known.items() if node not in after}
-    # What some are owed the others owe, also where one has come or is gone; who is ahead of whom stays as it is.
+    # The debts sum to zero, also after a node came or went. Subtracting the mean leaves their order as it is.
     mean = math.fsum(share.debt for share in after.values()) / len(after)
     return chosen, tuple(sorted(share._replace(debt=share.debt - mean) for share in after.values()))
 
 
-def forced(waited: Mapping[str, int], free: Sequence[str] | None = None) -> str | None:
-    """Who must be chosen, so that all of N can still have a turn within 2N; None when there is time. waited: of each. free: who can be.
+def overdue(waited: Mapping[str, int], free: Sequence[str] | None = None) -> str | None:
+    """Return the node that must be chosen so that all of N can have a turn within 2N turns; None while there is time.
 
-    The k-th of those that have waited longest gets its turn at the latest as the k-th from now: it must not be later than that already.
+    waited: turns that each node has waited. free: the nodes that can be chosen; None for all. The node with the k-th longest wait gets its
+    turn at the latest as the k-th from now, and that must not exceed its bound.
     """
     order = sorted(waited.items(), key=lambda each: (-each[1], each[0]))
     within = 2 * len(order)
@@ -71,11 +75,11 @@ def forced(waited: Mapping[str, int], free: Sequence[str] | None = None) -> str 
     return next(node for node, _ in order if free is None or node in free) if tight else None
 
 
-def _drawn(owed: Mapping[str, float], draw: float) -> str:
-    first = max(owed.items(), key=lambda each: (each[1], each[0]))
+def _draw(debts: Mapping[str, float], draw: float) -> str:
+    first = max(debts.items(), key=lambda each: (each[1], each[0]))
     if first[1] >= 1:
         return first[0]
-    creditors = [(node, debt) for node, debt in sorted(owed.items()) if debt > 0]
+    creditors = [(node, debt) for node, debt in sorted(debts.items()) if debt > 0]
     at = draw * math.fsum(debt for _, debt in creditors)
     for node, debt in creditors:
         at -= debt

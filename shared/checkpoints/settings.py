@@ -1,4 +1,4 @@
-"""shared.checkpoints.settings."""
+"""The `checkpoints` part of a fleet's definition, as the API takes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Span = Annotated[Duration, Field(ge=0, le=7 * DAY)]
 
 
 class TurnTimeout(Strict):
-    """How long a checkpoint may take."""
+    """Timeout of a turn: of the first one, and the bounds within which the service adapts it."""
 
     initial: Span = 600_000
     min: Annotated[Duration, Field(ge=60_000, le=7 * DAY)] = 60_000
@@ -30,12 +30,14 @@ class TurnTimeout(Strict):
 
 
 class FleetCheckpoints(Strict):
-    """How turns to take a checkpoint are given."""
+    """Settings of a fleet's checkpoint turns."""
 
     timeout: TurnTimeout = Field(default_factory=TurnTimeout)
-    drift: float = Field(0.3, ge=0, le=0.9, description="How much faster or slower than true time a replica's clock may run.")
-    silence: Annotated[Duration, Field(ge=1000, le=DAY, description="A replica silent for so long is down.")] = 60_000
-    max_lag: int | None = Field(None, ge=0, description="A secondary further behind gets no turn; null: any may.")
+    drift: float = Field(0.3, ge=0, le=0.9, description="Largest relative deviation of a replica's clock from true time.")
+    silence: Annotated[Duration, Field(ge=1000, le=DAY, description="A replica that has not reported for this long counts as down.")] = (
+        60_000
+    )
+    max_lag: int | None = Field(None, ge=0, description="A secondary that lags further behind gets no turn. null: no bound.")
     interval: Maybe[Annotated[Duration, Field(ge=0, le=7 * DAY)]] = Field(
-        default=None, description="Least time from one turn's grant to the next; without it they follow one another."
+        default=None, description="Least time from one turn's grant to the next. Without it, turns follow one another."
     )

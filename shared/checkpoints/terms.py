@@ -1,4 +1,4 @@
-"""What a fleet's definition says of turns, for the rules."""
+"""Reads the turn settings of a fleet's definition for the rules."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .turns import TurnTerms
 
 
 def terms_of(fleet: Fleet) -> TurnTerms:
-    """The terms of a fleet as it is stored."""
-    return terms(FleetCheckpoints.model_validate(json.loads(fleet.rest).get("checkpoints", {})))
+    """Return the turn settings of a stored fleet."""
+    return to_terms(FleetCheckpoints.model_validate(json.loads(fleet.rest).get("checkpoints", {})))
 
 
-def terms(told: FleetCheckpoints) -> TurnTerms:
-    """The same for the rules."""
-    span = told.timeout
-    return TurnTerms(span.initial, span.min, span.max, told.drift, told.silence, told.max_lag, told.interval or 0)
+def to_terms(settings: FleetCheckpoints) -> TurnTerms:
+    """Return the settings as the rules use them."""
+    span = settings.timeout
+    return TurnTerms(span.initial, span.min, span.max, settings.drift, settings.silence, settings.max_lag, settings.interval or 0)

@@ -1,6 +1,7 @@
-"""When a turn ends, when the next one is granted, and to whom it is handed out: pure decisions, which `rules` puts together.
+"""Decides when a turn ends, when the next one is granted, and whether it is handed out. Pure; `rules` combines these decisions.
 
-A turn that was handed out may be taken until its time is over, whatever its holder has said since, with one exception: `idle`.
+The holder of a turn that was handed out may be working until the time of the turn is over, whatever it has reported since. The one
+exception is `is_idle`.
 """
 
 from __future__ import annotations
@@ -12,17 +13,8 @@ from typing import Final, Literal, NamedTuple
 from ..core.clock import Millis
 from . import timeouts
 from .rows import EndReason, Group, ReplicaRow, TurnRow
-from .selection import Candidate, choose, health
-
-REPORT: Final[Millis] = 5000
-"""How often a replica is to report; a tenth of the silence after which it is down, where that is less."""
-
-STEP: Final[Millis] = 1000
-"""The store's time goes in steps of so much."""
-MISSES: Final = 3
-"""Turns that time out one after the other before it is an alarm."""
-PATIENCE: Final = 3
-"""Silences of a fleet for which nobody may be fit for a turn before it is one."""
+from .selection import Candidate, choose, health_weight
+from .timings import MISSES_BEFORE_ALARM, REPORT_INTERVAL, SILENCES_BEFORE_ALARM, STORE_CLOCK_STEP
 
 type DownReason = Literal["", "silent", "clock"]
 type SkipReason = Literal["", "primary", "down", "not ready", "taking", "lag", "maintenance"]
@@ -30,8 +22,12 @@ type SkipReason = Literal["", "primary", "down", "not ready", "taking", "lag", "
 
 @dataclass(frozen=True, slots=True)
 class TurnTerms:
-    """What the fleet's definition says of turns. Milliseconds; drift: how much faster or slower than true time a replica's clock may run;
-    interval: least time from one grant to the next."""
+    """A fleet's settings of turns, in milliseconds.
+
+    initial, least, most: the timeout of the first turn, and the bounds of all. drift: largest relative deviation of a replica's clock from
+    true time. silence: a replica that has not reported for this long is down. max_lag: None for no bound. interval: least time from one
+    grant to the next.
+    """
 
     initial: Millis = 600_000
     least: Millis = 60_000
@@ -43,12 +39,12 @@ class TurnTerms:
 
     @property
     def report(self) -> Millis:
-        """How often a replica is to report."""
-        return min(REPORT, self.silence // 10)
+        """Interval at which a replica reports."""
+        return min(REPORT_INTERVAL, self.silence // 10)
 
 
 class PendingImpact(NamedTuple):
-    """Maintenance that is to come to a node. at: not before then. loses_disk: what is not in a checkpoint is lost."""
+    """The next maintenance of a node. at: not before this time. loses_disk: data that is in no checkpoint will be lost."""
 
     at: Millis
     loses_disk: bool
@@ -58,7 +54,7 @@ NO_PENDING: Final[Mapping[str, PendingImpact]] = {}
 
 
 class TurnStep(NamedTuple):
-    """What a step made of the group, and the turn that makes room for the next, if one was granted."""
+    """The group after a step. over: the turn that the next one replaces, if one was granted."""
 
     group: Group
     over: TurnRow | None
@@ -72,20 +68,20 @@ def step(
     draw: float,
     pending: Mapping[str, PendingImpact] = NO_PENDING,
 ) -> TurnStep:
-    """End the turn if it is over, and grant the next if one may have it."""
+    """End the turn if it is over, and grant the next one if a replica may have it."""
     group = settle(group, replicas.get(group.turn.holder), now, terms)
     turn = group.turn
-    if not free(turn, replicas.get(turn.holder), now) or (turn.epoch and now - turn.granted < terms.interval):
+    if not is_free(turn, replicas.get(turn.holder), now) or (turn.epoch and now - turn.granted < terms.interval):
         return TurnStep(group, None)
-    timeout = timeouts.bounded(group.next_timeout or terms.initial, terms.least, terms.most)
-    why = {each.node: unfit(each, now, terms, timeout, pending.get(each.node), group) for _, each in sorted(replicas.items())}
+    timeout = timeouts.clamp(group.next_timeout or terms.initial, terms.least, terms.most)
+    why = {each.node: skip_reason(each, now, terms, timeout, pending.get(each.node), group) for _, each in sorted(replicas.items())}
     fit = [replicas[node] for node, reason in why.items() if not reason]
     if not fit:
         return TurnStep(group, None)
-    # Whose disk is about to be lost goes first, but not twice in a row.
+    # A replica that is about to lose its disk goes first, but not twice in a row.
     hurried = [each for each in fit if (soon := pending.get(each.node)) and soon.loses_disk and each.node != turn.holder]
     candidates = [_candidate(each, terms) for each in hurried or fit]
-    # The last holder has not said yet, as a rule, that it has finished.
+    # The last holder usually has not yet reported that it has finished.
     rest = [_candidate(replicas[node], terms) for node, reason in why.items() if reason in ("", "taking")]
     chosen, shares = choose(candidates, group.shares, draw, [each for each in rest if each not in candidates])
     if (soon := pending.get(chosen)) is not None:
@@ -96,115 +92,124 @@ def step(
 
 
 def _candidate(replica: ReplicaRow, terms: TurnTerms) -> Candidate:
-    return Candidate(replica.node, health(replica.lag, replica.failures, replica.load, terms.max_lag))
+    return Candidate(replica.node, health_weight(replica.lag, replica.failures, replica.load, terms.max_lag))
 
 
 def settle(group: Group, holder: ReplicaRow | None, now: Millis, terms: TurnTerms) -> Group:
-    """The group once what is known of the holder is applied to its turn. holder: its row, as it is now."""
+    """Return the group after its turn was judged by the holder's latest row."""
     turn = group.turn
     if not turn.open:
         return group
     age = now - turn.granted
     if age >= turn.timeout:
-        return _timed_out(group, _why(turn, holder, now, terms), now, terms)
+        return _time_out(group, _timeout_reason(turn, holder, now, terms), now, terms)
     if turn.attempt and holder is not None:
-        if _finished(turn, holder):
-            return finished(group, 0, now, terms)
-        if turn.state == "taking" and idle(turn, holder):
-            return _timed_out(group, _gave_up(turn, holder), now, terms)
+        if _made_checkpoint(turn, holder):
+            return finish_turn(group, 0, now, terms)
+        if turn.state == "taking" and is_idle(turn, holder):
+            return _time_out(group, _idle_reason(turn, holder), now, terms)
         if turn.state == "granted" and (holder.life, holder.taking) == (turn.handed_life, turn.epoch):
             turn = replace(turn, state="taking")
             group = replace(group, turn=turn)
-    if not turn.attempt and (reason := _unfetched(holder, now, terms)):
-        return _timed_out(group, reason, now, terms)
-    # Nobody can take it any more: too little is left to be handed out.
-    if 2 * age > turn.timeout and turn.state == "granted" and _untaken(turn, holder):
-        return _timed_out(group, "short", now, terms)
+    if not turn.attempt and (reason := _unfetched_reason(holder, now, terms)):
+        return _time_out(group, reason, now, terms)
+    # No replica can take the turn any more: too little time is left to hand it out.
+    if 2 * age > turn.timeout and turn.state == "granted" and _is_untaken(turn, holder):
+        return _time_out(group, "short", now, terms)
     return group
 
 
-def _finished(turn: TurnRow, holder: ReplicaRow) -> bool:
-    """Whether the holder has a later checkpoint than before its turn, though no publish has told of it. Over a restart too: what keeps
-    its last checkpoint has ended the body before."""
-    since = idle(turn, holder) or (holder.life > turn.handed_life and not holder.taking and holder.role == "secondary" and not holder.fault)
+def _made_checkpoint(turn: TurnRow, holder: ReplicaRow) -> bool:
+    """Return true if the holder has a later checkpoint than before its turn, although no publish has arrived.
+
+    This holds over a restart too: the holder stores its last checkpoint only after its work has ended.
+    """
+    since = is_idle(turn, holder) or (
+        holder.life > turn.handed_life and not holder.taking and holder.role == "secondary" and not holder.fault
+    )
     return since and holder.last_checkpoint > turn.handed_last
 
 
-def _unfetched(holder: ReplicaRow | None, now: Millis, terms: TurnTerms) -> EndReason:
-    """Why a turn that was never handed out will not be fetched; '' while it may. A holder that became primary is waited out in any case."""
-    if holder is None or silent(holder, now, terms):
+def _unfetched_reason(holder: ReplicaRow | None, now: Millis, terms: TurnTerms) -> EndReason:
+    """Return why a turn that was never handed out will not be fetched; '' while it may be.
+
+    For a holder that became primary, the turn's time is waited out in any case.
+    """
+    if holder is None or is_silent(holder, now, terms):
         return "silent"
     return "short" if holder.role == "secondary" and not may_begin(holder) else ""
 
 
-def _untaken(turn: TurnRow, holder: ReplicaRow | None) -> bool:
-    return holder is not None and (idle(turn, holder) if turn.attempt else holder.role == "secondary")
+def _is_untaken(turn: TurnRow, holder: ReplicaRow | None) -> bool:
+    return holder is not None and (is_idle(turn, holder) if turn.attempt else holder.role == "secondary")
 
 
-def _why(turn: TurnRow, holder: ReplicaRow | None, now: Millis, terms: TurnTerms) -> EndReason:
-    if holder is None or silent(holder, now, terms) or (holder.life, holder.seq) == (turn.handed_life, turn.handed_seq):
+def _timeout_reason(turn: TurnRow, holder: ReplicaRow | None, now: Millis, terms: TurnTerms) -> EndReason:
+    if holder is None or is_silent(holder, now, terms) or (holder.life, holder.seq) == (turn.handed_life, turn.handed_seq):
         return "silent"
     if holder.role == "primary":
         return "promoted"
     if turn.attempt and holder.life != turn.handed_life:
         return "restarted"
     if turn.state == "taking":
-        return _gave_up(turn, holder) if idle(turn, holder) else "limit"
+        return _idle_reason(turn, holder) if is_idle(turn, holder) else "limit"
     return "short"
 
 
-def _gave_up(turn: TurnRow, holder: ReplicaRow) -> EndReason:
-    """Why a holder takes nothing any more, by its own clock, on which it counted its limit."""
+def _idle_reason(turn: TurnRow, holder: ReplicaRow) -> EndReason:
+    """Return why an idle holder ended its work, judged by its own clock, on which it counted its limit."""
     return "limit" if holder.mono - turn.handed_mono >= turn.limit else "failed"
 
 
-def finished(group: Group, sequence: int, now: Millis, terms: TurnTerms) -> Group:
-    """The turn is done, with the checkpoint `sequence`, 0 when it was not published."""
-    durations = (*group.durations, now - group.turn.granted)[-timeouts.MOST_KEPT :]
-    timeout = timeouts.settled(group.next_timeout or group.turn.timeout, durations, terms.drift, terms.least, terms.most)
+def finish_turn(group: Group, sequence: int, now: Millis, terms: TurnTerms) -> Group:
+    """Return the group with its turn done. sequence: of the published checkpoint, 0 when none was published."""
+    durations = (*group.durations, now - group.turn.granted)[-timeouts.MAX_DURATIONS :]
+    timeout = timeouts.adjust(group.next_timeout or group.turn.timeout, durations, terms.drift, terms.least, terms.most)
     turn = replace(group.turn, state="done", sequence=sequence, ended=now)
     return replace(group, turn=turn, durations=durations, next_timeout=timeout, misses=0)
 
 
-def _timed_out(group: Group, reason: EndReason, now: Millis, terms: TurnTerms) -> Group:
+def _time_out(group: Group, reason: EndReason, now: Millis, terms: TurnTerms) -> Group:
     turn = replace(group.turn, state="timed-out", reason=reason, ended=now)
-    # Only who was at work to the end shows that the time is too short.
+    # Only a holder that worked to the end shows that the timeout is too short.
     before = group.next_timeout or turn.timeout
-    timeout = timeouts.grown(before, terms.least, terms.most) if reason == "limit" else group.next_timeout
+    timeout = timeouts.lengthen(before, terms.least, terms.most) if reason == "limit" else group.next_timeout
     return replace(group, turn=turn, next_timeout=timeout, misses=group.misses + 1)
 
 
-def free(turn: TurnRow, holder: ReplicaRow | None, now: Millis) -> bool:
-    """Whether nobody can be at work in a turn that is not open, so that the next can be granted."""
+def is_free(turn: TurnRow, holder: ReplicaRow | None, now: Millis) -> bool:
+    """Return true if the turn has ended and its holder certainly does not work on it, so that the next can be granted."""
     if turn.state != "revoked":
         return not turn.open
-    return not turn.attempt or now - turn.granted >= turn.timeout or (holder is not None and idle(turn, holder))
+    return not turn.attempt or now - turn.granted >= turn.timeout or (holder is not None and is_idle(turn, holder))
 
 
 def may_be_taken(turn: TurnRow, holder: ReplicaRow | None, now: Millis) -> bool:
-    """Whether the holder may be at work."""
-    return turn.attempt > 0 and (turn.open or not free(turn, holder, now))
+    """Return true if the holder may be working on the turn."""
+    return turn.attempt > 0 and (turn.open or not is_free(turn, holder, now))
 
 
-# -- who may have a turn
+# -- fitness of replicas
 
 
-def silent(replica: ReplicaRow, now: Millis, terms: TurnTerms) -> bool:
-    """Whether the replica has not been heard of for too long."""
-    # Of that time a second may be the store's step.
-    return now - replica.at >= terms.silence + STEP
+def is_silent(replica: ReplicaRow, now: Millis, terms: TurnTerms) -> bool:
+    """Return true if the replica has not reported for longer than the fleet's `silence`."""
+    # One step of the store's clock may be part of the measured age.
+    return now - replica.at >= terms.silence + STORE_CLOCK_STEP
 
 
-def down(replica: ReplicaRow, now: Millis, terms: TurnTerms) -> DownReason:
-    """Why the replica counts as down."""
-    return "silent" if silent(replica, now, terms) else "clock" if replica.fault else ""
+def down_reason(replica: ReplicaRow, now: Millis, terms: TurnTerms) -> DownReason:
+    """Return why the replica counts as down; '' when it does not."""
+    return "silent" if is_silent(replica, now, terms) else "clock" if replica.fault else ""
 
 
-def unfit(replica: ReplicaRow, now: Millis, terms: TurnTerms, timeout: Millis, pending: PendingImpact | None, group: Group) -> SkipReason:
-    """Why the replica gets no turn of `timeout` now."""
+def skip_reason(
+    replica: ReplicaRow, now: Millis, terms: TurnTerms, timeout: Millis, pending: PendingImpact | None, group: Group
+) -> SkipReason:
+    """Return why the replica gets no turn of `timeout` now; '' when it may get one."""
     if replica.role == "primary":
         return "primary"
-    if down(replica, now, terms):
+    if down_reason(replica, now, terms):
         return "down"
     if replica.taking:
         return "taking"
@@ -218,19 +223,22 @@ def unfit(replica: ReplicaRow, now: Millis, terms: TurnTerms, timeout: Millis, p
 
 
 def _in_time(pending: PendingImpact, now: Millis, terms: TurnTerms, timeout: Millis, group: Group) -> bool:
-    """Whether a checkpoint is worth a try before the disk is lost."""
-    needed = timeouts.fitting(group.durations, terms.drift) if group.durations else timeout
+    """Return true if a checkpoint can probably be finished before the disk is lost."""
+    needed = timeouts.needed_timeout(group.durations, terms.drift) if group.durations else timeout
     return pending.loses_disk and pending.at - now >= max(needed, terms.least)
 
 
-def stuck(group: Group, replicas: Mapping[str, ReplicaRow], now: Millis, terms: TurnTerms) -> str:
-    """What a person should look at; '' while turns come and go. Those who are well get one with their next report, or the next scan."""
+def stuck_reason(group: Group, replicas: Mapping[str, ReplicaRow], now: Millis, terms: TurnTerms) -> str:
+    """Return the problem that an operator should look at; '' while turns come and go.
+
+    A fit replica gets its turn with its next report or the next scan, so a long wait means that none is fit.
+    """
     turn = group.turn
-    if group.misses >= MISSES:
+    if group.misses >= MISSES_BEFORE_ALARM:
         return f"{group.misses} turns in a row timed out"
     since = max(turn.ended, turn.granted + terms.interval if turn.epoch else group.since)
     waits = any(each.role == "secondary" and each.ready for each in replicas.values())
-    if waits and not turn.open and free(turn, replicas.get(turn.holder), now) and now - since >= PATIENCE * terms.silence:
+    if waits and not turn.open and is_free(turn, replicas.get(turn.holder), now) and now - since >= SILENCES_BEFORE_ALARM * terms.silence:
         return "no secondary is fit for a turn"
     return ""
 
@@ -239,14 +247,17 @@ def stuck(group: Group, replicas: Mapping[str, ReplicaRow], now: Millis, terms: 
 
 
 def hand_out(group: Group, replica: ReplicaRow, now: Millis, terms: TurnTerms) -> tuple[Group, Millis | None]:
-    """Hand the turn out in the answer to the report that was just stored, if it is the replica's: the group after it, and the limit."""
+    """Hand the turn out in the answer to the report that was just stored, if the replica holds it.
+
+    Returns the group after that, and the limit; None for no limit when the turn is not handed out.
+    """
     turn = group.turn
     if turn.state != "granted" or turn.holder != replica.node or not may_begin(replica):
         return group, None
     age = now - turn.granted
-    if (turn.attempt and not idle(turn, replica)) or 2 * age > turn.timeout:
+    if (turn.attempt and not is_idle(turn, replica)) or 2 * age > turn.timeout:
         return group, None
-    limit = timeouts.limit(turn.timeout, age, terms.drift)
+    limit = timeouts.turn_limit(turn.timeout, age, terms.drift)
     if not limit:
         return group, None
     handed = replace(
@@ -263,15 +274,15 @@ def hand_out(group: Group, replica: ReplicaRow, now: Millis, terms: TurnTerms) -
 
 
 def may_begin(replica: ReplicaRow) -> bool:
-    """Whether the replica, by its own report, could begin a turn."""
+    """Return true if the replica could begin a turn, by its own report."""
     return replica.role == "secondary" and replica.ready and not replica.taking and not replica.fault
 
 
-def idle(turn: TurnRow, holder: ReplicaRow) -> bool:
-    """Whether the holder of a turn that was handed out certainly does not take it, nor ever will.
+def is_idle(turn: TurnRow, holder: ReplicaRow) -> bool:
+    """Return true if the holder of a turn that was handed out certainly does not work on it and never will.
 
-    Its own process said so, as a secondary, after the report whose answer brought the turn: and that answer counts for nothing once a later
-    report was made. A clock out of its bounds may be that of another process.
+    Its own process reported so, as a secondary, after the report whose answer brought the turn; and that answer does not count once a later
+    report was made. A clock out of its bounds may be the clock of another process, so such a report proves nothing.
     """
     return (
         holder.life == turn.handed_life

@@ -1,4 +1,4 @@
-"""Turns in the app: reports, publishes and revocations as they come in, what is due without them, and what there is to see."""
+"""Serves checkpoint turns in the app: reports, publications and revocations, what is due without them, and the views."""
 
 from __future__ import annotations
 
@@ -24,44 +24,41 @@ from ..protocol import GONE, StoredTurns
 from ..rows import ENDED, INDEX, MAX_REPLICAS, TurnRow, ended_key, parse_turn
 from ..rules import LatePublication
 from ..terms import terms_of
-from ..turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, stuck
+from ..timings import FIGURES_IN_FLIGHT, MAX_FIGURES, TERMS_AGE
+from ..turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, stuck_reason
 from .views import TurnFigures, figures_of, taking
 
 log = logging.getLogger(__name__)
 
 SCANNED: Final = "turn-scan"
 RETAINED: Final = "turn-retention"
-TERMS_AGE: Final = 5.0
-"""Seconds that a fleet's terms are used from memory."""
-MOST_TERMS: Final = 1000
-MOST_FIGURES: Final = 100
-"""Fleets told apart in metrics, the first by name: a bound on series and reads."""
-IN_FLIGHT: Final = 8
+MAX_CACHED_TERMS: Final = 1000
+"""Fleets with cached settings."""
 
 type PendingReader = Callable[[str], Awaitable[Mapping[str, PendingImpact]]]
 
 _WHY: Final = {
-    "unknown-replica": "this run of the replica is not known (any more): end what you take, and begin with seq 1",
+    "unknown-replica": "this run of the replica is not registered, or no longer: stop your checkpoint, then report with seq 1",
     "stale-seq": "a later report of this replica has been applied",
-    "stale-term": "/term: a primary of a higher term has reported; whoever claims an older one is primary no more. If that claim was a "
-    "mistake, put its replica right, then POST /fleets/{fleet}/primary/forget",
-    "term-conflict": "/term: another node is primary of this term; a claim needs a term of its own",
-    "too-many-replicas": f"a fleet has at most {MAX_REPLICAS} replicas; those silent for a day are forgotten",
+    "stale-term": "/term: a primary of a higher term has reported, so this replica is not the primary any more. If the higher claim was a "
+    "mistake, correct the replica that made it, then POST /fleets/{fleet}/primary/forget",
+    "term-conflict": "/term: another node is the primary of this term; claim a higher term",
+    "too-many-replicas": f"a fleet has at most {MAX_REPLICAS} replicas; a replica that is silent for a day is removed",
 }
 
 
 async def nothing_pending(key: str) -> Mapping[str, PendingImpact]:
-    """Maintenance that is to come to the fleet's nodes: none is known."""
+    """Report that no maintenance is due on the fleet's nodes."""
     return NO_PENDING
 
 
 class CheckpointService:
-    """Serves replicas, operators and timers. One per process; caches the fleets' terms alone."""
+    """Serves replicas, operators and timers. One per process; its only state is a cache of the fleets' settings."""
 
     def __init__(self, tables: Tables, runner: AsyncRunner, clock: Clock, ids: Ids, pending: PendingReader) -> None:
         """pending: reads the maintenance that is due on a fleet's nodes."""
         self._tables, self._runner, self._ids, self._pending = tables, runner, ids, pending
-        self._terms = Cached(self._read_terms, clock, ttl=TERMS_AGE, missing_ttl=0.0, size=MOST_TERMS)
+        self._terms = Cached(self._read_terms, clock, ttl=TERMS_AGE, missing_ttl=0.0, size=MAX_CACHED_TERMS)
         self._fleets = FleetCursor(tables, clock, TURNS, INDEX)
 
     async def _read_terms(self, key: str) -> TurnTerms | None:
@@ -69,7 +66,7 @@ class CheckpointService:
         return terms_of(fleet) if fleet is not None else None
 
     async def terms(self, tenant: str, fleet: str) -> TurnTerms:
-        """The fleet's terms, as they were lately. Raises 404, `StorageError`."""
+        """Return the fleet's settings, at most `TERMS_AGE` seconds old. Raises 404, `StorageError`."""
         found = await self._terms.get(fleet_key(tenant, fleet))
         if found is None:
             raise not_found("fleet")
@@ -79,48 +76,53 @@ class CheckpointService:
         """Return the replica that may be taking a checkpoint now, so that readers avoid it. Raises `StorageError`."""
         return taking(await self._runner.run(protocol.look(key)))
 
-    # -- what replicas and operators ask for
+    # -- requests of replicas and operators
 
-    async def report(self, tenant: str, fleet: str, node: str, told: TurnReportIn) -> dict[str, Any]:
-        """The answer to a report. Raises 404, 409 `unknown-replica`, `stale-seq`, `stale-term`, `term-conflict`, `too-many-replicas`,
-        `StorageError`."""
+    async def report(self, tenant: str, fleet: str, node: str, body: TurnReportIn) -> dict[str, Any]:
+        """Apply a replica's report and return the answer.
+
+        Raises 404, 409 `unknown-replica`, `stale-seq`, `stale-term`, `term-conflict`, `too-many-replicas`, `StorageError`.
+        """
         key, terms = fleet_key(tenant, fleet), await self.terms(tenant, fleet)
         pending = await self._pending(key)
-        heard = await self._runner.run(protocol.report(key, node, told.report(), terms, self._ids.chance(), pending))
-        if isinstance(heard, str):
-            if heard == "missing":
+        result = await self._runner.run(protocol.report(key, node, body.report(), terms, self._ids.chance(), pending))
+        if isinstance(result, str):
+            if result == "missing":
                 raise not_found("fleet")
-            raise conflict(heard, _WHY[heard])
-        if heard.over is not None:
-            _log_over(key, heard.over)
-        turn = heard.answer.turn
+            raise conflict(result, _WHY[result])
+        if result.over is not None:
+            _log_ended(key, result.over)
+        turn = result.answer.turn
         if turn is not None:
             extra = {"action": "turn_handed_out", "fleet": key, "node": node, "epoch": turn[0]}
             log.debug("%s: turn %d is handed out to %s for %d ms", key, turn[0], node, turn[1], extra=extra)
         return {
             "turn": {"epoch": turn[0], "limit_ms": turn[1]} if turn is not None else None,
-            "revoked": list(heard.answer.revoked),
+            "revoked": list(result.answer.revoked),
             "report_ms": terms.report,
         }
 
-    async def publish(self, tenant: str, fleet: str, epoch: int, told: PublishIn) -> bool:
-        """Whether the checkpoint is the one with the highest sequence now. Raises 404, 409 `late`, `not-holder`, `StorageError`."""
+    async def publish(self, tenant: str, fleet: str, epoch: int, body: PublishIn) -> bool:
+        """Publish a checkpoint. Returns true if it has the highest sequence now. Raises 404, 409 `late`, `not-holder`, `StorageError`."""
         key, terms = fleet_key(tenant, fleet), await self.terms(tenant, fleet)
-        done = await self._runner.run(protocol.publish(key, epoch, told.publication(), terms))
-        extra = {"fleet": key, "node": told.node, "epoch": epoch, "sequence": told.sequence}
+        done = await self._runner.run(protocol.publish(key, epoch, body.publication(), terms))
+        extra = {"fleet": key, "node": body.node, "epoch": epoch, "sequence": body.sequence}
         if done == "missing":
             raise not_found("turn")
         if done == "not-holder":
-            raise conflict("not-holder", f"turn {epoch} was not handed out to {told.node}")
+            raise conflict("not-holder", f"turn {epoch} was not handed out to {body.node}")
         if isinstance(done, LatePublication):
-            text = "%s: a checkpoint of %s came after the end of turn %d and does not count"
-            log.info(text, key, told.node, epoch, extra={"action": "turn_late", **extra})
+            text = "%s: a checkpoint of %s arrived after the end of turn %d and does not count"
+            log.info(text, key, body.node, epoch, extra={"action": "turn_late", **extra})
             raise conflict("late", f"turn {epoch} is over: its checkpoint does not count")
-        log.debug("%s: %s has published turn %d", key, told.node, epoch, extra={"action": "turn_published", **extra})
+        log.debug("%s: %s has published turn %d", key, body.node, epoch, extra={"action": "turn_published", **extra})
         return done.is_latest
 
     async def revoke(self, tenant: str, fleet: str, epoch: int, note: str, author: str) -> Millis:
-        """Take a turn back; milliseconds until the next one can be granted, at most. Raises 404, 409 `already-ended`, `StorageError`."""
+        """Take a turn back. Returns the largest number of milliseconds until the next can be granted.
+
+        Raises 404, 409 `already-ended`, `StorageError`.
+        """
         key = fleet_key(tenant, fleet)
         await self.terms(tenant, fleet)
         done = await self._runner.run(protocol.revoke(key, epoch, note, author))
@@ -134,23 +136,23 @@ class CheckpointService:
         return done.free_after
 
     async def forget_claim(self, tenant: str, fleet: str, note: str, author: str) -> None:
-        """Take back the highest claim to be primary, so that any counts again. Safe to repeat. Raises 404, `StorageError`."""
+        """Drop the highest claim to be primary, so that any claim counts again. Safe to repeat. Raises 404, `StorageError`."""
         key = fleet_key(tenant, fleet)
         await self.terms(tenant, fleet)
         before = await self._runner.run(protocol.forget_claim(key))
         if before is not None:
             about = {"node": before.primary, "term": before.term, "author": author, "note": note}
-            text = "%s: the claim of %s to term %d is taken back by %s: %s"
+            text = "%s: the claim of %s to be primary of term %d is dropped by %s: %s"
             log.info(text, key, before.primary, before.term, author, note, extra={"action": "turn_claim_forgotten", "fleet": key, **about})
 
-    # -- what there is to see
+    # -- views
 
     async def look(self, key: str) -> StoredTurns | None:
-        """A fleet's turns as they stand; None when no replica ever reported. Raises `StorageError`."""
+        """Return a fleet's turns as stored; None when no replica ever reported. Raises `StorageError`."""
         return await self._runner.run(protocol.look(key))
 
     async def turns(self, tenant: str, fleet: str, limit: int, before: int | None = None) -> tuple[list[dict[str, Any]], int | None]:
-        """Turns, newest first, with epochs below `before`, and the epoch to go on before. Raises 404, `StorageError`."""
+        """Return turns with epochs below `before`, newest first, and the `before` of the next page. Raises 404, `StorageError`."""
         key = fleet_key(tenant, fleet)
         await self.terms(tenant, fleet)
         seen = await self.look(key)
@@ -171,7 +173,7 @@ class CheckpointService:
         return [turn_out(turn) for turn in found[:limit]], found[limit - 1].epoch if len(found) > limit else None
 
     async def latest(self, tenant: str, fleet: str) -> dict[str, Any]:
-        """The checkpoint with the highest sequence. Raises 404, `StorageError`."""
+        """Return the checkpoint with the highest sequence. Raises 404, `StorageError`."""
         await self.terms(tenant, fleet)
         seen = await self.look(fleet_key(tenant, fleet))
         if seen is None or seen.view.latest is None:
@@ -186,7 +188,7 @@ class CheckpointService:
             "at": to_text(found.at),
         }
 
-    # -- what is done without being asked
+    # -- timers
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Do what is due for each fleet that has replicas. Counts `fleets`, `changed`, `granted`, `ended`, `failed`."""
@@ -199,17 +201,17 @@ class CheckpointService:
     async def _visit(self, key: str) -> Counter[str]:
         done = await self._runner.run(protocol.scan(key, self._ids.chance(), await self._pending(key)))
         if done == "missing":
-            # Its rows came in while it was ending.
+            # Rows were written while the fleet ended.
             await self.end(key)
             return Counter(ended=1)
         if not isinstance(done, TurnStep):
             return Counter()
         if done.over is not None:
-            _log_over(key, done.over)
+            _log_ended(key, done.over)
         return Counter(changed=1, granted=int(done.over is not None or done.group.turn.epoch == 1))
 
     async def retain(self, now: Millis) -> Counter[str]:
-        """Forget old turns and replicas that are gone. Counts `fleets`, `removed`, `failed`."""
+        """Remove old turns and replicas that are gone. Counts `fleets`, `removed`, `failed`."""
 
         async def prepare(keys: list[str]) -> Visit:
             return visit
@@ -220,18 +222,18 @@ class CheckpointService:
         return await self._fleets.go(RETAINED, prepare)
 
     async def stuck(self, keys: Sequence[str]) -> dict[str, str]:
-        """What is wrong with turns, of those of the fleets `keys`, which come in order, where something is. Raises `StorageError`."""
+        """Return the problem of each fleet with stuck turns, by key. keys: the fleets to judge, in order. Raises `StorageError`."""
         found: dict[str, str] = {}
         for key in await self._listed(keys[0], keys[-1] + "!") if keys else []:
             seen, terms = await self.look(key), await self._terms.get(key)
-            if seen is not None and terms is not None and (why := stuck(seen.view.group, seen.view.replicas, seen.now, terms)):
+            if seen is not None and terms is not None and (why := stuck_reason(seen.view.group, seen.view.replicas, seen.now, terms)):
                 found[key] = why
         return found
 
     async def figures(self) -> list[TurnFigures]:
-        """Gauges of the first fleets by name that have replicas. Raises `StorageError`."""
-        index = await self._tables.query(TURNS, INDEX, limit=MOST_FIGURES)
-        slots = asyncio.Semaphore(IN_FLIGHT)
+        """Return the gauges of the first `MAX_FIGURES` fleets, by name, that have replicas. Raises `StorageError`."""
+        index = await self._tables.query(TURNS, INDEX, limit=MAX_FIGURES)
+        slots = asyncio.Semaphore(FIGURES_IN_FLIGHT)
 
         async def one(key: str) -> TurnFigures | None:
             async with slots:
@@ -244,18 +246,18 @@ class CheckpointService:
         return [row.rk for row in await load_rows(self._tables, TURNS, INDEX, first, end)]
 
     async def end(self, key: str) -> None:
-        """The fleet ends. Raises `StorageError`; safe to repeat."""
+        """End the fleet's turns and remove its rows. Safe to repeat. Raises `StorageError`."""
         await self._runner.run(protocol.end(key))
         self._terms.drop(key)
 
     async def forget(self, tenant: str) -> None:
-        """The tenant is gone: forget that it ever had fleets. Raises `StorageError`."""
-        for row in await load_rows(self._tables, TURNS, GONE, f"{tenant}:", f"{tenant};"):
+        """Remove what is kept of the ended fleets of a deleted tenant. Raises `StorageError`."""
+        for row in await load(self._tables, TURNS, GONE, f"{tenant}:", f"{tenant};"):
             await self._tables.write(TURNS, GONE, [Delete(row.rk, row.etag)])
 
 
 def turn_out(turn: TurnRow) -> dict[str, Any]:
-    """A turn as answered."""
+    """Return a turn as the API answers it."""
     answer: dict[str, Any] = {
         "epoch": turn.epoch,
         "holder": turn.holder,
@@ -275,7 +277,7 @@ def turn_out(turn: TurnRow) -> dict[str, Any]:
     return answer | {name: value for name, value in more.items() if value}
 
 
-def _log_over(key: str, turn: TurnRow) -> None:
+def _log_ended(key: str, turn: TurnRow) -> None:
     if turn.state != "timed-out":
         return
     extra = {"action": "turn_timed_out", "fleet": key, "epoch": turn.epoch, "holder": turn.holder, "reason": turn.reason}

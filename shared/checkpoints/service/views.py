@@ -1,4 +1,4 @@
-"""A fleet's nodes as replicas, for the views of nodes and routes; and its gauges."""
+"""Shows a fleet's nodes as replicas, for the API's views, and computes its gauges."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from .. import timeouts
 from ..protocol import StoredTurns
 from ..rows import ReplicaRow
-from ..turns import PendingImpact, TurnTerms, down, may_be_taken, unfit
+from ..turns import PendingImpact, TurnTerms, down_reason, may_be_taken, skip_reason
 
 
 def taking(seen: StoredTurns | None) -> str | None:
-    """The node that may be taking a checkpoint, so that readers avoid it."""
+    """Return the node that may be taking a checkpoint, so that readers avoid it; None when there is none."""
     if seen is None:
         return None
     turn = seen.view.group.turn
@@ -20,7 +20,7 @@ def taking(seen: StoredTurns | None) -> str | None:
 
 
 def replicas_out(seen: StoredTurns | None, terms: TurnTerms, pending: Mapping[str, PendingImpact]) -> dict[str, dict[str, Any]]:
-    """The fleet's replicas by node, as answered. pending: maintenance that is to come to them."""
+    """Return the fleet's replicas by node, as the API answers. pending: their next maintenance."""
     if seen is None:
         return {}
     return {node: _replica_out(replica, seen, terms, pending.get(node)) for node, replica in seen.view.replicas.items()}
@@ -28,7 +28,7 @@ def replicas_out(seen: StoredTurns | None, terms: TurnTerms, pending: Mapping[st
 
 def _replica_out(replica: ReplicaRow, seen: StoredTurns, terms: TurnTerms, pending: PendingImpact | None) -> dict[str, Any]:
     group = seen.view.group
-    timeout = timeouts.bounded(group.next_timeout or terms.initial, terms.least, terms.most)
+    timeout = timeouts.clamp(group.next_timeout or terms.initial, terms.least, terms.most)
     return {
         "role": replica.role,
         "term": replica.term,
@@ -38,8 +38,8 @@ def _replica_out(replica: ReplicaRow, seen: StoredTurns, terms: TurnTerms, pendi
         "failures": replica.failures,
         "ready": replica.ready,
         "report_age_ms": max(0, seen.now - replica.at),
-        "down": down(replica, seen.now, terms) or None,
-        "skipped": unfit(replica, seen.now, terms, timeout, pending, group) or None,
+        "down": down_reason(replica, seen.now, terms) or None,
+        "skipped": skip_reason(replica, seen.now, terms, timeout, pending, group) or None,
         "taking": replica.taking or None,
         "holds": group.turn.epoch if taking(seen) == replica.node else None,
         "last_checkpoint": replica.last_checkpoint,
@@ -47,9 +47,12 @@ def _replica_out(replica: ReplicaRow, seen: StoredTurns, terms: TurnTerms, pendi
 
 
 class TurnFigures(NamedTuple):
-    """One fleet's. replicas, down: how many there are, and how many of them are down. taking: 1 while one may be at work. age: seconds
-    since the grant of the last turn. timeout: of the next one, seconds. misses: turns in a row that timed out. epoch: of the last turn.
-    sequence: of the latest checkpoint; checkpoint_age: seconds since it was published, -1 when there is none."""
+    """The gauges of one fleet.
+
+    replicas, down: number of replicas, and of those that are down. taking: 1 while a replica may be taking a checkpoint. age: seconds since
+    the last turn was granted. timeout: of the next turn, in seconds. misses: consecutive turns that timed out. epoch: of the last turn.
+    sequence: of the latest checkpoint. checkpoint_age: seconds since it was published, -1 when there is none.
+    """
 
     tenant: str
     fleet: str
@@ -65,17 +68,17 @@ class TurnFigures(NamedTuple):
 
 
 def figures_of(key: str, seen: StoredTurns, terms: TurnTerms) -> TurnFigures:
-    """The gauges of a fleet."""
+    """Return the gauges of a fleet."""
     tenant, _, fleet = key.partition(":")
     group, latest = seen.view.group, seen.view.latest
     return TurnFigures(
         tenant,
         fleet,
         len(seen.view.replicas),
-        sum(bool(down(each, seen.now, terms)) for each in seen.view.replicas.values()),
+        sum(bool(down_reason(each, seen.now, terms)) for each in seen.view.replicas.values()),
         int(taking(seen) is not None),
         max(0, seen.now - (group.turn.granted or group.since)) / 1000,
-        timeouts.bounded(group.next_timeout or terms.initial, terms.least, terms.most) / 1000,
+        timeouts.clamp(group.next_timeout or terms.initial, terms.least, terms.most) / 1000,
         group.misses,
         group.turn.epoch,
         latest.sequence if latest is not None else 0,

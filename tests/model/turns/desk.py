@@ -61,7 +61,7 @@ def decide(play: Play, rows: Rows, request: Request, date: int, draw: float) -> 
                 return None, None
             return change(play, rows, {TURN: with_turn(seen.group, revoked.turn)}), None
         case Forget():
-            return change(play, rows, {TURN: rules.forgotten(seen.group)}), None
+            return change(play, rows, {TURN: rules.forget_claim(seen.group)}), None
         case _:
             return change(play, rows, {TURN: rules.scan(seen, date, terms(play), draw).group}), None
 

@@ -36,8 +36,8 @@ def hunt_endless(mutant: Mutant) -> Report:
 
 
 def full_limit_late() -> list[Patch]:
-    plain = timeouts.limit
-    return [(timeouts, "limit", lambda timeout, age, drift: plain(timeout, 0, drift))]
+    plain = timeouts.turn_limit
+    return [(timeouts, "turn_limit", lambda timeout, age, drift: plain(timeout, 0, drift))]
 
 
 def no_margin() -> list[Patch]:
@@ -45,12 +45,12 @@ def no_margin() -> list[Patch]:
 
 
 def no_drift() -> list[Patch]:
-    plain = timeouts.limit
-    return [(timeouts, "limit", lambda timeout, age, drift: plain(timeout, age, 0))]
+    plain = timeouts.turn_limit
+    return [(timeouts, "turn_limit", lambda timeout, age, drift: plain(timeout, age, 0))]
 
 
 def granted_after_revoke() -> list[Patch]:
-    return [(turns, "free", lambda turn, holder, now: not turn.open)]
+    return [(turns, "is_free", lambda turn, holder, now: not turn.open)]
 
 
 def pre_empted() -> list[Patch]:
@@ -67,12 +67,12 @@ def pre_empted() -> list[Patch]:
 
 def _idle_without(**same: Any) -> list[Patch]:
     """What the holder says is judged as if its row and the turn agreed in `same`."""
-    plain = turns.idle
+    plain = turns.is_idle
 
     def idle(turn: Any, holder: Any) -> bool:
         return plain(turn, dataclasses.replace(holder, **{name: getattr(turn, of) + more for name, (of, more) in same.items()}))
 
-    return [(turns, "idle", idle)]
+    return [(turns, "is_idle", idle)]
 
 
 def freed_by_a_new_process() -> list[Patch]:
@@ -95,23 +95,23 @@ def handed_to_a_new_process() -> list[Patch]:
 
 
 def short_though_handed_out() -> list[Patch]:
-    return [(turns, "_untaken", lambda turn, holder: True)]
+    return [(turns, "_is_untaken", lambda turn, holder: True)]
 
 
 def any_process_speaks() -> list[Patch]:
-    plain = rules._heard
+    plain = rules._classify
 
     def heard(before: Any, told: Any) -> Any:
         if before is not None and 1 < before.seq + 1 <= told.seq:
             return "next"
         return plain(before, told)
 
-    return [(rules, "_heard", heard)]
+    return [(rules, "_classify", heard)]
 
 
 def any_checkpoint_ends() -> list[Patch]:
-    plain = turns._finished
-    return [(turns, "_finished", lambda turn, holder: plain(dataclasses.replace(turn, handed_last=0), holder))]
+    plain = turns._made_checkpoint
+    return [(turns, "_made_checkpoint", lambda turn, holder: plain(dataclasses.replace(turn, handed_last=0), holder))]
 
 
 def turn_written_without_its_etag() -> list[Patch]:
@@ -144,13 +144,13 @@ def lost_turn_published() -> list[Patch]:
 
 
 def freed_with_the_claim() -> list[Patch]:
-    plain = rules.forgotten
+    plain = rules.forget_claim
 
     def forgotten(group: Any) -> Any:
         turn = dataclasses.replace(group.turn, state="timed-out", reason="promoted") if group.turn.open else group.turn
         return dataclasses.replace(plain(group), turn=turn)
 
-    return [(rules, "forgotten", forgotten)]
+    return [(rules, "forget_claim", forgotten)]
 
 
 # -- the replica
@@ -236,7 +236,7 @@ def a_favourite() -> list[Patch]:
 
 
 def nobody_forced() -> list[Patch]:
-    return [(selection, "forced", lambda waited, free: None)]
+    return [(selection, "overdue", lambda waited, free: None)]
 
 
 def never_timed_out() -> list[Patch]:
@@ -247,7 +247,7 @@ def never_timed_out() -> list[Patch]:
 
 
 def revoked_for_ever() -> list[Patch]:
-    return [(turns, "free", lambda turn, holder, now: not turn.open and turn.state != "revoked")]
+    return [(turns, "is_free", lambda turn, holder, now: not turn.open and turn.state != "revoked")]
 
 
 def _one_chance(play: Any) -> Any:

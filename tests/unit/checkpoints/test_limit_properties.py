@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.checkpoints.timeouts import limit
+from shared.checkpoints.timeouts import turn_limit
 
 STEP = 1000
 OFF = 500
@@ -56,7 +56,7 @@ def test_the_holder_has_stopped_before_anybody_may_end_its_turn_for_its_time(
     since = date(granted, off[0])
     sent = granted + waits
     age = date(sent + way, off[1]) - since
-    allowed = limit(timeout, max(0, age), drift)
+    allowed = turn_limit(timeout, max(0, age), drift)
     if allowed:
         assert stops(sent, allowed, changes, drift) < earliest(since + timeout)
 
@@ -64,5 +64,5 @@ def test_the_holder_has_stopped_before_anybody_may_end_its_turn_for_its_time(
 @given(timeout=st.integers(60_000, 10**7), drift=st.floats(0.05, 0.5))
 def test_a_clock_slower_than_the_bound_breaks_it_so_the_bound_is_needed(timeout: int, drift: float) -> None:
     # The slower, the less the two seconds of margin can hide of it: at a tenth of the bound's rate nothing.
-    allowed = limit(timeout, 0, drift)
+    allowed = turn_limit(timeout, 0, drift)
     assert stops(10**6, allowed, [(1, 0.0)], 1 - (1 - drift) / 10) > earliest(date(10**6, 0) + timeout)

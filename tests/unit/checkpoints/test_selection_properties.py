@@ -1,4 +1,4 @@
-"""What holds of the choice of the next holder and of the time-outs, whatever the health of the replicas and whatever chance says."""
+"""What holds of the choice of the next holder and of the time-outs, whatever the health_weight of the replicas and whatever chance says."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Set
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.checkpoints.selection import LEAST, Candidate, Share, choose, forced, health
-from shared.checkpoints.timeouts import grown, limit, percentile, settled
+from shared.checkpoints.selection import MIN_WEIGHT, Candidate, Share, choose, health_weight, overdue
+from shared.checkpoints.timeouts import adjust, lengthen, percentile, turn_limit
 
 CHANCE = st.floats(0, 1, exclude_max=True)
-WEIGHT = st.floats(LEAST, 1)
+WEIGHT = st.floats(MIN_WEIGHT, 1)
 
 
 class Turns:
@@ -74,7 +74,7 @@ def test_everyone_has_a_turn_within_2n_whatever_health_and_chance_say(count: int
 @given(st.integers(2, 7), st.integers(0, 2**32), st.sampled_from([0.0, 0.999_999]) | st.none())
 def test_a_candidate_in_the_worst_health_is_served_within_2n_and_less_often(count: int, seed: int, stuck: float | None) -> None:
     chance, turns = random.Random(seed), Turns()
-    weights = {f"n{number}": LEAST if number == 0 else 1.0 for number in range(count)}
+    weights = {f"n{number}": MIN_WEIGHT if number == 0 else 1.0 for number in range(count)}
     order = [turns.grant(weights, chance.random() if stuck is None else stuck) for _ in range(40 * count)]
     assert gaps(order, "n0") < 2 * count
     assert turns.taken["n0"] < min(turns.taken[node] for node in weights if node != "n0")
@@ -112,14 +112,14 @@ def test_chance_decides_while_there_is_time() -> None:
 
 def test_who_has_waited_longest_is_forced_when_the_others_deadlines_need_the_turns_before_it() -> None:
     # Three candidates: a's last turn within 2N would be the next but one; b's too: a must go now.
-    assert forced({"a": 4, "b": 4, "c": 0}) == "a"
-    assert forced({"a": 4, "b": 3, "c": 0}) is None
+    assert overdue({"a": 4, "b": 4, "c": 0}) == "a"
+    assert overdue({"a": 4, "b": 3, "c": 0}) is None
 
 
 @given(st.integers(0, 10**15), st.integers(0, 10**6), st.floats(0, 1e9), st.none() | st.integers(1, 10**9))
 def test_health_is_a_weight(lag: int, failures: int, load: float, most: int | None) -> None:
-    assert LEAST <= health(lag, failures, load, most) <= 1
-    assert health(lag + 1000, failures + 1, load + 1, most) <= health(lag, failures, load, most)
+    assert MIN_WEIGHT <= health_weight(lag, failures, load, most) <= 1
+    assert health_weight(lag + 1000, failures + 1, load + 1, most) <= health_weight(lag, failures, load, most)
 
 
 BOUNDS = st.tuples(st.integers(60_000, 10**7), st.integers(0, 10**8)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -131,12 +131,12 @@ def test_time_outs_stay_within_their_bounds(bounds: tuple[int, int], turns: list
     timeout, durations = least, list[int]()
     for duration in turns:
         if duration is None:
-            longer = grown(timeout, least, most)
+            longer = lengthen(timeout, least, most)
             assert timeout <= longer
             timeout = longer
         else:
             durations = [*durations, duration][-32:]
-            timeout = settled(timeout, durations, drift, least, most)
+            timeout = adjust(timeout, durations, drift, least, most)
         assert least <= timeout <= most
 
 
@@ -144,8 +144,8 @@ def test_time_outs_stay_within_their_bounds(bounds: tuple[int, int], turns: list
 def test_a_time_out_settles_where_the_checkpoint_fits_in(duration: int, drift: float) -> None:
     timeout = 10**9
     for _ in range(200):
-        timeout = settled(timeout, [duration] * 32, drift, 60_000, 10**9)
-    assert limit(timeout, 0, drift) >= duration
+        timeout = adjust(timeout, [duration] * 32, drift, 60_000, 10**9)
+    assert turn_limit(timeout, 0, drift) >= duration
     assert timeout <= max(60_000, 1.2 * duration / (1 - drift) + 2_010)
 
 
@@ -158,7 +158,7 @@ def test_a_percentile_is_not_below_its_part_of_the_values(values: list[int], par
 
 @given(st.integers(0, 10**8), st.integers(0, 10**8), st.floats(0, 0.9))
 def test_a_limit_ends_on_the_slowest_clock_before_the_turn_does(timeout: int, age: int, drift: float) -> None:
-    found = limit(timeout, age, drift)
+    found = turn_limit(timeout, age, drift)
     assert found >= 0
     # The request was sent before the age was read, which may be a second too low at either end.
     assert found == 0 or found / (1 - drift) + age + 1000 < timeout

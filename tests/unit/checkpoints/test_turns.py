@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shared.checkpoints import rules
-from shared.checkpoints.clock_rate import rated
+from shared.checkpoints.clock_rate import judge_rate
 from shared.checkpoints.rows import (
     EndReason,
     Group,
@@ -20,7 +20,7 @@ from shared.checkpoints.rows import (
     replica_key,
 )
 from shared.checkpoints.rules import AcceptedReport, FleetTurns, Publication, Published, ReplicaReport
-from shared.checkpoints.turns import PendingImpact, TurnTerms, free, idle, settle, step, stuck
+from shared.checkpoints.turns import PendingImpact, TurnTerms, is_free, is_idle, settle, step, stuck_reason
 from shared.storage.ports import Row
 
 NOW = 1_800_000_000_000
@@ -64,9 +64,9 @@ def test_a_holder_that_is_not_there_any_more_was_silent() -> None:
 )
 def test_a_turn_is_freed_early_only_by_who_certainly_does_not_take_it(change: dict[str, object]) -> None:
     revoked, late = replace(TURN, state="revoked"), NOW + 599_999
-    assert idle(TURN, replica()) and free(revoked, replica(), late)
-    assert not idle(TURN, replica(**change)) and not free(revoked, replica(**change), late)
-    assert not free(revoked, None, late) and free(revoked, None, NOW + 600_000)
+    assert is_idle(TURN, replica()) and is_free(revoked, replica(), late)
+    assert not is_idle(TURN, replica(**change)) and not is_free(revoked, replica(**change), late)
+    assert not is_free(revoked, None, late) and is_free(revoked, None, NOW + 600_000)
     assert settle(Group(TURN), replica(**change, at=NOW), NOW + MINUTE, TERMS).turn.open
 
 
@@ -118,12 +118,12 @@ def test_who_goes_first_does_so_once_and_lets_others_in_between() -> None:
 
 def test_a_clock_is_judged_once_its_marks_are_far_enough_apart() -> None:
     begun = replica(first=(1000, NOW), second=(1000, NOW))
-    assert rated(begun, 1000, NOW + 29_000, 0.3)[2] == "", "too soon to tell"
-    assert rated(begun, 1000, NOW + 30_000, 0.3)[2] == "slow"
-    assert rated(begun, 1000 + 60_000, NOW + 30_000, 0.3)[2] == "fast"
-    assert rated(begun, 1000 + 10_000, NOW, 0.3)[2] == "fast", "a leap shows at once"
+    assert judge_rate(begun, 1000, NOW + 29_000, 0.3)[2] == "", "too soon to tell"
+    assert judge_rate(begun, 1000, NOW + 30_000, 0.3)[2] == "slow"
+    assert judge_rate(begun, 1000 + 60_000, NOW + 30_000, 0.3)[2] == "fast"
+    assert judge_rate(begun, 1000 + 10_000, NOW, 0.3)[2] == "fast", "a leap shows at once"
     for run in (21_000, 30_000, 42_800):
-        assert rated(begun, 1000 + run, NOW + 30_000, 0.3)[2] == ""
+        assert judge_rate(begun, 1000 + run, NOW + 30_000, 0.3)[2] == ""
 
 
 def test_a_machine_that_slept_is_trusted_again_once_its_clock_runs() -> None:
@@ -131,7 +131,7 @@ def test_a_machine_that_slept_is_trusted_again_once_its_clock_runs() -> None:
     faults = []
     for seconds, ran in [(5, 5)] * 30 + [(600, 0)] + [(5, 5)] * 40:
         now, mono = now + seconds * 1000, mono + ran * 1000
-        first, second, fault = rated(known, mono, now, 0.3)
+        first, second, fault = judge_rate(known, mono, now, 0.3)
         known = replace(known, first=first, second=second, fault=fault)
         faults.append(fault)
     assert set(faults[:30]) == {""} and faults[30] == "slow"
@@ -144,11 +144,11 @@ def test_a_machine_that_slept_is_trusted_again_once_its_clock_runs() -> None:
 def test_a_fleet_whose_secondaries_are_all_unfit_is_stuck_only_when_somebody_waits() -> None:
     group, late = Group(since=NOW), NOW + 3 * MINUTE
     lost = {"b": replica(at=NOW)}
-    assert stuck(group, lost, late - 1, TERMS) == "" and stuck(group, lost, late, TERMS)
-    assert stuck(group, {"b": replica(ready=False)}, late, TERMS) == ""
-    assert stuck(group, {"a": replica(role="primary")}, late, TERMS) == ""
-    assert stuck(replace(group, turn=replace(TURN, granted=late)), lost, late, TERMS) == "", "a turn goes on"
-    assert stuck(replace(group, misses=3), {}, NOW, TERMS)
+    assert stuck_reason(group, lost, late - 1, TERMS) == "" and stuck_reason(group, lost, late, TERMS)
+    assert stuck_reason(group, {"b": replica(ready=False)}, late, TERMS) == ""
+    assert stuck_reason(group, {"a": replica(role="primary")}, late, TERMS) == ""
+    assert stuck_reason(replace(group, turn=replace(TURN, granted=late)), lost, late, TERMS) == "", "a turn goes on"
+    assert stuck_reason(replace(group, misses=3), {}, NOW, TERMS)
 
 
 # -- rows
