@@ -1,4 +1,4 @@
-"""Runs a program within a turn, behind a guard of its own (`guard`): nothing of it outlives the turn."""
+"""Runs a program within a turn, under a guard process (`guard`), so that no process of it outlives the turn."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from typing import Any, Final
 from ...core.clock import steady
 from ...core.errors import TocsinError
 from . import guard
+from .timings import GUARD_OVERTIME
 from .turn import Turn, TurnLost
 
-LATE: Final = 1.0
-"""Seconds past the limit after which a guard that has not ended counts as stopped or gone."""
-MOST: Final = 65_536
-"""Bytes of a result file."""
+MAX_RESULT: Final = 65_536
+"""Largest size of a result file, in bytes."""
 
 
 class NotRunnable(TocsinError):
-    """The program is not there, or may not be run. missing: which of the two."""
+    """The program does not exist (`missing`) or may not be executed."""
 
     def __init__(self, program: str, number: int) -> None:
         super().__init__(f"{program}: {os.strerror(number)}")
@@ -34,31 +33,32 @@ class NotRunnable(TocsinError):
 
 
 class BadResult(TocsinError):
-    """What the program left in its result file is no result."""
+    """The program's result file holds no valid result."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """How the program ended: its status, or the number of the signal that killed it."""
+    """The end of the program: its exit status, or the number of the signal that killed it."""
 
     status: int | None
     signal: int | None
 
     @property
     def code(self) -> int:
-        """As the shell has it."""
+        """Exit code as a shell reports it."""
         return self.status if self.status is not None else 128 + (self.signal or 0)
 
 
 async def run_in(turn: Turn, command: Sequence[str], *, grace: float, environment: Mapping[str, str]) -> CommandOutcome:
-    """Run the program to its end. grace: seconds between SIGTERM and SIGKILL; the latter comes at the turn's limit at the latest, and at
-    once when this replica has become the primary. Cancelled, it returns when nothing of the program runs any more.
+    """Run the program to its end.
 
-    Raises `TurnLost` when the guard ended the program at the limit, `NotRunnable`, `TocsinError` when the guard was killed.
+    grace: seconds between SIGTERM and SIGKILL. SIGKILL comes at the turn's limit at the latest, and at once when this replica has become
+    the primary. If it is cancelled, it returns when no process of the program runs any more. Raises `TurnLost` when the guard ended the
+    program at the limit, `NotRunnable`, `TocsinError` when the guard was killed.
     """
     reading, writing = os.pipe()
     try:
-        # In a session of its own: what a terminal sends, to end or to stop, is for `tocsin` alone, which passes it on.
+        # In a session of its own: signals from a terminal go to `tocsin` alone, which passes them on.
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", guard.__file__, repr(turn.until), repr(grace), str(writing), *command),
             stdin=asyncio.subprocess.PIPE,
@@ -74,83 +74,85 @@ async def run_in(turn: Turn, command: Sequence[str], *, grace: float, environmen
         raise
     finally:
         os.close(writing)
-    said: dict[str, Any] = {}
-    telling = asyncio.create_task(_listen(reading, said))
+    events: dict[str, Any] = {}
+    listening = asyncio.create_task(_listen(reading, events))
     ending = asyncio.ensure_future(process.wait())
     try:
         while not ending.done():
             await asyncio.wait([ending], timeout=1.0)
-            if steady() > turn.until + LATE:
-                _finish(process, said)
+            if steady() > turn.until + GUARD_OVERTIME:
+                _kill_directly(process, events)
     except asyncio.CancelledError:
-        await _stop(process, ending, said, turn, grace)
+        await _stop(process, ending, events, turn, grace)
         raise
     finally:
-        # A killed guard leaves its command to us; one that has ended has swept up.
+        # A guard that ended has killed what was left of the program. If the guard was killed, this process does it.
         if process.returncode != 0:
-            _finish(process, said)
-        await asyncio.shield(telling)
-    if "errno" in said:
-        raise NotRunnable(command[0], int(said["errno"]))
-    if said.get("by") == "limit":
+            _kill_directly(process, events)
+        await asyncio.shield(listening)
+    if "errno" in events:
+        raise NotRunnable(command[0], int(events["errno"]))
+    if events.get("by") == "limit":
         raise TurnLost(turn.epoch, "limit")
-    if "status" not in said and "signal" not in said:
-        raise TocsinError("the guard of the command was killed; the command has been ended")
-    return CommandOutcome(said.get("status"), said.get("signal"))
+    if "status" not in events and "signal" not in events:
+        raise TocsinError("the guard of the command was killed, and the command was stopped with it")
+    return CommandOutcome(events.get("status"), events.get("signal"))
 
 
-async def _listen(pipe: int, said: dict[str, Any]) -> None:
+async def _listen(pipe: int, events: dict[str, Any]) -> None:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", 0))
     try:
         async for line in reader:
-            said.update(json.loads(line))
+            events.update(json.loads(line))
     finally:
         transport.close()
 
 
-async def _stop(process: asyncio.subprocess.Process, ending: asyncio.Future[int], said: dict[str, Any], turn: Turn, grace: float) -> None:
-    """End the program whatever else cancels this task meanwhile."""
+async def _stop(process: asyncio.subprocess.Process, ending: asyncio.Future[int], events: dict[str, Any], turn: Turn, grace: float) -> None:
+    """End the program, even if this task is cancelled again meanwhile."""
     assert process.stdin is not None
     with contextlib.suppress(OSError):
         process.stdin.write(b"k" if turn.lost == "promoted" else b"t")
-    enough = min(turn.until, steady() + grace) + LATE
+    deadline = min(turn.until, steady() + grace) + GUARD_OVERTIME
     while not ending.done():
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([ending], timeout=max(0.05, enough - steady()))
-        if steady() >= enough:
-            _finish(process, said)
+            await asyncio.wait([ending], timeout=max(0.05, deadline - steady()))
+        if steady() >= deadline:
+            _kill_directly(process, events)
 
 
-def _finish(process: asyncio.subprocess.Process, said: Mapping[str, Any]) -> None:
-    """The guard does nothing any more, or is gone: end its command ourselves, then it."""
-    if "pid" in said and "status" not in said and "signal" not in said:
+def _kill_directly(process: asyncio.subprocess.Process, events: Mapping[str, Any]) -> None:
+    """Kill the program directly, then its guard, because the guard hangs or is gone."""
+    if "pid" in events and "status" not in events and "signal" not in events:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(int(said["pid"]), signal.SIGKILL)
+            os.killpg(int(events["pid"]), signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         process.kill()
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """What the program has left in its result file: an object with some of sequence, location and bytes; {} for no file. Raises
-    `BadResult`."""
+    """Return the program's result file: an object with some of `sequence`, `location` and `bytes`; {} if there is none.
+
+    Raises `BadResult`.
+    """
     try:
-        # The program may have left anything there: a pipe would be waited for.
+        # The program may have left anything there. Opening a pipe would block.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise BadResult("the result file is no plain file")
-            said = file.read(MOST + 1)
+                raise BadResult("the result file is not a plain file")
+            content = file.read(MAX_RESULT + 1)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise BadResult(f"the result file cannot be read: {error.strerror}") from None
-    if len(said) > MOST:
-        raise BadResult(f"the result file has more than {MOST} bytes")
+    if len(content) > MAX_RESULT:
+        raise BadResult(f"the result file has more than {MAX_RESULT} bytes")
     try:
-        found = json.loads(said)
+        found = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise BadResult(f"the result file holds no JSON: {error}") from None
+        raise BadResult(f"the result file is not valid JSON: {error}") from None
     if not isinstance(found, dict) or found.keys() - {"sequence", "location", "bytes"}:
         raise BadResult('the result file must hold an object with "sequence" and, if wanted, "location" and "bytes"')
     return found

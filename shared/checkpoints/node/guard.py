@@ -1,13 +1,13 @@
-"""Stands between `tocsin checkpoint run` and its command, as a process of its own, and ends the command whatever happens to `tocsin`.
+"""Runs the command of `tocsin checkpoint run` from a process of its own, which ends the command even if `tocsin` is killed.
 
     python guard.py UNTIL GRACE FD COMMAND [ARGUMENT ...]
 
-UNTIL: seconds of the steady clock (`clock.steady`, one for all processes of a machine) from which on nothing of the command runs. GRACE:
-seconds between SIGTERM and SIGKILL. FD: where to say what happens, in lines of JSON: `{"pid": n}` or `{"errno": n}`, then `{"status": n}`
-or `{"signal": n}` with `"by"`: who ended it. On standard input a `t` asks for SIGTERM and after the grace SIGKILL, a `k` for SIGKILL at
-once; its end means that `tocsin` is gone, and counts as `t`.
+UNTIL: time at which no process of the command may run any more, in seconds of the steady clock (`clock.steady`, the same for all processes
+of a machine). GRACE: seconds between SIGTERM and SIGKILL. FD: file descriptor to which events are written, as lines of JSON: `{"pid": n}`
+or `{"errno": n}`, then `{"status": n}` or `{"signal": n}` with `"by"`, the reason of the end. On standard input, `t` requests SIGTERM and
+SIGKILL after the grace, and `k` requests SIGKILL at once. The end of standard input means that `tocsin` is gone, and counts as `t`.
 
-Run by path, and from the standard library alone: it starts in a few hundredths of a second and stays small.
+It is run by path and imports the standard library alone, so that it starts within some hundredths of a second and stays small.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
 _TICK = 0.25
-"""Seconds between two looks at the clock: waits do not count the time that a machine was suspended."""
+"""Seconds between two readings of the clock. Longer waits would not count the time for which the machine was suspended."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -41,7 +41,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _start(command: list[str]) -> int:
-    """The command's process, leader of a group of its own. Raises OSError when it cannot be run."""
+    """Start the command as the leader of a process group of its own, and return its pid. Raises OSError when it cannot be run."""
     reading, writing = os.pipe()
     guard = os.getpid()
     child = os.fork()
@@ -59,19 +59,19 @@ def _start(command: list[str]) -> int:
         except OSError as error:
             os.write(writing, str(error.errno or errno.EIO).encode())
         except ValueError:
-            # No name at all.
+            # The command has no valid name.
             os.write(writing, str(errno.ENOENT).encode())
         finally:
             os._exit(1)
     os.close(writing)
     with contextlib.suppress(OSError):
-        # The child does it too; whoever comes first.
+        # The child does it too. Either may be first.
         os.setpgid(child, child)
-    with os.fdopen(reading) as told:
-        wrong = told.read()
-    if wrong:
+    with os.fdopen(reading) as errors:
+        failure = errors.read()
+    if failure:
         os.waitpid(child, 0)
-        raise OSError(int(wrong), os.strerror(int(wrong)))
+        raise OSError(int(failure), os.strerror(int(failure)))
     return child
 
 
@@ -81,7 +81,7 @@ def _kill(group: int, number: int) -> None:
 
 
 def _orphans() -> list[int]:
-    """Children of this process: those of the command that outlived it, also where they have left its group."""
+    """Return the children of this process: processes of the command that outlived it, even if they left its group."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]
@@ -90,8 +90,8 @@ def _orphans() -> list[int]:
 
 
 def _sweep(child: int) -> int:
-    """The command has ended: end what it left behind. Returns its wait status."""
-    # Before it is reaped: until then nobody else can get its number.
+    """Kill what the ended command left behind. Returns its wait status."""
+    # Before it is reaped: until then no other process can get its pid.
     _kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     while True:
@@ -104,16 +104,16 @@ def _sweep(child: int) -> int:
             return status
 
 
-def guard(until: float, grace: float, tell: int, command: list[str]) -> None:
+def guard(until: float, grace: float, events: int, command: list[str]) -> None:
     """Run the command to its end."""
 
-    def say(**said: Any) -> None:
-        # Who would read it may be gone.
+    def emit(**event: Any) -> None:
+        # The reader may be gone.
         with contextlib.suppress(OSError):
-            os.write(tell, json.dumps(said).encode() + b"\n")
+            os.write(events, json.dumps(event).encode() + b"\n")
 
-    # Else the command, and whatever it leaves behind, would hold it open.
-    os.set_inheritable(tell, False)
+    # Otherwise the command and its children would hold the descriptor open.
+    os.set_inheritable(events, False)
     asked: list[int] = []
     waking, wake = os.pipe()
     for end in (waking, wake):
@@ -127,9 +127,9 @@ def guard(until: float, grace: float, tell: int, command: list[str]) -> None:
     try:
         child = _start(command)
     except OSError as error:
-        say(errno=error.errno)
+        emit(errno=error.errno)
         return
-    say(pid=child)
+    emit(pid=child)
     control, by, kill_at = [0], "", until
     while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         now = _steady()
@@ -137,7 +137,7 @@ def guard(until: float, grace: float, tell: int, command: list[str]) -> None:
             by = "signal" if asked else "limit"
             kill_at = min(until, now + grace)
             _kill(child, signal.SIGTERM)
-            # It may be stopped, and would not see the signal.
+            # A stopped process would not handle the signal.
             _kill(child, signal.SIGCONT)
         if now >= kill_at:
             by = by or "limit"
@@ -147,19 +147,19 @@ def guard(until: float, grace: float, tell: int, command: list[str]) -> None:
             with contextlib.suppress(BlockingIOError):
                 os.read(waking, 4096)
         if 0 in ready:
-            word = os.read(0, 16)
-            if b"k" in word:
+            request = os.read(0, 16)
+            if b"k" in request:
                 by, kill_at = by or "told", _steady()
             elif not by:
-                by = "told" if word else "orphaned"
+                by = "told" if request else "orphaned"
                 kill_at = min(until, _steady() + grace)
                 _kill(child, signal.SIGTERM)
                 _kill(child, signal.SIGCONT)
-            if not word:
+            if not request:
                 control = []
     status = _sweep(child)
     ended = {"signal": os.WTERMSIG(status)} if os.WIFSIGNALED(status) else {"status": os.WEXITSTATUS(status)}
-    say(**ended, by=by)
+    emit(**ended, by=by)
 
 
 if __name__ == "__main__":

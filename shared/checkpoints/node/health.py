@@ -1,4 +1,4 @@
-"""How a replica stands, as it says itself."""
+"""The state of a replica, as its application reports it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a replica stands.
+    """The state of a replica.
 
-    role, term: as the replicas' own election has it; a primary's term is above those before it. applied: up to which sequence it has
-    applied what was replicated. lag: how far that is behind, in any measure that is alike on all replicas. load: 0 for idle, in any measure
-    that is alike.
+    role, term: by the replicas' own election; each primary has a higher term than those before it. applied: sequence up to which it has
+    applied the log. lag: distance to the primary. load: 0 for idle. Lag and load may have any unit that is the same on all replicas.
     """
 
     role: Literal["primary", "secondary"] = "secondary"
@@ -23,10 +22,10 @@ class Health:
 
     def __post_init__(self) -> None:
         if self.role not in ("primary", "secondary"):
-            raise ValueError(f"a role is primary or secondary, not {self.role!r}")
+            raise ValueError(f"role: expected primary or secondary, not {self.role!r}")
         for name in ("term", "applied", "lag"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value < 2**53:
-                raise ValueError(f"{name} is a whole number from 0, not {value!r}")
+                raise ValueError(f"{name}: expected an integer of 0 or more, not {value!r}")
         if not isinstance(self.load, int | float) or not 0 <= self.load <= 1e9:
-            raise ValueError(f"load is a number from 0 to 1e9, not {self.load!r}")
+            raise ValueError(f"load: expected a number from 0 to 1e9, not {self.load!r}")

@@ -1,7 +1,7 @@
-"""`CheckpointParticipant`: what a replica runs to have its turns. See docs/checkpoints.md.
+"""`CheckpointParticipant`, which a replica runs to get its turns. See docs/checkpoints.md.
 
-One task reports; while a turn is taken, another looks at the clock and at the role. The body runs in its caller's task. Decisions are those
-of `node`.
+One task sends reports. During a turn, another task watches the clock and the replica's role. The body of the turn runs in its caller's
+task. `rules` makes the decisions.
 """
 
 from __future__ import annotations
@@ -20,32 +20,28 @@ from urllib.parse import quote
 import httpx
 
 from ...client.concurrent import AsyncClient
-from ...client.errors import Forbidden, Invalid, NotFound, Refused, Unauthenticated, Unreadable
+from ...client.errors import Forbidden, Invalid, NotFound, Refused, Unauthenticated
 from ...core.clock import Clock, SystemClock, steady
 from ...core.errors import TocsinError
 from ...leases.node.state_file import NameInUse
 from . import rules
 from .health import Health
+from .messages import build_report, parse_reply
 from .publisher import PASSING, CheckpointPublisher
-from .reporting import ParticipantLog, unwelcome
+from .reporting import ParticipantLog, explain_refusal
 from .rules import BeginTurn, ReplicaState, ReportReply, StopReason, StopTurn
 from .state_file import ReplicaFile
+from .timings import FIRST_INTERVAL, LAST_REPORT_TIMEOUT, WATCH_INTERVAL
 from .turn import Turn, TurnContext, TurnLost
 
 __all__ = ["CheckpointParticipant", "Health", "NameInUse", "Turn", "TurnLost"]
 
 log = logging.getLogger(__name__)
 
-PAUSE: Final = 5.0
-"""Seconds between reports until the app says how many."""
-TICK: Final = 0.25
-"""Seconds between two looks at clock and role while a turn is taken."""
-DISPUTED: Final = 3
-"""So often in a row a replica begins anew: two processes of one name make each other do so."""
-STEADY: Final = 10
-"""Reports that show that nobody else has the name."""
-FAREWELL: Final = 5.0
-"""Seconds that a last report may take."""
+MAX_RESTARTS: Final = 3
+"""A replica registers anew at most this often in a row. Two processes of one name make each other do so for ever."""
+UNDISPUTED_REPORTS: Final = 10
+"""Accepted reports in a row after which no other process has this replica's name."""
 _LASTING: Final = (Unauthenticated, Forbidden, NotFound, Invalid)
 
 
@@ -60,10 +56,10 @@ class CheckpointParticipant:
                     path, sequence = await take_checkpoint()
                     turn.result(sequence, path)
 
-    `health()` is called before each report, and four times a second while a turn is taken: it returns at once, and says the truth about the
-    role. Who becomes primary calls `recheck` before acting as one. `folder`: where to remember the last checkpoint over restarts; without
-    it, one whose publish got lost is lost with the process. `grace`: seconds before the limit at which the body is cancelled. `timeout`:
-    seconds that a request may take. `transport`, `clock`, `steady`: other ways to the app and to the time, for proxies, own certificates
+    `health()` is called before each report, and four times a second during a turn. It must return at once, with the replica's true role.
+    A replica that becomes primary calls `recheck` before it acts as one. `folder`: keeps the last checkpoint over restarts; without it, a
+    checkpoint with a lost publish is lost with the process. `grace`: seconds before the limit at which the body is cancelled. `timeout`:
+    seconds that a request may take. `transport`, `clock` and `steady` replace the connection and the clocks, for proxies, own certificates
     and tests. Belongs to one event loop.
     """
 
@@ -83,32 +79,32 @@ class CheckpointParticipant:
         clock: Clock | None = None,
         steady: Callable[[], float] = steady,
     ) -> None:
-        """ValueError for an address, a key or a number that cannot be one."""
+        """Raises ValueError for an invalid address, key or number."""
         if not 0 <= grace < math.inf or not 0 < timeout < math.inf:
-            raise ValueError("grace and timeout are seconds: grace from 0, timeout above it")
+            raise ValueError(f"expected seconds: grace of 0 or more and timeout above 0, not {grace!r} and {timeout!r}")
         self.fleet, self.node = fleet, node
-        self._tell = ParticipantLog(fleet, node)
+        self._log = ParticipantLog(fleet, node)
         self._health, self._grace, self._timeout = health, grace, timeout
         self._clock, self._steady = clock or SystemClock(), steady
-        # No report is repeated: the next one says more, and an answer counts for its own request only.
+        # No report is retried: the next one is newer, and an answer counts for its own request only.
         self._client = AsyncClient(url, key, tenant=tenant, timeout=timeout, retries=0, transport=transport, clock=self._clock)
         self._folder = Path(folder) if folder is not None else None
-        # Late reports of an earlier process of this name must not speak for this one.
+        # Late reports of an earlier process of this name must not count for this one.
         self._incarnation = str(uuid.uuid4())
-        self._me, self._lives = ReplicaState(), 0
-        self._known = Health()
-        self._in = self._registered = self._ended = False
-        self._pause, self._failures = PAUSE, 0
+        self._state, self._restarts = ReplicaState(), 0
+        self._last_health = Health()
+        self._accepted = self._registered = self._ended = False
+        self._interval, self._failures = FIRST_INTERVAL, 0
         self._problem: TocsinError | None = None
         self._waiter: asyncio.Future[Turn] | None = None
         self._body: tuple[Turn, asyncio.Task[Any]] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._reporting: asyncio.Task[None] | None = None
-        self._bell, self._idle, self._quiet = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._idle.set()
-        self._quiet.set()
+        self._report_now, self._no_body, self._no_turn = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._no_body.set()
+        self._no_turn.set()
         self.counts: Counter[str] = Counter()
-        """What was done so far: reports, unanswered, refused, begun, short, published, late, failed, and lost turns by their reason."""
+        """Counts: reports, unanswered, refused, begun, short, published, late, failed, and lost turns by their reason."""
         self._publisher = CheckpointPublisher(
             *(self._client, node, lambda epoch: self._path("turns", str(epoch), "publish")),
             timeout=timeout,
@@ -120,29 +116,30 @@ class CheckpointParticipant:
     # -- for the application
 
     def turn(self) -> TurnContext:
-        """`async with participant.turn() as turn`: waits until this replica may take its checkpoint, cancels the body when it may no longer
-        (`TurnLost`), publishes `turn.result` when the body ends by itself. One at a time.
+        """Return a context that waits for a turn: `async with participant.turn() as turn`. One at a time.
 
-        Raises what keeps this replica from taking part: `NameInUse`, or the app's refusal of its first report.
+        It waits until this replica may take its checkpoint, cancels the body when the turn is lost (`TurnLost`), and publishes
+        `turn.result` when the body ends by itself. Raises the reason for which this replica cannot take part: `NameInUse`, or the app's
+        refusal of its first report.
         """
         return TurnContext(self)
 
     @property
     def last_checkpoint(self) -> int:
-        """The sequence of this replica's last checkpoint, 0 for none."""
+        """Sequence of this replica's last checkpoint; 0 for none."""
         return self._publisher.memory.last
 
     async def recheck(self) -> None:
-        """The role may have changed: look at once. When this returns to a primary, no body of a turn runs."""
-        self._bell.set()
-        # A role that cannot be told may have become the primary's.
-        if self._body is not None and ((health := self._look()) is None or health.role == "primary"):
+        """Check the role at once, because it may have changed. When this returns to a primary, no body of a turn is running."""
+        self._report_now.set()
+        # If the role is unknown, this replica may have become the primary.
+        if self._body is not None and ((health := self._read_health()) is None or health.role == "primary"):
             self._lose("promoted")
-            await self._idle.wait()
+            await self._no_body.wait()
 
     async def __aenter__(self) -> Self:
         if self._reporting is not None:
-            raise RuntimeError("a participant starts once")
+            raise RuntimeError("a participant can be entered only once; create another one")
         if self._folder is not None:
             self._publisher.open(ReplicaFile(self._folder, self.fleet, self.node))
         self._reporting = asyncio.create_task(self._run(), name=f"checkpoint-{self.node}-reports")
@@ -151,81 +148,81 @@ class CheckpointParticipant:
     async def __aexit__(self, *_: object) -> None:
         self._ended = self._publisher.ended = True
         self._lose("stopped")
-        await self._quiet.wait()
+        await self._no_turn.wait()
         if self._waiter is not None and not self._waiter.done():
-            # Before the last report: what that asks for nobody would take.
+            # Before the last report, so that it asks for no turn.
             self._waiter.set_exception(TocsinError("the participant has ended"))
         if self._reporting is not None:
             self._reporting.cancel()
             await asyncio.gather(self._reporting, return_exceptions=True)
-            if self._in and self._problem is None:
-                # Else the others would wait for a turn that is over, or for one granted to who has left.
+            if self._accepted and self._problem is None:
+                # Without it the other replicas would wait for a turn that is over or was granted to this one.
                 with contextlib.suppress(TocsinError):
-                    await self._report(FAREWELL)
+                    await self._report(LAST_REPORT_TIMEOUT)
         await self._client.close()
         self._publisher.close()
 
     # -- for the turn
 
-    async def _granted(self, task: asyncio.Task[Any]) -> Turn:
+    async def _await_turn(self, task: asyncio.Task[Any]) -> Turn:
         if self._reporting is None or self._ended:
             raise RuntimeError("enter the participant first: async with CheckpointParticipant(...)")
-        if self._waiter is not None or not self._quiet.is_set():
-            raise RuntimeError("one turn at a time")
+        if self._waiter is not None or not self._no_turn.is_set():
+            raise RuntimeError("this participant is already in a turn or waits for one; take one turn at a time")
         if self._problem is None:
-            self._tell.waits()
+            self._log.waits()
         while True:
             if self._problem is not None:
                 raise self._problem.with_traceback(None)
             self._waiter = asyncio.get_running_loop().create_future()
-            self._bell.set()
+            self._report_now.set()
             try:
                 turn = await self._waiter
             except asyncio.CancelledError:
-                self._over(failed=False)
+                self._turn_ended(failed=False)
                 raise
             finally:
                 self._waiter = None
             self._body = (turn, task)
-            # It may have waited for this task to run.
-            reason = rules.must_stop(self._me, self._steady(), primary=not self._may_begin(), spare=self._grace)
+            # This task may have run late.
+            reason = rules.stop_reason(self._state, self._steady(), primary=not self._may_begin(), spare=self._grace)
             if reason is None and not self._ended:
                 break
             self._body = None
-            self._over(failed=False)
+            self._turn_ended(failed=False)
             if self._ended:
                 raise TurnLost(turn.epoch, "stopped")
-        self._idle.clear()
+        self._no_body.clear()
         self.counts["begun"] += 1
-        self._tell.granted(turn)
+        self._log.granted(turn)
         self._watching = asyncio.create_task(self._watch(turn), name=f"checkpoint-{self.node}-watch")
         return turn
 
-    def _out(self) -> None:
-        """The body has ended."""
+    def _body_ended(self) -> None:
+        """Note that the body has ended."""
         self._body = None
         if self._watching is not None:
             self._watching.cancel()
-        self._idle.set()
+        self._no_body.set()
 
     async def _publish(self, turn: Turn) -> None:
         assert turn.made is not None
         try:
             turn.latest = await self._publisher.publish(turn.made, turn.until)
         except (TurnLost, Refused) as why:
-            self._tell.unpublished(turn, why)
+            self._log.unpublished(turn, why)
             raise
         self._failures = 0
-        self._tell.published(turn)
+        self._log.published(turn)
 
-    def _over(self, *, failed: bool) -> None:
-        """Nothing is taken any more."""
-        self._me = rules.over(self._me)
+    def _turn_ended(self, *, failed: bool) -> None:
+        """Note that no turn is taken any more."""
+        self._state = rules.end_turn(self._state)
         if failed:
             self._failures += 1
             self.counts["failed"] += 1
-        self._quiet.set()
-        self._bell.set()
+        self._no_turn.set()
+        self._report_now.set()
 
     # -- the watch
 
@@ -235,40 +232,43 @@ class CheckpointParticipant:
             if turn.lost is None:
                 turn.lost = reason
                 self.counts[reason] += 1
-                self._tell.lost(turn)
+                self._log.lost(turn)
                 task.cancel()
 
     def _may_begin(self) -> bool:
-        """Not with a role that cannot be told, which ends no body: who has become primary may have rechecked, and act as one by now."""
-        return (health := self._look()) is not None and health.role != "primary"
+        """Return true if this replica is a secondary for certain.
 
-    def _look(self) -> Health | None:
+        An unknown role ends no body, but begins none either: a new primary may have called `recheck` already, and act as primary now.
+        """
+        return (health := self._read_health()) is not None and health.role != "primary"
+
+    def _read_health(self) -> Health | None:
         try:
             health = self._health()
             if not isinstance(health, Health):
                 raise TypeError(f"health() returns a Health, not {type(health).__name__}")
         except Exception as error:
-            # Nothing is known to have changed; without reports this replica soon counts as down.
-            self._tell.complain("health", "The health of %s cannot be told: %s", error, trace=not isinstance(error, TocsinError))
+            # The last known state stays. Without reports this replica soon counts as down.
+            self._log.report_problem("health", "health() of replica %s failed: %s", error, trace=not isinstance(error, TocsinError))
             return None
-        self._known = health
+        self._last_health = health
         return health
 
     async def _watch(self, turn: Turn) -> None:
         try:
             while turn.lost is None:
-                primary = (self._look() or self._known).role == "primary"
-                reason = rules.must_stop(self._me, self._steady(), primary=primary, spare=self._grace)
+                primary = (self._read_health() or self._last_health).role == "primary"
+                reason = rules.stop_reason(self._state, self._steady(), primary=primary, spare=self._grace)
                 if reason is None:
-                    await self._clock.sleep(max(0.0, min(TICK, turn.until - self._grace - self._steady())))
+                    await self._clock.sleep(max(0.0, min(WATCH_INTERVAL, turn.until - self._grace - self._steady())))
                 else:
                     self._lose(reason)
         except BaseException:
-            # Nobody would end the body at its limit. One that has ended is not lost by this.
+            # No other task would end the body at its limit. This has no effect on a body that has ended.
             self._lose("stopped")
             raise
-        await self._clock.sleep(turn.remaining() + TICK)
-        log.error("The body of turn %d goes on beyond its limit", turn.epoch, extra={"action": "turn_overrun"})
+        await self._clock.sleep(turn.remaining() + WATCH_INTERVAL)
+        log.error("The body of turn %d still runs after the turn's limit", turn.epoch, extra={"action": "turn_overrun"})
 
     # -- the reports
 
@@ -276,13 +276,15 @@ class CheckpointParticipant:
         try:
             await self._publisher.catch_up()
             while True:
-                self._bell.clear()
+                self._report_now.clear()
                 if await self._report(self._timeout):
-                    await self._rest(self._pause)
+                    await self._wait(self._interval)
         except TocsinError as problem:
             if self._waiter is None or self._waiter.done():
-                # Else it is the caller's to tell.
-                log.error("Replica %s takes no part: %s", self.node, problem, extra={"action": "turn_participant_ended"})
+                # A caller that waits gets the error itself.
+                log.error(
+                    "Replica %s does not take part in checkpoints: %s", self.node, problem, extra={"action": "turn_participant_ended"}
+                )
             self._fail(problem)
         except asyncio.CancelledError:
             if not self._ended:
@@ -293,16 +295,16 @@ class CheckpointParticipant:
             self._fail(TocsinError(f"the participant failed: {type(error).__name__}"))
 
     def _fail(self, problem: TocsinError) -> None:
-        # Where in here it came up says nothing to the caller, and what it came from says the same again.
+        # The traceback in this module does not help the caller, and the cause has the same message.
         problem.__cause__, problem.__suppress_context__ = None, True
         self._problem = problem.with_traceback(None)
         self._lose("stopped")
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(problem)
 
-    async def _rest(self, seconds: float) -> None:
-        """Until so many seconds are over, or something is to be told."""
-        both = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._bell.wait())]
+    async def _wait(self, seconds: float) -> None:
+        """Wait for `seconds`, or until a report is due at once."""
+        both = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._report_now.wait())]
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -310,90 +312,78 @@ class CheckpointParticipant:
                 each.cancel()
 
     async def _report(self, timeout: float) -> bool:
-        """Report once. False: report again at once."""
-        health = self._look()
+        """Report once. Returns false if the next report must follow at once."""
+        health = self._read_health()
         if health is None:
             return True
         now = self._steady()
-        self._me = rules.asking(self._me, now)
-        seq, held, wanted = self._me.seq, self._me.held, self._waiter is not None and not self._waiter.done()
-        body = {
-            "seq": seq,
-            "role": health.role,
-            "term": health.term,
-            "applied": health.applied,
-            "lag": health.lag,
-            "load": health.load,
-            "failures": self._failures,
-            "last_checkpoint": self.last_checkpoint,
-            "taking": None if held is None else {"epoch": held.epoch},
-            "mono_ms": int(now * 1000),
-            "ready": wanted,
-            "incarnation": self._incarnation,
-        }
+        self._state = rules.start_report(self._state, now)
+        seq = self._state.seq
+        body = build_report(
+            self._state,
+            health,
+            failures=self._failures,
+            last_checkpoint=self.last_checkpoint,
+            now=now,
+            ready=self._waiter is not None and not self._waiter.done(),
+            incarnation=self._incarnation,
+        )
         self.counts["reports"] += 1
         try:
             async with asyncio.timeout(timeout):
-                said = await self._client.call("POST", self._path("replicas", self.node, "report"), body)
-            answer = self._read(said)
+                answered = await self._client.call("POST", self._path("replicas", self.node, "report"), body)
+            answer, self._interval = parse_reply(answered)
         except PASSING as passing:
-            self._me = rules.unanswered(self._me)
+            self._state = rules.report_failed(self._state)
             self.counts["unanswered"] += 1
-            self._tell.complain("unanswered", "A report of %s was not answered: %s", passing)
+            self._log.report_problem("unanswered", "A report of %s was not answered: %s", passing)
             return True
         except Refused as refused:
-            self._me = rules.unanswered(self._me)
+            self._state = rules.report_failed(self._state)
             return await self._refused(refused)
-        self._tell.answered()
-        self._in = self._registered = True
-        if seq > STEADY:
-            self._lives = 0
-        self._act(seq, answer)
+        self._log.answered()
+        self._accepted = self._registered = True
+        if seq > UNDISPUTED_REPORTS:
+            self._restarts = 0
+        self._apply(seq, answer)
         return True
 
-    def _act(self, seq: int, answer: ReportReply) -> None:
+    def _apply(self, seq: int, answer: ReportReply) -> None:
         waiter = self._waiter
         may = waiter is not None and not waiter.done() and self._may_begin()
-        self._me, decision = rules.answered(self._me, seq, answer, self._steady(), may=may, spare=self._grace)
+        self._state, decision = rules.apply_answer(self._state, seq, answer, self._steady(), may=may, spare=self._grace)
         match decision:
             case BeginTurn(held):
                 assert waiter is not None
-                self._quiet.clear()
+                self._no_turn.clear()
                 waiter.set_result(Turn(held, self._steady))
-                # The app learns at once that it is taken.
-                self._bell.set()
+                # A report tells the app at once that the turn is taken.
+                self._report_now.set()
             case StopTurn(reason):
                 self._lose(reason)
-            case None if may and answer.turn is not None and answer.turn[0] > self._me.begun:
+            case None if may and answer.turn is not None and answer.turn[0] > self._state.begun:
                 self.counts["short"] += 1
-                self._tell.too_short(*answer.turn, self._grace)
-
-    def _read(self, said: Any) -> ReportReply:
-        try:
-            turn = said["turn"]
-            self._pause = min(max(float(said["report_ms"]) / 1000, 0.1), 3600)
-            given = None if turn is None else (int(turn["epoch"]), float(turn["limit_ms"]) / 1000)
-            return ReportReply(given, frozenset(int(epoch) for epoch in said["revoked"]))
-        except (KeyError, TypeError, ValueError):
-            raise Unreadable("the answer to a report is not what this API gives") from None
+                self._log.too_short(*answer.turn, self._grace)
 
     async def _refused(self, refused: Refused) -> bool:
         self.counts["refused"] += 1
-        if self._me.seq == 1:
-            # Nothing of it is stored: a second report would be nobody's.
-            self._me = rules.anew(self._me)
+        if self._state.seq == 1:
+            # The registration was not stored, so the next report must register again.
+            self._state = rules.restart(self._state)
         elif refused.code == "unknown-replica":
-            # A new life must not begin while the old one takes something.
+            # A new life must not begin while the old one is in a turn.
             self._lose("forgotten")
-            await self._quiet.wait()
-            # One whose registration never got through shows nothing.
-            self._me, self._lives, self._registered = rules.anew(self._me), self._lives + self._registered, False
-            if self._lives > DISPUTED:
-                raise NameInUse(f"another process reports as replica {self.node!r} of this fleet") from refused
+            await self._no_turn.wait()
+            # Only an accepted registration counts: a refused one does not show that another process has the name.
+            self._state, self._restarts, self._registered = rules.restart(self._state), self._restarts + self._registered, False
+            if self._restarts > MAX_RESTARTS:
+                raise NameInUse(
+                    f"another process reports as replica {self.node!r} of this fleet; give each process a node name of its own"
+                ) from refused
             return False
-        if isinstance(refused, _LASTING) and not self._in:
-            raise unwelcome(refused, self.fleet)
-        self._tell.complain(refused.code, "A report of %s was refused: %s", refused)
+        if isinstance(refused, _LASTING) and not self._accepted:
+            raise explain_refusal(refused, self.fleet)
+        self._log.report_problem(refused.code, "A report of %s was refused: %s", refused)
         return True
 
     def _path(self, *parts: str) -> str:

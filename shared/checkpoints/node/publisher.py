@@ -1,4 +1,4 @@
-"""Publishes what turns made, and remembers it until that is settled, over restarts too."""
+"""Publishes the checkpoints of turns, and keeps each until its publish is settled, also over restarts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from ...client.errors import Conflict, Refused, ServerFailed, TooMany, Unreachab
 from ...core.clock import Clock
 from ...core.errors import TocsinError
 from .state_file import MadeCheckpoint, ReplicaFile, ReplicaMemory
+from .timings import MAX_PUBLISH_PAUSE, PUBLISH_PATIENCE
 from .turn import TurnLost
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 60.0
-"""Seconds past a turn's limit for which its publish is tried."""
-LONGEST: Final = 5.0
-"""Seconds between two tries, at most."""
 PASSING: Final = (Unreachable, Unreadable, ServerFailed, TooMany, TimeoutError)
-"""Trouble that ends by itself: nobody knows whether anything was done."""
+"""Errors that pass by themselves, after which it is unknown whether the request was applied."""
 
 
 class CheckpointPublisher:
-    """One replica's. path: that of a turn's publish. file: None to remember nothing over restarts. counts: gets `published` and `late`."""
+    """Publishes for one replica. path: returns the path of a turn's publish. counts: gets `published` and `late`."""
 
     def __init__(
         self,
@@ -45,46 +42,50 @@ class CheckpointPublisher:
         self._file: ReplicaFile | None = None
         self.memory = ReplicaMemory()
         self.ended = False
-        """Nothing is tried a second time any more."""
+        """True once the participant ends: no publish is retried any more."""
 
     def open(self, file: ReplicaFile) -> None:
-        """Go on from what the file says."""
+        """Continue from the state in the file. Without a file, nothing is kept over restarts."""
         self._file, self.memory = file, file.read()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
         if self._file is not None:
             self._file.close()
 
     async def publish(self, made: MadeCheckpoint, until: float) -> bool:
-        """Whether it is the fleet's latest checkpoint now. until: the turn's limit. Raises `TurnLost` (late, unanswered), `Refused`."""
-        # Reports tell it only once the publish is settled: the app takes a turn whose checkpoint is told for done, and grants the next.
-        await self._remember(replace(self.memory, unpublished=made))
+        """Publish a checkpoint. Returns true if it is the fleet's latest now. until: the turn's limit.
+
+        Raises `TurnLost` (late, unanswered), `Refused`.
+        """
+        # Reports carry its sequence only once the publish is settled: the app treats a turn with a reported checkpoint as done, and grants
+        # the next one.
+        await self._save(replace(self.memory, unpublished=made))
         settled = ReplicaMemory(max(self.memory.last, made.sequence))
         try:
-            latest = await self._ask(made, until)
+            latest = await self._post(made, until)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) or (self.ended and isinstance(error, TurnLost) and error.reason == "unanswered"):
-                # On disk it stays as it is, for the next start.
+                # The file keeps it as unpublished, for the next start.
                 self.memory = settled
             else:
-                await self._remember(settled)
+                await self._save(settled)
             raise
-        await self._remember(settled)
+        await self._save(settled)
         self._counts["published"] += 1
         return latest
 
     async def catch_up(self) -> None:
-        """The process before this one ended before its publish was answered: once more, and no longer than it takes."""
+        """Repeat the publish of an earlier process that ended without an answer; a single attempt."""
         made = self.memory.unpublished
         if made is None:
             return
         try:
-            await self.publish(made, self._steady() - PATIENCE)
+            await self.publish(made, self._steady() - PUBLISH_PATIENCE)
         except (TurnLost, Refused) as refused:
             log.info("The checkpoint of turn %d stays unpublished: %s", made.epoch, refused, extra={"action": "turn_publish_dropped"})
 
-    async def _ask(self, made: MadeCheckpoint, until: float) -> bool:
+    async def _post(self, made: MadeCheckpoint, until: float) -> bool:
         pause = 0.5
         while True:
             try:
@@ -95,18 +96,18 @@ class CheckpointPublisher:
                 self._counts["late"] += 1
                 raise TurnLost(made.epoch, "late") from refused
             except PASSING as passing:
-                if self.ended or self._steady() + pause >= until + PATIENCE:
+                if self.ended or self._steady() + pause >= until + PUBLISH_PATIENCE:
                     raise TurnLost(made.epoch, "unanswered") from passing
-                log.info("The publish of turn %d is not answered: %s", made.epoch, passing, extra={"action": "turn_publish_unanswered"})
+                log.info("The publish of turn %d was not answered: %s", made.epoch, passing, extra={"action": "turn_publish_unanswered"})
             await self._clock.sleep(pause)
-            pause = min(2 * pause, LONGEST)
+            pause = min(2 * pause, MAX_PUBLISH_PAUSE)
 
-    async def _remember(self, memory: ReplicaMemory) -> None:
+    async def _save(self, memory: ReplicaMemory) -> None:
         self.memory = memory
         if self._file is None:
             return
         try:
             await asyncio.to_thread(self._file.write, memory)
         except TocsinError as error:
-            # The publish may still succeed; only over a restart something is lost.
+            # The publish may still succeed. The checkpoint is lost only if the process restarts before that.
             log.warning("%s", error, extra={"action": "turn_memory_failed"})

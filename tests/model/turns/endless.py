@@ -95,7 +95,7 @@ class Endless(World):
 
     def _unanswered(self, state: State, name: str) -> State:
         state = state._replace(answers=(), under_way=())
-        return self._with(state, name, me=manners.unanswered(dict(state.nodes)[name].me))
+        return self._with(state, name, me=manners.report_failed(dict(state.nodes)[name].me))
 
     def _publish(self, state: State, name: str) -> State:
         [request] = state.under_way

@@ -157,12 +157,12 @@ def freed_with_the_claim() -> list[Patch]:
 
 
 def _answered(change: Any) -> list[Patch]:
-    plain = node.answered
+    plain = node.apply_answer
 
     def answered(me: Any, seq: int, answer: Any, now: float, *, may: bool) -> Any:
         return change(plain, me, seq, answer, now, may)
 
-    return [(node, "answered", answered)]
+    return [(node, "apply_answer", answered)]
 
 
 def limit_from_receipt() -> list[Patch]:

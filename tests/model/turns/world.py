@@ -154,7 +154,7 @@ class World:
 
     def _over(self, state: State, name: str) -> State:
         node = dict(state.nodes)[name]
-        return self._with(state, name, runs=False, me=manners.over(node.me), said=node.last)
+        return self._with(state, name, runs=False, me=manners.end_turn(node.me), said=node.last)
 
     def _spend(self, state: State, what: str, **changes: Any) -> State:
         return state._replace(faults=state.faults._replace(**{what: getattr(state.faults, what) - 1}), **changes)
@@ -177,8 +177,8 @@ class World:
             here = self._local(now, name, node)
             if node.orphan is not None and here >= node.orphan.until:
                 node = node._replace(orphan=None)
-            if node.runs and manners.must_stop(node.me, here, primary=node.role == "primary"):
-                node = node._replace(runs=False, me=manners.over(node.me))
+            if node.runs and manners.stop_reason(node.me, here, primary=node.role == "primary"):
+                node = node._replace(runs=False, me=manners.end_turn(node.me))
             nodes.append((name, node))
         return state._replace(now=now, nodes=tuple(nodes))
 
@@ -186,7 +186,7 @@ class World:
 
     def _send(self, state: State, name: str, *, free: bool = False, ready: bool | None = None) -> State:
         node = dict(state.nodes)[name]
-        me = manners.asking(node.me, self._local(state.now, name, node))
+        me = manners.start_report(node.me, self._local(state.now, name, node))
         taking = me.held.epoch if me.held is not None else 0
         report = Told(name, node.life, me.seq, node.role, node.term, taking, node.said, ready=not free if ready is None else ready)
         state = self._with(state, name, me=me, reports=node.reports - (not free))
@@ -202,18 +202,18 @@ class World:
         turn = (answer.epoch, answer.limit / 1000) if answer.epoch else None
         heard = manners.ReportReply(turn, frozenset(answer.revoked))
         here = self._local(state.now, answer.node, node)
-        me, act = manners.answered(node.me, answer.seq, heard, here, may=node.role == "secondary")
+        me, act = manners.apply_answer(node.me, answer.seq, heard, here, may=node.role == "secondary")
         if isinstance(act, manners.BeginTurn):
             self._check_begun(state, answer)
             return self._with(state, answer.node, me=me, runs=True)
         if isinstance(act, manners.StopTurn) and node.runs:
-            return self._with(state, answer.node, me=manners.over(me), runs=False)
+            return self._with(state, answer.node, me=manners.end_turn(me), runs=False)
         return self._with(state, answer.node, me=me)
 
     def _refused(self, state: State, name: str, node: Node, why: str) -> State:
         """It stops what it takes, and begins anew; or it ends, as another process has its name."""
         if why == "unknown-replica":
-            return self._with(state, name, life=node.life + 1, me=manners.anew(node.me), runs=False)
+            return self._with(state, name, life=node.life + 1, me=manners.restart(node.me), runs=False)
         return self._with(state, name, up=False, me=manners.ReplicaState(), runs=False)
 
     def _check_begun(self, state: State, answer: Answer) -> None:
@@ -293,7 +293,7 @@ class World:
 
     def _lose(self, state: State, answer: Answer) -> State:
         state = self._spend(state, "lose", answers=without(state.answers, answer))
-        return self._with(state, answer.node, me=manners.unanswered(dict(state.nodes)[answer.node].me))
+        return self._with(state, answer.node, me=manners.report_failed(dict(state.nodes)[answer.node].me))
 
     def _tidy(self, state: State) -> State:
         """Without what has no effect any more: answers that nobody awaits, reports that came too late."""

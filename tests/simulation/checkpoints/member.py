@@ -56,7 +56,7 @@ class Member:
 
     def report(self) -> None:
         """Send one."""
-        self.me = node.asking(self.me, self.clock())
+        self.me = node.start_report(self.me, self.clock())
         seq, life = self.me.seq, self.life
         told = rules.ReplicaReport(
             seq,
@@ -81,14 +81,14 @@ class Member:
         if isinstance(answer, AcceptedReport):
             turn = (answer.answer.turn[0], answer.answer.turn[1] / 1000) if answer.answer.turn is not None else None
             told = node.ReportReply(turn, frozenset(answer.answer.revoked))
-            self.me, act = node.answered(self.me, seq, told, self.clock(), may=self.role == "secondary")
+            self.me, act = node.apply_answer(self.me, seq, told, self.clock(), may=self.role == "secondary")
             if isinstance(act, node.BeginTurn):
                 self._begin(act.held)
             elif isinstance(act, node.StopTurn):
                 self.stop("revoked")
         elif answer == "unknown-replica" and seq == self.me.seq:
             self.stop("forgotten")
-            self.me = node.anew(self.me)
+            self.me = node.restart(self.me)
         elif answer in ("stale-term", "term-conflict") and self.role == "primary":
             self.role = "secondary"
         else:
@@ -113,13 +113,13 @@ class Member:
         self.running = 0
         self.watch.ends(self, how)
         if self.up:
-            self.me, self.said = node.over(self.me), self.last
+            self.me, self.said = node.end_turn(self.me), self.last
 
     def stop(self, how: str) -> None:
         """End what is taken, now."""
         if self.running:
             self._over(how)
-        self.me, self.said = node.over(self.me), self.last
+        self.me, self.said = node.end_turn(self.me), self.last
 
     def _finish(self, body: int, life: int) -> None:
         if body != self._body or not self.running:

@@ -143,7 +143,7 @@ async def test_killed_guard_takes_its_program_with_it(tmp_path: Path) -> None:
 
 
 async def test_stopped_guard_is_replaced_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "LATE", 0.2)
+    monkeypatch.setattr(command, "GUARD_OVERTIME", 0.2)
     script = f"sleep 600 & echo $$ $! >> {tmp_path}/pids; wait"
     for seconds in LADDER:
         (tmp_path / "pids").unlink(missing_ok=True)
@@ -232,7 +232,7 @@ def test_result_that_is_no_plain_file_is_refused_at_once(what: str, tmp_path: Pa
             path.mkdir()
         case _:
             path.symlink_to("/dev/zero")
-    with pytest.raises(BadResult, match="cannot be read" if what == "folder" else "no plain file"):
+    with pytest.raises(BadResult, match="cannot be read" if what == "folder" else "not a plain file"):
         read_result(path)
 
 
