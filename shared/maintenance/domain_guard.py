@@ -1,6 +1,6 @@
-"""Which fault domains may be down at once: what an early approval waits for. Pure.
+"""The domain guard: limits how many fault domains are down at once, by delaying early approvals. Pure.
 
-Azure goes on at NotBefore whatever is decided here; the guard orders what comes before that, and warns.
+Azure proceeds at NotBefore whatever is decided here. The guard orders the work before that time, and warns.
 """
 
 from __future__ import annotations
@@ -9,30 +9,34 @@ from typing import Final
 
 from ..core.clock import Millis
 from .rows import EventRow, FleetEvents, NodeRow
-from .terms import IDLE_SILENCE, NEAR_SILENCE, MaintenanceTerms
+from .terms import MaintenanceTerms
+from .timings import BUSY_SILENCE, IDLE_SILENCE
 
 _BEGUN: Final = frozenset({"PREPARING", "PREPARED"})
 _STRUCK: Final = frozenset({"STARTED", "RESTORING", "RESTORE_FAILED"})
 
 
-def live(node: NodeRow, view: FleetEvents, now: Millis) -> bool:
-    """Whether the node's agent is heard of as often as it should be: every few seconds while an event is open in its scope."""
+def is_live(node: NodeRow, view: FleetEvents, now: Millis) -> bool:
+    """Return true if the node's agent reports as often as it should: every few seconds while an event is open in its scope."""
     silence = now - node.at
-    if silence <= NEAR_SILENCE:
+    if silence <= BUSY_SILENCE:
         return True
     near = any(
-        each.open and not each.rehearsal and each.scope == node.scope and now - each.seen > NEAR_SILENCE for each in view.events.values()
+        each.open and not each.rehearsal and each.scope == node.scope and now - each.seen > BUSY_SILENCE for each in view.events.values()
     )
     return not near and silence <= IDLE_SILENCE and not any(each.listed for each in node.entries)
 
 
-def unit(node: NodeRow, terms: MaintenanceTerms) -> str:
-    """What fault domains are counted within."""
+def quorum_unit(node: NodeRow, terms: MaintenanceTerms) -> str:
+    """Return the quorum unit of a node: fault domains are counted within it."""
     return {"location": node.location, "scope": node.scope, "fleet": ""}[terms.per]
 
 
-def order(event: EventRow) -> tuple[int, Millis, str]:
-    """Events that were approved, or may be being approved now, come first, by when; the others by their NotBefore. Ids break ties."""
+def approval_order(event: EventRow) -> tuple[int, Millis, str]:
+    """Return the sort key of events.
+
+    Events that were approved, or may be approved at this moment, come first, by that time; the others follow by NotBefore. Ids break ties.
+    """
     if event.approval is not None:
         return (0, event.approval.at, event.event_id)
     if event.cleared:
@@ -41,34 +45,36 @@ def order(event: EventRow) -> tuple[int, Millis, str]:
 
 
 def domains(event: EventRow, view: FleetEvents, terms: MaintenanceTerms) -> list[tuple[str, set[str]]]:
-    """The fault domains of each quorum unit that an event names."""
+    """Return the fault domains that an event names, by quorum unit."""
     found: dict[str, set[str]] = {}
     for node in view.named(event):
-        found.setdefault(unit(node, terms), set()).add(node.domain)
+        found.setdefault(quorum_unit(node, terms), set()).add(node.domain)
     return sorted(found.items())
 
 
-def too_wide(event: EventRow, view: FleetEvents, terms: MaintenanceTerms) -> str | None:
-    """Why the guard never agrees to an event, whatever else goes on; None when it may."""
+def too_wide_reason(event: EventRow, view: FleetEvents, terms: MaintenanceTerms) -> str | None:
+    """Return why the guard never agrees to an event; None when it may agree."""
     for _, mine in domains(event, view, terms):
         if len(mine) > terms.domains_down:
             return f"it takes {len(mine)} fault domains down at once: {', '.join(sorted(mine))}"
     return None
 
 
-def blocked(event: EventRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis, *, begin: bool = False) -> str | None:
-    """Why the nodes of an event should not go down now; None when they may. begin: none of them has begun, so that whoever has, also for a
-    later event, goes first."""
-    if wide := too_wide(event, view, terms):
+def block_reason(event: EventRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis, *, begin: bool = False) -> str | None:
+    """Return why the nodes of an event should not go down now; None when they may.
+
+    begin: none of these nodes has begun, so nodes that have begun go first, even for a later event.
+    """
+    if wide := too_wide_reason(event, view, terms):
         return wide
     for at, mine in domains(event, view, terms):
         others: dict[str, str] = {}
         for node in view.nodes.values():
             if (
-                unit(node, terms) == at
+                quorum_unit(node, terms) == at
                 and node.domain not in mine
                 and node.domain not in others
-                and (why := down(node, view, terms, now, None if begin else event))
+                and (why := down_reason(node, view, terms, now, None if begin else event))
             ):
                 others[node.domain] = f"{node.node} of fault domain {node.domain or '(none)'} {why}"
         if len(mine) + len(others) > terms.domains_down:
@@ -76,13 +82,13 @@ def blocked(event: EventRow, view: FleetEvents, terms: MaintenanceTerms, now: Mi
     return None
 
 
-def down(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis, ahead_of: EventRow | None = None) -> str | None:
-    """Why a node counts as down; None when it serves. ahead_of: what only this event's successors have begun does not count."""
+def down_reason(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis, ahead_of: EventRow | None = None) -> str | None:
+    """Return why a node counts as down; None when it serves. ahead_of: preparations for events after this one do not count."""
     for entry in node.entries:
         event = view.events.get(entry.event_id)
         if entry.phase in _STRUCK or (entry.phase == "APPROVED" and node.disabled):
             return f"is {entry.phase.lower().replace('_', ' ')}"
-        later = ahead_of is not None and event is not None and order(event) > order(ahead_of)
+        later = ahead_of is not None and event is not None and approval_order(event) > approval_order(ahead_of)
         granted = event is not None and event.open and event.approval is not None
         if (entry.phase in _BEGUN and not later) or (granted and entry.phase == "WAITING" and event is not ahead_of):
             return f"is {entry.phase.lower()}"
@@ -93,10 +99,10 @@ def down(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis,
     return None
 
 
-def over(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> list[str]:
-    """Units in which more fault domains are down than may be, whoever decided it."""
+def units_over_quorum(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> list[str]:
+    """Return the quorum units in which more fault domains are down than allowed, for whatever reason."""
     found: dict[str, set[str]] = {}
     for node in view.nodes.values():
-        if down(node, view, terms, now):
-            found.setdefault(unit(node, terms), set()).add(node.domain)
+        if down_reason(node, view, terms, now):
+            found.setdefault(quorum_unit(node, terms), set()).add(node.domain)
     return sorted(at for at, domains in found.items() if len(domains) > terms.domains_down)

@@ -1,7 +1,7 @@
-"""What the reports of many agents come to. Pure.
+"""Merges the reports of many agents into one event. Pure.
 
-An event is open as long as one agent that is heard of lists it, and started as soon as one says so. It is over when nobody lists it any
-more: never because an agent fell silent.
+An event is open as long as one live agent lists it, and started as soon as one agent reports it as started. It is over when no agent lists
+it any more, and never because an agent fell silent.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..core.clock import Millis
-from .domain_guard import live
+from .domain_guard import is_live
 from .rows import REHEARSAL, REMOVES, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
-from .terms import AWAY, FORGOTTEN, LEARNING, NEAR_SILENCE, PROLONGED, REHEARSED
+from .timings import ABANDON_EVENT, AGREEMENT_TIME, BUSY_SILENCE, FORGET_NODE, LONG_IMPACT, REHEARSAL_GRACE
 
 
 def merge(event: EventRow | None, entry: NodeEntry, node: NodeRow, now: Millis) -> EventRow | None:
-    """An event after one agent's word of it. None: it was not known, and there is nothing to know any more."""
+    """Return an event after one agent's entry about it. None: the event was unknown, and is not open."""
     if event is None:
         if not entry.listed or entry.event_id.startswith(REHEARSAL):
             return None
         status: LedgerStatus = "started" if entry.status == "Started" else "scheduled"
         event = EventRow(entry.event_id, node.scope, entry.type, status, now)
     if event.scope != node.scope and not event.rehearsal and event.open:
-        # The same id elsewhere: ids are one event's alone, so one of the two scopes is wrong. The sweep says so.
+        # The same id in another scope. Ids are unique, so one of the scopes is wrong. The sweep raises an alarm.
         return event
     if entry.observed > event.observed.get(node.node, 0):
         event = replace(event, observed={**event.observed, node.node: entry.observed})
     if not entry.listed or (event.rehearsal and not event.open):
         return event
     if not event.open:
-        event = _back(event, node.scope)
+        event = _reopened(event, node.scope)
     begun = entry.status == "Started" or event.status == "started"
     made = replace(
         event,
@@ -45,30 +45,31 @@ def merge(event: EventRow | None, entry: NodeEntry, node: NodeRow, now: Millis) 
             source=entry.source,
             duration=entry.duration,
             resources=entry.resources,
-            # Once it has started a document says nothing of it.
+            # The document of a started event has no NotBefore.
             not_before=entry.not_before if entry.not_before is not None else event.not_before,
         )
     if begun:
-        made = _closed(made)
+        made = _without_approval(made)
     elif made.due is not None and made.not_before is not None and made.not_before != event.not_before:
         made = replace(made, grant=replace(made.due, expires=max(made.due.at, made.not_before)))
     return made
 
 
-def _back(event: EventRow, scope: str) -> EventRow:
-    """An event that was over and is listed again: what was first seen of it stands, how it ended does not, and it is told of anew."""
+def _reopened(event: EventRow, scope: str) -> EventRow:
+    """Return an event that was over and is listed again. Its first sighting stays, its end is dropped, and its notices are published
+    again."""
     return replace(
         event, scope=scope, status="scheduled", started=0, azure="", cleared=0, phases={}, told=(), alarms=(), returns=event.returns + 1
     )
 
 
-def _closed(event: EventRow) -> EventRow:
-    """The event without an approval that stands: there is nothing left to approve."""
+def _without_approval(event: EventRow) -> EventRow:
+    """Return the event with its approval closed, because nothing is left to approve."""
     return event if event.approval is None else replace(event, grant=replace(event.approval, state="closed", node=""))
 
 
-def settled(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
-    """The event, ended if it is over; with what is wrong with it, and where its nodes stand once it has ended."""
+def settle_event(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
+    """Return the event, ended if it is over, with its alarms; and once it has ended, with the latest phases of its nodes."""
     made = _ended(event, view, now) if event.open else event
     if not made.open:
         phases = dict(made.phases)
@@ -78,13 +79,13 @@ def settled(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
                 phases[node.node] = (entry.phase, node.at)
         if phases != made.phases:
             made = replace(made, phases=phases)
-        made = _closed(made)
+        made = _without_approval(made)
     elif made.due is not None and now >= made.due.expires:
-        # Azure goes on by itself.
+        # Azure proceeds by itself.
         made = replace(made, grant=replace(made.due, state="expired", node=""))
     if _disputed(made, view, now) != bool(made.differs):
         made = replace(made, differs=0 if made.differs else now)
-    alarms = tuple(sorted(wrong(made, view, now)))
+    alarms = tuple(sorted(event_alarms(made, view, now)))
     return made if alarms == made.alarms else replace(made, alarms=alarms)
 
 
@@ -92,17 +93,17 @@ def _ended(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
     if event.rehearsal:
         named = view.named(event)
         over = bool(named) and all((entry := node.entry(event.event_id)) is not None and entry.phase == "DONE" for node in named)
-        late = now > (event.not_before or event.seen) + max(0, event.duration) * 1000 + REHEARSED
+        late = now > (event.not_before or event.seen) + max(0, event.duration) * 1000 + REHEARSAL_GRACE
         return replace(event, status="completed" if over else "vanished", ended=now) if over or late else event
     listing = [node for node in view.of_scope(event.scope) if _lists(node, event) and not _removed(node, event, view, now)]
     since = max(event.started, event.not_before or 0, event.seen, *(node.at for node in listing)) if listing else 0
-    if listing and (now - since <= FORGOTTEN or any(live(node, view, now) for node in listing)):
+    if listing and (now - since <= ABANDON_EVENT or any(is_live(node, view, now) for node in listing)):
         return event
-    said = [entry for node in view.nodes.values() if (entry := node.entry(event.event_id)) is not None]
+    entries = [entry for node in view.nodes.values() if (entry := node.entry(event.event_id)) is not None]
     if not event.listed and not event.azure and not _asked_since(event, view, now):
-        # Only Event Grid has told of it yet.
+        # So far only Event Grid has reported the event.
         return event
-    if event.azure == "cancelled" or (not event.started and any(entry.outcome == "cancelled" for entry in said)):
+    if event.azure == "cancelled" or (not event.started and any(entry.outcome == "cancelled" for entry in entries)):
         status: LedgerStatus = "cancelled"
     elif event.started or event.azure == "completed":
         status = "completed"
@@ -117,37 +118,42 @@ def _lists(node: NodeRow, event: EventRow) -> bool:
 
 
 def _removed(node: NodeRow, event: EventRow, view: FleetEvents, now: Millis) -> bool:
-    """Whether the event has taken the machine away, so that its agent will never say that it is over: it is silent, and another of the
-    scope, whose document is the same, has said later that it does not list the event any more."""
+    """Return true if the event has removed the machine, so that its agent will never report the end.
+
+    The agent is silent, and another agent of the scope, with the same document, has reported later that it no longer lists the event.
+    """
     due = event.started or (event.not_before is not None and now >= event.not_before)
-    if event.type not in REMOVES or not due or now - node.at <= NEAR_SILENCE:
+    if event.type not in REMOVES or not due or now - node.at <= BUSY_SILENCE:
         return False
-    since = max(node.at, event.seen) + NEAR_SILENCE
+    since = max(node.at, event.seen) + BUSY_SILENCE
     return any(other.at > since and not _lists(other, event) for other in view.of_scope(event.scope))
 
 
-def _took(event: EventRow) -> bool:
+def _removed_machine(event: EventRow) -> bool:
     return event.type in REMOVES and not event.open and not event.rehearsal and event.status != "cancelled"
 
 
-def departed(node: NodeRow, view: FleetEvents, catch_up: Millis, now: Millis) -> bool:
-    """Whether a node is to be forgotten: its machine was taken away, and what replaces it has had its time to catch up; or its agent has
-    been silent for long, with nothing open on it."""
-    if now - node.at <= NEAR_SILENCE:
+def has_departed(node: NodeRow, view: FleetEvents, catch_up: Millis, now: Millis) -> bool:
+    """Return true if the node should be removed.
+
+    Either its machine was removed, and the replacement has had its time to catch up; or its agent has been silent for long, with no open
+    event.
+    """
+    if now - node.at <= BUSY_SILENCE:
         return False
     known = [(entry, view.events.get(entry.event_id)) for entry in node.entries if entry.listed and entry.phase != "FOREIGN"]
-    if any(event and _took(event) and now - event.ended > catch_up for _, event in known):
+    if any(event and _removed_machine(event) and now - event.ended > catch_up for _, event in known):
         return True
-    return now - node.at > AWAY and not any(event and event.open for _, event in known)
+    return now - node.at > FORGET_NODE and not any(event and event.open for _, event in known)
 
 
 def _asked_since(event: EventRow, view: FleetEvents, now: Millis) -> bool:
-    """Whether an agent of the scope has reported long enough after the event was first told of to have seen it."""
-    return any(node.at > event.seen + NEAR_SILENCE for node in view.of_scope(event.scope)) or now - event.seen > FORGOTTEN
+    """Return true if an agent of the scope has reported long enough after the event's first notice to have seen the event."""
+    return any(node.at > event.seen + BUSY_SILENCE for node in view.of_scope(event.scope)) or now - event.seen > ABANDON_EVENT
 
 
-def wrong(event: EventRow, view: FleetEvents, now: Millis) -> set[str]:
-    """Alarms of one event."""
+def event_alarms(event: EventRow, view: FleetEvents, now: Millis) -> set[str]:
+    """Return the alarms of one event."""
     found: set[str] = set()
     named = view.named(event)
     entries = {node.node: entry for node in view.nodes.values() if (entry := node.entry(event.event_id)) is not None}
@@ -160,13 +166,13 @@ def wrong(event: EventRow, view: FleetEvents, now: Millis) -> set[str]:
         found.add("prepare-failed")
     if event.rehearsal:
         return found
-    if event.differs and now - event.differs > LEARNING:
+    if event.differs and now - event.differs > AGREEMENT_TIME:
         found.add("disagreement")
     if any(node.scope != event.scope for node in view.nodes.values() if node.node in entries):
         found.add("disagreement")
-    if now - event.seen > NEAR_SILENCE and any(now - node.at > NEAR_SILENCE for node in named):
+    if now - event.seen > BUSY_SILENCE and any(now - node.at > BUSY_SILENCE for node in named):
         found.add("silent")
-    if event.status == "started" and now - event.started > PROLONGED:
+    if event.status == "started" and now - event.started > LONG_IMPACT:
         found.add("prolonged")
     if event.due is not None and event.due.tries:
         found.add("approval-failed")
@@ -174,19 +180,20 @@ def wrong(event: EventRow, view: FleetEvents, now: Millis) -> set[str]:
 
 
 def _disputed(event: EventRow, view: FleetEvents, now: Millis) -> bool:
-    """Whether agents that are heard of tell different things of an open event."""
+    """Return true if live agents report different details of an open event."""
     if not event.open or event.rehearsal:
         return False
-    heard = [entry for node in view.of_scope(event.scope) if (entry := node.entry(event.event_id)) and live(node, view, now)]
-    return _differ([entry for entry in heard if entry.listed])
+    entries = [entry for node in view.of_scope(event.scope) if (entry := node.entry(event.event_id)) and is_live(node, view, now)]
+    return _differ([entry for entry in entries if entry.listed])
 
 
 def _differ(entries: list[NodeEntry]) -> bool:
-    """Whether agents tell different things of an event. A poller may be a look behind with Started, and that has no NotBefore."""
-    told = {(entry.type, entry.source, entry.duration, frozenset(entry.resources)) for entry in entries}
-    return len(told) > 1 or len({entry.not_before for entry in entries if entry.status == "Scheduled"}) > 1
+    """Return true if entries about an event differ. NotBefore is compared among `Scheduled` entries only: a `Started` one has none, and
+    agents see the start one after the other."""
+    details = {(entry.type, entry.source, entry.duration, frozenset(entry.resources)) for entry in entries}
+    return len(details) > 1 or len({entry.not_before for entry in entries if entry.status == "Scheduled"}) > 1
 
 
-def quiet(event: EventRow, view: FleetEvents, now: Millis) -> list[str]:
-    """Named nodes whose agents are silent."""
-    return sorted(node.node for node in view.named(event) if now - node.at > NEAR_SILENCE)
+def silent_nodes(event: EventRow, view: FleetEvents, now: Millis) -> list[str]:
+    """Return the named nodes with silent agents."""
+    return sorted(node.node for node in view.named(event) if now - node.at > BUSY_SILENCE)

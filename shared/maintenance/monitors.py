@@ -1,8 +1,7 @@
-"""Who acts for the whole fleet: two monitors in different fault domains, one of which is primary. Pure.
+"""Elects the monitors, the agents that act for the whole fleet: two in different fault domains, one of them primary. Pure.
 
-The primary is given approvals first. It is replaced when it falls silent, and when an event names its own node. Being primary is a lease in
-the sense of docs/leases.md: whoever has lost it is refused by the epoch, not by good manners. Two monitors: the case study's advice for
-centralised control.
+The primary is offered approvals first. It is replaced when it falls silent, and when an event names its own node. Being primary is a lease
+in the sense of docs/leases.md: the epoch makes the app refuse an agent that has lost it.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..core.clock import Millis
-from .domain_guard import live
+from .domain_guard import is_live
 from .rows import FleetEvents, MonitorsRow, NodeRow
 
 
-def threatened(node: NodeRow, view: FleetEvents) -> bool:
-    """Whether an event that hits is open on the node."""
+def is_threatened(node: NodeRow, view: FleetEvents) -> bool:
+    """Return true if an event with an impact is open on the node."""
     return any(
         entry.phase not in ("FOREIGN", "DONE", "APPROVED")
         and (event := view.events.get(entry.event_id)) is not None
@@ -24,15 +23,15 @@ def threatened(node: NodeRow, view: FleetEvents) -> bool:
     )
 
 
-def elected(view: FleetEvents, now: Millis) -> MonitorsRow:
-    """The monitors from here on. Both stay as they are while they can."""
+def elect(view: FleetEvents, now: Millis) -> MonitorsRow:
+    """Return the monitors. Both stay as they are while they can."""
     before = view.monitors
-    good = {name: node for name, node in view.nodes.items() if live(node, view, now)}
+    good = {name: node for name, node in view.nodes.items() if is_live(node, view, now)}
     if not good:
         return before
 
     def rank(name: str) -> tuple[bool, bool, bool, str]:
-        return threatened(good[name], view), name != before.primary, name != before.secondary, name
+        return is_threatened(good[name], view), name != before.primary, name != before.secondary, name
 
     primary = min(good, key=rank)
     apart = [name for name in good if name != primary and good[name].domain != good[primary].domain]
@@ -45,8 +44,8 @@ def elected(view: FleetEvents, now: Millis) -> MonitorsRow:
     return replace(before, primary=primary, secondary=secondary, epoch=before.epoch + 1, since=now)
 
 
-def lacking(view: FleetEvents) -> str | None:
-    """What is wrong with the monitors: an alarm's name."""
+def monitor_alarm(view: FleetEvents) -> str | None:
+    """Return the name of the alarm that the monitors raise; None for none."""
     first, second = (view.nodes.get(name) for name in (view.monitors.primary, view.monitors.secondary))
     if not view.nodes:
         return None

@@ -1,4 +1,4 @@
-"""Reading the NotBefore of a Scheduled Event, as IMDS and Event Grid write it."""
+"""Reads the NotBefore of a Scheduled Event, as the Instance Metadata Service (IMDS) and Event Grid write it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _RFC_1123 = re.compile(r"(?:[A-Za-z]+,?\s+)?(\d{1,2})[ -]([A-Za-z]{3})[a-z]*[ -]
 
 
 def read_time(text: object) -> Millis | None:
-    """Wall milliseconds of a NotBefore: RFC 1123 whatever its weekday says, or ISO 8601, UTC where it names no offset; None: unreadable."""
+    """Return a NotBefore in milliseconds since 1970; None if it cannot be read.
+
+    Accepts RFC 1123 (the weekday is ignored) and ISO 8601 (UTC if it has no offset).
+    """
     if not isinstance(text, str) or not (text := text.strip()):
         return None
     try:
@@ -28,9 +31,9 @@ def read_time(text: object) -> Millis | None:
         else:
             moment = datetime.fromisoformat(text)
             moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-        # In UTC, where a year after 9999 cannot be, and without a float, which would round into one.
+        # In UTC, which has no year after 9999, and without a float, which could round up into one.
         found = (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
-        # The year 1 is what some write for no time at all.
+        # Some sources write the year 1 for no time at all.
         return found if found >= 0 else None
     except (ValueError, OverflowError):
         return None

@@ -1,12 +1,12 @@
-"""What becomes of a fleet's maintenance: pure decisions over what was read of it. See docs/maintenance.md.
+"""Decides about a fleet's maintenance, from the rows that were read. Pure. See docs/maintenance.md.
 
-    receive   an agent's report: what is stored of it, what its events come to, and the answer
-    sweep     the same without a report
-    finish    how an approval went
-    approve, hold, rehearse    what people ask for
+    receive   applies an agent's report: stores it, merges its events, and answers
+    sweep     does what is due without a report
+    finish    applies the result of an approval
+    approve, hold, rehearsal    do what operators ask for
 
-`now` is the storage service's own time, as the answer said that brought the view. Every write rests on the ETags of that view, so that
-of two decisions at once one counts.
+`now` is the storage service's own time, from the answer that brought the view. Every write is conditional on the ETags of that view, so
+that only one of two concurrent decisions counts.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from zlib import crc32
 
 from ..checkpoints.turns import PendingImpact
 from ..core.clock import Millis
-from . import approvals as granting
+from . import approvals as approval_rules
 from . import domain_guard
 from .approvals import ApprovalOutcome, Leased
-from .merging import departed, merge, settled
-from .monitors import elected, lacking
+from .merging import has_departed, merge, settle_event
+from .monitors import elect, monitor_alarm
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, MonitorsRow, NodeRow
-from .terms import IDLE, NEAR, MaintenanceTerms
+from .terms import MaintenanceTerms
+from .timings import BUSY_INTERVAL, IDLE_INTERVAL, KEEP_EVENTS
 
 type AgentReportRefusal = Literal["stale-seq", "too-many-nodes", "too-many-events"]
 
-KEEP: Final[Millis] = 90 * 86_400_000
-"""How long the ledger keeps an event that is over."""
-_GOING: Final = frozenset({"PREPARING", "PREPARED", "PREPARE_FAILED", "STARTED", "RESTORING", "RESTORE_FAILED"})
+_UNDER_WAY: Final = frozenset({"PREPARING", "PREPARED", "PREPARE_FAILED", "STARTED", "RESTORING", "RESTORE_FAILED"})
 
 
 class NodeCommand(NamedTuple):
-    """What an agent is asked to do."""
+    """A command to an agent."""
 
     id: str
     event_id: str
@@ -43,7 +42,7 @@ class NodeCommand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """What an agent is told. holds: event id to reason."""
+    """The answer to an agent's report. holds: reasons by event id."""
 
     next_report: Millis
     approvals: tuple[Leased, ...] = ()
@@ -55,7 +54,7 @@ class AgentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedAgentReport:
-    """A report's outcome: rows as they are then (the same objects where they do not change), and the answer."""
+    """The outcome of a report: the rows after it (the same objects where they do not change), and the answer."""
 
     node: NodeRow
     events: Mapping[str, EventRow]
@@ -63,26 +62,26 @@ class AcceptedAgentReport:
     answer: AgentAnswer
 
 
-def wants_all(view: FleetEvents, told: NodeRow) -> bool:
-    """Whether a decision on this report needs what the other nodes reported: not while nothing goes on, and that is most of the time."""
-    if any(event.open for event in view.events.values()) or any(entry.listed for entry in told.entries):
+def needs_all_nodes(view: FleetEvents, report: NodeRow) -> bool:
+    """Return true if a decision on this report needs the rows of all nodes. Mostly false: it does not while no event is open."""
+    if any(event.open for event in view.events.values()) or any(entry.listed for entry in report.entries):
         return True
-    before = view.nodes.get(told.node)
+    before = view.nodes.get(report.node)
     return (before is None and not view.monitors.secondary) or any(
-        (event := view.events.get(entry.event_id)) is not None and event.phases.get(told.node, ("", 0))[0] != entry.phase
-        for entry in told.entries
+        (event := view.events.get(entry.event_id)) is not None and event.phases.get(report.node, ("", 0))[0] != entry.phase
+        for entry in report.entries
     )
 
 
-def asks_for_leases(view: FleetEvents, told: NodeRow, terms: MaintenanceTerms) -> set[str]:
-    """The nodes on whose partitions an answer to this report depends: its own, and those of an event whose approval it may get."""
+def nodes_to_drain(view: FleetEvents, report: NodeRow, terms: MaintenanceTerms) -> set[str]:
+    """Return the nodes with partitions that matter for the answer: the reporting one, and those of an event that it may get to approve."""
     granted = {event.event_id for event in view.events.values() if event.grant is not None}
     found = {
-        told.node
-        for entry in told.entries
+        report.node
+        for entry in report.entries
         if entry.phase == "PREPARED" or (entry.phase == "WAITING" and (terms.early or entry.event_id in granted))
     }
-    for entry in told.entries:
+    for entry in report.entries:
         event = view.events.get(entry.event_id)
         if event is not None and entry.listed and (event.due is not None or terms.early):
             found |= {node.node for node in view.named(event) if (its := node.entry(event.event_id)) and its.phase == "PREPARED"}
@@ -90,22 +89,23 @@ def asks_for_leases(view: FleetEvents, told: NodeRow, terms: MaintenanceTerms) -
 
 
 def receive(
-    view: FleetEvents, told: NodeRow, terms: MaintenanceTerms, held: Mapping[str, int], whole: bool, now: Millis
+    view: FleetEvents, report: NodeRow, terms: MaintenanceTerms, held: Mapping[str, int], whole: bool, now: Millis
 ) -> AcceptedAgentReport | AgentReportRefusal:
-    """An agent's report. told: as it says; held: partitions that nodes still have. whole: the view has all nodes.
+    """Apply an agent's report.
 
-    A repeat (the same seq) is answered anew and stored once.
+    held: number of partitions that nodes still have. whole: the view has all nodes. A repeated report (the same seq) is answered again, but
+    stored once.
     """
-    before = view.nodes.get(told.node)
-    if before is not None and told.seq < before.seq:
+    before = view.nodes.get(report.node)
+    if before is not None and report.seq < before.seq:
         return "stale-seq"
     if before is None and len(view.nodes) >= MAX_NODES:
         return "too-many-nodes"
-    node = _noted(before, told, now)
+    node = _updated_node(before, report, now)
     nodes = {**view.nodes, node.node: node}
     events = dict(view.events)
     is_open = sum(event.open for event in events.values())
-    # Its own first: of others' events those are left out that there is no room for.
+    # Its own events first: where there is no room, events of other nodes are left out.
     for entry in sorted(node.entries, key=lambda each: each.phase == "FOREIGN"):
         known = events.get(entry.event_id)
         merged = merge(known, entry, node, now)
@@ -121,39 +121,39 @@ def receive(
     after = FleetEvents(nodes, events, view.monitors, view.alarms)
     if whole:
         after = _settle(after, terms, now)
-    node = replace(node, leaving=leaving(node, after, terms, now))
+    node = replace(node, leaving=must_leave(node, after, terms, now))
     approvals: list[Leased] = []
     leases = held.get(node.node, 0)
     changed = dict(after.events)
     for event in after.events.values():
-        kept, leased = granting.lease(event, node, after, held, terms, now) if whole else (event, None)
+        kept, leased = approval_rules.lease_approval(event, node, after, held, terms, now) if whole else (event, None)
         changed[event.event_id] = kept
         approvals += [leased] if leased is not None else []
     holds = _holds(node, after, terms, leases, now)
     monitors = after.monitors
     for entry in node.entries:
         ready = changed.get(entry.event_id)
-        if entry.phase == "PREPARED" and ready is not None and _clears(ready, holds):
+        if entry.phase == "PREPARED" and ready is not None and _clears_event(ready, holds):
             changed[ready.event_id] = replace(ready, cleared=now)
             monitors = replace(monitors, decisions=monitors.decisions + 1)
     answer = AgentAnswer(
         next_report(node, after, now),
         tuple(approvals),
         holds,
-        _orders(node, after, terms, leases, now),
-        tuple(_heard_of(each, node, now) for each in changed.values() if each.rehearsal and each.open and node.node in each.nodes),
+        _commands(node, after, terms, leases, now),
+        tuple(_rehearsal_for(each, node, now) for each in changed.values() if each.rehearsal and each.open and node.node in each.nodes),
         monitors,
     )
     return AcceptedAgentReport(node, changed, monitors, answer)
 
 
-def _clears(event: EventRow, holds: Mapping[str, str]) -> bool:
-    """Whether an answer with these holds is the first to let an agent approve the event by itself."""
+def _clears_event(event: EventRow, holds: Mapping[str, str]) -> bool:
+    """Return true if an answer with these holds is the first to let an agent approve the event by itself."""
     return event.status == "scheduled" and not event.rehearsal and not event.cleared and event.event_id not in holds
 
 
-def _heard_of(event: EventRow, node: NodeRow, now: Millis) -> EventRow:
-    """A rehearsal as a node is told of it: with its whole notice from when it first hears of it, which may be minutes late."""
+def _rehearsal_for(event: EventRow, node: NodeRow, now: Millis) -> EventRow:
+    """Return a rehearsal as a node sees it: with its whole notice from the node's first report of it, which may be minutes late."""
     entry, planned = node.entry(event.event_id), event.not_before
     if planned is None:
         return event
@@ -161,48 +161,50 @@ def _heard_of(event: EventRow, node: NodeRow, now: Millis) -> EventRow:
 
 
 def sweep(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> FleetEvents:
-    """The fleet without a report: what ended, expired, is due, or is wrong."""
+    """Return the fleet after everything that is due without a report: ends, expiries, approvals and alarms."""
     after = _settle(view, terms, now)
-    after = replace(after, nodes={name: node for name, node in after.nodes.items() if not departed(node, after, terms.catch_up, now)})
-    found = {each for each in (lacking(after),) if each} | {f"domains-down {at}".strip() for at in domain_guard.over(after, terms, now)}
-    nodes = {name: replace(node, leaving=leaving(node, after, terms, now)) for name, node in after.nodes.items()}
+    after = replace(after, nodes={name: node for name, node in after.nodes.items() if not has_departed(node, after, terms.catch_up, now)})
+    found = {each for each in (monitor_alarm(after),) if each} | {
+        f"domains-down {at}".strip() for at in domain_guard.units_over_quorum(after, terms, now)
+    }
+    nodes = {name: replace(node, leaving=must_leave(node, after, terms, now)) for name, node in after.nodes.items()}
     return replace(after, nodes=nodes, alarms=replace(view.alarms, alarms=tuple(sorted(found))))
 
 
 def _settle(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> FleetEvents:
-    events = {event_id: settled(event, view, now) for event_id, event in view.events.items()}
+    events = {event_id: settle_event(event, view, now) for event_id, event in view.events.items()}
     view = replace(view, events=events)
-    if terms.early and (event := granting.early(view, terms, now)) is not None:
-        events = {**events, event.event_id: granting.grant(event, granting.BY_FLEET, "the guard agrees", now)}
+    if terms.early and (event := approval_rules.early_candidate(view, terms, now)) is not None:
+        events = {**events, event.event_id: approval_rules.grant(event, approval_rules.BY_FLEET, "the guard agrees", now)}
         view = replace(view, monitors=replace(view.monitors, decisions=view.monitors.decisions + 1))
     view = replace(view, events=events)
-    return replace(view, monitors=elected(view, now))
+    return replace(view, monitors=elect(view, now))
 
 
-def _noted(before: NodeRow | None, told: NodeRow, now: Millis) -> NodeRow:
-    """The node's row after a report: with what outlives a report."""
+def _updated_node(before: NodeRow | None, report: NodeRow, now: Millis) -> NodeRow:
+    """Return the node's row after a report, with the fields that reports do not carry."""
     if before is None:
-        return replace(told, at=now, caught_up=True)
-    if told.seq == before.seq:
+        return replace(report, at=now, caught_up=True)
+    if report.seq == before.seq:
         return replace(before, at=max(now, before.at))
-    back = before.disabled and not told.disabled
+    back = before.disabled and not report.disabled
     restored = now if back else before.restored
-    # Who does not say counts as in step when the time for it is over.
-    caught_up = told.caught_up if back else before.caught_up or told.caught_up
-    return replace(told, at=now, restored=restored, caught_up=caught_up, leaving=before.leaving)
+    # A node that does not report it counts as caught up when the time for it is over.
+    caught_up = report.caught_up if back else before.caught_up or report.caught_up
+    return replace(report, at=now, restored=restored, caught_up=caught_up, leaving=before.leaving)
 
 
 def next_report(node: NodeRow, view: FleetEvents, now: Millis) -> Millis:
-    """When the agent should report again at the latest. Idle ones are spread by their names."""
+    """Return the longest time until the agent's next report. Idle agents are spread by their names."""
     busy = any(entry.phase != "DONE" for entry in node.entries)
     invited = any(event.rehearsal and event.open and node.node in event.nodes for event in view.events.values())
     if busy or invited:
-        return NEAR
-    return IDLE - IDLE // 10 + crc32(node.node.encode()) % (IDLE // 5)
+        return BUSY_INTERVAL
+    return IDLE_INTERVAL - IDLE_INTERVAL // 10 + crc32(node.node.encode()) % (IDLE_INTERVAL // 5)
 
 
 def _holds(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases: int, now: Millis) -> dict[str, str]:
-    """Why the node's agent should not approve by itself, event by event; what is not held it may."""
+    """Return why the node's agent should not approve by itself, by event id. It may approve an event that is not in the result."""
     found: dict[str, str] = {}
     for entry in node.entries:
         event = view.events.get(entry.event_id)
@@ -210,11 +212,11 @@ def _holds(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases: in
             continue
         if entry.phase != "PREPARED":
             if event.hold is not None:
-                found[event.event_id] = granting.not_yet(event, view, terms, now) or "held"
+                found[event.event_id] = approval_rules.withhold_reason(event, view, terms, now) or "held"
             continue
-        why = granting.not_yet(event, view, terms, now)
+        why = approval_rules.withhold_reason(event, view, terms, now)
         if why is None and leases:
-            why = granting.must_leave(node, leases)
+            why = approval_rules.drain_text(node, leases)
         if why is None and event.due is not None and event.due.node not in ("", node.node):
             why = "the approval is with another agent"
         if why is not None:
@@ -222,59 +224,61 @@ def _holds(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases: in
     return found
 
 
-def _orders(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases: int, now: Millis) -> tuple[NodeCommand, ...]:
-    """Prepare, where the event is approved before its time; restore once more, where Azure says that it is over and a restore failed."""
+def _commands(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases: int, now: Millis) -> tuple[NodeCommand, ...]:
+    """Return the node's commands: prepare, where an event is approved before its time; restore again, where a restore failed and Azure
+    reports the event as over."""
     found: list[NodeCommand] = []
     for entry in node.entries:
         event = view.events.get(entry.event_id)
         if event is None or event.rehearsal:
             continue
         if entry.phase == "RESTORE_FAILED" and event.azure:
-            # It need not wait for its back-off: nothing more is to come.
+            # The agent need not wait for its back-off, because no impact is to come.
             found.append(NodeCommand(f"{event.event_id}.restore", event.event_id, "restore"))
-        given = event.due if event.status == "scheduled" else None
-        if given is None or event.hold is not None or entry.phase != "WAITING":
+        approval = event.due if event.status == "scheduled" else None
+        if approval is None or event.hold is not None or entry.phase != "WAITING":
             continue
-        if leases and (given.by == granting.BY_FLEET or now < given.at + terms.hand_off):
-            # Leases leave before it prepares; they were told to with the grant. What cannot leave does not stop a person.
+        if leases and (approval.by == approval_rules.BY_FLEET or now < approval.at + terms.hand_off):
+            # Leases leave before the node prepares; their drain began with the grant. Leases that cannot leave do not stop an operator's
+            # grant.
             continue
-        # Another domain may have come to its own time since.
-        if given.by != granting.BY_FLEET or domain_guard.blocked(event, view, terms, now, begin=True) is None:
-            found.append(NodeCommand(f"{given.id}.prepare", event.event_id, "prepare"))
+        # Another fault domain may have gone down since.
+        if approval.by != approval_rules.BY_FLEET or domain_guard.block_reason(event, view, terms, now, begin=True) is None:
+            found.append(NodeCommand(f"{approval.id}.prepare", event.event_id, "prepare"))
     return tuple(found)
 
 
-def leaving(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> bool:
-    """Whether leases should be elsewhere: from shortly before the node prepares until it is back in service."""
+def must_leave(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> bool:
+    """Return true if leases must leave the node: from shortly before it prepares until it is back in service."""
     if node.disabled:
         return True
     for entry in node.entries:
         event = view.events.get(entry.event_id)
-        if entry.phase in _GOING:
+        if entry.phase in _UNDER_WAY:
             return True
         if entry.phase == "WAITING" and event is not None and event.open:
-            at = entry.not_before if event.rehearsal and entry.not_before is not None else _time(event, now)
+            at = entry.not_before if event.rehearsal and entry.not_before is not None else _impact_time(event, now)
             if event.due is not None or now >= at - terms.lead_of(event.type) - terms.hand_off:
                 return True
     return False
 
 
-def _time(event: EventRow, now: Millis) -> Millis:
-    """When Azure may go on by itself; what cannot be read is taken as now."""
+def _impact_time(event: EventRow, now: Millis) -> Millis:
+    """Return the time at which Azure may proceed by itself; `now` if NotBefore cannot be read."""
     return event.not_before if event.not_before is not None else now
 
 
 def pending(view: FleetEvents, now: Millis) -> dict[str, PendingImpact]:
-    """The next impact that each node is to expect; nodes that expect none are not in it."""
+    """Return the next impact of each node. Nodes without one are left out."""
     found: dict[str, PendingImpact] = {}
     for event in view.events.values():
         if not event.open or event.rehearsal:
             continue
-        at = _time(event, now) if event.status == "scheduled" else now
+        at = _impact_time(event, now) if event.status == "scheduled" else now
         for node in view.named(event):
             entry = node.entry(event.event_id)
             if entry is not None and entry.phase == "APPROVED" and not node.disabled:
-                # Its agent found that it does not hit.
+                # Its agent decided that the event needs no preparation.
                 continue
             known = found.get(node.node)
             loses = event.type in LOSES_DISK or (known is not None and known.loses_disk)
@@ -282,49 +286,49 @@ def pending(view: FleetEvents, now: Millis) -> dict[str, PendingImpact]:
     return found
 
 
-# -- people
+# -- operators
 
 
 def approve(event: EventRow, by: str, reason: str, now: Millis) -> EventRow | None:
-    """The event with its approval granted; None when it has started, or is over."""
-    return granting.grant(event, by, reason, now) if event.status == "scheduled" and not event.rehearsal else None
+    """Return the event with its approval granted; None when it has started, or is over."""
+    return approval_rules.grant(event, by, reason, now) if event.status == "scheduled" and not event.rehearsal else None
 
 
 def hold(event: EventRow, by: str, reason: str, now: Millis) -> EventRow | Literal["already-started", "already-approved"]:
-    """The event held."""
+    """Return the event held, or why it cannot be."""
     if event.status != "scheduled" or event.rehearsal:
         return "already-started"
     if event.grant is not None and event.grant.state == "posted":
         return "already-approved"
-    return granting.hold(event, by, reason, now)
+    return approval_rules.hold(event, by, reason, now)
 
 
 def finish(
     view: FleetEvents, approval: str, node: str, outcome: ApprovalOutcome, http_status: int
 ) -> EventRow | Literal["lease-lost"] | None:
-    """The event after an agent's word of how its POST went; None when there is no such approval."""
+    """Return the event after an agent reported the result of its POST; None when there is no such approval."""
     event = view.events.get(approval.rpartition(".")[0])
     if event is None or event.grant is None:
         return None
     if event.grant.id != approval:
         return "lease-lost"
-    return granting.result(event, node, outcome, http_status) or "lease-lost"
+    return approval_rules.apply_result(event, node, outcome, http_status) or "lease-lost"
 
 
 def rehearsal(event_id: str, view: FleetEvents, nodes: tuple[str, ...], kind: str, notice: Millis, duration: int, now: Millis) -> EventRow:
-    """A synthetic event for some nodes, marked as one: no agent POSTs it."""
+    """Return a synthetic event for some nodes, marked as a rehearsal: no agent POSTs its approval."""
     vms = tuple(view.nodes[name].vm for name in nodes)
     scope = view.nodes[nodes[0]].scope
     return EventRow(event_id, scope, kind, "scheduled", now, now + notice, "User", duration, vms, rehearsal=True, nodes=nodes)
 
 
-def forgettable(event: EventRow, now: Millis) -> bool:
-    """Whether the ledger need not keep an event any longer."""
-    return not event.open and now - event.ended > KEEP
+def is_forgettable(event: EventRow, now: Millis) -> bool:
+    """Return true if the ledger need not keep an event any longer."""
+    return not event.open and now - event.ended > KEEP_EVENTS
 
 
-def untold(kept: EventRow | AlarmsRow) -> list[str]:
-    """What has not been published of it yet: `scheduled` and the other states, `+alarm`, and `-alarm` once it is over."""
+def unpublished(kept: EventRow | AlarmsRow) -> list[str]:
+    """Return the notices that are not published yet: `scheduled` and the other states, `+alarm`, and `-alarm` once the alarm is over."""
     now = [f"+{alarm}" for alarm in kept.alarms]
     if isinstance(kept, EventRow):
         now.append(kept.status)
@@ -332,7 +336,7 @@ def untold(kept: EventRow | AlarmsRow) -> list[str]:
     return [each for each in now if each not in kept.told] + over
 
 
-def published(kept: EventRow | AlarmsRow, done: list[str]) -> tuple[str, ...]:
-    """What has been told after `done` was."""
+def mark_published(kept: EventRow | AlarmsRow, done: list[str]) -> tuple[str, ...]:
+    """Return the published notices after those in `done`."""
     over = {f"+{each[1:]}" for each in done if each.startswith("-")}
     return tuple(sorted((set(kept.told) | {each for each in done if not each.startswith("-")}) - over))

@@ -1,4 +1,4 @@
-"""shared.maintenance.settings."""
+"""The `maintenance` part of a fleet's definition, as the API takes it."""
 
 from __future__ import annotations
 
@@ -17,32 +17,36 @@ def _is_false(value: object) -> bool:
 
 
 class Quorum(Strict):
-    """What must stay up while nodes are prepared for maintenance."""
+    """The limit of fault domains that may be down at once."""
 
-    per: Literal["location", "scope", "fleet"] = Field("location", description="What fault domains are counted within.")
+    per: Literal["location", "scope", "fleet"] = Field("location", description="Unit within which fault domains are counted.")
     domains_down: int = Field(1, ge=1, le=100, description="Fault domains that may be down at once.")
 
 
 class MaintenanceRule(Strict):
-    """What is done about events that fit. Fields left out fit any."""
+    """The action for matching events. A field that is left out matches any event."""
 
     type: Maybe[EventType] = None
     source: Maybe[Literal["Platform", "User"]] = None
-    max_seconds: Maybe[Annotated[int, Field(ge=0, le=86_400)]] = Field(default=None, description="Only for impacts at most this long.")
+    max_seconds: Maybe[Annotated[int, Field(ge=0, le=86_400)]] = Field(
+        default=None, description="Matches only impacts of at most this length, in seconds."
+    )
     action: Literal["approve", "prepare", "hold", "ignore"]
 
 
 class FleetMaintenance(Strict):
-    """How Azure's Scheduled Events are met."""
+    """Settings for Azure's Scheduled Events."""
 
-    lead: Span = Field(30_000, description="How long before NotBefore a node prepares.")
-    leads: dict[EventType, Span] = Field(default_factory=dict, description="The same by type of event.")
-    require_central: bool = Field(False, description="A node that cannot reach Tocsin does not approve by itself what it prepared for.")
+    lead: Span = Field(30_000, description="Time before NotBefore at which a node prepares.")
+    leads: dict[EventType, Span] = Field(default_factory=dict, description="Lead times by type of event. They override `lead`.")
+    require_central: bool = Field(
+        False, description="A node that cannot reach Tocsin does not approve an event by itself after preparing for it."
+    )
     transport: Literal["relay", "arm"] = Field(
-        "relay", description="How approvals reach Azure: by way of a node's agent, or of Azure Resource Manager."
+        "relay", description="Path of approvals to Azure: relay (a node's agent) or arm (Azure Resource Manager)."
     )
     catch_up: Span = Field(
-        600_000, description="How long a node that was put back counts as down, unless it says before that it is in step."
+        600_000, description="Time for which a restored node counts as down, unless it reports earlier that it has caught up."
     )
     quorum: Quorum = Field(default_factory=Quorum)
     early: bool = Field(False, exclude_if=_is_false, description="Events are approved before their time, one fault domain after the other.")

@@ -6,7 +6,8 @@ import json
 
 from ...leases.rows import Fleet
 from ..settings import FleetMaintenance
-from ..terms import HAND_OFF, FleetRule, MaintenanceTerms
+from ..terms import FleetRule, MaintenanceTerms
+from ..timings import HAND_OFF
 
 
 def terms_of(fleet: Fleet) -> MaintenanceTerms:

@@ -13,7 +13,7 @@ from ...core.clock import Millis, to_text
 from ...core.errors import Problem
 from ...scheduler.ingest.internal_events import EventPublisher
 from ..rows import AlarmsRow, EventRow
-from ..rules import untold
+from ..rules import unpublished
 from ..terms import MaintenanceTerms
 
 log = logging.getLogger(__name__)
@@ -71,10 +71,10 @@ def owed(
 ) -> list[tuple[str, dict[str, Any] | None]]:
     """What has not been told yet, each with its notice; without one where the fleet wants none."""
     if channel is None:
-        return [(what, None) for what in untold(kept)]
+        return [(what, None) for what in unpublished(kept)]
     if not isinstance(kept, EventRow):
-        return [(what, of_fleet(key, what, channel, now)) for what in untold(kept)]
-    found: list[tuple[str, dict[str, Any] | None]] = [(what, of_event(key, kept, what, channel, now)) for what in untold(kept)]
+        return [(what, of_fleet(key, what, channel, now)) for what in unpublished(kept)]
+    found: list[tuple[str, dict[str, Any] | None]] = [(what, of_event(key, kept, what, channel, now)) for what in unpublished(kept)]
     prepare = to_prepare(key, kept, terms, channel, now)
     return [*found, prepare] if prepare is not None and prepare[0] not in kept.told else found
 

@@ -59,12 +59,12 @@ class MaintenanceService:
         node = _node(told)
         for attempt in range(ATTEMPTS):
             read = await self._store.read(key, node.node)
-            if rules.wants_all(read.view, node) or node.node not in read.view.nodes:
+            if rules.needs_all_nodes(read.view, node) or node.node not in read.view.nodes:
                 # An event that could not be written as a new one may be in the ledger, as one that was over long ago.
                 back = attempt > 0 and any(entry.listed and entry.event_id not in read.view.events for entry in node.entries)
                 read = await self._store.read(key, whole=True, old=back)
             before = read.view.nodes.get(node.node)
-            asked = rules.asks_for_leases(read.view, node, terms)
+            asked = rules.nodes_to_drain(read.view, node, terms)
             held = await self._leases.held(key, asked) if asked else {}
             heard = rules.receive(read.view, node, terms, held, read.whole, read.now)
             if not isinstance(heard, rules.AcceptedAgentReport):

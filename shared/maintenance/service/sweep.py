@@ -66,8 +66,8 @@ class MaintenanceSweep:
                 continue
             events = await self._store.events(key)
             over = [each for each in events if not each.open]
-            counts["removed"] += await self._store.stale(key, [e for e in over if rules.forgettable(e, now)], remove=True)
-            aged = [e for e in over if not rules.forgettable(e, now) and now - e.ended > FRESH]
+            counts["removed"] += await self._store.stale(key, [e for e in over if rules.is_forgettable(e, now)], remove=True)
+            aged = [e for e in over if not rules.is_forgettable(e, now) and now - e.ended > FRESH]
             counts["aged"] += await self._store.stale(key, aged, remove=False)
         return counts
 
@@ -122,10 +122,10 @@ class MaintenanceSweep:
             if given is None or event.status != "scheduled" or event.rehearsal:
                 continue
             resource = next((node.resource_id for node in view.named(event) if node.resource_id), "")
-            if approvals.not_yet(event, view, terms, now) is not None or not resource:
+            if approvals.withhold_reason(event, view, terms, now) is not None or not resource:
                 continue
             held = await self._leases.held(key, [node.node for node in view.named(event)])
-            if approvals.staying(event, view, held, terms, now) is not None:
+            if approvals.undrained_reason(event, view, held, terms, now) is not None:
                 continue
             answer = await self._acknowledge(resource, event.event_id)
             extra = {"action": "maintenance_acknowledged", "fleet": key, "event_id": event.event_id, "outcome": answer.outcome}
@@ -135,7 +135,7 @@ class MaintenanceSweep:
                 known = read.view.events.get(event.event_id)
                 if known is None or known.due is None or known.due.id != given.id:
                     break
-                made = approvals.result(replace(known, grant=replace(known.due, node="")), "", answer.outcome, answer.http_status)
+                made = approvals.apply_result(replace(known, grant=replace(known.due, node="")), "", answer.outcome, answer.http_status)
                 if made is None or await self._store.write(key, read, {event_key(event.event_id): made}):
                     done += 1
                     break
@@ -158,7 +158,7 @@ class MaintenanceSweep:
                 notifications.log_of(key, kept, what)
             if done:
                 rk = event_key(kept.event_id) if isinstance(kept, EventRow) else ALARMS
-                changed[rk] = replace(kept, told=rules.published(kept, done))
+                changed[rk] = replace(kept, told=rules.mark_published(kept, done))
         if changed:
             # Somebody else's write in between: ids are the same next time, so nothing is told twice.
             await self._store.write(key, read, changed)

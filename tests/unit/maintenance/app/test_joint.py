@@ -132,7 +132,7 @@ class Fleet:
             node.report(lost=False)
 
     def heard(self, told: Any) -> rules.AcceptedAgentReport:
-        asked = rules.asks_for_leases(self.view, told, self.terms)
+        asked = rules.nodes_to_drain(self.view, told, self.terms)
         held = {name: self.nodes[name].partitions for name in asked}
         heard = rules.receive(self.view, told, self.terms, held, True, self.wall)
         assert isinstance(heard, rules.AcceptedAgentReport)

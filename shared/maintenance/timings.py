@@ -1,0 +1,50 @@
+"""Time spans and counts of fleet maintenance that an operator of the service may want to change. Milliseconds.
+
+What a fleet chooses for itself (leads, catch-up time, quorum, rules) is in `settings`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..core.clock import Millis
+
+BUSY_INTERVAL: Final[Millis] = 5_000
+"""Interval at which an agent reports while an event is open on its node. `BUSY_SILENCE` must be several times as long."""
+
+IDLE_INTERVAL: Final[Millis] = 300_000
+"""Interval at which an agent reports otherwise, plus or minus a tenth."""
+
+BUSY_SILENCE: Final[Millis] = 30_000
+"""An agent that should report every `BUSY_INTERVAL` is not counted on after this time without a report."""
+
+IDLE_SILENCE: Final[Millis] = 3 * IDLE_INTERVAL
+"""An agent that should report every `IDLE_INTERVAL` is not counted on after this time without a report."""
+
+AGREEMENT_TIME: Final[Millis] = BUSY_SILENCE + 2 * BUSY_INTERVAL
+"""Time for which agents may report different things of an event before the alarm `disagreement`. Agents learn of a change one after the
+other, and the last report of an agent that has fallen silent counts for a while."""
+
+GRANT_LEASE: Final[Millis] = 5_000
+"""Time for which one agent has an approval to itself."""
+
+GRANT_TRIES: Final = 5
+"""Refused POSTs after which an approval expires."""
+
+LONG_IMPACT: Final[Millis] = 1_800_000
+"""An event that started this long ago and is still open raises the alarm `prolonged`."""
+
+ABANDON_EVENT: Final[Millis] = 86_400_000
+"""An event that only silent agents list is closed after this time."""
+
+FORGET_NODE: Final[Millis] = 7 * 86_400_000
+"""A node is removed when its agent has been silent for this long and no event is open on it."""
+
+REHEARSAL_GRACE: Final[Millis] = 3_600_000
+"""An unfinished rehearsal is closed this long after its impact."""
+
+HAND_OFF: Final[Millis] = 30_000
+"""Leases leave a node this long before it prepares, or earlier where the fleet's hand-off takes longer."""
+
+KEEP_EVENTS: Final[Millis] = 90 * 86_400_000
+"""Time for which the ledger keeps an event that is over."""
