@@ -252,7 +252,7 @@ class CheckpointService:
 
     async def forget(self, tenant: str) -> None:
         """Remove what is kept of the ended fleets of a deleted tenant. Raises `StorageError`."""
-        for row in await load(self._tables, TURNS, GONE, f"{tenant}:", f"{tenant};"):
+        for row in await load_rows(self._tables, TURNS, GONE, f"{tenant}:", f"{tenant};"):
             await self._tables.write(TURNS, GONE, [Delete(row.rk, row.etag)])
 
 

@@ -248,13 +248,13 @@ def _prepared_as_allowed() -> Fleet:
     ("name", "planted"),
     [
         ("block_reason", lambda event, view, terms, now, begin=False: None),
-        ("down", lambda node, view, terms, now, ahead_of=None: None),
+        ("down_reason", lambda node, view, terms, now, ahead_of=None: None),
     ],
 )
 def test_without_the_guard_both_domains_go_down(monkeypatch: pytest.MonkeyPatch, name: str, planted: object) -> None:
     """The properties can fail: a guard that is blind lets both go."""
     monkeypatch.setattr(domain_guard, name, planted)
-    monkeypatch.setattr(approvals, "blocked", domain_guard.block_reason)
+    monkeypatch.setattr(approvals, "block_reason", domain_guard.block_reason)
     fleet = _prepared_as_allowed()
     assert len(fleet.down()) == 2
 
