@@ -1,4 +1,4 @@
-"""A bounded cache of reads with an age limit, one load in flight per key, and a separate, smaller place for what is not there."""
+"""A bounded cache of reads with an age limit, one load at a time per key, and a separate, smaller cache of missing keys."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..core.clock import Clock
 
 
 class Cached[K: Hashable, V]:
-    """Answers of `load`, at most `ttl` seconds old (`missing_ttl` for None), counted from the start of the load.
+    """A cache of answers of `load`, at most `ttl` seconds old (`missing_ttl` for None), counted from the start of the load.
 
-    What is missing is kept apart, so that a flood of guesses cannot push out what is in use. Failures are not kept. A `drop` also
-    disowns a load that is under way, for it may have read the state before the caller's own write.
+    Missing keys are cached separately, so that a flood of guesses cannot displace keys in use. Failures are not cached. `drop` also
+    discards the result of a load in progress, which may have read the state before the caller's write.
     """
 
     def __init__(self, load: Callable[[K], Awaitable[V | None]], clock: Clock, *, ttl: float, missing_ttl: float, size: int) -> None:
@@ -23,7 +23,7 @@ class Cached[K: Hashable, V]:
         self._flights: dict[K, asyncio.Task[V | None]] = {}
 
     async def get(self, key: K) -> V | None:
-        """The answer, from memory while it is young enough. Raises what `load` raises."""
+        """Return the answer, from memory while it is young enough. Raises the exceptions of `load`."""
         now = self._clock.monotonic()
         kept = self._found.get(key)
         if kept is not None and kept[0] > now:
@@ -32,14 +32,14 @@ class Cached[K: Hashable, V]:
             return None
         flight = self._flights.get(key)
         if flight is None:
-            # A task of its own: a caller who goes away must not take the others' answer along.
+            # In a separate task: when one caller is cancelled, the others still get the answer.
             flight = asyncio.ensure_future(self._fetch(key, now))
             self._flights[key] = flight
             flight.add_done_callback(_look)
         return await asyncio.shield(flight)
 
     def drop(self, key: K) -> None:
-        """Forget what is known of `key`."""
+        """Forget the answer for `key`."""
         self._found.pop(key, None)
         self._missing.pop(key, None)
         self._flights.pop(key, None)
@@ -71,12 +71,12 @@ class Cached[K: Hashable, V]:
 
 
 def _look(flight: asyncio.Task[object]) -> None:
-    # All callers may be gone by now; a failure nobody looked at would be reported as one.
+    # All callers may have been cancelled; reading the failure keeps asyncio from reporting it as never retrieved.
     if not flight.cancelled():
         flight.exception()
 
 
 def _make_room(kept: dict[Any, Any], size: int) -> None:
-    # The oldest entry is the first one: entries are put at the end, and all have the same age limit.
+    # The first entry is the oldest: entries are appended, and all have the same age limit.
     while len(kept) >= max(1, size):
         del kept[next(iter(kept))]

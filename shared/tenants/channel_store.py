@@ -1,4 +1,4 @@
-"""Channels of tenants: where deliveries go, with which secret, and whether they are paused."""
+"""The stored channels of tenants: the target of deliveries, the secrets, the pause and the circuit breaker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StoredChannel(NamedTuple):
     etag: str = ""
 
     def props(self) -> Props:
-        """What is written."""
+        """Return the properties of the row."""
         out: Props = {
             "body": self.spec.model_dump_json(),
             "uid": self.uid,
@@ -60,7 +60,7 @@ class StoredChannel(NamedTuple):
 
 
 class Channels:
-    """The verbs of channels. `home` reads a tenant as stored or raises 404; `drop` forgets a cached target."""
+    """Creates, changes and deletes channels. `home` reads a tenant as stored or raises 404; `drop` forgets a cached target."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Channels:
         self._signing_key, self._egress = signing_key, egress
 
     async def read_target(self, home: Home, name: str) -> Target | None:
-        """The channel as senders want it, read now."""
+        """Return the channel as senders use it, read now."""
         stored = await self._read(home, name)
         if stored is None:
             return None
@@ -84,18 +84,18 @@ class Channels:
         return Target(home.name, name, stored.spec, secrets, stored.paused, stored.reason, stored.paused_at, stored.breaker)
 
     async def get(self, tenant: str, name: str) -> tuple[Any, str]:
-        """The channel's representation and entity tag; raises 404."""
+        """Return the channel's representation and entity tag; raise 404."""
         stored = await self._expect(await self._home(tenant), name)
         return self._shown(stored), etag_of(stored.etag)
 
     async def list(self, tenant: str, limit: int, after: str = "") -> tuple[list[Any], str | None]:
-        """Channels by name beyond `after`, and the name to go on after; raises 404."""
+        """Return channels by name after `after`, and the name to continue after; raise 404."""
         home = await self._home(tenant)
         found, more = await rows.listed(self._tables, rows.of_tenant(tenant), rows.PREFIX_CHANNEL, after, limit)
         return [self._shown(stored) for row in found if (stored := _stored(row)).uid == home.uid], more
 
     async def blocks(self, tenant: str) -> dict[str, Block | None]:
-        """Every channel of the tenant as stored now, and what keeps deliveries to it; raises 404."""
+        """Return every channel of the tenant as stored now, with the reason that holds its deliveries, or None; raise 404."""
         home = await self._home(tenant)
         found: list[Row] = []
         after: str | None = ""
@@ -105,9 +105,9 @@ class Channels:
         return {each.name: block(each.paused, each.breaker) for row in found if (each := _stored(row)).uid == home.uid}
 
     async def put(self, tenant: str, name: str, spec: Spec, headers: Mapping[str, str] | None = None) -> tuple[Any, str, bool]:
-        """Create or replace a channel; the third value is True when it is new. Honours `If-Match` in `headers`.
+        """Create or replace a channel; the third value is True if it is new. Honours `If-Match` in `headers`.
 
-        The representation holds the secret only when this call made it. Raises 404, 412, 422.
+        The representation contains the secret only if this call created it. Raises 404, 412, 422.
         """
         home = await self._home(tenant)
 
@@ -123,9 +123,9 @@ class Channels:
             generations = old.generations
             if isinstance(spec, HttpChannel) and not generations.current:
                 generations = rules.first_generation(now)
-            # Another address, or other settings, may be what was wanting: what was learnt of the old ones counts no more.
-            learnt = old.breaker if wanted == old.spec else CLOSED
-            return old._replace(spec=wanted, generations=generations, breaker=learnt)
+            # The failures belong to the old settings: changed settings close the breaker.
+            breaker = old.breaker if wanted == old.spec else CLOSED
+            return old._replace(spec=wanted, generations=generations, breaker=breaker)
 
         old, new = await self._change(home, name, change)
         secret = None
@@ -134,7 +134,7 @@ class Channels:
         return self._shown(new, secret), etag_of(new.etag), old is None
 
     async def plant(self, tenant: str, name: str, spec: Spec) -> None:
-        """Make the channel unless it is there, whatever its address: for the local default only."""
+        """Create the channel unless it exists, whatever its address; only for the local default."""
         home = await self._home(tenant)
         if await self._read(home, name) is None:
             now = self._clock.now()
@@ -142,7 +142,7 @@ class Channels:
             await self._change(home, name, lambda old: old or made)
 
     async def delete(self, tenant: str, name: str, headers: Mapping[str, str] | None = None) -> None:
-        """Remove a channel; raises 404 or 412. Its events that are still open end as dead letters."""
+        """Delete a channel; raise 404 or 412. Its open events become dead letters."""
         home = await self._home(tenant)
         for _ in range(rows.ATTEMPTS):
             stored = await self._expect(home, name)
@@ -151,16 +151,16 @@ class Channels:
             self._drop(tenant, name)
             if isinstance(gone, Applied):
                 return
-        raise conflict("changed-meanwhile", "others keep changing this channel; read it again and decide")
+        raise conflict("changed-meanwhile", "Other calls changed the channel several times meanwhile. Read it again and repeat the change.")
 
     async def rotate(self, tenant: str, name: str) -> SecretOut:
-        """A new webhook secret. Raises 404, and 409 `not-signed` for a channel that is not http."""
+        """Create a webhook secret. Raises 404, and 409 `not-signed` for a channel that is not http."""
 
         def change(old: StoredChannel | None) -> StoredChannel:
             if old is None:
                 raise not_found("channel")
             if not isinstance(old.spec, HttpChannel):
-                raise conflict("not-signed", "only http channels have a secret")
+                raise conflict("not-signed", f"Channel {name} has the type {old.spec.type}. Only http channels have a secret.")
             return old._replace(generations=rules.rotate(old.generations, self._clock.now()))
 
         _, new = await self._change(await self._home(tenant), name, change)
@@ -168,9 +168,9 @@ class Channels:
         return SecretOut(secret=secret, previous_until=new.generations.previous_until)
 
     async def pause(self, tenant: str, name: str, paused: bool, reason: str = "") -> tuple[Any, str]:
-        """Start or end a pause; the representation and entity tag. Raises 404. Deliveries stop everywhere within a second.
+        """Start or end a pause; return the representation and entity tag. Raises 404. All instances stop deliveries within a second.
 
-        Ending one also closes the breaker: a person says that deliveries are to go on.
+        Ending a pause also closes the breaker, because a person wants deliveries to continue.
         """
 
         def change(old: StoredChannel | None) -> StoredChannel:
@@ -179,7 +179,7 @@ class Channels:
             if not paused:
                 return old._replace(paused=False, reason="", paused_at=0, breaker=CLOSED)
             if old.paused:
-                # Said again without a reason it stays as it was.
+                # A repeated pause without a reason keeps the old reason.
                 return old._replace(reason=reason or old.reason)
             return old._replace(paused=True, reason=reason, paused_at=self._clock.now())
 
@@ -187,7 +187,7 @@ class Channels:
         return self._shown(new), etag_of(new.etag)
 
     async def hold(self, target: Target, reason: str) -> bool:
-        """Pause the channel for its receiver, which wants no more deliveries there; False if it is paused, gone, or has changed since."""
+        """Pause the channel because its receiver refuses further deliveries; return False if it is paused, deleted or changed meanwhile."""
 
         def change(old: StoredChannel | None) -> StoredChannel:
             if old is None:
@@ -200,7 +200,7 @@ class Channels:
         return new is not old
 
     async def turn(self, target: Target, change: circuit_breaker.BreakerChange) -> Breaker | None:
-        """Change the breaker; as it is then, or None when there was nothing to change. Raises 404, 409 `changed-meanwhile`."""
+        """Change the breaker and return it, or None if there was nothing to change. Raises 404, 409 `changed-meanwhile`."""
 
         def turned(old: StoredChannel | None) -> StoredChannel:
             if old is None:
@@ -212,7 +212,7 @@ class Channels:
         return None if new is old else new.breaker
 
     async def delete_all(self, home: Home) -> None:
-        """Remove every channel of a tenant that is being deleted."""
+        """Delete every channel of a tenant that is being deleted."""
         while True:
             found, more = await rows.listed(self._tables, rows.of_tenant(home.name), rows.PREFIX_CHANNEL, "", 100)
             for row in found:
@@ -224,20 +224,20 @@ class Channels:
     async def _change(
         self, home: Home, name: str, change: Callable[[StoredChannel | None], StoredChannel]
     ) -> tuple[StoredChannel | None, StoredChannel]:
-        """Write what `change` makes of the stored channel, anew whenever somebody else was quicker; before and after.
+        """Apply `change` to the stored channel, again after each conflict; return the channel before and after.
 
-        Nothing is written when `change` answers what it was given.
+        Nothing is written if `change` returns its argument.
         """
         pk, rk = rows.of_tenant(home.name), rows.PREFIX_CHANNEL + name
         for _ in range(rows.ATTEMPTS):
             row = await self._tables.get(TENANTS, pk, rk)
             old = _stored(row) if row is not None else None
             if old is not None and old.uid != home.uid:
-                # Left over from a deleted tenant of this name.
+                # A row of a deleted tenant of this name.
                 old = None
             new = change(old)
             if new is old:
-                # What is cached is older than what was just read.
+                # The cached channel is older than the one just read.
                 self._drop(home.name, name)
                 return old, new
             op = Insert(rk, new.props()) if row is None else Replace(rk, new.props(), row.etag)
@@ -245,7 +245,7 @@ class Channels:
             self._drop(home.name, name)
             if isinstance(written, Applied):
                 return old, new._replace(etag=written.etags[0])
-        raise conflict("changed-meanwhile", "others keep changing this channel; read it again and decide")
+        raise conflict("changed-meanwhile", "Other calls changed the channel several times meanwhile. Read it again and repeat the change.")
 
     async def _read(self, home: Home, name: str) -> StoredChannel | None:
         row = await self._tables.get(TENANTS, rows.of_tenant(home.name), rows.PREFIX_CHANNEL + name)

@@ -1,7 +1,7 @@
-"""Keys of tenants: made once, shown once, stored as SHA-256, listed by prefix, revoked at once.
+"""Keys of tenants: shown once, stored as SHA-256, listed by prefix, revoked at once.
 
-A key has two rows (`rows`). Making writes the listing row first and revoking removes the look-up row first, so that a crash in between
-never leaves a key that works and is not listed.
+A key has two rows (`rows`). Creating it writes the listing row first, and revoking it deletes the look-up row first, so that a crash in
+between never leaves a key that works and is not listed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .rows import Home
 
 
 class Keys:
-    """The verbs of keys. `home` reads a tenant as stored or raises 404; `drop` forgets a cached look-up."""
+    """Creates, lists and revokes keys. `home` reads a tenant as stored or raises 404; `drop` forgets a cached look-up."""
 
     def __init__(
         self,
@@ -33,35 +33,35 @@ class Keys:
         self._tables, self._clock, self._home, self._drop, self._entropy = tables, clock, home, drop, entropy
 
     async def issue(self, tenant: str, spec: KeyIn) -> KeyMade:
-        """A new key. Raises 404 for the tenant, 409 when it is revoked or the tenant deleted while it is made."""
+        """Create a key. Raises 404 for the tenant, and 409 if the key is revoked or the tenant deleted meanwhile."""
         home = await self._home(tenant)
         for _ in range(rows.ATTEMPTS):
             key = rules.make_key(self._entropy(25))
             if made := await self._write(home, key, spec):
                 return KeyMade(key=key, **shown(made).__dict__)
-        raise Problem(503, "no-free-prefix", "could not find a free prefix; try again", headers={"retry-after": "1"})
+        raise Problem(503, "no-free-prefix", "No free prefix for the key was found. Repeat the call.", headers={"retry-after": "1"})
 
     async def plant(self, tenant: str, key: str, spec: KeyIn) -> None:
-        """Make a key whose text is known beforehand, unless it is there: for the local default only."""
+        """Create a key with a given text, unless it exists; only for the local default."""
         home = await self._home(tenant)
         digest = rules.digest_of(key)
         row = await self._tables.get(TENANTS, rows.of_key(digest), digest)
         if row is not None and rows.key_of(row).uid == home.uid:
             return
         lookup, listing = self._props(home, key, spec)
-        # Whoever else plants it writes the same, so there is nothing to lose a race for.
+        # Another instance would write the same rows, so no condition is needed.
         await self._tables.write(TENANTS, rows.of_tenant(tenant), [Upsert(rows.PREFIX_KEY + rules.prefix_of(key), listing)])
         await self._tables.write(TENANTS, rows.of_key(digest), [Upsert(digest, lookup)])
         self._drop(digest)
 
     async def list(self, tenant: str, limit: int, after: str = "") -> tuple[list[KeyOut], str | None]:
-        """Keys by prefix beyond `after`, and the prefix to go on after; raises 404."""
+        """Return keys by prefix after `after`, and the prefix to continue after; raise 404."""
         home = await self._home(tenant)
         found, more = await rows.listed(self._tables, rows.of_tenant(tenant), rows.PREFIX_KEY, after, limit)
         return [shown(row) for row in found if row.props["uid"] == home.uid], more
 
     async def revoke(self, tenant: str, prefix: str, headers: Mapping[str, str] | None = None) -> None:
-        """End a key: here at once, elsewhere within the age limit of the directory's cache. Raises 404."""
+        """Revoke a key: on this instance at once, elsewhere within the age limit of the directory's cache. Raises 404."""
         home = await self._home(tenant)
         row = await self._tables.get(TENANTS, rows.of_tenant(tenant), rows.PREFIX_KEY + prefix)
         if row is None or row.props["uid"] != home.uid:
@@ -70,7 +70,7 @@ class Keys:
         await self._remove(tenant, prefix, str(row.props["digest"]))
 
     async def delete_all(self, home: Home) -> None:
-        """End every key of a tenant that is being deleted."""
+        """Revoke every key of a tenant that is being deleted."""
         while True:
             found, more = await rows.listed(self._tables, rows.of_tenant(home.name), rows.PREFIX_KEY, "", 100)
             for row in found:
@@ -79,7 +79,7 @@ class Keys:
                 return
 
     async def _write(self, home: Home, key: str, spec: KeyIn) -> Row | None:
-        """Both rows of a key; the listing row, or None when the prefix is taken."""
+        """Write both rows of a key; return the listing row, or None if the prefix is taken."""
         lookup, listing = self._props(home, key, spec)
         digest = str(listing["digest"])
         pk, rk = rows.of_tenant(home.name), rows.PREFIX_KEY + str(listing["prefix"])
@@ -87,16 +87,16 @@ class Keys:
         if not isinstance(written, Applied):
             return None
         await rows.write_one(self._tables, rows.of_key(digest), Insert(digest, lookup))
-        # Somebody may have revoked the key from its listing before the look-up row was there: then that row has to go again.
+        # Another call may have revoked the key from its listing before the look-up row existed; then that row must be deleted again.
         kept = await self._tables.write(TENANTS, pk, [Merge(rk, {"live": True}, written.etags[0])])
         self._drop(digest)
         if not isinstance(kept, Applied):
             await self._tables.write(TENANTS, rows.of_key(digest), [Delete(digest, ANY)])
-            raise conflict("changed-meanwhile", "the key was revoked while it was made")
+            raise conflict("changed-meanwhile", "The key was revoked while it was created. Create another one.")
         return Row(pk, rk, listing, kept.etags[0], 0, 0)
 
     def _props(self, home: Home, key: str, spec: KeyIn) -> tuple[Props, Props]:
-        """What the look-up row and the listing row hold."""
+        """Return the contents of the look-up row and of the listing row."""
         prefix, now = rules.prefix_of(key), self._clock.now()
         lookup: Props = {"tenant": home.name, "uid": home.uid, "prefix": prefix, "scopes": ",".join(spec.scopes), "created": now}
         if spec.fleet is not None and spec.node is not None:
@@ -107,14 +107,14 @@ class Keys:
         return lookup, listing
 
     async def _remove(self, tenant: str, prefix: str, digest: str) -> None:
-        """Both rows, the one that lets in first. What is gone already is as it should be."""
+        """Delete both rows, the look-up row first. A missing row is no failure."""
         await self._tables.write(TENANTS, rows.of_key(digest), [Delete(digest, ANY)])
         self._drop(digest)
         await self._tables.write(TENANTS, rows.of_tenant(tenant), [Delete(rows.PREFIX_KEY + prefix, ANY)])
 
 
 def shown(row: Row) -> KeyOut:
-    """A key as listed."""
+    """Return a key as the list shows it."""
     return KeyOut(
         prefix=str(row.props["prefix"]),
         scopes=rows.scopes_of(row),

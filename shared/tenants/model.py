@@ -1,4 +1,4 @@
-"""Wire models of tenants, their keys and channels. Unknown fields are refused everywhere."""
+"""Models of bodies and answers: tenants, keys and channels. Unknown fields are refused."""
 
 from __future__ import annotations
 
@@ -11,31 +11,35 @@ from ..delivery.channels.model import EventGridChannel, HttpChannel, KafkaChanne
 from ..web.fields.types import Maybe, Name, NodeName, Note, Stamp, Strict
 
 Durability = Literal["fast", "standard", "mirrored"]
-"""How safe an event is before it is acknowledged: in the ingest queue, in the table, in the tables of two accounts."""
+"""The place where an event is stored before it is acknowledged: the ingest queue, the table, or the tables of two accounts."""
 
 Scope = Literal["events", "fleets", "agent", "admin"]
 
 
 class Retry(Strict):
-    """How failed deliveries are tried again: exponential with full jitter."""
+    """The retries of failed deliveries: exponential with full jitter."""
 
-    attempts: int = Field(8, ge=1, le=100, description="Deliveries tried in all, the first included.")
-    first: Annotated[Duration, Field(ge=1, le=86_400_000, description="Longest pause before attempt 2; doubles from there.")] = 5_000
+    attempts: int = Field(8, ge=1, le=100, description="Attempts in all, the first included.")
+    first: Annotated[Duration, Field(ge=1, le=86_400_000, description="Longest pause before attempt 2; it doubles with each attempt.")] = (
+        5_000
+    )
     max: Annotated[Duration, Field(ge=1, le=7 * 86_400_000, description="Longest pause between attempts.")] = 3_600_000
-    within: Annotated[Duration, Field(ge=1, le=7 * 86_400_000, description="No attempt later than this after its due time.")] = 86_400_000
+    within: Annotated[Duration, Field(ge=1, le=7 * 86_400_000, description="Time after the due time in which attempts may start.")] = (
+        86_400_000
+    )
 
 
 MOST_SCHEDULES = 10_000
-"""Recurring schedules of a tenant that has no limit of its own."""
+"""Most recurring schedules of a tenant without its own limit."""
 
 
 class Limits(Strict):
-    """What a tenant may use. Null means no limit of its own beyond the product's."""
+    """The limits of a tenant. Null: only the limits of the product apply."""
 
     events_per_second: float | None = Field(None, gt=0, le=1_000_000)
     open_events: int | None = Field(None, ge=0)
     schedules: Maybe[Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
-        None, description=f"Recurring schedules; {MOST_SCHEDULES:,} unless given."
+        None, description=f"Most recurring schedules; by default {MOST_SCHEDULES:,}."
     )
     payload_bytes: int | None = Field(None, ge=1, le=262_144)
     deliveries_per_second: float | None = Field(None, gt=0, le=1_000_000)
@@ -43,15 +47,17 @@ class Limits(Strict):
 
 
 class Tenant(Strict):
-    """A tenant's settings, as PUT."""
+    """A tenant's settings, as sent with PUT."""
 
-    durability: Durability | None = Field(None, description="That of events that ask for none, and the least; null: standard.")
+    durability: Durability | None = Field(
+        None, description="Durability of events that name none, and the least durability; null: standard."
+    )
     retry: Retry = Field(default_factory=Retry)
     limits: Limits = Field(default_factory=Limits)
 
 
 class KeyIn(Strict):
-    """A key to be made. Scope `agent` needs the fleet and the node it is bound to, and goes with neither `fleets` nor `admin`."""
+    """A key to create. Scope `agent` needs a fleet and a node, and excludes `fleets` and `admin`."""
 
     scopes: list[Scope] = Field(min_length=1, max_length=4, examples=[["events"]])
     fleet: Name | None = None
@@ -61,19 +67,19 @@ class KeyIn(Strict):
     @model_validator(mode="after")
     def _bound(self) -> Self:
         if len(set(self.scopes)) != len(self.scopes):
-            raise ValueError("a scope is named twice")
+            raise ValueError("names a scope twice; name each once")
         if "agent" in self.scopes:
             if self.fleet is None or self.node is None:
-                raise ValueError("scope agent needs fleet and node")
+                raise ValueError('has the scope agent, which needs fleet and node, such as "fleet": "web", "node": "vm-1"')
             if {"fleets", "admin"} & set(self.scopes):
-                raise ValueError("scope agent is bound to one node; fleets and admin would undo that")
+                raise ValueError("combines the scope agent, which belongs to one node, with fleets or admin; create two keys")
         elif self.fleet is not None or self.node is not None:
-            raise ValueError("fleet and node are for scope agent")
+            raise ValueError("has fleet or node without the scope agent; remove them or add the scope")
         return self
 
 
 class KeyOut(Strict):
-    """A key as listed: by its prefix only."""
+    """A key in a list, with its prefix only."""
 
     prefix: str
     scopes: list[Scope]
@@ -84,7 +90,7 @@ class KeyOut(Strict):
 
 
 class KeyMade(KeyOut):
-    """A new key. `key` is shown this once."""
+    """A new key. Only this answer shows `key`."""
 
     key: str = Field(repr=False)
 
@@ -111,12 +117,14 @@ class TenantList(Strict):
 
 
 class FlowOut(Strict):
-    """How deliveries to a channel flow, as all instances see it. The fields but the first are there while the breaker is not closed."""
+    """The circuit breaker of a channel, shared by all instances. The other fields exist only while the breaker is not closed."""
 
     breaker: Literal["closed", "open", "half-open"]
-    since: Maybe[Stamp] = Field(default=None, description="When the breaker opened.")
-    until: Maybe[Stamp] = Field(default=None, description="Open: when a probe may start. Half-open: when the probe is given up.")
-    failures: Maybe[int] = Field(default=None, description="Failures that opened it, and failed probes since.")
+    since: Maybe[Stamp] = Field(default=None, description="Time at which the breaker opened.")
+    until: Maybe[Stamp] = Field(
+        default=None, description="Open: time at which a probe may start. Half-open: time at which the probe is abandoned."
+    )
+    failures: Maybe[int] = Field(default=None, description="Failures that opened the breaker, and failed probes since then.")
     error: Maybe[str] = Field(default=None, description="The last failure.")
 
 
@@ -125,17 +133,19 @@ class _ChannelState(Strict):
     created: Stamp
     paused: bool
     reason: Maybe[str] = None
-    """Why it is paused."""
+    """The reason of the pause."""
     paused_at: Maybe[Stamp] = None
     flow: FlowOut
     rotated_at: Maybe[Stamp] = None
     previous_until: Maybe[Stamp] = None
-    """Until when deliveries are signed with the secret before this one too."""
-    secret: Maybe[str] = Field(default=None, repr=False, description="The webhook secret, shown once: when the channel is made.")
+    """The time until which deliveries are also signed with the previous secret."""
+    secret: Maybe[str] = Field(
+        default=None, repr=False, description="The webhook secret; only the answer that creates the channel shows it."
+    )
 
 
 class HttpChannelOut(HttpChannel, _ChannelState):
-    """An http channel as stored. The values of its headers are secrets and come out as `***`."""
+    """An http channel as stored. The values of its headers are secrets and are shown as `***`."""
 
 
 class QueueChannelOut(QueueChannel, _ChannelState):
@@ -147,7 +157,7 @@ class EventGridChannelOut(EventGridChannel, _ChannelState):
 
 
 class KafkaChannelOut(KafkaChannel, _ChannelState):
-    """A kafka channel as stored. Its password comes out as `***`."""
+    """A kafka channel as stored. Its password is shown as `***`."""
 
 
 ChannelOut = Annotated[HttpChannelOut | QueueChannelOut | EventGridChannelOut | KafkaChannelOut, Field(discriminator="type")]
@@ -161,13 +171,13 @@ class ChannelList(Strict):
 
 
 class SecretOut(Strict):
-    """A new webhook secret. It is shown this once; until `previous_until` deliveries carry a signature by the former one too."""
+    """A new webhook secret; only this answer shows it. Until `previous_until`, deliveries are also signed with the previous one."""
 
     secret: str = Field(repr=False)
     previous_until: Maybe[Stamp] = None
 
 
 class PauseIn(Strict):
-    """Why a channel is paused."""
+    """The reason of a pause."""
 
     reason: Note | None = None

@@ -1,13 +1,13 @@
-"""How tenants, keys and channels lie in table `TocsinTenants`.
+"""The rows of tenants, keys and channels in table `TocsinTenants`.
 
-    partition          row               what
+    partition          row               content
     tenant             {name}            the tenant: its settings, a `uid` of this incarnation, `deleting`, `gone`
-    key:{2 hex}        {sha256 hex}      a key as calls look it up: tenant, uid, scopes, fleet, node
-    t:{tenant}         key:{prefix}      the same key as admins see it
+    key:{2 hex}        {sha256 hex}      a key, for the look-up of calls: tenant, uid, scopes, fleet, node
+    t:{tenant}         key:{prefix}      the same key, for the list of keys
     t:{tenant}         channel:{name}    a channel: settings, secret generations, pause
 
-Keys and channels carry the uid of the tenant they were made for and count only while the tenant still has it. So deleting the tenant's
-row ends them all at once, and whatever a crash or a race leaves behind is dead even if the name is taken again.
+Keys and channels hold the uid of their tenant and are valid only while the tenant has this uid. So deleting the tenant's row invalidates
+them all at once, and rows left by a crash or a race stay invalid even if the name is used again.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ PK_TENANTS = "tenant"
 PREFIX_KEY = "key:"
 PREFIX_CHANNEL = "channel:"
 ATTEMPTS = 5
-"""Times a conditional write is tried when others change the row in between."""
+"""Most attempts of a conditional write that conflicts with other changes."""
 
 
 def of_tenant(tenant: str) -> str:
-    """Partition of a tenant's channels and key listings."""
+    """Return the partition of a tenant's channels and key listings."""
     return f"t:{tenant}"
 
 
 def of_key(digest: str) -> str:
-    """Partition of a key's look-up row."""
+    """Return the partition of a key's look-up row."""
     return f"key:{digest[:2]}"
 
 
@@ -49,11 +49,12 @@ class Home:
     etag: str
     deleting: bool
     gone: bool = False
-    """Deleted to the end: the row stays while events of the tenant are kept, so that nobody else gets to see them under its name."""
+    """True once everything is deleted. The row stays while events of the tenant are stored, so that no other tenant of this name sees
+    them."""
 
 
 def home_of(row: Row) -> Home:
-    """The tenant in its row."""
+    """Return the tenant in its row."""
     props = row.props
     spec = Tenant.model_validate_json(str(props["body"]))
     deleting, gone = (bool(props.get(name, False)) for name in ("deleting", "gone"))
@@ -62,14 +63,14 @@ def home_of(row: Row) -> Home:
 
 @dataclass(slots=True, frozen=True)
 class StoredKey:
-    """A key's look-up row: the record and the incarnation of the tenant it is for."""
+    """A key's look-up row: the record and the incarnation of its tenant."""
 
     record: KeyRecord
     uid: str
 
 
 def key_of(row: Row) -> StoredKey:
-    """The key in its look-up row, or in its listing row."""
+    """Return the key in its look-up row or listing row."""
     props = row.props
     scopes = frozenset(str(props["scopes"]).split(","))
     record = KeyRecord(str(props["tenant"]), str(props["prefix"]), scopes, _text(props, "fleet"), _text(props, "node"))
@@ -77,7 +78,7 @@ def key_of(row: Row) -> StoredKey:
 
 
 def scopes_of(row: Row) -> list[Scope]:
-    """The scopes in the order they were given."""
+    """Return the scopes in the order in which they were given."""
     return str(row.props["scopes"]).split(",")  # type: ignore[return-value]
 
 
@@ -87,18 +88,18 @@ def _text(props: Props, name: str) -> str | None:
 
 
 def text(row: Row, name: str) -> str | None:
-    """A text property, or None."""
+    """Return a text property, or None."""
     return _text(row.props, name)
 
 
 def number(row: Row, name: str) -> int | None:
-    """An integer property, or None."""
+    """Return an integer property, or None."""
     value = row.props.get(name)
     return None if value is None else int(value)
 
 
 async def write_one(tables: Tables, pk: str, op: Op) -> Applied | Refused:
-    """Write one row with content. A lost answer is a success if the row is found as it was to be written; otherwise it is raised."""
+    """Write one row with content. After a lost answer, return success if the row has this content; otherwise raise `OutcomeUnknown`."""
     try:
         return await tables.write(TENANTS, pk, [op])
     except OutcomeUnknown:
@@ -109,14 +110,14 @@ async def write_one(tables: Tables, pk: str, op: Op) -> Applied | Refused:
 
 
 async def listed(tables: Tables, pk: str, prefix: str, after: str, limit: int) -> tuple[list[Row], str | None]:
-    """Rows whose key starts with `prefix`, beyond the name `after`, and the name to go on after, or None at the end."""
-    # `!` sorts before everything a name may hold, so this is the first key beyond `after`.
+    """Return rows with keys that start with `prefix`, after the name `after`, and the name to continue after, or None at the end."""
+    # `!` sorts before every character of a name, so this is the first key after `after`.
     first = f"{prefix}{after}!" if after else prefix
     end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None
     rows: list[Row] = []
     cursor: str | None = None
     while True:
-        # One more than asked for tells whether there is more. A page may come short, even empty, and still not be the last.
+        # One row more than requested shows that the list continues. A page may be short, even empty, without being the last.
         page = await tables.query(TENANTS, pk, first=first, end=end, limit=min(1000, limit + 1 - len(rows)), cursor=cursor)
         rows += page.rows
         cursor = page.next

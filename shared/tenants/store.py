@@ -1,10 +1,10 @@
-"""The directory of tenants: cached reads for the hot paths, verbs for the admins.
+"""The directory of tenants: cached reads for calls and deliveries, and the operations of administrators.
 
-`TenantDirectory` is what the rest of Tocsin knows: `key`, `tenant` and `target` are cached reads; `put`, `get`, `delete` and `list` are
-the verbs of tenants, `keys` and `channels` hold the others. Every write is conditional.
+`TenantDirectory.key`, `tenant` and `target` are cached reads; `put`, `get`, `delete` and `list` manage tenants; `keys` and `channels`
+manage the rest. Every write is conditional.
 
-How old an answer may be, on instances other than the one that made the change: a key 5 s, a tenant 5 s, a channel 1 s, and what did
-not exist 1 s. So a revoked key works for 5 s more at most.
+On other instances than the one that made a change, an answer may be old: a key and a tenant by 5 s, a channel by 1 s, a missing one by 1 s.
+So a revoked key works for at most 5 s.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ KEY_TTL = 5.0
 TENANT_TTL = 5.0
 CHANNEL_TTL = 1.0
 MISSING_TTL = 1.0
-"""Seconds an answer is used again."""
+"""Seconds for which an answer is reused."""
 REMEMBER: Millis = 3_600_000
-"""How long a tenant that is gone is remembered at least: events that were taken in before its end was known everywhere, or that are in the
-ingest queue, are stored by then."""
+"""Milliseconds for which a deleted tenant is remembered at least: by then, events are stored that were accepted before all instances knew
+of the deletion, or that were in the ingest queue."""
 _EVENTS_LEFT = (
-    "events of a deleted tenant of this name are still kept, and would become this one's; take another name, or take them over with "
-    "?inherit=true"
+    "Events of a deleted tenant of this name are still stored, and would belong to the new tenant. Use another name, or take them over "
+    "with ?inherit=true."
 )
 CACHE_SIZE = 10_000
 """Most entries per kind."""
@@ -87,7 +87,7 @@ class TenantDirectory:
         """Channels: put, get, list, delete, rotate, pause."""
 
     async def key(self, token: str) -> KeyRecord | None:
-        """Who holds this key, or None. Raises `StorageError`."""
+        """Return the record of this key, or None. Raises `StorageError`."""
         digest = rules.digest_of(token)
         if self._admin is not None and hmac.compare_digest(digest, self._admin):
             return BOOTSTRAP
@@ -98,46 +98,46 @@ class TenantDirectory:
         return stored.record if home is not None and home.uid == stored.uid else None
 
     async def tenant(self, name: str) -> Tenant | None:
-        """The tenant's settings, at most 5 s old, or None. Raises `StorageError`."""
+        """Return the tenant's settings, at most 5 s old, or None. Raises `StorageError`."""
         home = await self._homes.get(name)
         return home.spec if home is not None else None
 
     async def uid(self, name: str) -> str | None:
-        """Which incarnation of the tenant there is, at most 5 s old, or None. Raises `StorageError`."""
+        """Return the id of the tenant's incarnation, at most 5 s old, or None. Raises `StorageError`."""
         home = await self._homes.get(name)
         return home.uid if home is not None else None
 
     async def target(self, tenant: str, channel: str) -> Target | None:
-        """The channel with its secrets and pause, at most 1 s old, or None. Raises `StorageError`."""
+        """Return the channel with its secrets and pause, at most 1 s old, or None. Raises `StorageError`."""
         return await self._targets.get((tenant, channel))
 
     async def target_now(self, tenant: str, channel: str) -> Target | None:
-        """The channel as it is stored now, or None; others then have it from memory. Raises `StorageError`."""
+        """Return the channel as stored now, or None, and cache it. Raises `StorageError`."""
         self._drop_target(tenant, channel)
         return await self.target(tenant, channel)
 
     async def home(self, name: str) -> Home:
-        """The tenant as it is stored now; raises 404."""
+        """Return the tenant as stored now; raise 404."""
         home = await self._stored(name)
         if home is None or home.deleting:
             raise not_found("tenant")
         return home
 
     async def get(self, name: str) -> tuple[TenantOut, str]:
-        """The tenant as it is stored now, and its entity tag; raises 404."""
+        """Return the tenant as stored now and its entity tag; raise 404."""
         home = await self.home(name)
         return shown(home), etag_of(home.etag)
 
     async def put(
         self, name: str, spec: Tenant, headers: Mapping[str, str] | None = None, *, inherit: bool = False
     ) -> tuple[TenantOut, str, bool]:
-        """Create the tenant or replace its settings; the third value is True when it is new. Honours `If-Match` in `headers`.
+        """Create the tenant or replace its settings; the third value is True if it is new. Honours `If-Match` in `headers`.
 
-        inherit: a new tenant may take over the events that a deleted one of this name has left. Raises 409 `events-left` without it, 422
-        for a durability that cannot be kept.
+        inherit: a new tenant may take over the events that a deleted tenant of this name left. Raises 409 `events-left` without it, and 422
+        for a durability that this installation does not offer.
         """
         if spec.durability == "mirrored" and not self._mirrored:
-            raise invalid("/durability", "mirrored needs a second storage account, and none is configured")
+            raise invalid("/durability", "cannot be mirrored: no second storage account is configured; use fast or standard")
         body = spec.model_dump_json()
         for _ in range(rows.ATTEMPTS):
             home, former = await self._stored(name), None
@@ -162,8 +162,9 @@ class TenantDirectory:
         raise contended()
 
     async def delete(self, name: str, headers: Mapping[str, str] | None = None) -> None:
-        """Remove the tenant and all that is its; raises 404, and 409 for what cannot end yet. Nobody gets in any more once the tenant is
-        marked, which is first."""
+        """Delete the tenant and everything that belongs to it; raise 404, and 409 if a part cannot be deleted yet.
+
+        The tenant is marked first; from then on its keys are refused."""
         for _ in range(rows.ATTEMPTS):
             home = await self._stored(name)
             if home is None or home.gone:
@@ -175,19 +176,19 @@ class TenantDirectory:
                 self._homes.drop(name)
                 if not isinstance(marked, Applied):
                     continue
-            # A deletion that was cut short is simply finished.
+            # A deletion that was interrupted continues here.
             await self._end(home)
             return
         raise contended()
 
     async def list(self, limit: int, after: str = "") -> tuple[list[TenantOut], str | None]:
-        """Tenants by name beyond `after`, and the name to go on after."""
+        """Return tenants by name after `after`, and the name to continue after."""
         found, more = await rows.listed(self._tables, rows.PK_TENANTS, "", after, limit)
         homes = [rows.home_of(row) for row in found]
         return [shown(home) for home in homes if not home.deleting], more
 
     async def tidy(self) -> int:
-        """Forget the tenants that are gone and of which nothing is left; how many those were."""
+        """Forget deleted tenants without any stored data; return their number."""
         forgotten, after = 0, ""
         while True:
             found, more = await rows.listed(self._tables, rows.PK_TENANTS, "", after, 1000)
@@ -197,8 +198,13 @@ class TenantDirectory:
                     try:
                         await self._end(home)
                     except Problem as problem:
-                        # Something of it lives on yet; others' deletions do not wait for it.
-                        log.info("%s cannot end yet: %s", home.name, problem, extra={"action": "tenant_ends_later", "tenant": home.name})
+                        # A part of it cannot be deleted yet; the deletions of other tenants do not wait for it.
+                        log.info(
+                            "Tenant %s cannot be deleted yet: %s",
+                            home.name,
+                            problem,
+                            extra={"action": "tenant_ends_later", "tenant": home.name},
+                        )
                 if home.gone and row.read_at - row.timestamp >= REMEMBER and not await self._remains(home.name):
                     written = await self._tables.write(TENANTS, rows.PK_TENANTS, [Delete(home.name, row.etag)])
                     forgotten += isinstance(written, Applied)
@@ -208,7 +214,7 @@ class TenantDirectory:
             after = more
 
     async def _end(self, home: Home) -> None:
-        """Remove what a tenant has that is being deleted, and say that it is gone."""
+        """Delete the parts of a tenant that is being deleted, and mark it as gone."""
         if home.gone:
             return
         await self.keys.delete_all(home)
@@ -219,8 +225,8 @@ class TenantDirectory:
             await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(home.name, {"gone": True}, now.etag)])
 
     async def _going(self, home: Home) -> Home | None:
-        """The tenant that is being deleted, as stored. Only this incarnation: another instance may have finished, and the name be in use
-        again."""
+        """Return the tenant that is being deleted, as stored, or None if this incarnation is no longer stored: another instance may have
+        finished, and the name may be in use again."""
         now = await self._stored(home.name)
         return now if now is not None and now.uid == home.uid and now.deleting else None
 
@@ -249,17 +255,17 @@ class TenantDirectory:
 
 
 def shown(home: Home) -> TenantOut:
-    """The tenant as answered."""
+    """Return the tenant as the API shows it."""
     return TenantOut(name=home.name, created=home.created, **home.spec.__dict__)
 
 
 def contended() -> Problem:
-    """409 after every try met somebody else's change."""
-    return conflict("changed-meanwhile", "others keep changing this; read it again and decide")
+    """Return 409: every attempt conflicted with another change."""
+    return conflict("changed-meanwhile", "Other calls changed this several times meanwhile. Read it again and repeat the change.")
 
 
 async def seed_local(directory: TenantDirectory, settings: Settings) -> None:
-    """The local default: tenant `demo`, key `local-demo-key` (events, fleets), channel `default` to the receiver. Safe to repeat."""
+    """Create the local default: tenant `demo`, key `local-demo-key` (events, fleets), channel `default` to the receiver. Safe to repeat."""
     if not settings.local:
         return
     if await directory.tenant("demo") is None:

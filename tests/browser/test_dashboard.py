@@ -484,7 +484,7 @@ async def test_a_day_and_a_night_of_minutes_are_drawn(look: Look) -> None:
         "aria-label", f"Events per minute: {1440 * 50:,} delivered, 0 dead or lapsed, 0 open and past, {1440 * 20:,} planned"
     )
     late = look.panel("late").locator(".chart")
-    await expect(late).to_have_attribute("aria-label", "Lateness over 1,440 minutes; the worst: 60 ms")
+    await expect(late).to_have_attribute("aria-label", "Lateness over 1,440 minutes; maximum: 60 ms")
 
 
 COUNTED = """
