@@ -148,7 +148,7 @@ async def test_sender_that_raises_is_an_attempt_that_failed(world: World, caplog
     await world.run(3)
     event = await world.demo.event(made["id"])
     assert (event["state"], event["error"]) == ("dead", "the sender failed: RuntimeError")
-    assert "A sender failed" in caplog.text
+    assert "A sender raised an unexpected error" in caplog.text
 
 
 async def test_retry_after_is_waited_for(world: World) -> None:

@@ -222,7 +222,7 @@ async def test_attempt_of_a_lost_owner_is_told_as_unknown(world: World) -> None:
     await world.put_props("demo", "x", state="firing", epoch=0, tries=1)
     event = await ended(world, "x", 10)
     [lost, last] = event["attempts"]
-    assert (lost["at"], lost["outcome"], lost["took_ms"]) == (made["due"], "unknown", 0) and "lost" in lost["error"]
+    assert (lost["at"], lost["outcome"], lost["took_ms"]) == (made["due"], "unknown", 0) and "disappeared" in lost["error"]
     assert (last["outcome"], last["status"]) == ("delivered", 200)
     assert world.receiver.received[0].delivery.attempt == 2
 

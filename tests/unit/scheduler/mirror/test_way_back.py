@@ -278,7 +278,7 @@ async def test_end_of_a_standard_event_that_the_second_served_is_in_the_firsts_l
 
 async def test_account_that_hangs_makes_few_calls_to_the_other_wait(pair: PairWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.storage.several.tables.FOLLOW_FOR", 0.01)
-    monkeypatch.setattr("shared.scheduler.mirror.pair.ASKED_FOR", 0.01)
+    monkeypatch.setattr("shared.scheduler.mirror.pair.ID_CHECK_TIMEOUT", 0.01)
     await pair.fail_over()
     pair.find_first()
     await pair.run(5)

@@ -77,8 +77,11 @@ async def test_range_is_of_whole_minutes_of_this_tenant_only(world: World) -> No
 @pytest.mark.parametrize(
     ("query", "detail"),
     [
-        (f"?from={to_text(START)}&to={to_text(START)}", "not after from"),
-        (f"?from={to_text(START)}&to={to_text(START + 1_440 * MINUTE + 1)}", "more than 1,440 minutes after from"),
+        (f"?from={to_text(START)}&to={to_text(START)}", "must be after from"),
+        (
+            f"?from={to_text(START)}&to={to_text(START + 1_440 * MINUTE + 1)}",
+            "must be at most 1,440 minutes after from; ask for less at a time",
+        ),
     ],
 )
 async def test_ranges_that_are_empty_or_too_long_are_422(world: World, query: str, detail: str) -> None:

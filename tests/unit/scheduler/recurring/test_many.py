@@ -56,7 +56,7 @@ async def test_sweep_takes_tenants_in_turn_however_many_schedules_one_has(world:
     await world.clock.advance(200)
     # A sweep whose time is over after the first few schedules of each partition.
     monkeypatch.setattr(chain, "PAGE", 2)
-    monkeypatch.setattr(chain, "RUN_FOR", -1.0)
+    monkeypatch.setattr(chain, "CHAIN_RUN_FOR", -1.0)
     counts = await drive(world.clock, sweep(world))
     assert counts["stored"] < 60
     assert [event["id"] for event in await few.all("/api/v1/events")] == ["only:20270115T080500Z"]
