@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from ..core.clock import Clock, Millis
-from ..delivery.channels.model import Channel, HttpChannel
+from ..delivery.channels.model import Channel, ChannelSpec
+from ..delivery.channels.outputs import ChannelOut
 from ..delivery.channels.ports import Target
+from ..delivery.channels.validation import find_faults, is_signed, mask_secrets, restore_secrets
 from ..delivery.egress_guard import Egress
 from ..delivery.flow import circuit_breaker
 from ..delivery.flow.circuit_breaker import CLOSED, Breaker
@@ -19,11 +21,11 @@ from ..storage.ports import ANY, Applied, Delete, Insert, Props, Replace, Row, T
 from ..web.etag import check_if_match, etag_of
 from ..web.problem import conflict, invalid_all, not_found
 from . import rows, rules
-from .model import ChannelOut, SecretOut
+from .model import SecretOut
 from .rows import Home
-from .rules import Generations, Spec
+from .rules import Generations
 
-_SPEC: TypeAdapter[Spec] = TypeAdapter(Channel)
+_SPEC: TypeAdapter[ChannelSpec] = TypeAdapter(Channel)
 _OUT: TypeAdapter[Any] = TypeAdapter(ChannelOut)
 
 
@@ -32,7 +34,7 @@ class StoredChannel(NamedTuple):
 
     name: str
     uid: str
-    spec: Spec
+    spec: ChannelSpec
     created: Millis
     generations: Generations
     paused: bool
@@ -104,7 +106,7 @@ class Channels:
             found += page
         return {each.name: block(each.paused, each.breaker) for row in found if (each := _stored(row)).uid == home.uid}
 
-    async def put(self, tenant: str, name: str, spec: Spec, headers: Mapping[str, str] | None = None) -> tuple[Any, str, bool]:
+    async def put(self, tenant: str, name: str, spec: ChannelSpec, headers: Mapping[str, str] | None = None) -> tuple[Any, str, bool]:
         """Create or replace a channel; the third value is True if it is new. Honours `If-Match` in `headers`.
 
         The representation contains the secret only if this call created it. Raises 404, 412, 422.
@@ -113,15 +115,15 @@ class Channels:
 
         def change(old: StoredChannel | None) -> StoredChannel:
             check_if_match(headers or {}, etag_of(old.etag) if old else None)
-            wanted = rules.unmasked(spec, old.spec if old else None)
-            if found := rules.faults(wanted, self._egress):
+            wanted = restore_secrets(spec, old.spec if old else None)
+            if found := find_faults(wanted, self._egress):
                 raise invalid_all(found)
             now = self._clock.now()
             if old is None:
-                made = rules.first_generation(now) if isinstance(spec, HttpChannel) else Generations()
+                made = rules.first_generation(now) if is_signed(spec) else Generations()
                 return StoredChannel(name, home.uid, wanted, now, made, False, "")
             generations = old.generations
-            if isinstance(spec, HttpChannel) and not generations.current:
+            if is_signed(spec) and not generations.current:
                 generations = rules.first_generation(now)
             # The failures belong to the old settings: changed settings close the breaker.
             breaker = old.breaker if wanted == old.spec else CLOSED
@@ -133,7 +135,7 @@ class Channels:
             secret = rules.secret_of(self._signing_key, tenant, name, new.generations.current)
         return self._shown(new, secret), etag_of(new.etag), old is None
 
-    async def plant(self, tenant: str, name: str, spec: Spec) -> None:
+    async def plant(self, tenant: str, name: str, spec: ChannelSpec) -> None:
         """Create the channel unless it exists, whatever its address; only for the local default."""
         home = await self._home(tenant)
         if await self._read(home, name) is None:
@@ -159,7 +161,7 @@ class Channels:
         def change(old: StoredChannel | None) -> StoredChannel:
             if old is None:
                 raise not_found("channel")
-            if not isinstance(old.spec, HttpChannel):
+            if not is_signed(old.spec):
                 raise conflict("not-signed", f"Channel {name} has the type {old.spec.type}. Only http channels have a secret.")
             return old._replace(generations=rules.rotate(old.generations, self._clock.now()))
 
@@ -271,7 +273,7 @@ class Channels:
             "previous_until": generations.previous_until if len(rules.in_use(generations, self._clock.now())) > 1 else None,
             "secret": secret,
         }
-        return _OUT.validate_python({**rules.masked(stored.spec).model_dump(mode="json"), **state})
+        return _OUT.validate_python({**mask_secrets(stored.spec).model_dump(mode="json"), **state})
 
 
 def _flow(found: Breaker) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from ..delivery.channels.model import Channel
+from ..delivery.channels.outputs import ChannelOut
 from ..web.fields.error_texts import Shaped
 from ..web.fields.params import Flag, Paging, Query
 from ..web.fields.types import Name
 from ..web.paging.pages import after, page
 from ..web.routes import Answer, Call, RouteGroup
-from .model import ChannelList, ChannelOut, KeyIn, KeyList, KeyMade, PauseIn, SecretOut, Tenant, TenantList, TenantOut
+from .model import ChannelList, KeyIn, KeyList, KeyMade, PauseIn, SecretOut, Tenant, TenantList, TenantOut
 from .store import TenantDirectory
 
 

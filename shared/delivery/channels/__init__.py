@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ...core.signing import verify
 from .ports import Delivery, Sender, Target, Verdict
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from ...storage.ports import Queues
     from .queue import AccountQueues
 
-type Kind = Literal["http", "queue", "eventgrid", "kafka"]
-
-__all__ = ["Delivery", "Kind", "Sender", "Target", "Verdict", "close_senders", "open_senders", "verify"]
+__all__ = ["Delivery", "Sender", "Target", "Verdict", "close_senders", "open_senders", "verify"]
 
 
 def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: AccountQueues | None = None) -> dict[str, Sender]:

@@ -1,8 +1,8 @@
-"""shared.delivery.channels.model."""
+"""The settings of channels: one model per channel type."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -13,7 +13,7 @@ from ..kafka.names import SERVERS, TOPIC
 
 
 class ChannelLimits(Strict):
-    """What a channel's receiver can take, over all instances. Null means no limit of its own: its tenant's count anyway."""
+    """The limits of a channel's receiver, over all instances. Null means no limit of its own; its tenant's limits always apply."""
 
     deliveries_per_second: float | None = Field(None, gt=0, le=1_000_000)
     concurrency: int | None = Field(None, ge=1, le=10_000, description="Deliveries in flight.")
@@ -24,7 +24,7 @@ class _Limited(Strict):
 
 
 class HttpChannel(_Limited):
-    """Signed CloudEvents by POST."""
+    """A channel that sends signed CloudEvents by POST."""
 
     type: Literal["http"]
     url: Annotated[str, StringConstraints(min_length=8, max_length=2048)]
@@ -33,7 +33,7 @@ class HttpChannel(_Limited):
 
 
 class QueueChannel(_Limited):
-    """CloudEvents as JSON messages into an Azure Storage queue: of the app's account, or of the one named."""
+    """A channel that sends CloudEvents as JSON messages to an Azure Storage queue, in the app's account or in `account`."""
 
     type: Literal["queue"]
     queue: Annotated[
@@ -46,19 +46,19 @@ class QueueChannel(_Limited):
     @model_validator(mode="after")
     def _not_ours(self) -> QueueChannel:
         if self.account is None and self.queue.startswith(("tocsin-", "azure-webjobs-")):
-            raise ValueError("queues whose names start with tocsin- or azure-webjobs- belong to the service itself")
+            raise ValueError("queues whose names start with tocsin- or azure-webjobs- belong to the service; choose another queue")
         return self
 
 
 class EventGridChannel(_Limited):
-    """CloudEvents into an Event Grid topic, by the app's identity."""
+    """A channel that publishes CloudEvents to an Event Grid topic with the app's identity."""
 
     type: Literal["eventgrid"]
     endpoint: Annotated[str, StringConstraints(min_length=8, max_length=2048)]
 
 
 class KafkaChannel(_Limited):
-    """CloudEvents into a Kafka topic: of an Event Hubs namespace, by the app's identity, or of brokers on the egress allow-list."""
+    """A channel that sends CloudEvents to a Kafka topic: in an Event Hubs namespace, or at brokers on the egress allow-list."""
 
     type: Literal["kafka"]
     servers: Annotated[
@@ -75,7 +75,7 @@ class KafkaChannel(_Limited):
         ]
         | None
     ) = Field(
-        None, description="JSON pointer to what in the payload is the message's key (same key, same partition); null: the event's id."
+        None, description="JSON pointer to the message's key in the payload (same key, same partition). Null: the key is the event's id."
     )
     tls: bool = True
     username: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
@@ -84,8 +84,12 @@ class KafkaChannel(_Limited):
     @model_validator(mode="after")
     def _both(self) -> Self:
         if (self.username is None) != (self.password is None):
-            raise ValueError("username and password come together")
+            raise ValueError("username and password must be given together")
         return self
 
 
-Channel = Annotated[HttpChannel | QueueChannel | EventGridChannel | KafkaChannel, Field(discriminator="type")]
+ChannelSpec = HttpChannel | QueueChannel | EventGridChannel | KafkaChannel
+"""The settings of a channel of any type. A new type is added here, in `outputs`, `validation` and `open_senders`."""
+Channel = Annotated[ChannelSpec, Field(discriminator="type")]
+CHANNEL_TYPES: tuple[str, ...] = tuple(get_args(each.model_fields["type"].annotation)[0] for each in get_args(ChannelSpec))
+"""The names of the channel types, as in `type`."""

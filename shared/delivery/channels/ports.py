@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from ...core.clock import Millis
 from ..flow.circuit_breaker import CLOSED, Breaker
-from .model import EventGridChannel, HttpChannel, KafkaChannel, QueueChannel
+from .model import ChannelSpec
 
 
 @dataclass(slots=True, frozen=True)
@@ -16,7 +16,7 @@ class Target:
 
     tenant: str
     name: str
-    spec: HttpChannel | QueueChannel | EventGridChannel | KafkaChannel
+    spec: ChannelSpec
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """`whsec_...` each: one, or two while a rotation is under way."""
     paused: bool = False

@@ -16,6 +16,7 @@ from shared.core.clock import Clock, Millis, SettableClock
 from shared.core.ids import SeededIds
 from shared.core.settings import Settings
 from shared.delivery.channels.fake import FakeReceiver
+from shared.delivery.channels.model import CHANNEL_TYPES
 from shared.delivery.channels.ports import Sender
 from shared.scheduler.keys import Address
 from shared.storage import Storage, memory_storage
@@ -94,7 +95,7 @@ class World:
         return Client(self, key)
 
     async def open(self) -> World:
-        senders = cast(Mapping[str, Sender], dict.fromkeys(("http", "queue", "eventgrid", "kafka"), self.receiver))
+        senders = cast(Mapping[str, Sender], dict.fromkeys(CHANNEL_TYPES, self.receiver))
         self.app = await Application.open(self.settings, clock=self.clock, ids=SeededIds(7), storage=self.storage, senders=senders)
         return self
 

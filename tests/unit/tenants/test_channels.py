@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shared.core.errors import OutcomeUnknown, Problem
 from shared.core.signing import sign
 from shared.delivery.channels.model import EventGridChannel, HttpChannel, QueueChannel
+from shared.delivery.channels.validation import find_faults
 from shared.delivery.egress_guard import Egress
 from shared.storage.names import TENANTS
 from shared.tenants import rules
@@ -54,7 +55,7 @@ EGRESS = Egress(["localhost", "10.0.0.0/8"])
 )
 def test_addresses_that_may_be_reached_pass(url: str) -> None:
     expected = ["/url"] if "%20" in url else []
-    assert [pointer for pointer, _ in rules.faults(http(url), EGRESS)] == expected
+    assert [pointer for pointer, _ in find_faults(http(url), EGRESS)] == expected
 
 
 @pytest.mark.parametrize(
@@ -85,15 +86,15 @@ def test_addresses_that_may_be_reached_pass(url: str) -> None:
     ],
 )
 def test_addresses_that_may_not_be_reached_are_refused_at_url(url: str) -> None:
-    found = rules.faults(http(url), Egress(["localhost"]))
+    found = find_faults(http(url), Egress(["localhost"]))
     assert found
     assert {pointer for pointer, _ in found} == {"/url"}
     assert all("hunter2" not in detail for _, detail in found)
 
 
 def test_plain_http_is_for_the_allow_list_only() -> None:
-    assert rules.faults(http("http://a.example/"), Egress(["localhost"]))
-    assert not rules.faults(http("http://localhost/"), Egress(["localhost"]))
+    assert find_faults(http("http://a.example/"), Egress(["localhost"]))
+    assert not find_faults(http("http://localhost/"), Egress(["localhost"]))
 
 
 @pytest.mark.parametrize(
@@ -102,29 +103,29 @@ def test_plain_http_is_for_the_allow_list_only() -> None:
      "Proxy-Authorization", "keep-alive", "bad name", "bad:name", "", "n\u00e4me", "a" * 129],
 )  # fmt: skip
 def test_headers_that_are_not_the_channels_to_set_are_refused_by_name(name: str) -> None:
-    found = rules.faults(HttpChannel(type="http", url="https://a.example/", headers={name: "x"}), EGRESS)
+    found = find_faults(HttpChannel(type="http", url="https://a.example/", headers={name: "x"}), EGRESS)
     assert [pointer for pointer, _ in found] == ["/headers/" + name[:128]]
 
 
 @pytest.mark.parametrize("value", ["a\r\nx: y", "a\x00", "\u00e9", "x" * 4097, "***", "a\x7f"])
 def test_values_that_cannot_be_sent_are_refused_and_not_repeated(value: str) -> None:
-    found = rules.faults(HttpChannel(type="http", url="https://a.example/", headers={"Authorization": value}), EGRESS)
+    found = find_faults(HttpChannel(type="http", url="https://a.example/", headers={"Authorization": value}), EGRESS)
     assert [pointer for pointer, _ in found] == ["/headers/Authorization"]
     assert value == "***" or all(value not in detail for _, detail in found)
 
 
 def test_names_that_differ_only_in_case_and_too_many_characters_are_refused() -> None:
     twice = HttpChannel(type="http", url="https://a.example/", headers={"X-A": "1", "x-a": "2"})
-    assert [pointer for pointer, _ in rules.faults(twice, EGRESS)] == ["/headers/x-a"]
+    assert [pointer for pointer, _ in find_faults(twice, EGRESS)] == ["/headers/x-a"]
     much = HttpChannel(type="http", url="https://a.example/", headers={f"x-{n}": "v" * 4000 for n in range(5)})
-    assert [pointer for pointer, _ in rules.faults(much, EGRESS)] == ["/headers"]
+    assert [pointer for pointer, _ in find_faults(much, EGRESS)] == ["/headers"]
 
 
 def test_an_event_grid_endpoint_is_https() -> None:
     good = EventGridChannel(type="eventgrid", endpoint="https://t.westeurope-1.eventgrid.azure.net/api/events")
-    assert rules.faults(good, EGRESS) == []
+    assert find_faults(good, EGRESS) == []
     plain = EventGridChannel(type="eventgrid", endpoint="http://localhost/api/events")
-    assert [pointer for pointer, _ in rules.faults(plain, EGRESS)] == ["/endpoint"]
+    assert [pointer for pointer, _ in find_faults(plain, EGRESS)] == ["/endpoint"]
 
 
 # -- secrets

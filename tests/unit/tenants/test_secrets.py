@@ -6,10 +6,11 @@ import pytest
 from pydantic import TypeAdapter
 
 from shared.delivery.channels.model import Channel
+from shared.delivery.channels.outputs import ChannelOut
 from shared.delivery.channels.ports import Target
 from shared.extras.bigben.model import Processor
 from shared.scheduler.ingest.messages import ProducerMessage
-from shared.tenants.model import ChannelOut, KeyMade, SecretOut
+from shared.tenants.model import KeyMade, SecretOut
 
 SECRET = "tell-nobody"
 HTTP = {"type": "http", "url": "https://example.com/", "headers": {"Authorization": SECRET}}

@@ -7,6 +7,7 @@ from typing import Any, cast
 from shared.app.application import Application
 from shared.core.clock import Millis
 from shared.core.ids import SeededIds
+from shared.delivery.channels.model import CHANNEL_TYPES
 from shared.delivery.channels.ports import Sender, Verdict
 from shared.storage.names import QUEUE_INGEST
 from shared.storage.ports import Message
@@ -27,7 +28,7 @@ class Instances(World):
 
     async def open(self) -> World:
         await super().open()
-        senders = cast(dict[str, Sender], dict.fromkeys(("http", "queue", "eventgrid"), self.receiver))
+        senders = cast(dict[str, Sender], dict.fromkeys(CHANNEL_TYPES, self.receiver))
         other = await Application.open(self.settings, clock=self.clock, ids=SeededIds(8), storage=self.storage, senders=senders)
         self.apps = [self.app, other]
         return self

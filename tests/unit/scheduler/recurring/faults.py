@@ -12,6 +12,7 @@ from shared.app.application import Application
 from shared.core.clock import Millis, to_millis
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.core.ids import SeededIds
+from shared.delivery.channels.model import CHANNEL_TYPES
 from shared.delivery.channels.ports import Sender
 from shared.storage.ports import Applied, Op, Refused
 from tests.unit.scheduler.harness import World, drive
@@ -41,7 +42,7 @@ class Frail:
         world = self._world
         self.dead, self.die_at = False, 0
         await world.app.close()
-        senders = cast(Mapping[str, Sender], dict.fromkeys(("http", "queue", "eventgrid"), world.receiver))
+        senders = cast(Mapping[str, Sender], dict.fromkeys(CHANNEL_TYPES, world.receiver))
         ids = SeededIds(f"after {self.writes} writes")
         world.app = await Application.open(world.settings, clock=world.clock, ids=ids, storage=world.storage, senders=senders)
 

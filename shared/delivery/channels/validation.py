@@ -1,0 +1,113 @@
+"""Checks of a channel's settings beyond their shape, and masking of their secrets, for each channel type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from yarl import URL
+
+from ..egress_guard import Egress, grid_problem
+from ..kafka.connection import Login, problem_of
+from .http import is_ours
+from .model import ChannelSpec, EventGridChannel, HttpChannel, KafkaChannel
+
+MASK = "***"
+"""Stands for a secret value in an answer; a client that sends it back keeps the stored value."""
+MAX_HEADER_VALUE = 4096
+MAX_HEADERS_TOTAL = 16 * 1024
+"""Characters of all names and values together, so that a channel fits one property of a row."""
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_URL = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
+"""The characters that RFC 3986 allows in a URL. A backslash, for example, means another host to some parsers."""
+_USER = re.compile(r"[^/?#]*//[^/?#]*@")
+
+
+def is_signed(spec: ChannelSpec) -> bool:
+    """Return True if deliveries to the channel are signed, so that it has a webhook secret."""
+    return isinstance(spec, HttpChannel)
+
+
+def mask_secrets(spec: ChannelSpec) -> ChannelSpec:
+    """Return the channel with its secrets masked."""
+    if isinstance(spec, HttpChannel) and spec.headers:
+        return spec.model_copy(update={"headers": dict.fromkeys(spec.headers, MASK)})
+    if isinstance(spec, KafkaChannel) and spec.password is not None:
+        return spec.model_copy(update={"password": MASK})
+    return spec
+
+
+def restore_secrets(spec: ChannelSpec, stored: ChannelSpec | None) -> ChannelSpec:
+    """Return `spec` with masked headers set to their stored values; headers without one stay masked.
+
+    The same applies to a password, if it is sent to the same servers.
+    """
+    if isinstance(spec, KafkaChannel) and spec.password == MASK:
+        same = isinstance(stored, KafkaChannel) and (stored.servers, stored.tls) == (spec.servers, spec.tls)
+        return spec.model_copy(update={"password": stored.password}) if same and isinstance(stored, KafkaChannel) else spec
+    if not isinstance(spec, HttpChannel) or MASK not in spec.headers.values():
+        return spec
+    known: Mapping[str, str] = {name.lower(): value for name, value in stored.headers.items()} if isinstance(stored, HttpChannel) else {}
+    headers = {name: known.get(name.lower(), MASK) if value == MASK else value for name, value in spec.headers.items()}
+    return spec.model_copy(update={"headers": headers})
+
+
+def find_faults(spec: ChannelSpec, egress: Egress) -> list[tuple[str, str]]:
+    """Return the faults of a channel that its model does not find, as (pointer, detail)."""
+    if isinstance(spec, HttpChannel):
+        return [*_url_faults("/url", spec.url, egress), *_header_faults(spec.headers)]
+    if isinstance(spec, EventGridChannel):
+        found = list(_url_faults("/endpoint", spec.endpoint, egress))
+        if not found and not spec.endpoint.startswith("https://"):
+            found = [("/endpoint", "must be an https address, such as https://my-topic.westeurope-1.eventgrid.azure.net/api/events")]
+        if not found and (problem := grid_problem(spec.endpoint, egress)):
+            found = [("/endpoint", problem)]
+        return found
+    if isinstance(spec, KafkaChannel):
+        if spec.password == MASK:
+            return [("/password", "is ***, which keeps the stored password, but none is stored for these servers; send the password")]
+        problem_there = problem_of(Login(spec.servers, spec.tls, spec.username, spec.password), egress)
+        return [(f"/{problem_there[0]}", problem_there[1])] if problem_there else []
+    return []
+
+
+def _url_faults(pointer: str, text: str, egress: Egress) -> Iterator[tuple[str, str]]:
+    if not _URL.fullmatch(text):
+        yield pointer, "must hold only the characters of RFC 3986; percent-encode the others"
+        return
+    try:
+        url = URL(text)
+        # Reading the port validates it.
+        _ = url.port
+    except ValueError:
+        yield pointer, "must be a URL, such as https://hooks.example.com/tocsin"
+        return
+    # Checked on the text, because the parser drops an empty user.
+    if _USER.match(text):
+        yield pointer, "must not hold a user or password; send it in a header"
+    if "#" in text:
+        yield pointer, "must not hold a fragment (#...)"
+    if reason := egress.problem(url):
+        yield pointer, reason
+
+
+def _header_faults(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    seen: set[str] = set()
+    for name, value in headers.items():
+        pointer = "/headers/" + name[:128].replace("~", "~0").replace("/", "~1")
+        low = name.lower()
+        if not _TOKEN.fullmatch(name):
+            yield pointer, "is not a valid name of a header"
+        elif is_ours(name):
+            yield pointer, "is a header that the service or the connection sets; remove it"
+        elif low in seen:
+            yield pointer, "is given twice, as names that differ only in case; give it once"
+        elif len(value) > MAX_HEADER_VALUE or not _VALUE.fullmatch(value):
+            yield pointer, f"must have a value of printable ASCII, at most {MAX_HEADER_VALUE:,} characters"
+        elif value == MASK:
+            yield pointer, "is ***, which keeps the stored value, but none is stored; send the value"
+        seen.add(low)
+    if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS_TOTAL:
+        yield "/headers", f"must have at most {MAX_HEADERS_TOTAL:,} characters in all names and values"
