@@ -44,7 +44,7 @@ class Lazy:
         return self._app
 
     def leave(self) -> None:
-        """Tell the application, if it is open, that the process is about to end."""
+        """Make the application, if it is open, stop accepting work, because the process is about to end."""
         if self._app is not None:
             self._app.leave()
 

@@ -23,6 +23,6 @@ class Ports:
     senders: Mapping[str, Sender]
     """Channel type -> sender, over the queues of the first account."""
     senders_second: Mapping[str, Sender] | None = None
-    """The same over the queues of the second account; None if `senders` serve both."""
+    """Channel type -> sender, over the queues of the second account; None if `senders` serve both."""
     outlets: Sequence[Outlet] = ()
     """Receivers of the metrics."""

@@ -27,7 +27,7 @@ views = RouteGroup[LeaseViews]("leases", scope="fleets", params={"fleet": Name})
 
 
 class LeaseQuery(Paging):
-    """How leases are listed."""
+    """The options of a list of leases."""
 
     by: Annotated[str, Field(pattern="^server$", description="`server`: list by server instead of by partition.")] | None = None
 

@@ -1,1 +1,1 @@
-"""What operators see of the whole service: health, metrics and telemetry export."""
+"""The operation of the whole service: health, metrics and telemetry export."""

@@ -20,7 +20,7 @@ from .store import TenantDirectory
 
 
 class TenantQuery(Query):
-    """How a tenant is created."""
+    """The options of creating a tenant."""
 
     inherit: Flag = Field(False, description="The new tenant takes over the events that a deleted tenant of this name left.")
 

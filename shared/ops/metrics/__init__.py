@@ -1,1 +1,1 @@
-"""What a Prometheus server reads: `/api/metrics`, from tables."""
+"""The metrics for Prometheus: `/api/metrics`, read from tables."""

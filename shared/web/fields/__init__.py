@@ -1,1 +1,1 @@
-"""Field types of requests and answers, and the words of their errors."""
+"""Field types of requests and answers, and the texts of their errors."""

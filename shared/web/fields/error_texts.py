@@ -58,8 +58,8 @@ def fault_text(error: Mapping[str, Any], value: Any = None) -> str:
     """Return the text of pydantic's `error`. value: the value sent; the bounds of a duration are shown as durations."""
     kind, given = str(error["type"]), error.get("ctx", {})
     if kind in _BOUNDS:
-        name, words = _BOUNDS[kind]
-        return f"must be {words} {_bound(given[name], value)}"
+        name, comparison = _BOUNDS[kind]
+        return f"must be {comparison} {_bound(given[name], value)}"
     if kind in _KINDS:
         return f"must be {_KINDS[kind]}"
     match kind:

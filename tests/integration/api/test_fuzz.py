@@ -22,7 +22,7 @@ saying = described(admin=False, examples=FEW).include(method="POST", path_regex=
 def running() -> Iterator[Running]:
     with served() as found:
         yield found
-        # Both sides of the door were tried, unless somebody chose a few of the tests.
+        # Both accepted and refused calls were made, unless only some of the tests were selected.
         if len(found.statuses) > 20:
             assert found.statuses["POST /api/v1/events"][201] > 20 and found.statuses["POST /api/v1/events"][422] > 20
 

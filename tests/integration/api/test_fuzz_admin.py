@@ -19,7 +19,7 @@ behalf = described(admin=True, examples=FEW, bounds=False).exclude(path_regex="/
 def running() -> Iterator[Running]:
     with served() as found:
         yield found
-        # Both sides of the door were tried, unless somebody chose a few of the tests.
+        # Both accepted and refused calls were made, unless only some of the tests were selected.
         if len(found.statuses) > 20:
             found_of_channels = found.statuses["PUT /api/v1/tenants/{tenant}/channels/{name}"]
             assert found_of_channels[422] > 20 and found_of_channels[200] + found_of_channels[201] > 0

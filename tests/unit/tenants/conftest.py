@@ -72,7 +72,7 @@ class Tables(MemoryTables):
 
 
 class World:
-    """A directory, another instance's directory on the same tables, and an admin at the doors."""
+    """A directory, another instance's directory on the same tables, and a client with the admin key."""
 
     def __init__(self) -> None:
         self.clock = SettableClock()

@@ -16,7 +16,7 @@ const AGAIN = 5000; // ms until names, or a stored key, are tried again after a 
 
 const asked = new URLSearchParams(location.search);
 const ctx = {
-  tenant: asked.get("tenant"), fleet: asked.get("fleet"), range: 60, admin: false, live: true, kept: new Map(), barred: "",
+  tenant: asked.get("tenant"), fleet: asked.get("fleet"), range: 60, admin: false, live: true, kept: new Map(), missing: "",
   get query() {
     return this.tenant ? { tenant: this.tenant } : {};
   },
@@ -163,14 +163,14 @@ function choose(id, values, chosen) {
   select.closest("label").hidden = !values.length;
 }
 
-/** Return the names of a list: [] without the scope (see `ctx.barred`), null without an answer. */
+/** Return the names of a list: [] without the scope (see `ctx.missing`), null without an answer. */
 async function listed(path, query) {
   try {
     return (await all(path, query)).items.map((each) => each.name);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (error.status !== 403) return null;
-    ctx.barred = error.detail;
+    ctx.missing = error.detail;
     return [];
   }
 }
@@ -182,7 +182,7 @@ async function names() {
   const tenants = ctx.admin ? await listed("v1/tenants", {}) : [];
   if (tenants && ctx.admin) ctx.tenant = tenants.includes(ctx.tenant) ? ctx.tenant : tenants.includes("demo") ? "demo" : tenants[0] ?? null;
   const tenant = ctx.tenant;
-  ctx.barred = "";
+  ctx.missing = "";
   const fleets = ctx.admin && !tenant ? [] : await listed("v1/fleets", ctx.query);
   // Another tenant may have been chosen meanwhile.
   if (tenant !== ctx.tenant || !key.get()) return;

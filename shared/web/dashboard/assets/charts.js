@@ -143,10 +143,10 @@ function widest(texts) {
 }
 
 /**
- * A time-line: lanes with spans `{lane, from, to, colour, text, mark}` in seconds; `mark`: a moment in it. `tell(span)` is called with the
+ * A time-line: lanes with spans `{lane, from, to, colour, text, mark}` in seconds; `mark`: a moment in it. `onPoint(span)` is called with the
  * span under the pointer, with the lane's whole name as `about` where there is none, or with null.
  */
-export function timeline(box, tell) {
+export function timeline(box, onPoint) {
   let lanes = [];
   let spans = [];
   const draw = (chart) => {
@@ -180,12 +180,12 @@ export function timeline(box, tell) {
   };
   const found = (chart) => {
     const { left, top } = chart.cursor;
-    if (left < 0 || top < 0) return tell(null);
+    if (left < 0 || top < 0) return onPoint(null);
     const under = Math.round(chart.posToVal(top, "y"));
     const at = chart.posToVal(left, "x");
     const near = chart.posToVal(left + 4, "x") - at;
     const name = lanes[under] && { about: lanes[under] };
-    tell(spans.findLast((each) => each.lane === under && each.from - near <= at && at <= each.to + near) ?? name ?? null);
+    onPoint(spans.findLast((each) => each.lane === under && each.from - near <= at && at <= each.to + near) ?? name ?? null);
   };
   const lane = () => Math.max(NARROW, Math.min(LANE, Math.floor(TALL / Math.max(1, lanes.length))));
   const height = () => Math.max(2, lanes.length) * lane() + 42;

@@ -97,7 +97,7 @@ export class Panel {
   /** Load if it is time. Faults of the page itself are thrown. */
   async turn() {
     if (performance.now() < this.next || this.going || !this.root.isConnected) return;
-    if (this.spec.fleet && !this.ctx.fleet) return this.state("empty", this.ctx.barred ? sentence(`Missing scope: ${this.ctx.barred}`) : "There is no fleet. Create one with PUT /api/v1/fleets/{fleet}.");
+    if (this.spec.fleet && !this.ctx.fleet) return this.state("empty", this.ctx.missing ? sentence(`Missing scope: ${this.ctx.missing}`) : "There is no fleet. Create one with PUT /api/v1/fleets/{fleet}.");
     const going = (this.going = new AbortController());
     const began = performance.now();
     try {

@@ -90,7 +90,7 @@ REJECTED = [
     ({"id": None}, "id not present"),
     ({"mode": "DROP"}, "can not be read: mode"),
     ({"id": 5}, "can not be read: id"),
-    ({"payload": "x" * 262_200}, "the payload is over 262,144 bytes"),
+    ({"payload": "x" * 262_200}, "the payload is larger than 262,144 bytes"),
 ]
 
 
