@@ -1,1 +1,1 @@
-"""What every other package may use: time, ids, errors, durations, settings. Imports nothing else of Tocsin."""
+"""Time, ids, errors, durations and settings, for every other package. This package imports no other package of Tocsin."""

@@ -21,25 +21,25 @@ _MILLI = timedelta(milliseconds=1)
 
 
 def to_millis(moment: datetime) -> Millis:
-    """Milliseconds of an aware datetime, rounded up, so that nothing due within a millisecond fires before it."""
+    """Return the milliseconds of an aware datetime. They are rounded up, so that nothing fires before a due time within a millisecond."""
     return -((_EPOCH - moment) // _MILLI)
 
 
 def to_datetime(millis: Millis) -> datetime:
-    """The UTC datetime of `millis`."""
+    """Return the UTC datetime of `millis`."""
     return _EPOCH + timedelta(milliseconds=millis)
 
 
 def to_text(millis: Millis) -> str:
-    """RFC 3339, UTC, three decimals and `Z`: `2026-11-21T10:21:55.250Z`."""
-    # Not strftime: it leaves the zeros of years before 1000 out.
+    """Return RFC 3339 in UTC with three decimals and `Z`: `2026-11-21T10:21:55.250Z`."""
+    # strftime omits the leading zeros of years before 1000.
     return to_datetime(millis).isoformat(timespec="milliseconds")[:23] + "Z"
 
 
 def steady() -> float:
-    """Seconds that never step back and go on while the machine sleeps, where it has such a clock; only differences within one boot count.
+    """Return seconds that never step back and that advance while the machine sleeps, if it has such a clock.
 
-    For those who must know how long they were away.
+    Only differences within one boot are meaningful. Callers use it to find out how long the machine was asleep.
     """
     return time.clock_gettime(_STEADY) if _STEADY is not None else time.monotonic()
 
@@ -48,13 +48,13 @@ _STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class Clock(Protocol):
-    """What the code may know of time."""
+    """The port through which code reads time and waits."""
 
     def now(self) -> Millis:
-        """Wall time."""
+        """Return the wall time."""
 
     def monotonic(self) -> float:
-        """Seconds that never step back; only differences mean something."""
+        """Return seconds that never step back. Only differences are meaningful."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait for at least `seconds` of monotonic time."""
@@ -74,9 +74,9 @@ class SystemClock:
 
 
 class SettableClock:
-    """A clock that stands still until it is told otherwise; sleepers wake in the order of their times.
+    """A clock that moves only when `advance` is called. Sleepers wake in the order of their times.
 
-    `advance(seconds)` moves it, waking each sleeper at its own instant, and lets woken tasks run in between.
+    `advance(seconds)` moves the clock. It wakes each sleeper at its own instant and lets the woken tasks run before it goes on.
     """
 
     def __init__(self, start: Millis = 1_800_000_000_000) -> None:
@@ -99,13 +99,13 @@ class SettableClock:
         await future
 
     def next_wake(self) -> float | None:
-        """Seconds until the earliest sleeper is due, or None when nobody sleeps."""
+        """Return the seconds until the earliest sleeper is due, or None when there is no sleeper."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return max(0.0, self._sleepers[0][0] - self._elapsed) if self._sleepers else None
 
     async def advance(self, seconds: float, *, settle: int = 50) -> None:
-        """Move on by `seconds`; after each wake-up the loop turns `settle` times so that woken tasks can act."""
+        """Move on by `seconds`. After each wake-up the event loop turns `settle` times, so that woken tasks can act."""
         target = self._elapsed + seconds
         for _ in range(settle):
             await asyncio.sleep(0)

@@ -29,7 +29,7 @@ DURATION_PATTERN = (
     r"^P(?=[0-9T])(?:[0-9]{1,6}W)?(?:[0-9]{1,7}D)?"
     r"(?:T(?=[0-9])(?:[0-9]{1,8}H)?(?:[0-9]{1,9}M)?(?:[0-9]{1,11}(?:[.,][0-9]{1,3})?S)?)?$"
 )
-"""The same for readers of the API's document."""
+"""The pattern of a duration in the OpenAPI document."""
 MAX_DURATION: Millis = 3660 * 86_400_000
 """Longest duration taken: about ten years."""
 

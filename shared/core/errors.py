@@ -9,7 +9,7 @@
         +-- Rejected          certainly not applied: the request itself is wrong (size, name, rights)
         +-- OutcomeUnknown    a write that may or may not have been applied (lost answer, 5xx, time-out)
 
-Losing a race is not here: transitions return values (`Applied | Refused`). Exceptions are for the unexpected.
+A lost race is no exception: transitions return values (`Applied | Refused`). Exceptions are for unexpected failures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TocsinError(Exception):
 
 
 class UnsafeSettings(TocsinError):
-    """Settings that must not run; the message says which, and what to set instead.
+    """Settings with which the app must not run. The message names them and says what to set instead.
 
     Not a ValueError on purpose: pydantic must not fold it into a ValidationError that echoes secrets.
     """
@@ -66,7 +66,7 @@ class StorageError(TocsinError):
     """Storage did not do what was asked."""
 
     account: str = ""
-    """Which account, where there are several: a number or "second", never a name that only operators know."""
+    """The account, where there are several: a number or "second", never a name that only operators may know."""
 
 
 class Unavailable(StorageError):

@@ -1,4 +1,4 @@
-"""Files that are whole whatever happens: the old content or the new, and the new one on disk when the call returns."""
+"""Atomic replacement of files: after a crash a file holds the old content or the new content, never a part."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Put `text` (UTF-8) in place of the file, or make it: beside it, flushed, renamed, the folder flushed. Raises `OSError`: it is as it
-    was, or as told."""
+    """Replace the file's content with `text` (UTF-8), or create the file. The new content is on disk when the call returns.
+
+    Raises `OSError`; the file then has its old content or the new one.
+    """
     beside = path.with_suffix(".new")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -16,7 +18,7 @@ def replace_file(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     beside.replace(path)
     if os.name != "posix":
-        # A folder cannot be opened there.
+        # Windows cannot open a folder.
         return
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Names that must be unique come from here, so that tests and the simulator can repeat them."""
+"""Sources of unique names and random numbers. Tests and the simulator use a seeded source, whose values repeat."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuv"
 
 
 def spell(number: int, length: int) -> str:
-    """`number` in `length` digits of base 32 (0-9, a-v); `int(text, 32)` reads it back."""
+    """Return `number` in `length` digits of base 32 (0-9, a-v); `int(text, 32)` is the inverse."""
     return "".join(_ALPHABET[(number >> (5 * place)) & 31] for place in reversed(range(length)))
 
 
 class Ids(Protocol):
-    """A source of names and of chance."""
+    """A source of unique names and of random numbers."""
 
     def name(self) -> str:
-        """16 letters and digits, unique with 80 bits of chance."""
+        """Return a unique name of 16 letters and digits with 80 random bits."""
 
     def chance(self) -> float:
-        """A number in [0, 1), for jitter."""
+        """Return a random number in [0, 1), for jitter."""
 
 
 class SystemIds:
@@ -35,7 +35,7 @@ class SystemIds:
 
 
 class SeededIds:
-    """The same names and chances for the same seed."""
+    """Names and random numbers that are the same for the same seed."""
 
     def __init__(self, seed: int | str) -> None:
         self._random = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Items in as few packs as their order allows: what one transaction, message or request takes."""
+"""Grouping of items into the fewest lists that fit into one transaction, message or request each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 
 def packs[T](items: Iterable[T], weight: Callable[[T], int], room: int, most: int | None = None) -> Iterator[list[T]]:
-    """Lists of consecutive items, each of at most `most` and weighing at most `room`. One that weighs more is alone."""
+    """Yield lists of consecutive items: at most `most` items with a total weight of at most `room`. A heavier item is alone in its list."""
     pack: list[T] = []
     filled = 0
     for item in items:

@@ -109,22 +109,22 @@ class Settings(BaseSettings):
 
     @property
     def _others(self) -> int:
-        """How many accounts there are besides the home account."""
+        """The number of accounts besides the home account."""
         return len(self.account_list) + self.mirrored
 
     @property
     def mirrored(self) -> bool:
-        """Whether there is a second account, so that durability `mirrored` can be kept."""
+        """True when a second account is configured, which durability `mirrored` needs."""
         return self.mirror is not None or self.mirror_table_uri is not None
 
     @property
     def keeps_mirrored(self) -> bool:
-        """Whether events of durability `mirrored` are taken in: in one account only after the second is given up."""
+        """True when events of durability `mirrored` are accepted: there is a second account, or the operator has given it up."""
         return self.mirrored or bool(self.mirror_detached)
 
     @cached_property
     def account_list(self) -> tuple[str, ...]:
-        """The further accounts, in order. Raises `UnsafeSettings`, without what was given."""
+        """The further accounts, in order. Raises `UnsafeSettings`; the message does not quote the setting."""
         try:
             found = json.loads(self.accounts.get_secret_value() or "[]")
         except ValueError:
@@ -146,12 +146,12 @@ class Settings(BaseSettings):
         known = range(len(self.account_list) + 1)
         given = [part.strip() for part in self.new_shards.split(",") if part.strip()]
         if not all(part.isdecimal() and int(part) in known for part in given):
-            raise UnsafeSettings(f"TOCSIN_NEW_SHARDS holds something else than numbers of accounts, 0 to {known[-1]}")
+            raise UnsafeSettings(f"TOCSIN_NEW_SHARDS holds something other than account numbers from 0 to {known[-1]}, separated by commas")
         return tuple(sorted({int(part) for part in given})) or tuple(known)
 
     @property
     def master_key(self) -> str:
-        """What webhook secrets and the service's own signatures are derived from."""
+        """The key from which webhook secrets and the service's own signatures are derived."""
         return self.signing_key.get_secret_value() if self.signing_key else LOCAL_SIGNING_KEY
 
     @cached_property
@@ -161,7 +161,7 @@ class Settings(BaseSettings):
 
     @property
     def plain_http(self) -> bool:
-        """Whether channels may use http without TLS, to hosts on the allow-list."""
+        """True when channels may use http without TLS to hosts on the allow-list."""
         return self.emulated or self.egress_plain
 
     @model_validator(mode="wrap")
@@ -170,10 +170,10 @@ class Settings(BaseSettings):
         try:
             return handler(given)
         except ValidationError as failure:
-            # pydantic would tell the value, which may be a secret that was put into the wrong setting, and the field's inner name.
+            # pydantic's message quotes the value, which may be a secret in the wrong setting, and the field's internal name.
             faults = failure.errors(include_url=False, include_context=False, include_input=False)
-            told = "; ".join(f"{_told_name(str(fault['loc'][0]) if fault['loc'] else '')}: {fault['msg']}" for fault in faults)
-            raise UnsafeSettings(told) from None
+            text = "; ".join(f"{_setting_name(str(fault['loc'][0]) if fault['loc'] else '')}: {fault['msg']}" for fault in faults)
+            raise UnsafeSettings(text) from None
 
     @model_validator(mode="after")
     def _refuse_unsafe(self) -> Self:
@@ -181,10 +181,10 @@ class Settings(BaseSettings):
             value = getattr(self, name)
             text = value.get_secret_value() if isinstance(value, SecretStr) else value
             if isinstance(text, str) and text.lower().startswith("@microsoft.keyvault("):
-                # Azure hands the reference itself over: a key that anybody can guess.
+                # Azure passes the reference itself, which would be a key that anyone can guess.
                 raise UnsafeSettings(f"{env_name(name)} is a reference to a vault that was not resolved: may the app's identity read it?")
         if self.admin_key is not None and self.admin_key.get_secret_value() != self.admin_key.get_secret_value().strip():
-            raise UnsafeSettings("TOCSIN_ADMIN_KEY begins or ends with white space, a line's end perhaps: no header could carry it")
+            raise UnsafeSettings("TOCSIN_ADMIN_KEY begins or ends with white space, perhaps a line break: a header cannot carry it")
         if self.storage is None and (self.table_uri is None or self.queue_uri is None):
             raise UnsafeSettings(
                 f"no storage: set {CONNECTION} to a connection string, or {CONNECTION}__tableServiceUri and "
@@ -194,13 +194,13 @@ class Settings(BaseSettings):
         if any(_emulated(text) != self.emulated for text in others) or (self.emulated and len(others) < self._others):
             raise UnsafeSettings("emulated and real storage accounts do not mix: the emulator's public keys would open the real one")
         if self.mirrored and self.mirror_detached:
-            raise UnsafeSettings(f"TOCSIN_MIRROR_DETACHED gives the second account up: take {MIRROR} away, or that")
+            raise UnsafeSettings(f"TOCSIN_MIRROR_DETACHED gives up the second account: remove {MIRROR} or TOCSIN_MIRROR_DETACHED")
         if self.mirror is None and (self.mirror_table_uri is None) != (self.mirror_queue_uri is None):
             raise UnsafeSettings(f"{MIRROR}__tableServiceUri and {MIRROR}__queueServiceUri go together: one of them is missing")
         if (self.mirror is not None and self.mirror == self.storage) or _same(self.mirror_table_uri, self.table_uri):
             raise UnsafeSettings(f"{MIRROR} is the same account as {CONNECTION}: nothing would be mirrored")
         _ = self.fresh_accounts
-        # Two clocks that run up to 1 % apart, and a store that tells its time in whole seconds.
+        # The clocks may run 1 % apart, and the store's time has steps of one second.
         if self.mirror_take_seconds + 1.0 < self.mirror_stop_seconds * 1.01 / 0.99 + 1.0:
             raise UnsafeSettings("TOCSIN_MIRROR_TAKE_SECONDS must be more than TOCSIN_MIRROR_STOP_SECONDS: both accounts would serve")
         if self.mirror_take_seconds < 45 and not self.emulated:
@@ -212,33 +212,33 @@ class Settings(BaseSettings):
                 raise UnsafeSettings("TOCSIN_SIGNING_KEY is missing or the public sample value; this storage is not the emulator")
             for name, key in (("TOCSIN_ADMIN_KEY", self.admin_key), ("TOCSIN_SIGNING_KEY", self.signing_key)):
                 if key is not None and len(key.get_secret_value()) < SHORTEST_KEY:
-                    raise UnsafeSettings(f"{name} has fewer than {SHORTEST_KEY} letters: it could be guessed")
+                    raise UnsafeSettings(f"{name} has fewer than {SHORTEST_KEY} characters: it could be guessed")
             if self.admin_key == self.signing_key:
-                raise UnsafeSettings("TOCSIN_ADMIN_KEY and TOCSIN_SIGNING_KEY are the same: one must not tell the other")
+                raise UnsafeSettings("TOCSIN_ADMIN_KEY and TOCSIN_SIGNING_KEY are the same: one must not reveal the other")
             home = self.storage.get_secret_value() if self.storage else ""
             if any(_in_the_clear(text) for text in (home, *others)):
-                raise UnsafeSettings("a connection string names a real account by http: what is stored would travel in the clear")
+                raise UnsafeSettings("a connection string uses http for a real account, and sends stored data unencrypted: use https")
             if entry := next(filter(_own, self.egress_names), None):
                 raise UnsafeSettings(f"TOCSIN_EGRESS_ALLOW: {entry[:60]!r} opens the app's own machine or the metadata service to channels")
             if self.bigben_open:
-                raise UnsafeSettings("TOCSIN_BIGBEN_OPEN lets anybody in who reaches the app; it is for the emulator only")
+                raise UnsafeSettings("TOCSIN_BIGBEN_OPEN accepts every caller that reaches the app; it is for the emulator only")
             if self.local:
                 raise UnsafeSettings("TOCSIN_LOCAL makes a tenant with a public key; it is for the emulator only")
         return self
 
 
 def env_name(field: str) -> str:
-    """What a field of `Settings` is called in the environment."""
+    """Return the environment variable of a field of `Settings`."""
     return str(Settings.model_fields[field].validation_alias or f"TOCSIN_{field.upper()}")
 
 
-def _told_name(place: str) -> str:
+def _setting_name(place: str) -> str:
     return env_name(place) if place in Settings.model_fields else place
 
 
 def _emulated(text: str) -> bool:
     parts = {part.strip() for part in text.split(";")}
-    # The emulator's name with an address in Azure would have its public keys accepted by an app that everybody reaches.
+    # With the emulator's name and an address in Azure, a public app would accept the emulator's public keys.
     real = ".table.core." in text or ".queue.core." in text
     return not real and not parts.isdisjoint({"UseDevelopmentStorage=true", "AccountName=devstoreaccount1"})
 
@@ -248,7 +248,7 @@ def _same(one: str | None, other: str | None) -> bool:
 
 
 def _in_the_clear(connection: str) -> bool:
-    """Whether a connection string sends what is stored over http, further than to this machine."""
+    """Return True when a connection string sends data over http to another machine."""
     parts = {name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in connection.split(";"))}
     bases = (parts.get(name, "").lower() for name in ("tableendpoint", "queueendpoint"))
     plain = [base for base in bases if base.startswith("http://")]
@@ -257,7 +257,7 @@ def _in_the_clear(connection: str) -> bool:
 
 
 def _own(entry: str) -> bool:
-    """Whether an entry of the allow-list opens addresses that answer on every machine."""
+    """Return True when an entry of the allow-list contains addresses that exist on every machine, such as loopback."""
     try:
         network = ip_network(entry.lower().strip("[]"), strict=False)
     except ValueError:

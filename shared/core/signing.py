@@ -1,4 +1,4 @@
-"""Standard Webhooks signatures: made when a delivery leaves, checked by whoever receives it.
+"""Standard Webhooks signatures. The service signs each delivery; the receiver verifies it.
 
 Source: https://github.com/standard-webhooks/standard-webhooks, symmetric scheme `v1`. What is signed is
 `{id}.{timestamp}.{body}`: the event's id (the same for every attempt), whole seconds since 1970 UTC, the body's bytes. A header

@@ -27,17 +27,17 @@ HEADER = "traceparent"
 _NAME = "tocsin"
 _LONGEST = 512
 _NOT_RECORDED = tuple("02468ace")
-"""Ends of a `traceparent` whose lowest bit says that nobody records the trace."""
+"""Last characters of a `traceparent` whose lowest bit says that the trace is not recorded."""
 _W3C = TraceContextTextMapPropagator()
 
 
 def on() -> bool:
-    """Whether an SDK is configured: else spans would be made for nobody."""
+    """Return True when an SDK is configured. Without one, spans are not made."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def traced(headers: Mapping[str, str]) -> bool:
-    """Whether a request needs `serving`. Names of headers in lower case."""
+    """Return True when a request needs `serving`. The names of `headers` are in lower case."""
     return HEADER in headers or on()
 
 
@@ -45,7 +45,7 @@ def traced(headers: Mapping[str, str]) -> bool:
 def serving(name: str, method: str, template: str, headers: Mapping[str, str]) -> Iterator[Span | None]:
     """The span of a request: a child of what its `traceparent` names, if that is well-formed, else of the host's own span, if any.
 
-    Without an SDK no span is made (None), but what the request brought can be had from `current`.
+    Without an SDK no span is made (None), and `current` returns what the request brought.
     """
     parent = _context_of(headers[HEADER]) if HEADER in headers else None
     if not on():
@@ -63,14 +63,14 @@ def serving(name: str, method: str, template: str, headers: Mapping[str, str]) -
 
 
 def answered(span: Span, status: int) -> None:
-    """Tell how a request was answered."""
+    """Record the status of the answer in the span."""
     span.set_attribute("http.response.status_code", status)
     if status >= 500:
         span.set_status(Status(StatusCode.ERROR))
 
 
 def current() -> str | None:
-    """The `traceparent` to be stored with what is taken in now; None when nobody traces this request."""
+    """Return the `traceparent` to store with what this request brings; None when the request is not traced."""
     if not trace.get_current_span().get_span_context().is_valid:
         return None
     return _text(otel_context.get_current())
@@ -78,9 +78,9 @@ def current() -> str | None:
 
 @contextmanager
 def taking_in(traceparent: str | None) -> Iterator[None]:
-    """Within it `current` is the trace that an event brought which came otherwise than by a request: none, if it brought none.
+    """Make `current` return the trace of an event that did not come by a request; None when the event brought none.
 
-    What takes it in (a timer, a queue's function) may serve thousands: its own trace is none of theirs.
+    The timer or queue function that accepts the event may serve thousands of events: its own trace belongs to none of them.
     """
     parent = _context_of(traceparent) if traceparent is not None else None
     token = otel_context.attach(parent if parent is not None else Context())

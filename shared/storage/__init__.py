@@ -1,18 +1,19 @@
-"""Table and Queue storage: the only part of Tocsin that knows how rows and messages are kept.
+"""Table and Queue storage: the only package that knows how rows and messages are stored.
 
-    ports           what the domain may ask (Tables, Queues), and the values it gets
-    names           the tables and queues Tocsin keeps, and what accounts are called
-    memory          the twin: the same behaviour in memory, for tests, the simulator and users' own tests
-    azure_tables    the adapters: Azure Storage and its emulator over HTTP
-    azure_queues
-    transport       sessions, time-outs, retries, and what a failure means
-    account         connection strings, signatures, tokens
-    wire            the bytes of the Table service
-    limits          the service's limits, checked alike by twin and adapters
-    accounts        several accounts behind one `Tables`
-    stamps          which of them is which
+    ports             the ports `Tables` and `Queues`, and the values they return
+    names             the names of Tocsin's tables and queues
+    memory            the in-memory twin with the same behaviour, for tests, the simulator and users' own tests
+    blocking          tables for threads, for programs that run on nodes
+    limits            the service's limits, checked by the twin and by the adapters
+    azure/tables      the adapters: Azure Storage and its emulator over HTTP
+    azure/queues
+    azure/transport   sessions, timeouts, retries, and the meaning of a failure
+    azure/account     connection strings, signatures, tokens
+    azure/wire        the bytes of the Table service
+    several/tables    several accounts behind one `Tables`
+    several/account_stamps   a stamp in each account, which proves its identity
 
-`open_storage` is the way in. The adapters are imported only there: nodes keep rows with `blocking`, and have no aiohttp.
+`open_storage` opens the storage that the settings name. Only it imports the adapters: nodes use `blocking`, without aiohttp.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Storage:
-    """Tables and queues: of one account, or of several whose shards are told apart by their place.
+    """The tables and queues of one account, or of several accounts; a shard's place names its account.
 
     places: all places that shards may have. fresh: those that take new shards, in turn.
     """
@@ -53,7 +54,7 @@ class Storage:
     places: tuple[str, ...] = (HOME,)
     fresh: tuple[str, ...] = (HOME,)
     second: Storage | None = None
-    """The same as the second account of a mirrored pair sees it: with its own home tables and queues."""
+    """The storage as the second account of a mirrored pair sees it, with its own home tables and queues."""
 
     async def ensure(self) -> None:
         """Create all of Tocsin's tables and queues that are missing. Raises `Rejected` or `Unavailable`."""
@@ -71,7 +72,7 @@ class Storage:
 
 
 def open_storage(settings: Settings, clock: Clock) -> Storage:
-    """The storage the settings name. Nothing is sent until the first call. Raises `UnsafeSettings`."""
+    """Open the storage that the settings name. Nothing is sent before the first call. Raises `UnsafeSettings`."""
     from .azure import account
     from .azure.queues import AzureQueues
     from .azure.tables import AzureTables
@@ -98,8 +99,11 @@ def spread_storage(
     *,
     detached: bool = False,
 ) -> Storage:
-    """Storage over these accounts, the home account first; it has the queues. fresh: numbers of those that take new shards. second: the
-    other account of the mirrored pair, whose first is the home account. detached: the home account has mirrored shards alone."""
+    """Return a storage over these accounts. The first one is the home account, which has the queues.
+
+    fresh: numbers of the accounts that take new shards. second: the other account of the mirrored pair; the home account is its first.
+    detached: the second account is given up, and the home account alone keeps the mirrored shards.
+    """
     if len(accounts) == 1 and second is None and not detached:
         return Storage(accounts[0], queues)
     shards = {f"{number:x}": AccountTables(tables, clock, f"storage account {number}") for number, tables in enumerate(accounts)}
@@ -116,9 +120,9 @@ def spread_storage(
 
 
 async def check(storage: Storage, detached: account_stamps.Detached = "") -> None:
-    """Make sure that each account is the one it is taken for (`stamps`). Raises `UnsafeSettings`.
+    """Verify by its stamp that each account is the one that the settings mean (`account_stamps`). Raises `UnsafeSettings`.
 
-    One that does not answer is asked at its first use; the home account, or the second of a pair, at the next start.
+    An account that does not answer is verified at its first use. The home account, and the second of a pair, at the next start.
     """
     places = storage.tables.places if isinstance(storage.tables, SpreadTables) else {HOME: storage.tables}
     home = places[HOME]
@@ -130,7 +134,7 @@ async def check(storage: Storage, detached: account_stamps.Detached = "") -> Non
             elif isinstance(second := storage.second.tables, SpreadTables):
                 await account_stamps.prove_second(home, second.places[MIRRORED])
     except (StorageError, TimeoutError) as error:
-        log.warning("It could not be asked which account is which: %s", error, extra={"action": "account_unproved"})
+        log.warning("The stamps of the storage accounts could not be read: %s", error, extra={"action": "account_unproved"})
     proofs = (
         tables.prove(partial(account_stamps.prove, home, place))
         for place, tables in places.items()
@@ -142,5 +146,5 @@ async def check(storage: Storage, detached: account_stamps.Detached = "") -> Non
 
 
 def memory_storage(clock: Clock) -> Storage:
-    """A storage in memory, empty: call `ensure` for Tocsin's tables and queues."""
+    """Return an empty storage in memory. Call `ensure` to create Tocsin's tables and queues."""
     return Storage(MemoryTables(clock), MemoryQueues(clock))

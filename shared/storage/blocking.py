@@ -53,7 +53,7 @@ class BlockingTables(Protocol):
 
 
 def run_through[T](steps: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits."""
+    """Return the result of a coroutine that never waits."""
     try:
         steps.send(None)
     except StopIteration as stop:
@@ -63,9 +63,9 @@ def run_through[T](steps: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("it waits, and needs an event loop")
 
 
-class Tokens:
+class IdentityTokens:
     """Bearer tokens of a blocking azure-identity credential. Reads renew them ten minutes before they end, writes only at the last
-    minute, and nobody waits for somebody else's renewal while the token lasts: so a beat hardly ever waits for the identity's endpoint."""
+    minute, and no thread waits for another's renewal while the token lasts. So a heartbeat rarely waits for the identity's endpoint."""
 
     suffix = ""
     _for_reads, _for_writes, _last = 600, 60, 5
@@ -119,7 +119,7 @@ class HttpTables:
     def _open(self) -> None:
         self._pid = os.getpid()
         self._http = httpx.Client(
-            # A beat must not wait until the application's own requests are over.
+            # A heartbeat must not wait until the application's own requests are over.
             limits=httpx.Limits(max_connections=MOST, max_keepalive_connections=16, keepalive_expiry=_IDLE),
             follow_redirects=False,
             headers={"accept-encoding": "identity", "user-agent": "tocsin"},
@@ -139,7 +139,7 @@ class HttpTables:
         https."""
         if not endpoint.startswith("https://"):
             raise ValueError("tokens travel over https only")
-        return cls(Account(endpoint, Tokens(credential)))
+        return cls(Account(endpoint, IdentityTokens(credential)))
 
     def get(self, table: str, pk: str, rk: str, *, timeout: float) -> Row | None:
         """See `BlockingTables.get`."""
@@ -172,7 +172,7 @@ class HttpTables:
     def _call(
         self, name: str, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes, timeout: float
     ) -> httpx.Response:
-        """One request, once. httpx bounds each of its steps, and tells best what failed; `Bounded` bounds the whole."""
+        """Send one request, once. httpx bounds each step and reports best what failed; `Bounded` bounds the whole request."""
         if self._pid != os.getpid():
             # On a connection that a forked child shares, each would read the other's answers.
             self._open()
@@ -213,7 +213,7 @@ class HttpTables:
 
 
 class MemoryBlockingTables:
-    """The twin in memory, for threads; implements `BlockingTables` over a `MemoryTables` that nobody else uses meanwhile."""
+    """The twin in memory, for threads; implements `BlockingTables` over a `MemoryTables` that no other code uses meanwhile."""
 
     def __init__(self, tables: MemoryTables) -> None:
         self.tables = tables

@@ -23,7 +23,7 @@ class Full(Exception):
 
 
 class Bounded:
-    """Runs calls on threads that it keeps for the next ones, `most` at once. Threads may share it; a forked child begins anew."""
+    """Runs calls on threads that it keeps for the next ones, `most` at once. Threads may share it; a forked child has new ones."""
 
     def __init__(self, name: str, most: int = MOST) -> None:
         self._name, self._most = name, most
@@ -38,7 +38,7 @@ class Bounded:
         self._closed = False
 
     def call[T](self, call: Callable[[], T], timeout: float) -> T:
-        """What `call` returns or raises. Raises `TimeoutError` after `timeout` seconds, when it may go on and have effects still, and
+        """Return or raise what `call` does. Raises `TimeoutError` after `timeout` seconds, when it may go on and have effects still, and
         `Full`."""
         if self._pid != os.getpid():
             self._begin()

@@ -1,8 +1,8 @@
 """The limits of Table and Queue storage, checked before anything is sent.
 
-Both adapters call these checks, so a request over a limit is `Rejected` alike by the twin, by the emulator (which lets many
-of them through) and by Azure, and is certainly not applied: Azure may answer an oversized body by closing the connection,
-which nobody could tell from a lost answer. A message starts with the service's own error code.
+Both adapters call these checks, so a request over a limit is `Rejected` by the twin, by the emulator (which accepts many
+of them) and by Azure, and is certainly not applied: Azure may answer an oversized body by closing the connection,
+which callers cannot distinguish from a lost answer. A message starts with the service's own error code.
 
 Source: "Understanding the Table service data model", "Performing entity group transactions" and the error code lists of
 Azure Storage; the formula of an entity's size is the documented one.
@@ -124,7 +124,7 @@ def check_entity(pk: str, rk: str, props: Mapping[str, Any]) -> tuple[bool, int]
 
 
 class Checked(NamedTuple):
-    """What a transaction's checks found: `plain` as in `check_value`; `bound`, bytes its encoded body cannot exceed."""
+    """The result of a transaction's checks. `plain`: as in `check_value`; `bound`: upper bound of its encoded body in bytes."""
 
     plain: bool
     bound: int

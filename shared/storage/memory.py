@@ -75,7 +75,7 @@ class _Partition:
 
 
 def _order(text: str) -> str:
-    """A string that sorts by code point as the service sorts `text`: by UTF-16 unit."""
+    """Return a string that sorts by code point as the service sorts `text`, by UTF-16 unit."""
     if text.isascii() or max(text) < "\ud800":
         return text
     raw = text.encode("utf-16-be", "surrogatepass")
@@ -83,7 +83,7 @@ def _order(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A StrEnum or IntEnum comes back from a store as what it is on the wire."""
+    """Return the plain value of a StrEnum or IntEnum: a store returns what is on the wire."""
     for kind in (bool, str, int, float):
         if isinstance(value, kind):
             return value if type(value) is kind else kind(value)
@@ -94,7 +94,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {"ne": ne, "lt": lt, "le": le,
 
 
 def _holds(where: Sequence[Where]) -> Callable[[Props], bool]:
-    """The conjunction of `where` as a function. A row without the property, or with one of another type, does not match."""
+    """Return the conjunction of `where` as a function. A row without the property, or with one of another type, does not match."""
     tests = []
     for prop, op, value in where:
         limits.check_name(prop)
@@ -250,7 +250,10 @@ class MemoryTables:
         return Applied([row.etag if row is not None else "" for _, row in planned])
 
     def peek(self, table: str, first: str = "") -> list[Iterator[Row]]:
-        """The rows of each partition in order, from row key `first` on: for those who play the host. Not to be changed; counted nowhere."""
+        """The rows of each partition in order, from row key `first` on: for code that plays the host.
+
+        Callers must not change them. The read is not counted.
+        """
         read_at = self._read_at()
 
         def rows(pk: str, partition: _Partition) -> Iterator[Row]:
@@ -290,7 +293,7 @@ class _Queue:
 
 
 class MemoryQueues:
-    """Queues in memory; implements `ports.Queues`. Messages come in the order they became visible, which nobody may rely on."""
+    """Queues in memory; implements `ports.Queues`. Messages come in the order in which they became visible; callers must not rely on it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -350,7 +353,7 @@ class MemoryQueues:
         return True
 
     def next_visible(self, queue: str) -> Millis | None:
-        """When the next message can be taken, or None when there is none: for those who play the host."""
+        """Return the time at which the next message becomes visible, or None: for code that plays the host."""
         found = self._queue(queue)
         while found.due:
             visible, _, key = found.due[0]
@@ -361,7 +364,7 @@ class MemoryQueues:
         return None
 
     async def length(self, queue: str) -> int:
-        """How many messages there are, hidden ones included. Raises `Rejected`."""
+        """Return the number of messages, hidden ones included. Raises `Rejected`."""
         self.transactions["length"] += 1
         return len(self._queue(queue).messages)
 

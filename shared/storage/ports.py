@@ -1,7 +1,7 @@
-"""Ports of the storage: what the domain may ask of tables and queues.
+"""Ports of the storage: the operations on tables and queues.
 
-One adapter speaks to Azure (`azure_tables`, `azure_queues`), one twin lives in memory (`memory`); the suite in
-tests/conformance holds both to the same behaviour.
+One adapter speaks to Azure (`azure`), and an in-memory twin (`memory`) stands in for it. The suite in tests/conformance holds
+both to the same behaviour.
 
 A write answers a value: `Applied`, or `Refused` with the position of the first operation that did not hold. It raises
 `OutcomeUnknown` when the answer was lost (the write may be applied, now or later), `Unavailable` when it certainly was not
@@ -19,12 +19,12 @@ from typing import Literal, NamedTuple, Protocol
 from ..core.clock import Millis
 
 type Value = str | int | float | bool
-"""What a property may hold. Integers are stored as Edm.Int64 whatever their size; times are stored as integer milliseconds."""
+"""The types of a property. Integers are stored as Edm.Int64 whatever their size; times are stored as integer milliseconds."""
 
 type Props = dict[str, Value]
 
 ANY = "*"
-"""ETag that matches whatever is there, as long as something is."""
+"""The ETag that matches every existing row."""
 
 MAX_EGT_ROWS = 100
 MAX_EGT_BYTES = 4 * 1024 * 1024
@@ -87,7 +87,7 @@ class Delete(NamedTuple):
 
 type Op = Insert | Merge | Replace | Upsert | Delete
 
-type Reason = Literal["exists", "missing", "changed"]
+type RefusalReason = Literal["exists", "missing", "changed"]
 
 
 class Applied(NamedTuple):
@@ -100,7 +100,7 @@ class Refused(NamedTuple):
     """Nothing was applied: the operation at position `at` is the first whose condition did not hold."""
 
     at: int
-    reason: Reason
+    reason: RefusalReason
 
 
 class Page(NamedTuple):

@@ -1,8 +1,8 @@
-"""Who we are to a storage account: its endpoints, and the header that authorizes a request.
+"""The endpoints of a storage account, and the credentials that authorize requests to it.
 
-Three kinds, by what the settings give: an account key (connection string), a shared access signature (connection string), or
-an identity (endpoint addresses; tokens come from azure-identity). Only azure-identity is asked for tokens; signing is a few
-lines of the service's documented schemes. Source: "Authorize with Shared Key" in the Azure Storage REST reference.
+The settings give one of three credentials: an account key (connection string), a shared access signature (connection string),
+or an identity (endpoint addresses; azure-identity provides the tokens). Signing follows the service's documented schemes.
+Source: "Authorize with Shared Key" in the Azure Storage REST reference.
 
 Nothing here puts a key, signature or token into an exception or a repr.
 """
@@ -52,13 +52,13 @@ class Credential(Protocol):
     """Authorizes requests."""
 
     suffix: str
-    """What to add to every query string (a shared access signature), without `?` or `&`; or ''."""
+    """The text added to every query string (a shared access signature), without `?` or `&`; empty for other credentials."""
 
     async def authorize(self, method: str, path: str, query: Mapping[str, str], headers: dict[str, str], size: int) -> None:
-        """Add to `headers` what authorizes them. `path` is percent-encoded, `query` is not, `size` is the body's bytes."""
+        """Add the authorization to `headers`. `path` is percent-encoded, `query` is not, `size` is the body's length in bytes."""
 
     def refused(self) -> bool:
-        """The service answered 401: forget what is cached; True when another try may fare better."""
+        """Discard what is cached, after the service answered 401. Return True when another try may succeed."""
 
     async def close(self) -> None:
         """Release connections."""
@@ -80,7 +80,7 @@ class SharedKey:
         date = headers["x-ms-date"] = http_date(int(time.time()))
         resource = f"/{self._account}{path}"
         if self._service == "table":
-            # Of the query only `comp` counts, which no request of ours has.
+            # The scheme signs only `comp` of the query, and no request here has it.
             text, scheme = f"{date}\n{resource}", "SharedKeyLite"
         else:
             own = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()) if name.startswith("x-ms-"))
@@ -98,7 +98,7 @@ class SharedKey:
 
 
 class Signature:
-    """A shared access signature from a connection string: it goes along in the query."""
+    """A shared access signature from a connection string, sent in the query string."""
 
     def __init__(self, text: str) -> None:
         self.suffix = text.lstrip("?")
@@ -140,7 +140,7 @@ class Identity:
         try:
             found = await self._credential.get_token(_SCOPE)
         except AzureError as error:
-            # Its text can quote the request to the identity endpoint.
+            # The error's text can quote the request to the identity endpoint.
             raise Unavailable(f"no token for the storage account: {type(error).__name__}") from None
         # A token with less than ten minutes left is used for half of what it has, so that renewing cannot spin.
         left = found.expires_on - int(time.time())
@@ -155,7 +155,7 @@ class Identity:
 
 
 class Account:
-    """One endpoint: `base` is its address without a slash at the end, `path` the part of it after the host."""
+    """One endpoint. `base` is its address without a trailing slash; `path` is the part of it after the host."""
 
     __slots__ = ("base", "credential", "path")
 
@@ -165,7 +165,7 @@ class Account:
         self.credential = credential
 
     def url(self, path: str, query: Mapping[str, str]) -> str:
-        """A request's address. `path` is percent-encoded, `query` is not."""
+        """Return the address of a request. `path` is percent-encoded, `query` is not."""
         text = "&".join(f"{name}={percent(value)}" for name, value in query.items())
         if suffix := self.credential.suffix:
             text = f"{text}&{suffix}" if text else suffix
@@ -173,9 +173,9 @@ class Account:
 
 
 def from_connection_string(service: Service, text: str, setting: str = CONNECTION) -> Account:
-    """The account a connection string names; `setting` is where it comes from.
+    """Return the account that a connection string names. `setting` is the setting that holds the string.
 
-    Raises `UnsafeSettings`, without the string, when it lacks an address or a key, or would send a signature unencrypted.
+    Raises `UnsafeSettings` when the string lacks an address or a key, or would send a signature unencrypted. The message omits the string.
     """
     pairs = (part.strip().partition("=") for part in text.split(";") if part.strip())
     parts = {name.lower(): value for name, _, value in pairs}
@@ -198,7 +198,7 @@ def from_connection_string(service: Service, text: str, setting: str = CONNECTIO
 
 
 def from_settings(service: Service, settings: Settings) -> Account:
-    """The account of the settings: the connection string, or else the service's address with the app's identity."""
+    """Return the account of the settings: the connection string's, or the service's address with the app's identity."""
     if settings.storage is not None:
         return from_connection_string(service, settings.storage.get_secret_value())
     base = settings.table_uri if service == "table" else settings.queue_uri
@@ -208,7 +208,7 @@ def from_settings(service: Service, settings: Settings) -> Account:
 
 
 def second_from_settings(service: Service, settings: Settings) -> Account:
-    """The second account of the mirrored pair. Raises `UnsafeSettings`."""
+    """Return the second account of the mirrored pair. Raises `UnsafeSettings`."""
     if settings.mirror is not None:
         return from_connection_string(service, settings.mirror.get_secret_value(), MIRROR)
     base = settings.mirror_table_uri if service == "table" else settings.mirror_queue_uri
@@ -218,7 +218,7 @@ def second_from_settings(service: Service, settings: Settings) -> Account:
 
 
 def further(service: Service, text: str, settings: Settings, setting: str) -> Account:
-    """One of a list of accounts: a connection string, or an account's name, which goes with the app's identity."""
+    """Return one of a list of accounts: by a connection string, or by an account's name with the app's identity."""
     if "=" in text:
         return from_connection_string(service, text, setting)
     # The same cloud as the home account's.

@@ -20,7 +20,7 @@ from ...core.settings import Settings
 from .. import limits
 from ..ports import Message
 from . import account, wire
-from .transport import Answer, Policy, Transport
+from .transport import HttpAnswer, Transport, TransportPolicy
 
 _XML = {"Content-Type": "application/xml"}
 # Either way the message is no longer ours: deleted, or taken by another since.
@@ -39,12 +39,12 @@ class AzureQueues:
         self.transactions: Counter[str] = transport.transactions
 
     @classmethod
-    def from_settings(cls, settings: Settings, clock: Clock | None = None, policy: Policy | None = None) -> Self:
+    def from_settings(cls, settings: Settings, clock: Clock | None = None, policy: TransportPolicy | None = None) -> Self:
         """With the connection string or the identity the settings name. Raises `UnsafeSettings`."""
         return cls(Transport(account.from_settings("queue", settings), clock, policy))
 
     @classmethod
-    def from_connection_string(cls, text: str, clock: Clock | None = None, policy: Policy | None = None) -> Self:
+    def from_connection_string(cls, text: str, clock: Clock | None = None, policy: TransportPolicy | None = None) -> Self:
         """With an account key or a shared access signature. Raises `UnsafeSettings`."""
         return cls(Transport(account.from_connection_string("queue", text), clock, policy))
 
@@ -118,7 +118,7 @@ class AzureQueues:
         await self._transport.close()
 
 
-def _error(answer: Answer) -> Exception:
+def _error(answer: HttpAnswer) -> Exception:
     if answer.status < 400:
         return Unavailable(f"the queue's answer has status {answer.status}")
     return wire.error_of(wire.parse_failure(answer.status, answer.body), write=False)

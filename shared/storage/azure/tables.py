@@ -14,7 +14,7 @@ from ...core.settings import Settings
 from .. import limits
 from ..ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Insert, Merge, Op, Page, Refused, Row, Where
 from . import account, wire
-from .transport import Policy, Transport
+from .transport import Transport, TransportPolicy
 
 _WRITE = {**wire.READ, "Content-Type": "application/json", "Prefer": "return-no-content"}
 
@@ -31,12 +31,12 @@ class AzureTables:
         self.transactions: Counter[str] = transport.transactions
 
     @classmethod
-    def from_settings(cls, settings: Settings, clock: Clock | None = None, policy: Policy | None = None) -> Self:
+    def from_settings(cls, settings: Settings, clock: Clock | None = None, policy: TransportPolicy | None = None) -> Self:
         """With the connection string or the identity the settings name. Raises `UnsafeSettings`."""
         return cls(Transport(account.from_settings("table", settings), clock, policy))
 
     @classmethod
-    def from_connection_string(cls, text: str, clock: Clock | None = None, policy: Policy | None = None) -> Self:
+    def from_connection_string(cls, text: str, clock: Clock | None = None, policy: TransportPolicy | None = None) -> Self:
         """With an account key or a shared access signature. Raises `UnsafeSettings`."""
         return cls(Transport(account.from_connection_string("table", text), clock, policy))
 

@@ -1,4 +1,4 @@
-"""Requests to a storage account over one aiohttp session: authorization, time-outs, bounded retries, and what a failure means.
+"""Requests to a storage account over one aiohttp session: authorization, timeouts, bounded retries, and the meaning of a failure.
 
 Why not the SDK's pipeline: azure-core folds a connection reset after sending and a connection that was never made into one
 `ServiceRequestError`, and the difference decides whether a write may be sent again. It also costs more than the store itself
@@ -34,25 +34,25 @@ _SKIP = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """How long and how often to try. Seconds; `connections` is how many are open at most."""
+class TransportPolicy:
+    """Bounds of a call: `attempts` tries, times in seconds, and at most `connections` open connections."""
 
     attempts: int = 5
     total: float = 30.0
-    """Bounds the waits: no wait begins that would end after this much time since the call."""
+    """No wait for a retry begins that would end more than this many seconds after the call."""
     request: float = 10.0
-    """Time-out of one request, answer included."""
+    """Timeout of one request, answer included."""
     connect: float = 3.0
     base: float = 0.1
     """The wait before the first retry is at most this, and doubles."""
     cap: float = 5.0
     connections: int = 128
     idle: float = 4.0
-    """How long an unused connection is kept. Azurite closes them after 5; to write on a closed one is an unknown outcome."""
+    """Seconds for which an unused connection is kept. Azurite closes it after 5; a write on a closed connection has an unknown outcome."""
 
 
-class Answer(NamedTuple):
-    """What the service said. `doubtful` when an earlier try of the same call may have been carried out too."""
+class HttpAnswer(NamedTuple):
+    """An answer of the service. `doubtful`: an earlier try of the same call may have been applied too."""
 
     status: int
     headers: Mapping[str, str]
@@ -67,14 +67,14 @@ class Transport:
         self,
         account: Account,
         clock: Clock | None = None,
-        policy: Policy | None = None,
+        policy: TransportPolicy | None = None,
         *,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.account = account
         self.transactions: Counter[str] = Counter()
         self._clock = clock or SystemClock()
-        self._policy = policy or Policy()
+        self._policy = policy or TransportPolicy()
         self._chance = chance
         self._session: aiohttp.ClientSession | None = None
 
@@ -101,7 +101,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         repeat: bool,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send one request, counted under `name` in `transactions` each time it goes out, and return its answer.
 
         `path` is percent-encoded and relative to the account; `query` is not encoded. With `repeat` False a request whose
@@ -138,7 +138,7 @@ class Transport:
                     renewed = True
                     continue
                 if status not in (408, 429) and status < 500:
-                    return Answer(status, reply.headers, content, doubtful)
+                    return HttpAnswer(status, reply.headers, content, doubtful)
                 failed = f"status {status}"
                 if status != 429:
                     if not repeat:

@@ -218,7 +218,7 @@ def find_page(pk: str, status: int, headers: Mapping[str, str], body: bytes) -> 
 
 
 def cursor_query(cursor: str) -> dict[str, str]:
-    """What a query is asked, besides, to go on from a page's `next`. Raises `Rejected` for what is none."""
+    """Return the query parameters that continue from a page's `next`. Raises `Rejected` for a cursor that is not one."""
     try:
         pk, rk = orjson.loads(cursor)
     except (ValueError, TypeError):
@@ -227,19 +227,19 @@ def cursor_query(cursor: str) -> dict[str, str]:
 
 
 def find_outcome(status: int, body: bytes, ops: Sequence[Op]) -> Applied | Refused:
-    """What the answer to a transaction says. Raises `OutcomeUnknown`, `Unavailable` or `Rejected`."""
+    """Return the outcome of a transaction from its answer. Raises `OutcomeUnknown`, `Unavailable` or `Rejected`."""
     return batch_reply(body, ops) if status == 202 else refused(status, body, len(ops))
 
 
 def refused(status: int, body: bytes, ops: int) -> Refused:
-    """What an answer says that tells of no success. Raises `OutcomeUnknown`, `Unavailable` or `Rejected`."""
+    """Return the refusal that an unsuccessful answer holds. Raises `OutcomeUnknown`, `Unavailable` or `Rejected`."""
     if status < 400:
         raise OutcomeUnknown(f"the write's answer has status {status}")
     return refusal(parse_failure(status, body), ops)
 
 
-class Failure(NamedTuple):
-    """A refusal as the service words it; `at` is the operation it blames, None when it names none."""
+class ErrorAnswer(NamedTuple):
+    """A refusal as the service reports it. `at` is the position of the operation that failed; None when the answer names none."""
 
     status: int
     code: str
@@ -250,22 +250,22 @@ _CODE = re.compile(rb"<(?:m:)?code>([A-Za-z0-9]+)</(?:m:)?code>", re.I)
 _INDEX = re.compile(r"(\d+):")
 
 
-def parse_failure(status: int, body: bytes) -> Failure:
-    """What an error answer says. Only its code is kept: messages quote keys, signatures and addresses."""
+def parse_failure(status: int, body: bytes) -> ErrorAnswer:
+    """Parse an error answer. Only its code is kept: messages quote keys, signatures and addresses."""
     start, stop = body.find(b"{"), body.rfind(b"}")
     try:
         error = orjson.loads(body[start : stop + 1])["odata.error"]
         code, value = error["code"], error["message"]["value"]
         if isinstance(code, str) and isinstance(value, str) and re.fullmatch(r"\w{1,80}", code, re.ASCII):
             at = _INDEX.match(value)
-            return Failure(status, code, int(at[1]) if at else None)
+            return ErrorAnswer(status, code, int(at[1]) if at else None)
     except (ValueError, KeyError, TypeError):
         pass
     found = _CODE.search(body)
-    return Failure(status, found[1].decode() if found else f"Http{status}", None)
+    return ErrorAnswer(status, found[1].decode() if found else f"Http{status}", None)
 
 
-def error_of(failure: Failure, *, write: bool) -> StorageError:
+def error_of(failure: ErrorAnswer, *, write: bool) -> StorageError:
     """The exception for an answer that is no refusal by condition."""
     text = f"{failure.code} ({failure.status})"
     if failure.status == 429:
@@ -279,7 +279,7 @@ _MISSING = frozenset({"ResourceNotFound", "EntityNotFound"})
 """Codes of a 404 that speak of an entity, rather than of its table."""
 
 
-def refusal(failure: Failure, ops: int) -> Refused:
+def refusal(failure: ErrorAnswer, ops: int) -> Refused:
     """`failure` of a write of `ops` operations as a value; raises what `error_of` gives when no condition failed."""
     match failure.status, failure.code:
         case 409, "EntityAlreadyExists":

@@ -1,5 +1,5 @@
-"""Which account is which: a stamp in each of several accounts, written at first use, so that a list that is reordered, shortened or wrong
-is refused before anything is read or written in the wrong place.
+"""A stamp in each of several accounts, written at first use. A list of accounts that is reordered, shortened or wrong is refused before
+anything is read or written in the wrong account.
 
     TocsinSweeps, storage/place   in every account: its place, the home account's id
                                   in the home account also: all places ever stamped, the mirrored pair's id, pairs that were given up
@@ -25,7 +25,7 @@ type Detached = Literal["", "yes", "stale"]
 
 
 async def stamped(tables: Tables, props: Props) -> Row:
-    """The account's stamp, which is `props` if there was none. Raises `StorageError`."""
+    """Return the account's stamp. Write `props` if there is none. Raises `StorageError`."""
     while True:
         row = await tables.get(SWEEPS, STAMP_PK, STAMP_ROW)
         if row is not None:
@@ -34,7 +34,7 @@ async def stamped(tables: Tables, props: Props) -> Row:
 
 
 async def home_stamp(home: Tables) -> Row:
-    """The home account's stamp. Raises `UnsafeSettings` when the account has another place, and `StorageError`."""
+    """Return the home account's stamp. Raises `StorageError`, and `UnsafeSettings` when the account has another place."""
     row = await stamped(home, {"place": HOME, "home": secrets.token_hex(8), "places": "", "pair": "", "given_up": "", "overtaken": False})
     if row.props["place"] != HOME:
         raise UnsafeSettings(f"TocsinStorage is {_name(str(row.props['place']))} of several: {LONGER}")
@@ -42,16 +42,16 @@ async def home_stamp(home: Tables) -> Row:
 
 
 async def check_list(home: Tables, places: Mapping[str, Tables]) -> None:
-    """Refuse a list of further accounts that is shorter than it was. places: of those in the list. Raises as `home_stamp`."""
+    """Raise `UnsafeSettings` when the list of further accounts has become shorter. places: those in the list. Raises as `home_stamp`."""
     row = await home_stamp(home)
     if gone := [place for place in str(row.props["places"]) if place not in places]:
-        raise UnsafeSettings(f"TOCSIN_ACCOUNTS has no entry {int(gone[0], 16)} any more, and shards of it would never be served: {LONGER}")
+        raise UnsafeSettings(f"TOCSIN_ACCOUNTS has lost entry {int(gone[0], 16)}, and its shards would never be served: {LONGER}")
 
 
 async def prove(home: Tables, place: str, tables: Tables) -> None:
-    """Make sure that a further account is the one that has had this place before, or stamp it, if it is new and the place is.
+    """Verify that a further account is the one that had this place before. Stamp it when both the account and the place are new.
 
-    Raises `UnsafeSettings`, and `StorageError` when it cannot be asked.
+    Raises `UnsafeSettings`, and `StorageError` when an account does not answer.
     """
     row = await home_stamp(home)
     mine: Props = {"place": place, "home": row.props["home"]}
@@ -70,9 +70,9 @@ async def prove(home: Tables, place: str, tables: Tables) -> None:
 
 
 async def prove_second(home: Tables, second: Tables) -> None:
-    """Make sure that the second account of a mirrored pair is the one that has the copies; or begin a pair with it.
+    """Verify that the second account of a mirrored pair is the one that has the copies, or begin a pair with it.
 
-    Raises `UnsafeSettings`, and `StorageError` when one cannot be asked.
+    Raises `UnsafeSettings`, and `StorageError` when an account does not answer.
     """
     row = await home_stamp(home)
     pair = str(row.props["pair"])
@@ -83,11 +83,11 @@ async def prove_second(home: Tables, second: Tables) -> None:
     if found is None:
         raise UnsafeSettings(f"TocsinMirror is not the account that mirrored events were copied to: {GONE}")
     if found.props["place"] != MIRRORED or found.props["home"] != row.props["home"]:
-        raise UnsafeSettings("TocsinMirror is in use elsewhere, or as one of TOCSIN_ACCOUNTS; take an account of its own")
+        raise UnsafeSettings("TocsinMirror is in use elsewhere, or as one of TOCSIN_ACCOUNTS; use a separate account")
     if str(found.props["pair"]) in str(row.props["given_up"]).split():
-        raise UnsafeSettings("TocsinMirror is an account that was given up, and its copies are old; empty it, or take another")
+        raise UnsafeSettings("TocsinMirror is an account that was given up, and its copies are old; empty it, or use another account")
     if not pair:
-        # As it should be after a crash between the two stamps; refused, somebody else did it.
+        # Completes the pair after a crash between the two stamps. A refusal means that another instance did it.
         await home.write(SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"pair": found.props["pair"]}, row.etag),))
     elif found.props["pair"] != pair:
         raise UnsafeSettings(f"TocsinMirror is not the account that mirrored events were copied to: {GONE}")
@@ -97,10 +97,10 @@ GONE = "bring that one back, or give it up (docs/durability.md, `TOCSIN_MIRROR_D
 
 
 async def check_alone(home: Tables, detached: Detached) -> None:
-    """There is no second account: refuse if there was one, unless it is given up. Raises as `home_stamp`."""
+    """Raise `UnsafeSettings` when there was a second account that was not given up. Raises as `home_stamp`."""
     while pair := str((row := await home_stamp(home)).props["pair"]):
         if not detached:
-            raise UnsafeSettings(f"TocsinMirror is gone from the settings, and nobody would serve the mirrored events: {GONE}")
+            raise UnsafeSettings(f"TocsinMirror is gone from the settings, and the mirrored events would not be served: {GONE}")
         if row.props["overtaken"] and detached != "stale":
             raise UnsafeSettings(
                 "the second account has taken over, and what it served since then is not in this one: events would fire again, cancelled "
@@ -112,7 +112,7 @@ async def check_alone(home: Tables, detached: Detached) -> None:
 
 
 async def nothing_mirrored(home: Tables) -> bool:
-    """Whether the home account has no unfinished mirrored shard."""
+    """Return True when the home account has no unfinished mirrored shard."""
     for digit in range(16):
         page = await home.query(SHARDS, f"{MIRRORED}{digit:x}", limit=1)
         if page.rows or page.next is not None:

@@ -23,42 +23,42 @@ from ..ports import MAX_PAGE, Applied, Delete, Insert, Op, Page, Refused, Replac
 log = logging.getLogger(__name__)
 
 AWAY = 3.0
-"""Seconds for which an account that did not answer is not asked again, so that it does not slow down calls that need others too."""
+"""Seconds for which an account that did not answer is not called again. It must not slow down calls that need other accounts too."""
 PROVE_FOR = 5.0
-"""Seconds that a start waits for an account to say which it is."""
+"""Seconds for which a start waits for an account's stamp."""
 PROBE = 60.0
-"""Longest time one call may take to find out whether it is back, while the others go on without it."""
+"""Seconds that one call may take to find out whether the account answers again. Other calls fail at once meanwhile."""
 
-type Call[T] = Coroutine[Any, Any, T]
+type PendingCall[T] = Coroutine[Any, Any, T]
 
 
 def transactions_of(tables: Tables) -> Counter[str]:
-    """Requests that these tables have counted, if they count."""
+    """Return the requests that these tables have counted; none for tables that do not count."""
     found: Counter[str] | None = getattr(tables, "transactions", None)
     return Counter() if found is None else found
 
 
 class AccountTables:
-    """One account of several: remembers for some seconds that it does not answer. Calls meanwhile raise `Unavailable` at once.
+    """One account of several. After a call without an answer, further calls raise `Unavailable` at once for `AWAY` seconds.
 
-    label: what callers are told of it, in the errors' `account`.
+    label: the account's name in errors (`StorageError.account`).
     """
 
     proof: Callable[[Tables], Awaitable[None]] | None = None
-    """What is to be done with the account before its first use; raises `UnsafeSettings` when it is not the one it is taken for."""
+    """The check before the account's first use. It raises `UnsafeSettings` when the account is another than the settings mean."""
 
     def __init__(self, tables: Tables, clock: Clock, label: str) -> None:
         self._tables, self._clock, self._label = tables, clock, label
         self._until = 0.0
 
     async def prove(self, proof: Callable[[Tables], Awaitable[None]]) -> None:
-        """Carry `proof` out, or put it off to the first call that reaches the account. Raises `UnsafeSettings`."""
+        """Run `proof`, or defer it to the first call that reaches the account. Raises `UnsafeSettings`."""
         self.proof = proof
         try:
             async with asyncio.timeout(PROVE_FOR):
                 await proof(self._tables)
         except (StorageError, TimeoutError) as error:
-            log.warning("%s could not be asked which it is: %s", self._label, error, extra={"action": "account_unproved"})
+            log.warning("%s did not answer; its stamp is not verified yet: %s", self._label, error, extra={"action": "account_unproved"})
         else:
             self.proof = None
 
@@ -78,32 +78,32 @@ class AccountTables:
         if self._until:
             now = self._clock.monotonic()
             if now < self._until:
-                raise self._told(Unavailable(f"{self._label} did not answer a moment ago"))
-            # One call finds out for all.
+                raise self._labelled(Unavailable(f"{self._label} did not answer a moment ago"))
+            # One call tries again, for all.
             self._until = now + PROBE
 
-    async def _asked[T](self, call: Call[T]) -> T:
+    async def _asked[T](self, call: PendingCall[T]) -> T:
         try:
             if self.proof is not None:
                 await self._prove(self.proof)
             answer = await call
         except Unavailable as error:
             self._until = self._clock.monotonic() + AWAY
-            self._told(error)
+            self._labelled(error)
             raise
         except BaseException as error:
-            # Not an answer that says whether it is there: the next call finds out.
+            # This does not show whether the account answers: the next call tries again.
             self._until = min(self._until, self._clock.monotonic())
             if isinstance(error, OutcomeUnknown):
-                self._told(error)
+                self._labelled(error)
             raise
         finally:
-            # One that was never begun.
+            # The call was never begun.
             call.close()
         self._until = 0.0
         return answer
 
-    def _told[E: StorageError](self, error: E) -> E:
+    def _labelled[E: StorageError](self, error: E) -> E:
         error.account = self._label
         return error
 
@@ -216,9 +216,9 @@ class SpreadTables:
         return await tables.write(plain, pk, ops)
 
     async def ensure(self, tables: Sequence[str]) -> None:
-        """Create what is missing: all in the home account, in the others those of shards. The second of a pair sees to itself."""
+        """Create what is missing: all tables in the home account, those of shards in the others. The second of a pair creates its own."""
         await self._home.ensure(tables)
-        # And that of its stamp.
+        # And the table of the stamp.
         of_shards = [name for name in tables if name in (EVENTS, SHARDS, SWEEPS)]
         for account in self.accounts[1:]:
             if account not in self._named.values():
@@ -233,22 +233,22 @@ class SpreadTables:
 FOLLOWED = frozenset({TENANTS, SCHEDULES})
 """Tables whose rows the second account needs, to serve the same tenants."""
 SILENT_FOR = 30.0
-"""Seconds for which an account that has let a change of these wait in vain is not told of others."""
+"""Seconds for which changes are not sent to the second account after one timed out."""
 FOLLOW_FOR = 2.0
-"""Seconds a change of these waits for the second account."""
+"""Seconds for which a change of a followed table waits for the second account."""
 
 
 class PairTables(SpreadTables):
-    """One account of a mirrored pair: what settings say is written to the other too, right after each change.
+    """One account of a mirrored pair. Each change of tenants and schedules is written to the other account right afterwards.
 
-    As well as it goes: what the second misses while it is away a sweep makes up for, and what the first misses, the way back.
+    This is best effort. A sweep writes what the second account missed; failback writes what the first account missed.
     """
 
     def __init__(self, home: Tables, shards: Mapping[str, Tables], named: Mapping[str, Tables], other: Tables) -> None:
         super().__init__(home, shards, named)
         self._other = other
         self._silent_until = 0.0
-        """The loop's time until which the other is not told: it has let a change wait in vain."""
+        """The loop's time until which changes are not sent to the other account: one timed out."""
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
         """See `ports.Tables`."""
@@ -261,16 +261,17 @@ class PairTables(SpreadTables):
                         await follow_row((self._home, table), (self._other, table), pk, op.rk)
             except (StorageError, TimeoutError) as error:
                 if isinstance(error, TimeoutError):
-                    # Or each of many changes would wait, and a sweep over schedules would never end.
+                    # Otherwise each of many changes would wait, and a sweep over schedules would never end.
                     self._silent_until = loop.time() + SILENT_FOR
-                log.info("The other account will learn of a change in %s later: %s", table, error, extra={"action": "follow_failed"})
+                log.info("A change in %s will be copied to the other account later: %s", table, error, extra={"action": "follow_failed"})
         return answer
 
 
 async def follow_row(source: tuple[Tables, str], copy: tuple[Tables, str], pk: str, rk: str) -> bool:
-    """Make a row of one account, and table of it, that of another; False when it is so already. Raises `StorageError`.
+    """Copy a row from one account's table to another's. Return False when both are equal already. Raises `StorageError`.
 
-    The copy is read first, and written as it was read: of any number who do this at once, who has read an older original is refused.
+    The copy is read first and written on the condition that it has not changed. Of concurrent copiers, the one that read an older
+    original is refused.
     """
     (tables, original), (others, copied) = source, copy
     while True:

@@ -12,7 +12,7 @@ import pytest
 
 from shared.storage.azure.queues import AzureQueues
 from shared.storage.azure.tables import AzureTables
-from shared.storage.azure.transport import Policy
+from shared.storage.azure.transport import TransportPolicy
 
 KEY = "c2VjcmV0LWFjY291bnQta2V5"
 DATE = "Sat, 21 Nov 2026 10:21:55 GMT"
@@ -123,7 +123,7 @@ async def idle_bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     """The server refuses connections until `start`."""
     given = request.node.callspec.params.values() if hasattr(request.node, "callspec") else ()
     hangs = any(isinstance(each, Reply) and each.hang for each in given)
-    server, clock, policy = ScriptedServer(), FastClock(), Policy(request=1 if hangs else 60)
+    server, clock, policy = ScriptedServer(), FastClock(), TransportPolicy(request=1 if hangs else 60)
     text = connection(server.port)
     tables = AzureTables.from_connection_string(text, clock, policy)
     queues = AzureQueues.from_connection_string(text, clock, policy)

@@ -50,8 +50,8 @@ async def test_wrong_lists_are_refused_with_the_entry_and_what_it_is() -> None:
     await start(await account(), elsewhere)
     for accounts, words in (
         ([home, two, one], r"entry 1 is not the account that was there before, but entry 2; the list may only grow at its end"),
-        ([home, one], r"no entry 2 any more, and shards of it would never be served"),
-        ([home], "no entry 1 any more"),
+        ([home, one], r"has lost entry 2, and its shards would never be served"),
+        ([home], "has lost entry 1"),
         ([home, one, fresh], r"entry 2 is not the account that was there before, but a new one"),
         ([home, elsewhere, two], "entry 1 is not the account that was there before, but another app's"),
         ([home, one, two, one], "entry 3 is not the account that was there before, but entry 1"),
@@ -95,7 +95,7 @@ async def test_second_account_that_is_another_one_or_gone_is_refused() -> None:
     await start(home, further, second=second)
     with pytest.raises(UnsafeSettings, match="TocsinMirror is not the account that mirrored events were copied to"):
         await start(home, further, second=fresh)
-    with pytest.raises(UnsafeSettings, match="TocsinMirror is gone from the settings, and nobody would serve the mirrored events"):
+    with pytest.raises(UnsafeSettings, match="TocsinMirror is gone from the settings, and the mirrored events would not be served"):
         await start(home, further)
     with pytest.raises(UnsafeSettings, match="in use elsewhere"):
         await start(await account(), second=second)

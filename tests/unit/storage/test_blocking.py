@@ -11,7 +11,7 @@ from azure.core.credentials import AccessToken, TokenCredential
 from azure.core.exceptions import ClientAuthenticationError
 
 from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
-from shared.storage.blocking import HttpTables, Tokens, run_through
+from shared.storage.blocking import HttpTables, IdentityTokens, run_through
 from shared.storage.ports import Insert
 
 from .conftest import KEY, Bench, Reply, connection
@@ -83,7 +83,7 @@ class Credential:
         return AccessToken(f"token{self.asked}", int(time.time()) + self.lasts)
 
 
-def header(tokens: Tokens, method: str) -> str:
+def header(tokens: IdentityTokens, method: str) -> str:
     headers: dict[str, str] = {}
     run_through(tokens.authorize(method, "/", {}, headers, 0))
     return headers["Authorization"]
@@ -91,7 +91,7 @@ def header(tokens: Tokens, method: str) -> str:
 
 def test_a_token_is_renewed_early_by_reads_and_late_by_writes() -> None:
     credential = Credential(300)
-    tokens = Tokens(cast(TokenCredential, credential))
+    tokens = IdentityTokens(cast(TokenCredential, credential))
     assert [header(tokens, method) for method in ("POST", "POST", "GET", "POST")] == [f"Bearer token{n}" for n in (1, 1, 2, 2)]
     credential.fails = True
     assert header(tokens, "GET") == "Bearer token2"

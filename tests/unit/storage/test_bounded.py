@@ -16,7 +16,7 @@ from devhost.azurite import ROOT
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.storage import blocking
 from shared.storage.azure.account import Account
-from shared.storage.blocking import HttpTables, Tokens, run_through
+from shared.storage.blocking import HttpTables, IdentityTokens, run_through
 from shared.storage.bounded_calls import Bounded, Full
 from shared.storage.ports import Insert
 
@@ -77,7 +77,7 @@ class Hangs:
 
 def test_an_identity_that_hangs_holds_no_request_up_and_what_it_raises_is_kept_to_itself() -> None:
     credential = Hangs()
-    tables = HttpTables(Account("https://account.table.core.windows.net", Tokens(cast(TokenCredential, credential))))
+    tables = HttpTables(Account("https://account.table.core.windows.net", IdentityTokens(cast(TokenCredential, credential))))
     with pytest.raises(OutcomeUnknown, match="too long"):
         tables.write("Table", "p", [Insert("r", {})], timeout=0.05)
     credential.gate.set()
@@ -88,7 +88,7 @@ def test_an_identity_that_hangs_holds_no_request_up_and_what_it_raises_is_kept_t
 
 def test_while_a_token_lasts_nobody_waits_for_its_renewal() -> None:
     credential = Hangs()
-    tokens = Tokens(cast(TokenCredential, credential))
+    tokens = IdentityTokens(cast(TokenCredential, credential))
     tokens._token, tokens._until = "Bearer old", int(time.time()) + 50
     renewing = threading.Thread(target=lambda: run_through(tokens.authorize("GET", "/", {}, {}, 0)))
     renewing.start()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError
+from pydantic import SecretStr
 
 from shared.core.clock import SystemClock
 from shared.core.errors import Rejected, Unavailable, UnsafeSettings
@@ -16,7 +17,7 @@ from shared.storage import memory_storage, names, open_storage
 from shared.storage.azure import account
 from shared.storage.azure.account import Account, Identity, SharedKey, Signature
 from shared.storage.azure.tables import AzureTables
-from shared.storage.azure.transport import Policy, Transport
+from shared.storage.azure.transport import Transport, TransportPolicy
 from shared.storage.ports import Insert
 
 from ..conftest import KEY, Bench, FastClock, Reply
@@ -69,7 +70,7 @@ def test_a_shared_access_signature_goes_along_in_the_query() -> None:
 
 async def test_a_signature_is_sent_with_every_request_and_shown_in_no_error(bench: Bench) -> None:
     credential = Signature("sv=1&sig=secret%2Fsig")
-    tables = AzureTables(Transport(Account(f"http://127.0.0.1:{bench.server.port}", credential), FastClock(), Policy()))
+    tables = AzureTables(Transport(Account(f"http://127.0.0.1:{bench.server.port}", credential), FastClock(), TransportPolicy()))
     bench.server.script(Reply(200, b'{"value": []}'), Reply(204, headers={"ETag": "e"}), *[Reply(503)] * 5)
     await tables.query("Table", "p")
     await tables.write("Table", "p", [Insert("r", {})])
@@ -107,7 +108,7 @@ class FakeCredential:
 
 def identified(bench: Bench, credential: Any) -> AzureTables:
     # Plain http is refused from settings only; a test may do it.
-    return AzureTables(Transport(Account(f"http://127.0.0.1:{bench.server.port}", Identity(credential)), FastClock(), Policy()))
+    return AzureTables(Transport(Account(f"http://127.0.0.1:{bench.server.port}", Identity(credential)), FastClock(), TransportPolicy()))
 
 
 async def test_a_token_is_fetched_once_and_used_for_every_request(bench: Bench) -> None:
@@ -154,12 +155,16 @@ async def test_no_token_means_unavailable_and_nothing_sent(bench: Bench) -> None
 
 
 @pytest.mark.parametrize("client_id", [None, "11111111-2222-3333-4444-555555555555"])
-async def test_an_identity_comes_from_the_settings(client_id: str | None) -> None:
-    storage = open_storage(
-        settings(table_uri="https://a.table.core.windows.net/", queue_uri="https://a.queue.core.windows.net", client_id=client_id),
-        SystemClock(),
-    )
-    await storage.close()
+def test_an_identity_comes_from_the_settings(client_id: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("azure.identity.aio.DefaultAzureCredential", lambda **given: ("default", given))
+    monkeypatch.setattr("azure.identity.aio.ManagedIdentityCredential", lambda **given: ("managed", given))
+    given = settings(table_uri="https://a.table.core.windows.net/", queue_uri="https://a.queue.core.windows.net", client_id=client_id)
+    for service in ("table", "queue"):
+        found = account.from_settings(service, given)
+        assert found.base == f"https://a.{service}.core.windows.net"
+        assert isinstance(found.credential, Identity)
+        expected = ("default", {}) if client_id is None else ("managed", {"client_id": client_id})
+        assert found.credential._credential == expected
 
 
 def test_a_token_does_not_travel_in_the_clear() -> None:
@@ -172,9 +177,14 @@ def test_no_address_is_refused() -> None:
         account.from_settings("queue", settings(table_uri="https://a"))
 
 
-async def test_opening_a_storage_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TocsinStorage", "UseDevelopmentStorage=true")
-    storage = open_storage(Settings(), SystemClock())
+async def test_opening_a_storage_sends_nothing(bench: Bench) -> None:
+    base = f"http://127.0.0.1:{bench.server.port}/devstoreaccount1"
+    text = f"UseDevelopmentStorage=true;TableEndpoint={base};QueueEndpoint={base}"
+    storage = open_storage(Settings(storage=SecretStr(text)), SystemClock())
+    assert bench.server.requests == []
+    bench.server.script(Reply(204, headers={"ETag": "e"}))
+    await storage.tables.write("Table", "p", [Insert("r", {})])
+    assert len(bench.server.requests) == 1, "the same storage sends its first call to this server"
     await storage.close()
 
 
