@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, cast
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem
 from ..engine.async_runner import AsyncRunner
+from ..engine.conflicts import CONFLICT, Conflict, retry_on_conflict
 from ..engine.queries import load_rows
 from ..leases.generations import resize_progress
 from ..leases.profiles import PROFILES
@@ -147,7 +148,8 @@ class FleetDirectory:
         key = _key(tenant, name)
         if fault := spec.fault():
             raise invalid(*fault)
-        for _ in range(ATTEMPTS):
+
+        async def attempt() -> tuple[FleetOut, str, bool] | Conflict:
             row = await self._tables.get(FLEETS, key, FLEET)
             if row is None:
                 check_if_match(headers or {}, None)
@@ -158,7 +160,9 @@ class FleetDirectory:
                 new = False
             if made is not None:
                 return *_tagged(fleet_out(name, made)), new
-        raise contended()
+            return CONFLICT
+
+        return await retry_on_conflict(attempt, ATTEMPTS, contended)
 
     async def delete(self, tenant: str, name: str, headers: Mapping[str, str] | None = None) -> None:
         """End the fleet. If it is interrupted, the next call, or the creation of a fleet of that name, completes it.
@@ -166,7 +170,8 @@ class FleetDirectory:
         Raises 404, 409 `servers-live`, `changed-meanwhile`, 412, `StorageError`.
         """
         key = _key(tenant, name)
-        for _ in range(ATTEMPTS):
+
+        async def attempt() -> Conflict | None:
             entry = await self._find(key)
             row = await self._tables.get(FLEETS, key, FLEET)
             if row is None:
@@ -180,18 +185,19 @@ class FleetDirectory:
                 if isinstance(closed, ServersLive):
                     raise _servers_live(closed.servers, "the fleet")
                 if not isinstance(closed, FleetClosed):
-                    continue
+                    return CONFLICT
                 if not isinstance(await self._mark(key, entry), Applied):
-                    continue
+                    return CONFLICT
                 gone = await self._tables.write(FLEETS, key, [Delete(FLEET, closed.etag)])
                 if not isinstance(gone, Applied):
-                    continue
+                    return CONFLICT
                 log.info("Fleet %s is being removed", key, extra={"action": "fleet_ended", "fleet": key})
             if row is None and not isinstance(await self._mark(key, entry), Applied):
-                continue
+                return CONFLICT
             await self._finish(key)
-            return
-        raise contended()
+            return None
+
+        await retry_on_conflict(attempt, ATTEMPTS, contended)
 
     async def refuse_living(self, tenant: str) -> None:
         """Raise 409 `servers-live` while servers of the tenant's fleets live."""

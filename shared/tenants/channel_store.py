@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from ..core.clock import Clock, Millis
+from ..core.errors import Problem
 from ..delivery.channels.model import Channel, ChannelSpec
 from ..delivery.channels.outputs import ChannelOut
 from ..delivery.channels.ports import Target
@@ -16,6 +17,7 @@ from ..delivery.egress_guard import Egress
 from ..delivery.flow import circuit_breaker
 from ..delivery.flow.circuit_breaker import CLOSED, Breaker
 from ..delivery.flow.rules import Block, block
+from ..engine.conflicts import CONFLICT, Conflict, retry_on_conflict
 from ..storage.names import TENANTS
 from ..storage.ports import ANY, Applied, Delete, Insert, Props, Replace, Row, Tables
 from ..web.etag import check_if_match, etag_of
@@ -146,14 +148,17 @@ class Channels:
     async def delete(self, tenant: str, name: str, headers: Mapping[str, str] | None = None) -> None:
         """Delete a channel; raise 404 or 412. Its open events become dead letters."""
         home = await self._home(tenant)
-        for _ in range(rows.ATTEMPTS):
+
+        async def attempt() -> Conflict | None:
             stored = await self._expect(home, name)
             check_if_match(headers or {}, etag_of(stored.etag))
             gone = await self._tables.write(TENANTS, rows.of_tenant(tenant), [Delete(rows.PREFIX_CHANNEL + name, stored.etag)])
             self._drop(tenant, name)
             if isinstance(gone, Applied):
-                return
-        raise conflict("changed-meanwhile", "Other calls changed the channel several times meanwhile. Read it again and repeat the change.")
+                return None
+            return CONFLICT
+
+        await retry_on_conflict(attempt, rows.ATTEMPTS, _contended)
 
     async def rotate(self, tenant: str, name: str) -> SecretOut:
         """Create a webhook secret. Raises 404, and 409 `not-signed` for a channel that is not http."""
@@ -231,7 +236,8 @@ class Channels:
         Nothing is written if `change` returns its argument.
         """
         pk, rk = rows.of_tenant(home.name), rows.PREFIX_CHANNEL + name
-        for _ in range(rows.ATTEMPTS):
+
+        async def attempt() -> tuple[StoredChannel | None, StoredChannel] | Conflict:
             row = await self._tables.get(TENANTS, pk, rk)
             old = _stored(row) if row is not None else None
             if old is not None and old.uid != home.uid:
@@ -247,7 +253,9 @@ class Channels:
             self._drop(home.name, name)
             if isinstance(written, Applied):
                 return old, new._replace(etag=written.etags[0])
-        raise conflict("changed-meanwhile", "Other calls changed the channel several times meanwhile. Read it again and repeat the change.")
+            return CONFLICT
+
+        return await retry_on_conflict(attempt, rows.ATTEMPTS, _contended)
 
     async def _read(self, home: Home, name: str) -> StoredChannel | None:
         row = await self._tables.get(TENANTS, rows.of_tenant(home.name), rows.PREFIX_CHANNEL + name)
@@ -280,6 +288,10 @@ def _flow(found: Breaker) -> dict[str, Any]:
     if found.state == "closed":
         return {"breaker": "closed"}
     return {"breaker": found.state, "since": found.since, "until": found.until, "failures": found.failures, "error": found.error or None}
+
+
+def _contended() -> Problem:
+    return conflict("changed-meanwhile", "Other calls changed the channel several times meanwhile. Read it again and repeat the change.")
 
 
 def _stored(row: Row) -> StoredChannel:

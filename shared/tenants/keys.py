@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from ..core.clock import Clock
 from ..core.errors import Problem
+from ..engine.conflicts import CONFLICT, Conflict, retry_on_conflict
 from ..storage.names import TENANTS
 from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, Tables, Upsert
 from ..web.etag import check_if_match, etag_of
@@ -35,11 +36,14 @@ class Keys:
     async def issue(self, tenant: str, spec: KeyIn) -> KeyMade:
         """Create a key. Raises 404 for the tenant, and 409 if the key is revoked or the tenant deleted meanwhile."""
         home = await self._home(tenant)
-        for _ in range(rows.ATTEMPTS):
+
+        async def attempt() -> KeyMade | Conflict:
             key = rules.make_key(self._entropy(25))
             if made := await self._write(home, key, spec):
                 return KeyMade(key=key, **shown(made).__dict__)
-        raise Problem(503, "no-free-prefix", "No free prefix for the key was found. Repeat the call.", headers={"retry-after": "1"})
+            return CONFLICT
+
+        return await retry_on_conflict(attempt, rows.ATTEMPTS, _no_free_prefix)
 
     async def plant(self, tenant: str, key: str, spec: KeyIn) -> None:
         """Create a key with a given text, unless it exists; only for the local default."""
@@ -111,6 +115,10 @@ class Keys:
         await self._tables.write(TENANTS, rows.of_key(digest), [Delete(digest, ANY)])
         self._drop(digest)
         await self._tables.write(TENANTS, rows.of_tenant(tenant), [Delete(rows.PREFIX_KEY + prefix, ANY)])
+
+
+def _no_free_prefix() -> Problem:
+    return Problem(503, "no-free-prefix", "No free prefix for the key was found. Repeat the call.", headers={"retry-after": "1"})
 
 
 def shown(row: Row) -> KeyOut:

@@ -20,6 +20,7 @@ from ..core.settings import Settings
 from ..delivery.channels.model import HttpChannel
 from ..delivery.channels.ports import Target
 from ..delivery.egress_guard import Egress
+from ..engine.conflicts import CONFLICT, Conflict, retry_on_conflict
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Delete, Insert, Merge, Props, Replace, Tables
 from ..web.callers import BOOTSTRAP, KeyRecord
@@ -139,7 +140,8 @@ class TenantDirectory:
         if spec.durability == "mirrored" and not self._mirrored:
             raise invalid("/durability", "cannot be mirrored: no second storage account is configured; use fast or standard")
         body = spec.model_dump_json()
-        for _ in range(rows.ATTEMPTS):
+
+        async def attempt() -> tuple[TenantOut, str, bool] | Conflict:
             home, former = await self._stored(name), None
             if home is not None and home.deleting:
                 await self._end(home)
@@ -159,13 +161,16 @@ class TenantDirectory:
                 created = op.props["created"]
                 out = TenantOut(name=name, created=int(created), **spec.__dict__)
                 return out, etag_of(written.etags[0]), home is None
-        raise contended()
+            return CONFLICT
+
+        return await retry_on_conflict(attempt, rows.ATTEMPTS, contended)
 
     async def delete(self, name: str, headers: Mapping[str, str] | None = None) -> None:
         """Delete the tenant and everything that belongs to it; raise 404, and 409 if a part cannot be deleted yet.
 
         The tenant is marked first; from then on its keys are refused."""
-        for _ in range(rows.ATTEMPTS):
+
+        async def attempt() -> Conflict | None:
             home = await self._stored(name)
             if home is None or home.gone:
                 raise not_found("tenant")
@@ -175,11 +180,12 @@ class TenantDirectory:
                 marked = await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(name, {"deleting": True}, home.etag)])
                 self._homes.drop(name)
                 if not isinstance(marked, Applied):
-                    continue
+                    return CONFLICT
             # A deletion that was interrupted continues here.
             await self._end(home)
-            return
-        raise contended()
+            return None
+
+        await retry_on_conflict(attempt, rows.ATTEMPTS, contended)
 
     async def list(self, limit: int, after: str = "") -> tuple[list[TenantOut], str | None]:
         """Return tenants by name after `after`, and the name to continue after."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...core.clock import Clock
+from ...engine.conflicts import CONFLICT, Conflict, try_repeatedly
 from ...storage.names import LIMITS
 from ...storage.ports import Applied, Insert, Merge, Tables
 
@@ -167,7 +168,8 @@ class RateLimiter:
     async def _reserve(self, tenant: str, key: str, rate: float, share: _Share, need: int) -> None:
         # At most a second's need: events that are reserved and not spent are lost to all instances.
         want = math.ceil(max(share.pace, share.asked))
-        for _ in range(TRIES):
+
+        async def attempt() -> Conflict | None:
             if share.etag is None:
                 row = await self._tables.get(LIMITS, tenant, key)
                 share.tat, share.etag = (int(row.props["tat"]), row.etag) if row is not None else (0, "")
@@ -176,7 +178,7 @@ class RateLimiter:
                 # An old ETag may hide a newer row, but never one with more room: events are never given back.
                 share.full_until = self._clock.monotonic() + block.wait
                 share.left = 0
-                return
+                return None
             etag, share.etag = share.etag, None
             op = Merge(key, {"tat": block.tat}, etag) if etag else Insert(key, {"tat": block.tat})
             # A lost answer is raised; then no event was taken, and at worst a block is wasted.
@@ -185,6 +187,10 @@ class RateLimiter:
                 share.tat, share.etag = block.tat, written.etags[0]
                 share.left, share.until = block.size, self._clock.monotonic() + 1.0
                 share.full_until = self._clock.monotonic() + block.wait if block.size < need else 0.0
-                return
+                return None
+            return CONFLICT
+
+        if await try_repeatedly(attempt, TRIES) is None:
+            return
         # Too many instances write this row: all of them took blocks, so the rate is used.
         share.full_until = self._clock.monotonic() + 0.1

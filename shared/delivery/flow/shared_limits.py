@@ -16,6 +16,7 @@ from typing import Protocol
 import orjson
 
 from ...core.clock import Clock
+from ...engine.conflicts import CONFLICT, Conflict, try_repeatedly
 from ...storage.names import LIMITS
 from ...storage.ports import Applied, Insert, Merge, Op, Tables
 from . import rules
@@ -124,14 +125,15 @@ class SharedSlots:
             await self._lease(wanted)
 
     async def _lease(self, wanted: int) -> None:
-        for _ in range(TRIES):
+
+        async def attempt() -> Conflict | None:
             sent = self._clock.monotonic()
             row = await self._tables.get(LIMITS, self._tenant, self._row)
             # Without a row no instance holds anything, and the store's time is unknown: the first write holds nothing and makes the row.
             if row is None:
                 op: Op = Insert(self._row, {"parts": ""})
                 await self._tables.write(LIMITS, self._tenant, [op])
-                continue
+                return CONFLICT
             parts = rules.share(_parse(str(row.props["parts"])), self._me, self.limit, self.busy, wanted, row.read_at)
             held = parts[self._me].held if self._me in parts else 0
             # Slots that are given up are not used from now on: other instances may use them as soon as the write is stored.
@@ -141,8 +143,11 @@ class SharedSlots:
                 self._held = held
                 # The store's time has whole seconds, so it may have been almost one second later. The rest allows for clocks that drift.
                 self._until = sent + rules.LEASE / 1000 - 1.5
-                return
-        log.debug("Others keep changing %s of %s", self._row, self._tenant, extra={"action": "slots_contended"})
+                return None
+            return CONFLICT
+
+        if isinstance(await try_repeatedly(attempt, TRIES), Conflict):
+            log.debug("Others keep changing %s of %s", self._row, self._tenant, extra={"action": "slots_contended"})
 
 
 def _parse(text: str) -> dict[str, SlotShare]:

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ...core.clock import to_text
 from ...core.errors import Problem, StorageError
+from ...engine.conflicts import CONFLICT, Conflict, retry_on_conflict
 from ...scheduler.ingest.admission import YIELD_EVERY, Admitted
 from ...scheduler.ingest.queued_ids import Queued
 from ...scheduler.keys import id_partition, use_row_key
@@ -39,6 +40,10 @@ IN_FLIGHT = 32
 type Known = Callable[[str], Awaitable[bool]]
 """Whether a tenant is there and the caller's."""
 type BigBenReply = dict[str, Any]
+
+
+def _contended() -> Problem:
+    return problem.conflict("changed-meanwhile", "others keep using this id; try again")
 
 
 class BigBen:
@@ -163,21 +168,25 @@ class BigBen:
     async def _change(self, wanted: Upsert, event: str, generation: int) -> BigBenReply:
         """Change the event that has the id; when it is over, begin the id's next use."""
         scheduler, tenant = self._scheduler, wanted.tenant
-        for _ in range(TRIES):
+
+        async def attempt() -> BigBenReply | Conflict:
+            nonlocal generation, event
             row = await scheduler.lookup.event(tenant, event)
             if row is not None and row.props["state"] not in FINAL:
                 if _shown(row) is None:
                     return _failed(wanted, problem.conflict("id-conflict", "the id names an event that was not made here"))
                 if await self._changed(wanted, event, row):
                     return self._reply(wanted, event, "UPDATED")
-                continue
+                return CONFLICT
             if row is not None:
                 generation = await self._next_use(tenant, wanted.id, generation)
                 event = rules.event_id(wanted.id, generation)
             [taken] = await self._store(tenant, [rules.document(wanted, event)])
             if isinstance(taken, Admitted) or taken.code != "id-conflict":
                 return await self._settle(wanted, event, generation, taken)
-        raise problem.conflict("changed-meanwhile", "others keep using this id; try again")
+            return CONFLICT
+
+        return await retry_on_conflict(attempt, TRIES, _contended)
 
     async def _changed(self, wanted: Upsert, event: str, row: Row) -> bool:
         """Make the event what is wanted, if it is still as `row` tells; False when it is not.

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from ...checkpoints.turns import PendingImpact
 from ...core.clock import Millis
 from ...core.errors import Problem, StorageError
+from ...engine.conflicts import CONFLICT, Conflict, retry_on_conflict
 from ...leases.rows import Fleet, fleet_key
 from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
@@ -57,11 +58,14 @@ class MaintenanceService:
         """
         key, terms = await self._of(tenant, fleet)
         node = _node(told)
-        for attempt in range(ATTEMPTS):
+        lost_one = False
+
+        async def attempt() -> dict[str, Any] | Conflict:
+            nonlocal lost_one
             read = await self._store.read(key, node.node)
             if rules.needs_all_nodes(read.view, node) or node.node not in read.view.nodes:
                 # An event that could not be written as a new one may be in the ledger, as one that was over long ago.
-                back = attempt > 0 and any(entry.listed and entry.event_id not in read.view.events for entry in node.entries)
+                back = lost_one and any(entry.listed and entry.event_id not in read.view.events for entry in node.entries)
                 read = await self._store.read(key, whole=True, old=back)
             before = read.view.nodes.get(node.node)
             asked = rules.nodes_to_drain(read.view, node, terms)
@@ -74,7 +78,8 @@ class MaintenanceService:
                 await self._store.enlist(key)
             try:
                 if not await self._store.write(key, read, _changed(read, heard)):
-                    continue
+                    lost_one = True
+                    return CONFLICT
             except TooLarge as error:
                 raise invalid("/events", f"too much to keep: {error}") from None
             if before is None:
@@ -82,12 +87,14 @@ class MaintenanceService:
                 await self._store.enlist(key)
             await self._tell_leases(key, before, heard.node)
             return answer_out(heard.answer, terms)
-        raise contended()
+
+        return await retry_on_conflict(attempt, ATTEMPTS, contended)
 
     async def result(self, tenant: str, fleet: str, approval: str, told: ResultIn) -> None:
         """How a leased approval went. Raises 404, 409 `lease-lost`, `changed-meanwhile`, `StorageError`."""
         key, _ = await self._of(tenant, fleet)
-        for _ in range(ATTEMPTS):
+
+        async def attempt() -> Conflict | None:
             read = await self._store.read(key)
             made = rules.finish(read.view, approval, told.node, told.outcome, told.http_status or 0)
             if made is None:
@@ -98,11 +105,13 @@ class MaintenanceService:
             kept = _kept(read, made)
             if not kept:
                 # Told once more: the answer to the first did not arrive.
-                return
+                return None
             if await self._store.write(key, read, kept):
                 log.info("%s: the approval of %s by way of %s: %s", key, made.event_id, told.node, told.outcome, extra=extra)
-                return
-        raise contended()
+                return None
+            return CONFLICT
+
+        await retry_on_conflict(attempt, ATTEMPTS, contended)
 
     # -- people
 
@@ -139,7 +148,8 @@ class MaintenanceService:
         `StorageError`."""
         key, _ = await self._of(tenant, fleet)
         nodes = tuple(dict.fromkeys(told.nodes))
-        for _ in range(ATTEMPTS):
+
+        async def attempt() -> str | Conflict:
             read = await self._store.read(key, whole=True)
             for at, name in enumerate(told.nodes):
                 if name not in read.view.nodes:
@@ -151,7 +161,9 @@ class MaintenanceService:
                 extra = {"action": "maintenance_rehearsal", "fleet": key, "event_id": event_id, "nodes": list(nodes)}
                 log.info("%s: %d nodes rehearse a %s", key, len(nodes), told.type, extra=extra)
                 return made.event_id
-        raise contended()
+            return CONFLICT
+
+        return await retry_on_conflict(attempt, ATTEMPTS, contended)
 
     # -- Event Grid
 
@@ -162,7 +174,10 @@ class MaintenanceService:
         if len(told) < len(deliveries):
             extra = {"action": "maintenance_eventgrid_ignored", "fleet": key, "count": len(deliveries) - len(told)}
             log.info("%s: %d deliveries of Event Grid tell of no VM's event", key, len(deliveries) - len(told), extra=extra)
-        for _ in range(ATTEMPTS + len(told) // MOST_ROWS) if told else ():
+        if not told:
+            return 0
+
+        async def attempt() -> int | Conflict:
             read = await self._store.read(key, whole=True)
             events = dict(read.view.events)
             known = 0
@@ -180,9 +195,10 @@ class MaintenanceService:
                     return known
             except TooLarge as error:
                 raise invalid("", f"too much to keep: {error}") from None
-        if told:
-            raise contended()
-        return 0
+            return CONFLICT
+
+        # Each attempt writes at most `MOST_ROWS` events.
+        return await retry_on_conflict(attempt, ATTEMPTS + len(told) // MOST_ROWS, contended)
 
     # -- views
 
@@ -230,7 +246,8 @@ class MaintenanceService:
 
     async def _decide(self, tenant: str, fleet: str, event_id: str, decide: Callable[[EventRow, Millis], EventRow]) -> EventRow:
         key, _ = await self._of(tenant, fleet)
-        for _ in range(ATTEMPTS):
+
+        async def attempt() -> EventRow | Conflict:
             read = await self._store.read(key)
             event = read.view.events.get(event_id)
             if event is None:
@@ -241,7 +258,9 @@ class MaintenanceService:
                 extra = {"action": "maintenance_decided", "fleet": key, "event_id": event_id}
                 log.info("%s: %s is %s", key, event_id, "held" if made.hold is not None else "approved", extra=extra)
                 return made
-        raise contended()
+            return CONFLICT
+
+        return await retry_on_conflict(attempt, ATTEMPTS, contended)
 
     async def _tell_leases(self, key: str, before: NodeRow | None, node: NodeRow) -> None:
         if node.leaving == (before is not None and before.leaving):

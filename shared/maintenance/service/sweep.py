@@ -9,18 +9,19 @@ from dataclasses import replace
 from typing import Final
 
 from ...core.clock import Clock, Millis
+from ...engine.conflicts import CONFLICT, Conflict, try_repeatedly
 from ...engine.fleet_cursor import FleetCursor, Visit
 from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS, MAINTENANCE
 from ...storage.ports import Row, Tables
 from .. import approvals, rules
-from ..rows import ALARMS, INDEX, MONITORS, AlarmsRow, EventRow, FleetEvents, MaintenanceRow, event_key, node_key
+from ..rows import ALARMS, INDEX, MONITORS, AlarmsRow, ApprovalRow, EventRow, FleetEvents, MaintenanceRow, event_key, node_key
 from ..terms import MaintenanceTerms
 from . import figures, notifications
-from .arm import Acknowledge
+from .arm import Acknowledge, Acknowledged
 from .reports import ATTEMPTS, Leases, changed_events
-from .store import MaintenanceStore
+from .store import MaintenanceStore, StoredEvents
 
 log = logging.getLogger(__name__)
 
@@ -93,17 +94,21 @@ class MaintenanceSweep:
                 return Counter()
         counts = Counter(busy=1)
         terms = self._terms(fleet)
-        after = None
-        for _ in range(ATTEMPTS):
+
+        async def attempt() -> tuple[StoredEvents, FleetEvents] | Conflict:
             read = await self._store.read(key, whole=True)
             after = rules.sweep(read.view, terms, read.now)
             changed = _changed(read.view, after)
-            if not changed or await self._store.write(key, read, changed):
-                counts["changed"] += len(changed)
-                break
-        else:
+            if changed and not await self._store.write(key, read, changed):
+                return CONFLICT
+            counts["changed"] += len(changed)
+            return read, after
+
+        swept = await try_repeatedly(attempt, ATTEMPTS)
+        if isinstance(swept, Conflict):
             # Reports come in all the time, and each of them settles what it is about.
             return counts
+        read, after = swept
         gone = dict.fromkeys(read.view.nodes, False)
         await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()})
         counts["acknowledged"] += await self._acknowledge_due(key, after, terms, read.now)
@@ -130,16 +135,21 @@ class MaintenanceSweep:
             answer = await self._acknowledge(resource, event.event_id)
             extra = {"action": "maintenance_acknowledged", "fleet": key, "event_id": event.event_id, "outcome": answer.outcome}
             log.info("%s: the approval of %s by way of Azure Resource Manager: %s", key, event.event_id, answer.outcome, extra=extra)
-            for _ in range(ATTEMPTS):
-                read = await self._store.read(key)
-                known = read.view.events.get(event.event_id)
-                if known is None or known.due is None or known.due.id != given.id:
-                    break
-                made = approvals.apply_result(replace(known, grant=replace(known.due, node="")), "", answer.outcome, answer.http_status)
-                if made is None or await self._store.write(key, read, {event_key(event.event_id): made}):
-                    done += 1
-                    break
+            done += await self._settle(key, event.event_id, given, answer)
         return done
+
+    async def _settle(self, key: str, event_id: str, given: ApprovalRow, answer: Acknowledged) -> bool:
+        """Store Azure's answer to an approval. False when the approval no longer stands, or others kept writing in between."""
+
+        async def attempt() -> bool | Conflict:
+            read = await self._store.read(key)
+            known = read.view.events.get(event_id)
+            if known is None or known.due is None or known.due.id != given.id:
+                return False
+            made = approvals.apply_result(replace(known, grant=replace(known.due, node="")), "", answer.outcome, answer.http_status)
+            return True if made is None or await self._store.write(key, read, {event_key(event_id): made}) else CONFLICT
+
+        return await try_repeatedly(attempt, ATTEMPTS) is True
 
     async def _tell(self, key: str, fleet: Fleet, terms: MaintenanceTerms, view: FleetEvents, now: Millis) -> int:
         """Publish what has not been told; what fails is made up for next time. view: as it was just written."""

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
 from ...core.ids import Ids
+from ...engine.conflicts import CONFLICT, Conflict, retry_on_conflict
 from ...storage.ports import Tables
 from ...tenants.store import TenantDirectory, contended
 from ...web.etag import check_if_match, etag_of
@@ -215,13 +216,14 @@ class Recurring:
     async def _change(self, tenant: str, schedule: str, change: Callable[[Definition | None, Millis], Definition | None]) -> StoredSchedule:
         """Write the result of `change` for the stored definition (None: no change) and carry it through. Raises 409 if conflicts never
         stop."""
-        for _ in range(TRIES):
+
+        async def attempt() -> StoredSchedule | Conflict:
             old = await self._store.get(tenant, schedule)
             now = self._clock.now()
             if old is not None and old.undo is not None:
                 # Another change was interrupted or is in progress: finish it first.
                 await self.chain.take_back(old, now)
-                continue
+                return CONFLICT
             new = change(old, now)
             if new is None:
                 assert old is not None
@@ -229,7 +231,9 @@ class Recurring:
             written = await self._write(old, new)
             if written is not None:
                 return StoredSchedule(await self._settled(written, now), now)
-        raise contended()
+            return CONFLICT
+
+        return await retry_on_conflict(attempt, TRIES, contended)
 
     async def _write(self, old: Definition | None, new: Definition) -> Definition | None:
         """Write the definition; return None if another process was faster. After a lost answer, a write that is found counts as a success.
