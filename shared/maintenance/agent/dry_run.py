@@ -1,4 +1,4 @@
-"""Dry runs: what would be done is logged, and taken as done. State kept of a dry run is of no use to a real one, and is not saved."""
+"""Dry runs: an effect is logged instead of carried out, and counts as successful. The state of a dry run is not saved."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .model import AgentEffect, ApprovalPosted, Approve, HookEnded, Observation,
 
 
 class DryRunStep(NamedTuple):
-    """The line to log instead, and the observation to give back at once; None where an effect has none."""
+    """The log line that replaces an effect, and the observation that follows at once; None if the effect has none."""
 
     log: WriteLog
     observation: Observation | None
 
 
 def replace_effect(effect: AgentEffect) -> DryRunStep | None:
-    """What stands for an effect on the world; None for those that only look or log, and are carried out as ever."""
+    """Return the replacement of an effect; None for effects that only poll or log, which are carried out as usual."""
     match effect:
         case RunHook():
             event_id = "" if effect.record is None else effect.record.event.event_id
@@ -25,7 +25,7 @@ def replace_effect(effect: AgentEffect) -> DryRunStep | None:
         case StopHook():
             return DryRunStep(_line("would stop a hook", ""), None)
         case SendReport() | SendResult():
-            return DryRunStep(_line("would tell the app", ""), None)
+            return DryRunStep(_line("would report to the app", ""), None)
         case _:
             return None
 

@@ -1,4 +1,4 @@
-"""What the loop decides, done on threads of their own: looks, hooks, approvals. Each outcome goes into the loop's inbox."""
+"""Carries out the loop's effects on threads: polls, hooks and approvals. Each outcome goes to the loop's inbox."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .model import Approve, DocumentRead, HookEnded, HookKind, NodeState, Observ
 
 log = logging.getLogger(__name__)
 
-SHORTEST: Final = 0.25
-"""Seconds between two looks at least: IMDS answers five questions a second, to all that ask on this machine."""
+MIN_POLL_INTERVAL: Final = 0.25
+"""Least seconds between two polls. IMDS answers five requests a second, for all processes of the machine together."""
 
 
 class ThreadedExecutor:
-    """`Hands` of a real node. identity: what hooks are told beside the event. poll: seconds between looks."""
+    """The `EffectExecutor` of a real node. identity: passed to hooks beside the event. poll: seconds between polls."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class ThreadedExecutor:
         hooks: Mapping[HookKind, Hook],
         runner: HookRunner | None,
         reporter: Reporter | None,
-        hear: Callable[[Observation], None],
+        deliver: Callable[[Observation], None],
         figures: AgentFigures,
         *,
         identity: Mapping[str, str],
@@ -41,38 +41,45 @@ class ThreadedExecutor:
         poll: float,
         steady: Callable[[], float],
     ) -> None:
-        self._imds, self._hooks, self._runner, self._reporter, self._hear, self._figures = imds, hooks, runner, reporter, hear, figures
+        self._imds, self._hooks, self._runner, self._reporter, self._deliver, self._figures = (
+            imds,
+            hooks,
+            runner,
+            reporter,
+            deliver,
+            figures,
+        )
         self._identity, self._state, self._poll, self._steady = identity, state, poll, steady
         self._runs: dict[int, RunningHook] = {}
-        self._bell, self._closed = threading.Event(), threading.Event()
+        self._poll_now, self._closed = threading.Event(), threading.Event()
         self._body = b""
         self._seen: DocumentRead | PollFailed = PollFailed("nothing yet")
 
-    # -- looks
+    # -- polls
 
     def start(self) -> None:
-        """Begin to look."""
-        threading.Thread(target=self._watch, name="poller", daemon=True).start()
+        """Start polling."""
+        threading.Thread(target=self._poll_loop, name="poller", daemon=True).start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._closed.set()
-        self._bell.set()
+        self._poll_now.set()
 
     def look(self) -> None:
-        self._bell.set()
+        self._poll_now.set()
 
-    def _watch(self) -> None:
+    def _poll_loop(self) -> None:
         while not self._closed.is_set():
             began = self._steady()
-            self._hear(self._see(self._imds.get()))
-            if self._bell.wait(max(SHORTEST, self._poll - (self._steady() - began))):
-                self._bell.clear()
-                self._closed.wait(max(0.0, SHORTEST - (self._steady() - began)))
+            self._deliver(self._read_answer(self._imds.get()))
+            if self._poll_now.wait(max(MIN_POLL_INTERVAL, self._poll - (self._steady() - began))):
+                self._poll_now.clear()
+                self._closed.wait(max(0.0, MIN_POLL_INTERVAL - (self._steady() - began)))
 
-    def _see(self, answer: HttpAnswer | TransportFailure) -> DocumentRead | PollFailed:
+    def _read_answer(self, answer: HttpAnswer | TransportFailure) -> DocumentRead | PollFailed:
         good = isinstance(answer, HttpAnswer) and answer.status == 200
-        # The same bytes say the same: a document of thousands of events is read once.
+        # Equal bytes are not parsed again: a document may have thousands of events.
         if not isinstance(answer, HttpAnswer) or not good or answer.body != self._body:
             self._seen = interpret_poll(answer)
             self._body = answer.body if isinstance(answer, HttpAnswer) and isinstance(self._seen, DocumentRead) else b""
@@ -93,17 +100,17 @@ class ThreadedExecutor:
             self._figures.add("tocsin_agent_hook_runs_total", hook=effect.kind, outcome=ran.outcome)
             self._figures.add("tocsin_agent_hook_seconds_total", ran.seconds, hook=effect.kind)
             fields = {"hook": effect.kind, "outcome": ran.outcome, "code": "" if ran.code is None else ran.code, "output": ran.output}
-            log.info("What %s said", effect.kind, extra={"action": "agent_hook_output", "event_id": event_id, "fields": fields})
+            log.info("Output of hook %s", effect.kind, extra={"action": "agent_hook_output", "event_id": event_id, "fields": fields})
             self._runs.pop(effect.run, None)
-            self._hear(HookEnded(effect.run, ran.outcome == "done", _why(ran)))
+            self._deliver(HookEnded(effect.run, ran.outcome == "done", _describe(ran)))
 
         hook = replace(self._hooks[effect.kind], deadline=effect.deadline)
-        told: dict[str, Any] = {**self._identity, "attempt": effect.attempt, "state": str(self._state), "event_id": ""}
+        details: dict[str, Any] = {**self._identity, "attempt": effect.attempt, "state": str(self._state), "event_id": ""}
         if effect.record is not None:
             event = effect.record.event
-            told |= {**event_of(effect.record), "description": event.description, "rehearsal": event.rehearsal}
-        # One that ends before it is noted here stays noted: to stop it then does nothing.
-        self._runs[effect.run] = self._runner.start(effect.kind, hook, told, done)
+            details |= {**event_of(effect.record), "description": event.description, "rehearsal": event.rehearsal}
+        # A hook that ends before it is noted here stays noted. Stopping it then has no effect.
+        self._runs[effect.run] = self._runner.start(effect.kind, hook, details, done)
 
     def stop_hook(self, run: int) -> None:
         if (under_way := self._runs.get(run)) is not None:
@@ -116,7 +123,7 @@ class ThreadedExecutor:
             answer = self._imds.approve(effect.raw_id)
             outcome = "silence" if isinstance(answer, TransportFailure) else "posted" if answer.status == 200 else "refused"
             self._figures.add("tocsin_agent_approvals_total", outcome=outcome)
-            self._hear(interpret_approval(effect, answer))
+            self._deliver(interpret_approval(effect, answer))
 
         threading.Thread(target=post, name="approval", daemon=True).start()
 
@@ -129,8 +136,8 @@ class ThreadedExecutor:
             self._reporter.result(effect)
 
 
-def _why(ran: HookResult) -> str:
-    """How a hook ended, in a few words; all of its output is in the log."""
+def _describe(ran: HookResult) -> str:
+    """Return how a hook ended, in short. The log has all of its output."""
     match ran.outcome:
         case "done":
             return ""

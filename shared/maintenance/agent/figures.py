@@ -1,4 +1,4 @@
-"""The agent's figures in Prometheus' text format, counted by hand: a library for it would cost a quarter of the agent's memory.
+"""The agent's metrics in Prometheus' text format, without a library, which would cost a quarter of the agent's memory.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -12,19 +12,19 @@ from typing import Final, Literal
 type Labels = tuple[tuple[str, str], ...]
 
 FAMILIES: Final[Mapping[str, tuple[Literal["counter", "gauge"], str]]] = {
-    "tocsin_agent_polls_total": ("counter", "Questions to IMDS for the document, by outcome: good, nonsense, refused, silence."),
-    "tocsin_agent_document_age_seconds": ("gauge", "Since the last good document came."),
-    "tocsin_agent_document_incarnation": ("gauge", "Of the last good document."),
+    "tocsin_agent_polls_total": ("counter", "Polls of the document at IMDS, by outcome: good, nonsense, refused, silence."),
+    "tocsin_agent_document_age_seconds": ("gauge", "Age of the last valid document."),
+    "tocsin_agent_document_incarnation": ("gauge", "Incarnation of the last valid document."),
     "tocsin_agent_events": ("gauge", "Events that the agent follows, by phase."),
     "tocsin_agent_node_disabled": ("gauge", "1 while the agent keeps the node out of service."),
     "tocsin_agent_hook_runs_total": ("counter", "Runs of hooks that ended, by hook and outcome: done, failed, late, stopped."),
-    "tocsin_agent_hook_seconds_total": ("counter", "Time that hooks took, by hook."),
+    "tocsin_agent_hook_seconds_total": ("counter", "Run time of hooks, by hook."),
     "tocsin_agent_approvals_total": ("counter", "Approvals sent to IMDS, by outcome: posted, refused, silence."),
     "tocsin_agent_reports_total": ("counter", "Reports to the app, by outcome: taken, refused, silence."),
-    "tocsin_agent_reports_waiting": ("gauge", "Reports on disk that the app has not had yet."),
-    "tocsin_agent_warnings_total": ("counter", "Log lines that a person should look at, by action."),
-    "tocsin_agent_stalls_total": ("counter", "Ticks that came more than 3 s late: the machine stood still."),
-    "tocsin_agent_stalled_seconds_total": ("counter", "How long it stood still."),
+    "tocsin_agent_reports_waiting": ("gauge", "Reports on disk that the app has not received yet."),
+    "tocsin_agent_warnings_total": ("counter", "Warnings in the log, by action."),
+    "tocsin_agent_stalls_total": ("counter", "Ticks that came more than 3 s late because the machine was frozen."),
+    "tocsin_agent_stalled_seconds_total": ("counter", "Total time for which the machine was frozen."),
     "process_cpu_seconds_total": ("counter", "Processor time of the agent, without its hooks."),
     "process_resident_memory_bytes": ("gauge", "Memory of the agent, without its hooks."),
 }
@@ -50,24 +50,24 @@ class AgentFigures:
             self._values.setdefault(name, {})[tuple(sorted(labels.items()))] = value
 
     def replace(self, name: str, label: str, values: Mapping[str, float]) -> None:
-        """Set a gauge for each value of its one label; what is not named is gone."""
+        """Set a gauge for each value of its one label, and remove all other values."""
         with self._lock:
             self._values[name] = {((label, key),): value for key, value in values.items()}
 
     def value(self, name: str, **labels: str) -> float:
-        """What stands there; 0 where nothing does."""
+        """Return a value; 0 if it was never set."""
         with self._lock:
             return self._values.get(name, {}).get(tuple(sorted(labels.items())), 0)
 
     def text(self) -> str:
-        """All of them, in the order of `FAMILIES`."""
+        """Return all metrics as text, in the order of `FAMILIES`."""
         lines: list[str] = []
         with self._lock:
             for name, (kind, about) in FAMILIES.items():
                 lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
                 for labels, value in sorted(self._values.get(name, {}).items()):
-                    told = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-                    lines.append(f"{name}{{{told}}} {value:.15g}" if told else f"{name} {value:.15g}")
+                    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+                    lines.append(f"{name}{{{shown}}} {value:.15g}" if shown else f"{name} {value:.15g}")
         return "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,8 @@
-"""What the agent tells of itself over HTTP, on loopback unless told otherwise.
+"""The agent's HTTP endpoints for probes and metrics, on the loopback address by default.
 
-GET /live          200 while the agent's loop turns; 503 means: restart it
-GET /ready         200 while it can do its work; 503 with reasons: look at it
-GET /maintenance   200 while the node may serve, 503 while the agent keeps it out of service (for a load balancer's probe); its events
+GET /live          200 while the agent's loop runs; 503 if the agent should be restarted
+GET /ready         200 while it can work; 503 with the reasons otherwise
+GET /maintenance   200 while the node may serve, 503 while the agent keeps it out of service (for a load balancer's probe); and its events
 GET /metrics       Prometheus text
 """
 
@@ -19,25 +19,25 @@ from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 5.0
-"""Seconds that a caller may take to ask."""
+REQUEST_TIMEOUT: Final = 5.0
+"""Seconds in which a client must send its request."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
-    """How the agent is at one moment."""
+    """The agent's health at one moment."""
 
     live: bool
     reasons: tuple[str, ...]
-    """Why it is not ready; empty: it is."""
+    """Reasons for which the agent is not ready; empty when it is."""
     in_service: bool
-    """False while the node is being taken out of service, is out of it, or is on its way back."""
+    """False while the node is out of service, or on the way out or back."""
     node: dict[str, Any] = field(default_factory=dict)
-    """What is shown of it: node, vm, incarnation, events."""
+    """Details of the node: node, vm, incarnation, events."""
 
 
 class HealthServer:
-    """Answers on `host`:`port` (0: a free one) from threads of its own. Raises OSError where the port is taken."""
+    """Serves the endpoints on `host`:`port` (0: a free one) from its own threads. Raises OSError if the port is taken."""
 
     def __init__(self, host: str, port: int, look: Callable[[], AgentHealth], metrics: Callable[[], str]) -> None:
         self._server = _Server((host, port), _Handler)
@@ -48,11 +48,11 @@ class HealthServer:
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
 
     def close(self) -> None:
-        """Free the port; whoever is being answered is not waited for. Takes up to half a second."""
+        """Release the port without waiting for requests that are being served. Takes up to half a second."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -64,39 +64,39 @@ class _Server(ThreadingHTTPServer):
     metrics: Callable[[], str]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A caller that hung up is nobody's trouble.
+        # A client that closed the connection needs no log line.
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            log.exception("An answer about health failed", extra={"action": "agent_health_failed"})
+            log.exception("A health request failed", extra={"action": "agent_health_failed"})
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = PATIENCE
+    timeout = REQUEST_TIMEOUT
     server: _Server
     server_version, sys_version = "tocsin-agent", ""
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/metrics":
-            self._answer(200, "text/plain; version=0.0.4; charset=utf-8", self.server.metrics())
+            self._send(200, "text/plain; version=0.0.4; charset=utf-8", self.server.metrics())
             return
         health = self.server.look()
         match path:
             case "/live":
-                self._tell(200 if health.live else 503, {"live": health.live})
+                self._send_json(200 if health.live else 503, {"live": health.live})
             case "/ready":
                 ready = health.live and not health.reasons
-                self._tell(200 if ready else 503, {"ready": ready, "reasons": list(health.reasons)})
+                self._send_json(200 if ready else 503, {"ready": ready, "reasons": list(health.reasons)})
             case "/maintenance":
-                self._tell(200 if health.in_service else 503, {"in_service": health.in_service, **health.node})
+                self._send_json(200 if health.in_service else 503, {"in_service": health.in_service, **health.node})
             case _:
-                self._tell(404, {"detail": "there are /live, /ready, /maintenance and /metrics"})
+                self._send_json(404, {"detail": "no such path; use /live, /ready, /maintenance or /metrics"})
 
     do_HEAD = do_GET
 
-    def _tell(self, status: int, body: dict[str, Any]) -> None:
-        self._answer(status, "application/json", json.dumps(body) + "\n")
+    def _send_json(self, status: int, body: dict[str, Any]) -> None:
+        self._send(status, "application/json", json.dumps(body) + "\n")
 
-    def _answer(self, status: int, kind: str, text: str) -> None:
+    def _send(self, status: int, kind: str, text: str) -> None:
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)
@@ -107,4 +107,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Probes come every few seconds; nobody reads of them."""
+        """Log nothing: probes come every few seconds."""

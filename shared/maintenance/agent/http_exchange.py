@@ -1,6 +1,6 @@
-"""One HTTP exchange, bounded in time and size, over the standard library: the agent must stay small, and it must never wait without end.
+"""One HTTP exchange, bounded in time and size. It uses the standard library, so that the agent stays small.
 
-No proxy is ever asked, whatever the environment says: IMDS is link-local, and the app is reached directly.
+Proxy settings of the environment are ignored: IMDS is link-local, and the app is reached directly.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 LARGEST = 8 * 1024 * 1024
-"""Bytes of a body that is read to its end: a document of 10,000 events is half as long."""
+"""Largest body that is accepted, in bytes. A document of 10,000 events has half of this."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What came back: any status, the whole body, header names in lower case."""
+    """An HTTP answer: any status, the whole body, header names in lower case."""
 
     status: int
     body: bytes
@@ -29,14 +29,14 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TransportFailure:
-    """Nothing that could be understood came back. `timed_out` tells a slow peer from one that is not there."""
+    """No valid HTTP answer came. `timed_out` distinguishes a slow peer from one that cannot be reached."""
 
     reason: str
     timed_out: bool = False
 
 
 class _Watched(io.RawIOBase):
-    """A socket's bytes until an instant: time-outs of sockets are for each packet, and a peer that sends one byte a second has forever."""
+    """Reads a socket until a deadline. A socket's own timeout applies to each packet, so a peer could delay for ever by single bytes."""
 
     def __init__(self, sock: socket.socket, end: float) -> None:
         self._sock, self._end = sock, end
@@ -47,13 +47,13 @@ class _Watched(io.RawIOBase):
     def readinto(self, buffer: Buffer, /) -> int:
         left = self._end - time.monotonic()
         if left <= 0:
-            raise TimeoutError("time is up")
+            raise TimeoutError("the deadline has passed")
         self._sock.settimeout(left)
         return self._sock.recv_into(buffer)
 
 
 class _Stream:
-    """What `HTTPResponse` wants of a socket: a file of its bytes."""
+    """The part of a socket that `HTTPResponse` needs: a file of its bytes."""
 
     def __init__(self, sock: socket.socket, end: float) -> None:
         self._file = io.BufferedReader(_Watched(sock, end))
@@ -72,7 +72,7 @@ def exchange(
     largest: int = LARGEST,
     tls: ssl.SSLContext | None = None,
 ) -> HttpAnswer | TransportFailure:
-    """Ask `url` and read the whole answer within `timeout` seconds. Never raises for what a network or a peer may do."""
+    """Send a request and read the whole answer within `timeout` seconds. Network errors and bad answers are returned, never raised."""
     parts = urlsplit(url)
     end = time.monotonic() + timeout
     host, port = parts.hostname or "", parts.port
@@ -89,9 +89,9 @@ def exchange(
         content = response.read(largest + 1)
         if len(content) > largest:
             return TransportFailure(f"an answer longer than {largest} bytes")
-        # A body cut short by a lost connection is no body: read() with a bound does not raise for it.
+        # A body cut short by a lost connection is invalid, but read() with a bound does not raise for it.
         declared = response.headers.get("Content-Length", "")
-        # As texts: no peer's number is too long for that.
+        # Compared as texts, because a peer may send a number of any length.
         if declared.isdecimal() and method != "HEAD" and (declared.lstrip("0") or "0") != str(len(content)):
             return TransportFailure(f"the answer ended after {len(content)} of {declared[:20]} bytes")
         return HttpAnswer(response.status, content, {name.lower(): value for name, value in response.headers.items()})
@@ -104,8 +104,10 @@ def exchange(
 
 
 def root_of(url: str) -> str:
-    """An http or https address without path, query or user, and without a slash at its end. ValueError says what it is to be like; what
-    was given is not in it, for it may hold a password."""
+    """Return an http or https address without path, query and user, and without a trailing slash.
+
+    Raises ValueError with the expected form. The message does not contain the address, which may hold a password.
+    """
     wrong = ValueError("not an address like https://app.example, without path, query and user")
     try:
         parts = urlsplit(url)

@@ -1,10 +1,10 @@
-"""The agent's memory over crashes: its state, our mark on a node taken out of service, and reports that wait for the app.
+"""The agent's files: its state, the mark of a node that it took out of service, and reports that wait for the app.
 
 A file is written beside the old one, flushed, and renamed over it; then the folder is flushed. So a crash leaves the old or the new state,
-never a part. A file that cannot be read, or whose checksum is wrong, is set aside for a person to look at.
+and never a part. A file that cannot be read, or has a wrong checksum, is set aside for an operator.
 
-The mark is a file of its own, there from before the first hook that takes the node out of service until after the node is back. It
-is only believed when the state is lost.
+The mark is a file of its own. It exists from before the first hook that takes the node out of service until after the node is restored. It
+is used only when the state is lost.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ STATE: Final = "state.json"
 MARK: Final = "disabled"
 REPORTS: Final = "reports.jsonl"
 MOST_REPORTS = 1000
-"""Reports kept while the app is away; the oldest go first, for a later one says more."""
+"""Reports that are kept while the app cannot be reached. The oldest are dropped first, because later ones replace them."""
 _VOLATILE: Final = ("tries", "retry_at", "hurry", "hook_wanted", "unsure", "posts", "refusals", "posting", "look_first", "post_at")
 _SAVED: Final = tuple(each.name for each in fields(EventRecord) if each.name not in (*_VOLATILE, "event", "phase", "notes"))
 
 
 class Disk(Protocol):
-    """A folder, in the steps between which a machine may stop. What was not flushed may be lost then, in part or as a whole."""
+    """A folder, with the steps between which a machine may stop. Data that was not flushed may then be lost, in part or as a whole."""
 
     def read(self, name: str) -> bytes | None:
-        """A file's bytes; None when there is none."""
+        """Return a file's bytes; None if it does not exist."""
 
     def write(self, name: str, data: bytes) -> None:
-        """A file with this content alone; not flushed."""
+        """Write a file with this content, without flushing it."""
 
     def append(self, name: str, data: bytes) -> None:
-        """More bytes at a file's end; not flushed."""
+        """Append to a file, without flushing it."""
 
     def flush(self, name: str) -> None:
-        """The file's content is there for good."""
+        """Flush the file's content to disk."""
 
     def rename(self, name: str, new: str) -> None:
-        """The file under another name, in place of what had it; not flushed."""
+        """Rename a file, replacing any file of that name, without flushing the folder."""
 
     def remove(self, name: str) -> None:
-        """No such file, whether there was one or not; not flushed."""
+        """Remove a file if it exists, without flushing the folder."""
 
     def flush_names(self) -> None:
-        """Which files there are is so for good."""
+        """Flush the folder's list of files to disk."""
 
 
 class DiskFolder:
-    """A real folder, made when it is not there, readable by its owner alone."""
+    """A real folder, created if needed, readable by its owner alone."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -100,7 +100,7 @@ def _fsync(path: Path) -> None:
 
 
 def replace(disk: Disk, name: str, data: bytes) -> None:
-    """A file with exactly this content: the old or the new one after a crash, never a part, and the new one once this returns."""
+    """Replace a file atomically. After a crash it is the old or the new one; once this returns, it is the new one."""
     beside = f"{name}.new"
     disk.write(beside, data)
     disk.flush(beside)
@@ -114,7 +114,7 @@ def _remove(disk: Disk, name: str) -> None:
 
 
 class LoadedState(NamedTuple):
-    """What was found: the state, what became of its file, and whether our mark was there. All three go into StartUp."""
+    """The loaded state, the result of reading its file, and whether the mark exists. StartUp carries all three."""
 
     state: NodeState
     found: Literal["kept", "none", "corrupt"]
@@ -122,7 +122,7 @@ class LoadedState(NamedTuple):
 
 
 class Journal:
-    """The state file and the mark. OSError of the disk goes to the caller: without a memory nothing may be done."""
+    """Keeps the state file and the mark. Raises the disk's OSError, because without a saved state the agent must not act."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -130,7 +130,7 @@ class Journal:
         self._last: NodeState | None = None
 
     def load(self) -> LoadedState:
-        """The state as last saved; a new one when there is none. A file that cannot be read is set aside."""
+        """Return the state as last saved, or a new one. A file that cannot be read is set aside."""
         marker = self._disk.read(MARK) is not None
         data = self._disk.read(STATE)
         if data is None:
@@ -141,12 +141,12 @@ class Journal:
             self._set_aside()
             return LoadedState(NodeState(), "corrupt", marker)
         if marker and not state.disabled:
-            # A crash came between the two files: before a hook that never ran, or after the node was back.
+            # A crash happened between the two writes: before a hook that never ran, or after the node was restored.
             _remove(self._disk, MARK)
         return LoadedState(state, "kept", marker)
 
     def save(self, state: NodeState) -> bool:
-        """Keep a state before what follows from it is done. False: what is kept says the same already."""
+        """Save a state before its effects are carried out. Returns false if the saved state is the same already."""
         last = self._last
         if last is not None and last.events is state.events and _beside(last) == _beside(state):
             return False
@@ -175,12 +175,12 @@ class Journal:
 
 
 def _beside(state: NodeState) -> object:
-    """What is saved beside the events."""
+    """Return the saved fields except the events."""
     return state.boot_id, state.disabled, state.policy, state.in_step, state.app.holds
 
 
 def encode(state: NodeState) -> bytes:
-    """The saved part of a state: one line of JSON, and one of its checksum."""
+    """Encode the saved part of a state: one line of JSON, and one with its checksum."""
     body = {
         "format": 1,
         "boot_id": state.boot_id,
@@ -195,15 +195,15 @@ def encode(state: NodeState) -> bytes:
 
 
 def decode(data: bytes) -> NodeState:
-    """The state in a file's bytes; ValueError, KeyError, TypeError or AttributeError when it holds none."""
+    """Decode a state file. Raises ValueError, KeyError, TypeError or AttributeError if it is invalid."""
     body, _, rest = data.partition(b"\n")
     if rest != f"{zlib.crc32(body):08x}\n".encode():
         raise ValueError("the checksum is wrong")
     raw = json.loads(body.decode("utf-8", "surrogatepass"))
     if raw["format"] != 1:
-        raise ValueError("a format of another version")
+        raise ValueError("the file has the format of another version")
     records = [_record_in(each) for each in raw["events"]]
-    # An agent of an earlier release wrote none of what is asked for by `get`.
+    # An agent of an earlier release did not write the fields that are read with `get`.
     policy = raw.get("policy")
     return NodeState(
         raw["boot_id"],
@@ -227,7 +227,7 @@ def _policy_out(policy: FleetPolicy) -> dict[str, Any]:
 
 
 def _policy_in(raw: dict[str, Any]) -> FleetPolicy:
-    # What a later release added is left alone.
+    # Fields of a later release are ignored.
     known = {each.name: raw[each.name] for each in fields(FleetPolicy)}
     rules = tuple(ActionRule(rule["action"], rule["type"], rule["source"], rule["max_seconds"]) for rule in raw["rules"])
     return FleetPolicy(**{**known, "rules": rules})
@@ -244,7 +244,7 @@ def _record_in(raw: dict[str, Any]) -> EventRecord:
 
 
 class ReportBacklog:
-    """Reports that could not be delivered, oldest first, kept on disk. Each is one line; a line cut by a crash is dropped."""
+    """Reports that could not be delivered, oldest first, kept on disk. Each is one line. A line cut by a crash is dropped."""
 
     def __init__(self, disk: Disk, most: int = MOST_REPORTS) -> None:
         self._disk, self._most = disk, most
@@ -256,11 +256,11 @@ class ReportBacklog:
         return len(self._lines)
 
     def add(self, report: dict[str, Any]) -> None:
-        """Keep one more."""
+        """Add a report."""
         line = json.dumps(report, separators=(",", ":")).encode() + b"\n"
         self._lines.append(line)
         if len(self._lines) > self._most:
-            # A half at once, so that not each further report writes the whole file.
+            # Drop half of them at once, so that not every further report rewrites the file.
             del self._lines[: len(self._lines) - max(1, self._most // 2)]
             self._rewrite()
         else:
@@ -270,11 +270,11 @@ class ReportBacklog:
                 self._disk.flush_names()
 
     def first(self, count: int) -> Sequence[dict[str, Any]]:
-        """The oldest."""
+        """Return the oldest `count` reports."""
         return [json.loads(line) for line in self._lines[:count]]
 
     def delivered(self, count: int) -> None:
-        """The oldest so many have arrived."""
+        """Remove the oldest `count` reports, which were delivered."""
         if count > 0:
             del self._lines[:count]
             self._rewrite()

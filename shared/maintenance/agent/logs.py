@@ -1,4 +1,4 @@
-"""The agent's log: one JSON object a line, each with a stable `action` and, where it is about an event, its `event_id`; or short text."""
+"""The agent's log: JSON lines, each with a stable `action` and, if it is about an event, its `event_id`; or short text lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...core.clock import to_text
 
 
 class JsonLines(logging.Formatter):
-    """at, level, action, event_id, text, and what else the line knows."""
+    """Formats a record as a JSON object: at, level, action, event_id, text, and the record's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {"at": to_text(int(record.created * 1000)), "level": record.levelname.lower()}
@@ -26,7 +26,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """For a person at a terminal."""
+    """Formats a record as text for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         event_id, fields = getattr(record, "event_id", ""), getattr(record, "fields", {})
@@ -37,7 +37,7 @@ class TextLines(logging.Formatter):
 
 
 def set_up(style: str = "", stream: IO[str] | None = None) -> None:
-    """Log to `stream` (standard error) as "json" or "text"; text where it is a terminal and none is named."""
+    """Log to `stream` (default: standard error) as "json" or "text"; by default as text on a terminal, else as JSON."""
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextLines() if style == "text" or (not style and stream.isatty()) else JsonLines())

@@ -1,6 +1,6 @@
-"""Carries the rules' effects out: each observation makes a new state, which is saved before anything follows from it.
+"""The agent's loop: each observation leads to a new state, which is saved before its effects are carried out.
 
-Belongs to one thread. What takes time is done by `EffectExecutor` elsewhere, and comes back as the next observation.
+Belongs to one thread. An `EffectExecutor` does what takes time on other threads; the outcome comes back as the next observation.
 """
 
 from __future__ import annotations
@@ -42,65 +42,66 @@ _BUSY: Final = (410, 429)
 
 
 class StateStore(Protocol):
-    """Keeps the state over crashes: `journal.Journal`."""
+    """Keeps the state over crashes. Implemented by `journal.Journal`."""
 
     def save(self, state: NodeState) -> bool:
-        """Keep it; OSError where that failed."""
+        """Save the state. Raises OSError on failure."""
 
 
 class NullJournal:
-    """Keeps nothing: for dry runs."""
+    """Saves nothing; for dry runs."""
 
     def save(self, state: NodeState) -> bool:
         return False
 
 
 class EffectExecutor(Protocol):
-    """What acts on the world. No call waits for what it begins."""
+    """Carries out effects outside the agent. No call waits for its outcome."""
 
     def run_hook(self, effect: RunHook) -> None:
-        """Run a hook; exactly one HookEnded comes of it."""
+        """Run a hook; exactly one HookEnded follows."""
 
     def stop_hook(self, run: int) -> None:
-        """Stop it; its HookEnded still comes."""
+        """Stop a hook; its HookEnded still follows."""
 
     def approve(self, effect: Approve) -> None:
-        """POST an approval; exactly one Posted comes of it."""
+        """POST an approval; exactly one ApprovalPosted follows."""
 
     def look(self) -> None:
-        """Ask for the document now."""
+        """Poll the document now."""
 
     def report(self, state: NodeState) -> None:
-        """Tell the app what has changed."""
+        """Send the app a report of the changed state."""
 
     def result(self, effect: SendResult) -> None:
-        """Tell the app how a leased approval went."""
+        """Send the app the result of a leased approval."""
 
 
 class AgentLoop:
-    """The agent's state, and what is done about each observation. wall: milliseconds since 1970; steady: seconds."""
+    """Holds the agent's state and applies each observation. wall: milliseconds since 1970; steady: seconds."""
 
     def __init__(
         self,
         settings: AgentSettings,
         state: NodeState,
         memory: StateStore,
-        hands: EffectExecutor,
+        executor: EffectExecutor,
         figures: AgentFigures,
         *,
         wall: Callable[[], int],
         steady: Callable[[], float],
     ) -> None:
         self.settings, self.state = settings, state
-        self._memory, self._hands, self._figures = memory, hands, figures
+        self._memory, self._executor, self._figures = memory, executor, figures
         self._wall, self._steady = wall, steady
 
     def now(self) -> Now:
-        """This moment on both clocks."""
+        """Return the present moment on both clocks."""
         return Now(self._wall(), self._steady())
 
     def observe(self, observation: Observation) -> None:
-        """Decide and act. OSError where the new state could not be saved: then nothing was done, and the observation is to come again."""
+        """Decide and act. Raises OSError if the new state cannot be saved: then nothing was done, and the observation must be passed
+        again."""
         waiting = deque([observation])
         while waiting:
             after, effects = step.step(self.state, waiting[0], self.now(), self.settings)
@@ -109,7 +110,7 @@ class AgentLoop:
             self.state = after
             for effect in effects:
                 if self.settings.dry_run and (instead := replace_effect(effect)) is not None:
-                    self._say(instead.log)
+                    self._write(instead.log)
                     if instead.observation is not None:
                         waiting.append(instead.observation)
                 else:
@@ -117,27 +118,27 @@ class AgentLoop:
         self._count()
 
     def forget_time(self) -> None:
-        """The next tick is the first one again: what went by was our own trouble, and no impact."""
+        """Treat the next tick as the first one: the gap before it was caused by the agent itself and is no impact."""
         self.state = replace(self.state, ticked=None)
 
     def _carry_out(self, effect: AgentEffect) -> None:
         match effect:
             case RunHook():
-                self._hands.run_hook(effect)
+                self._executor.run_hook(effect)
             case StopHook(run):
-                self._hands.stop_hook(run)
+                self._executor.stop_hook(run)
             case Approve():
-                self._hands.approve(effect)
+                self._executor.approve(effect)
             case PollNow():
-                self._hands.look()
+                self._executor.look()
             case SendReport():
-                self._hands.report(self.state)
+                self._executor.report(self.state)
             case SendResult():
-                self._hands.result(effect)
+                self._executor.result(effect)
             case WriteLog():
-                self._say(effect)
+                self._write(effect)
 
-    def _say(self, line: WriteLog) -> None:
+    def _write(self, line: WriteLog) -> None:
         if line.level == "warning":
             self._figures.add("tocsin_agent_warnings_total", action=line.action)
         extra = {"action": line.action, "event_id": line.event_id, "fields": line.fields}
@@ -152,17 +153,17 @@ class AgentLoop:
 
 
 def interpret_poll(answer: HttpAnswer | TransportFailure) -> DocumentRead | PollFailed:
-    """What the answer to a GET shows: only a 200 with a document in it shows anything."""
+    """Interpret the answer to a poll. Only a 200 with a valid document is a DocumentRead."""
     if isinstance(answer, TransportFailure):
         return PollFailed(f"IMDS: {answer.reason}")
     if answer.status != 200:
-        return PollFailed(f"IMDS answers {answer.status}{_words(answer.body)}")
+        return PollFailed(f"IMDS answers {answer.status}{_excerpt(answer.body)}")
     found = read(answer.body)
     return PollFailed(f"IMDS: {found.reason}") if isinstance(found, UnreadableDocument) else DocumentRead(found)
 
 
 def interpret_approval(effect: Approve, answer: HttpAnswer | TransportFailure) -> ApprovalPosted:
-    """What came of an approval's POST."""
+    """Interpret the answer to an approval's POST."""
     if isinstance(answer, TransportFailure):
         return ApprovalPosted(effect.event_id, "busy", 0, effect.grant)
     if answer.status == 200:
@@ -171,7 +172,7 @@ def interpret_approval(effect: Approve, answer: HttpAnswer | TransportFailure) -
     return ApprovalPosted(effect.event_id, "busy" if busy else "refused", answer.status, effect.grant)
 
 
-def _words(body: bytes) -> str:
-    """The beginning of what a refusal says, on one line."""
+def _excerpt(body: bytes) -> str:
+    """Return the beginning of a refusal's text, on one line."""
     text = " ".join(body[:400].decode(errors="replace").split())
     return f": {text[:200]}" if text else ""

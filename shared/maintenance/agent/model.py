@@ -1,11 +1,11 @@
-"""What the agent knows, what it observes, and what it does about it: plain values.
+"""The agent's state, observations and effects, as plain values.
 
     step(NodeState, Observation, Now, Settings) -> (NodeState, effects)        (rules.py)
 
-Whoever carries effects out saves the new state before the first of them; what comes of each is the next observation, and the state after it
-is saved again. So a crash between any two of them is found in the saved state. Wall times are milliseconds (`Millis`), as NotBefore is wall
-time of the node; ages, back-offs and leases are steady seconds. Fields under a `volatile` heading are not saved: they begin anew with
-the process.
+The new state is saved before the first effect is carried out. The outcome of each effect is the next observation, and the state after it is
+saved again. So after a crash between any two effects, the saved state shows what was under way. Wall times are milliseconds (`Millis`),
+because NotBefore is the node's wall time. Ages, back-offs and leases are seconds of the steady clock. Fields under a `volatile` heading are
+not saved: they start at their defaults with each process.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ type HookKind = Literal["prepare", "emergency", "restore", "verify", "caught_up"
 type EventOutcome = Literal["completed", "cancelled", "completed or cancelled"]
 
 EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
-"""The types the documentation names; any other is taken as an impact."""
+"""The event types that Azure documents. Any other type counts as one with an impact."""
 
 
 class Now(NamedTuple):
-    """One moment on both clocks: the node's wall clock and its steady one."""
+    """One moment on both clocks of the node: wall (milliseconds) and steady (seconds)."""
 
     wall: Millis
     steady: float
@@ -42,10 +42,10 @@ class Now(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduledEvent:
-    """One scheduled event as a document, or the app for a rehearsal, describes it.
+    """One scheduled event, as a document describes it, or the app for a rehearsal.
 
-    event_id: case folded, what everything is keyed by. raw_id: as it came, for the POST. status: Unknown when it is neither Scheduled nor
-    Started. not_before: None when empty or unreadable. duration: seconds of impact; 0 none, -1 unknown. resources: names of VMs.
+    event_id: case-folded; the key of the event. raw_id: the id as received, for the POST. status: Unknown when it is neither Scheduled nor
+    Started. not_before: None when empty or unreadable. duration: seconds of impact; 0 for none, -1 for unknown. resources: names of VMs.
     """
 
     event_id: str
@@ -62,9 +62,9 @@ class ScheduledEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventsDocument:
-    """A document that can be believed. incarnation: None when it has none that can be compared.
+    """A valid document. incarnation: None when it has none that can be compared.
 
-    problems: what could not be read in it. While there are any, no event is taken as gone: the unreadable one may be it.
+    problems: the parts that could not be read. While there are any, no event counts as gone, because an unreadable part may be that event.
     """
 
     incarnation: int | None
@@ -74,7 +74,7 @@ class EventsDocument:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableDocument:
-    """An answer that says nothing about events, and why."""
+    """An answer without a valid document, and the reason."""
 
     reason: str
 
@@ -83,7 +83,7 @@ class UnreadableDocument:
 
 
 class EventPhase(StrEnum):
-    """Where this node stands with an event. docs/maintenance.md draws it."""
+    """The phase of this node for an event. docs/maintenance.md has the state diagram."""
 
     FOREIGN = "FOREIGN"
     WAITING = "WAITING"
@@ -99,12 +99,12 @@ class EventPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """What is kept of one event.
+    """The agent's record of one event.
 
-    event: as last seen. listed: whether the last believed document lists it on this node (a rehearsal: whether it runs). prepared_boot: the
-    boot id under which prepare succeeded; of another boot it no longer counts. approve_intent: when a POST was first decided on, saved
-    before it is sent. reason: why it stands where it stands, for reports. observed_ms: impact measured as gaps between ticks. notes:
-    warnings given once.
+    event: as last seen. listed: true if the last valid document lists it on this node (a rehearsal: if it runs). prepared_boot: the boot id
+    under which prepare succeeded; after another boot that no longer counts. approve_intent: time at which a POST was first decided on,
+    saved before it is sent. reason: explains the phase in reports. observed_ms: impact, measured as gaps between ticks. notes: warnings
+    that were given, each once.
     """
 
     event: ScheduledEvent
@@ -125,24 +125,24 @@ class EventRecord:
     tries: int = 0
     """Attempts of the prepare hook."""
     retry_at: float = 0.0
-    """Steady: not before this is prepare tried again."""
+    """Steady: earliest time of the next attempt to prepare."""
     hurry: bool = False
     """The fleet asked to prepare now."""
     hook_wanted: HookKind | None = None
-    """A hook that STARTED still owes: emergency, or prepare after a reboot."""
+    """A hook that must still run in STARTED: emergency, or prepare after a reboot."""
     unsure: bool = False
-    """The agent has started anew and no document has told yet how this event stands."""
+    """The agent has restarted, and no document has shown the event since."""
     posts: int = 0
     refusals: int = 0
     posting: bool = False
     look_first: bool = False
-    """A POST failed: a new look comes before the next."""
+    """A POST failed: the document is polled before the next POST."""
     post_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The node is being put back: which step is next, how many attempts failed, and when (steady) the next may begin."""
+    """The node is being restored: the next step, the number of failed attempts, and the earliest time (steady) of the next."""
 
     step: Literal["restore", "verify"] = "restore"
     failures: int = 0
@@ -151,7 +151,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class HookRun:
-    """The one hook that runs; never two at once. stopping: it was told to stop."""
+    """The hook that runs now; there is never more than one. stopping: it was asked to stop."""
 
     number: int
     kind: HookKind
@@ -163,7 +163,8 @@ class HookRun:
 
 @dataclass(frozen=True, slots=True)
 class LeasedApproval:
-    """An approval that the app leased to this agent. until: steady, exclusive, counted from the SEND of the report that brought it."""
+    """An approval that the app leased to this agent. until: steady, exclusive, counted from the SEND of the report whose answer brought
+    it."""
 
     id: str
     event_id: str
@@ -173,7 +174,7 @@ class LeasedApproval:
 
 @dataclass(frozen=True, slots=True)
 class ElectedMonitors:
-    """Who watches for the whole fleet."""
+    """The agents that act for the whole fleet."""
 
     primary: str | None
     secondary: str | None
@@ -182,10 +183,10 @@ class ElectedMonitors:
 
 @dataclass(frozen=True, slots=True)
 class AppState:
-    """What the app last said; only `holds` is saved. away: the last call failed; None while none has ended. away_since: steady, of the
-    first of those that failed.
+    """The last answers of the app; only `holds` is saved. away: the last call failed; None before the first has ended. away_since: steady,
+    time of the first failure in a row.
 
-    heard: events that the app has answered to a report of as PREPARED, without a hold.
+    heard: events that a report showed as PREPARED and that the answer did not hold.
     """
 
     away: bool | None = None
@@ -198,8 +199,11 @@ class AppState:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """All the agent knows. disabled: WE took the node out of service, or began to; saved before the hook that does it. policy: what the
-    fleet asks for, as last heard; None before it was ever heard. in_step: its hook has said since it was put back that it caught up."""
+    """The whole state of the agent.
+
+    disabled: THE AGENT took the node out of service, or began to; saved before the hook that does it. policy: the fleet's settings, as last
+    received; None before the first. in_step: since the node was restored, its hook has reported that it caught up.
+    """
 
     boot_id: str = ""
     disabled: bool = False
@@ -208,29 +212,29 @@ class NodeState:
     in_step: bool = False
     # volatile
     rebooted: bool = False
-    """The machine booted since the state was saved, and no document has come yet."""
+    """The machine has booted since the state was saved, and no document has come yet."""
     since: float = 0.0
-    """Steady: when the process began."""
+    """Steady: start of the process."""
     looked: bool = False
-    """A look has ended since then, well or not."""
+    """A poll has ended since then, successful or not."""
     incarnation: int | None = None
-    """Of the last document believed since the start; only compared for being different."""
+    """Incarnation of the last valid document since the start; only compared for equality."""
     restore: Restore | None = None
     asks: int = 0
-    """How often the node was found to have more to catch up on."""
+    """Number of checks that found the node not yet caught up."""
     ask_at: float = 0.0
-    """Steady: not before this is it asked again."""
+    """Steady: earliest time of the next check."""
     run: HookRun | None = None
     runs: int = 0
     app: AppState = field(default_factory=AppState)
     sighted: bool = False
-    """The last look brought a document that could be read as a whole: only then is anything approved or put back."""
+    """The last poll brought a document without unreadable parts. Only then is anything approved or restored."""
     good_at: float | None = None
-    """Steady: when a look last brought one to be believed."""
+    """Steady: time of the last poll with a valid document."""
     complaint: str = ""
-    """What was wrong with the last look, so that it is told once."""
+    """The problem of the last poll, so that it is logged once."""
     commands: frozenset[str] = frozenset()
-    """Of the app, those known."""
+    """Ids of the app's commands that are known."""
     ticked: Now | None = None
     stopping: bool = False
 
@@ -240,7 +244,8 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """The process begins, with what the journal brought. found: of the state file. marker: OUR mark of a disabled node was there."""
+    """The process begins with the journal's state. found: result of reading the state file. marker: the agent's mark of a disabled node was
+    there."""
 
     boot_id: str
     found: Literal["kept", "none", "corrupt"] = "kept"
@@ -249,21 +254,22 @@ class StartUp:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRead:
-    """A look ended with a document."""
+    """A poll brought a document."""
 
     document: EventsDocument
 
 
 @dataclass(frozen=True, slots=True)
 class PollFailed:
-    """A look ended with nothing to believe: unreachable, an error status, or nonsense."""
+    """A poll brought no valid document: no connection, an error status, or unreadable content."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class HookEnded:
-    """Exactly one for each RunHook, also for a stopped one. ok: it did its work. detail: for people: exit status, time-out, last output."""
+    """The end of a hook; exactly one for each RunHook, also for a stopped one. ok: it succeeded. detail: exit status, timeout or last
+    output."""
 
     run: int
     ok: bool
@@ -272,9 +278,9 @@ class HookEnded:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPosted:
-    """Exactly one for each Approve, whose `grant` it repeats.
+    """The result of a POST; exactly one for each Approve, with its `grant`.
 
-    accepted: 200. busy: time-out, no connection, 410, 429, 5xx; it may have been applied. refused: any other status.
+    accepted: 200. busy: timeout, no connection, 410, 429 or 5xx; the POST may have been applied. refused: any other status.
     """
 
     event_id: str
@@ -285,7 +291,7 @@ class ApprovalPosted:
 
 @dataclass(frozen=True, slots=True)
 class AppCommand:
-    """What the app asks of this node."""
+    """A command of the app to this node."""
 
     id: str
     event_id: str
@@ -296,8 +302,8 @@ class AppCommand:
 class AppAnswer:
     """The app's answer to a report.
 
-    told: the ids that this report showed as PREPARED (of `rules.prepared(state)` those that it had room for). grants, holds:
-    replace those known. rehearsals: may come once or in each answer. policy: None where the app does not say.
+    told: the ids that this report showed as PREPARED (those of `step.prepared(state)` that it had room for). grants, holds: replace those
+    known before. rehearsals: may come once or in each answer. policy: None where the app does not send it.
     """
 
     told: frozenset[str] = frozenset()
@@ -318,12 +324,12 @@ class AppUnreachable:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A second or so went by; steady and unblocked, for gaps between ticks are taken as impact."""
+    """About a second has passed. Ticks must be regular, because gaps between them count as impact."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The process was told to end (SIGTERM)."""
+    """The process was asked to end (SIGTERM)."""
 
 
 type Observation = StartUp | DocumentRead | PollFailed | HookEnded | ApprovalPosted | AppAnswer | AppUnreachable | Tick | StopRequested
@@ -334,9 +340,9 @@ type Observation = StartUp | DocumentRead | PollFailed | HookEnded | ApprovalPos
 
 @dataclass(frozen=True, slots=True)
 class RunHook:
-    """Run a configured hook in the background, once, for at most `deadline` seconds; HookEnded(run) tells how it went.
+    """Run a configured hook in the background, once, for at most `deadline` seconds; HookEnded(run) follows.
 
-    record: of the event that it is for, as saved; None when a restore has no event (the state file was lost).
+    record: of its event, as saved; None when a restore has no event because the state file was lost.
     """
 
     run: int
@@ -348,14 +354,14 @@ class RunHook:
 
 @dataclass(frozen=True, slots=True)
 class StopHook:
-    """Stop a running hook; its HookEnded still comes."""
+    """Stop a running hook; its HookEnded still follows."""
 
     run: int
 
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """POST the approval of `raw_id`; Posted(event_id, ..., grant) tells how it went. grant: the app's id, where it leased this approval."""
+    """POST the approval of `raw_id`; ApprovalPosted(event_id, ..., grant) follows. grant: the app's id, if it leased this approval."""
 
     event_id: str
     raw_id: str
@@ -365,17 +371,17 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class PollNow:
-    """GET the document now, not only when the next poll is due."""
+    """Poll the document now, before the next poll is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """What is reported has changed: tell the app now."""
+    """Send a report to the app now, because its content has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Tell the app how a leased approval went."""
+    """Send the app the result of a leased approval."""
 
     approval_id: str
     outcome: Literal["posted", "gone", "refused", "unreachable"]
@@ -384,7 +390,7 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True)
 class WriteLog:
-    """A line for operators. level: warning means that a person should look. action: a stable name; docs/maintenance.md lists them."""
+    """Write a log line. A warning means that an operator should look. action: a stable name; docs/maintenance.md lists them."""
 
     level: Literal["info", "warning"]
     action: str

@@ -1,4 +1,4 @@
-"""What a fleet asks of its agents: the part of its definition that they follow beside their own file."""
+"""The part of a fleet's definition that its agents follow, in addition to their own configuration file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ActionRule:
-    """What is done about events that fit; fields left out fit any. The first rule that fits decides.
+    """The action for matching events. A field that is None matches any event. The first rule that matches decides.
 
-    type: of the event. max_seconds: fits impacts known to last at most this long. resources: fits events that name one of these VMs.
+    type: of the event. max_seconds: matches impacts known to last at most this. resources: matches events that name one of these VMs.
     """
 
     action: Action
@@ -26,8 +26,11 @@ class ActionRule:
 
 @dataclass(frozen=True, slots=True)
 class FleetPolicy:
-    """As an answer of the app brought it, and the journal keeps it. of: the fleet. lead: seconds before NotBefore to prepare, None where it
-    does not say; leads: by type. require_central: without the app's word nothing prepared is approved."""
+    """The fleet's settings, as received from the app and kept in the journal.
+
+    of: the fleet's name. lead: seconds before NotBefore at which the node prepares, None where it is not set; leads: by type.
+    require_central: an event that was prepared for is approved only with the app's consent.
+    """
 
     of: str = ""
     lead: float | None = None

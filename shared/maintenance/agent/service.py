@@ -1,7 +1,7 @@
-"""The agent as a process: threads that look, run hooks, approve, report and answer probes, around the one loop that decides.
+"""The agent's process: threads that poll, run hooks, approve, report and answer probes, around the one loop that decides.
 
-The loop waits for nothing but its next tick and the disk. Whatever ends the process at whatever point, the next one finds in the journal
-what was decided, and goes on from there.
+The loop waits only for its next tick and for the disk. Whenever the process ends, the next one finds all decisions in the journal and
+continues.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ from .model import EventPhase, EventRecord, NodeState, Observation, StartUp, Sto
 log = logging.getLogger(__name__)
 
 TICK: Final = 1.0
-AGAIN: Final = 5.0
-"""Seconds between two questions who this machine is."""
+"""Seconds between ticks of the loop."""
+IDENTIFY_INTERVAL: Final = 5.0
+"""Seconds between attempts to identify the machine."""
 STALLED: Final = 30.0
-"""Without a turn of the loop for so many seconds, it hangs."""
-LEAVING: Final = 8.0
-"""Seconds that a hook under way has to end when the agent does: more than the grace between SIGTERM and SIGKILL."""
-MOST_WAITING: Final = 200
-"""Reports kept for an app that is away."""
+"""Seconds without progress after which the loop counts as hanging."""
+SHUTDOWN_WAIT: Final = 8.0
+"""Seconds for which the ending agent waits for a running hook: more than the grace between SIGTERM and SIGKILL of hooks."""
+MAX_WAITING: Final = 200
+"""Reports that are kept while the app cannot be reached."""
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class CannotStart(TocsinError):
-    """The agent cannot begin: another one runs, or its folder or port cannot be used."""
+    """The agent cannot start: another one runs, or its folder or port cannot be used."""
 
 
 class Agent:
-    """One node's agent. `run` returns when it was told to end. The rest of the arguments stand in for the real world in tests."""
+    """One node's agent. `run` returns when it is asked to end. The arguments from `imds` on replace real dependencies in tests."""
 
     def __init__(
         self,
@@ -64,44 +65,44 @@ class Agent:
         imds: Imds | None = None,
         runner: HookRunner | None = None,
         disk: Disk | None = None,
-        door: AppClient | None = None,
+        client: AppClient | None = None,
         boot_id: str = "",
     ) -> None:
         self.config, self.figures = config, AgentFigures()
         self._once, self._dry = once, config.settings.dry_run
         self._imds: Imds = imds if imds is not None else HttpImds(config.imds, api_version=config.api_version)
-        self._runner, self._disk, self._door = runner, disk, door
+        self._runner, self._disk, self._client = runner, disk, client
         self._boot_id = boot_id or BOOT.read_text().strip()
         self._inbox: queue.SimpleQueue[Observation] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._machine = Machine(config.node.vm)
         self._loop: AgentLoop | None = None
         self._reporter: Reporter | None = None
-        self._turned, self._trouble = steady(), "it is not known yet which machine this is"
+        self._progress, self._trouble = steady(), "the machine is not identified yet"
 
     # -- from any thread
 
     def stop(self) -> None:
-        """End soon: what runs is stopped and saved, nothing is put back or approved."""
+        """End soon. A running hook is stopped, the state is saved, and nothing is restored or approved any more."""
         self._stopping.set()
         self._inbox.put(StopRequested())
 
     def health(self) -> AgentHealth:
-        """How the agent is now."""
-        live, loop = steady() - self._turned < STALLED, self._loop
+        """Return the agent's health now."""
+        live, loop = steady() - self._progress < STALLED, self._loop
         state = loop.state if loop is not None else NodeState()
         reasons = [self._trouble] if self._trouble else []
         if loop is not None and (why := unready(state, loop.now(), loop.settings)):
             reasons.append(why)
         if not live:
-            reasons.append("the loop does not turn")
+            reasons.append("the loop hangs")
         mine = [record for record in state.events.values() if record.phase is not EventPhase.FOREIGN]
         events = [event_of(record) for record in mine]
         node: dict[str, Any] = {**self._identity(), "incarnation": state.incarnation, "disabled": state.disabled, "events": events}
         return AgentHealth(live, tuple(reasons), not (state.disabled or any(map(_takes_away, mine))), node)
 
     def metrics(self) -> str:
-        """Prometheus text."""
+        """Return the metrics as Prometheus text."""
         state = self._loop.state if self._loop is not None else NodeState()
         if state.good_at is not None:
             self.figures.put("tocsin_agent_document_age_seconds", steady() - state.good_at)
@@ -115,9 +116,9 @@ class Agent:
     # -- the process
 
     def run(self) -> bool:
-        """Work until told to end, or, when made for once, until what one look asks for is done. False: no document ever came.
+        """Work until asked to end; with `once`, until the work of one poll is done. Returns false if no document ever came.
 
-        Raises `CannotStart` where it cannot begin.
+        Raises `CannotStart`.
         """
         with ExitStack() as stack:
             if not self._dry:
@@ -127,8 +128,8 @@ class Agent:
             disk: Disk = self._disk if self._disk is not None else NullDisk() if self._dry else DiskFolder(self.config.state)
             if not self._identify(disk):
                 return False
-            loop = self._begin(disk, stack)
-            self._turn(loop)
+            loop = self._start_loop(disk, stack)
+            self._run_loop(loop)
             return loop.state.good_at is not None
 
     def _lock(self, stack: ExitStack) -> None:
@@ -138,9 +139,9 @@ class Agent:
             file = stack.enter_context((folder / "lock").open("w"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CannotStart(f"another agent works with {folder}; there can be one") from None
+            raise CannotStart(f"another agent already uses {folder}; only one can run. Stop it, or set another folder in `state`") from None
         except OSError as error:
-            raise CannotStart(f"{error.filename or folder} cannot be used: {error.strerror}; give a folder of its own in `state`") from None
+            raise CannotStart(f"{error.filename or folder} cannot be used: {error.strerror}; set another folder in `state`") from None
 
     def _answer_probes(self, stack: ExitStack) -> None:
         where = self.config.health
@@ -149,41 +150,43 @@ class Agent:
         try:
             server = HealthServer(*where, self.health, self.metrics)
         except OSError as error:
-            text = f"health cannot be answered on {where[0]}:{where[1]}: {error.strerror}; write another health.address"
+            text = f"the health endpoint cannot listen on {where[0]}:{where[1]}: {error.strerror}; set another health.address"
             raise CannotStart(text) from None
         server.start()
         stack.callback(server.close)
 
     def _identify(self, disk: Disk) -> bool:
-        """Find out who this machine is, asking until somebody knows; False: told to end before."""
+        """Identify the machine, retrying until it succeeds. Returns false if the agent was asked to end before."""
         before = remembered(disk)
         while not self._stopping.is_set():
             found = identify(self.config.node, self._imds, disk)
             if isinstance(found, Machine):
                 if disown(disk, before, found):
-                    text = "The state in this folder is of another machine, %s, and is set aside"
+                    text = "The state in this folder belongs to another machine, %s. It is set aside"
                     log.warning(text, before.vm if before else "", extra={"action": "agent_state_of_another"})
                 self._machine, self._trouble = found, ""
                 return True
             if self._trouble != found.reason:
                 self._trouble = found.reason
-                log.warning("It cannot be told which machine this is: %s", found.reason, extra={"action": "agent_machine_unknown"})
-            self._turned = steady()
+                log.warning("The machine cannot be identified: %s", found.reason, extra={"action": "agent_machine_unknown"})
+            self._progress = steady()
             if self._once:
                 return False
-            self._stopping.wait(AGAIN)
+            self._stopping.wait(IDENTIFY_INTERVAL)
         return False
 
-    def _begin(self, disk: Disk, stack: ExitStack) -> AgentLoop:
+    def _start_loop(self, disk: Disk, stack: ExitStack) -> AgentLoop:
         runner = self._runner
         if runner is None and not self._dry:
             runner = processes = ProcessRunner(self.config.state / "hooks")
             for name in processes.end_leftovers():
-                log.warning("The hook %s of an earlier agent still ran, and was ended", name, extra={"action": "agent_leftover_ended"})
+                log.warning(
+                    "The hook %s of an earlier agent was still running and was ended", name, extra={"action": "agent_leftover_ended"}
+                )
         if self.config.app is not None and not self._dry:
             self._reporter = Reporter(
-                self._door if self._door is not None else AppClient(self.config.app),
-                ReportBacklog(disk, MOST_WAITING),
+                self._client if self._client is not None else AppClient(self.config.app),
+                ReportBacklog(disk, MAX_WAITING),
                 self._inbox.put,
                 self.figures,
                 node=self._identity()["node"],
@@ -193,7 +196,7 @@ class Agent:
                 chance=SystemIds().chance,
             )
             self._reporter.start()
-            stack.callback(self._reporter.close, LEAVING)
+            stack.callback(self._reporter.close, SHUTDOWN_WAIT)
         worker = ThreadedExecutor(
             self._imds,
             self.config.hooks,
@@ -216,18 +219,18 @@ class Agent:
         stack.callback(worker.close)
         return self._loop
 
-    def _turn(self, loop: AgentLoop) -> None:
-        """Observations as they come, and a tick each second, or when something is due."""
-        # The first at once: the next is measured from it.
+    def _run_loop(self, loop: AgentLoop) -> None:
+        """Apply observations as they come, and a tick each second or when something is due."""
+        # The first tick comes at once: the next is measured from it.
         ticked = steady() - TICK
         while True:
             if steady() >= ticked + TICK:
-                # Before what waits: a tick that comes late is taken for an impact.
+                # Before waiting observations, because a late tick counts as an impact.
                 ticked = steady()
                 self._observe(loop, Tick())
             wait = ticked + TICK - steady()
             due = next_wake(loop.state, loop.now(), loop.settings)
-            observation = self._hear(min(wait, due) if due else wait)
+            observation = self._next_observation(min(wait, due) if due else wait)
             if isinstance(observation, Tick):
                 ticked = steady()
             self._observe(loop, observation)
@@ -235,38 +238,40 @@ class Agent:
                 break
             if self._once and self._inbox.empty() and _is_done(loop.state) and not self._waits_for_fleet(loop):
                 return
-        # The hook that was stopped has a moment to end.
-        end = steady() + LEAVING
+        # The stopped hook gets time to end.
+        end = steady() + SHUTDOWN_WAIT
         while loop.state.run is not None and (left := end - steady()) > 0:
-            self._observe(loop, self._hear(left))
+            self._observe(loop, self._next_observation(left))
 
     def _waits_for_fleet(self, loop: AgentLoop) -> bool:
-        """Whether something is on this node, and the fleet has not yet been heard on what is to be done about it."""
+        """Return true if an event is on this node and the app has not yet answered what to do about it."""
         mine = any(record.phase is EventPhase.WAITING for record in loop.state.events.values())
         return mine and self._reporter is not None and unasked(loop.state, loop.now(), loop.settings)
 
-    def _hear(self, wait: float) -> Observation:
+    def _next_observation(self, wait: float) -> Observation:
         try:
             return self._inbox.get(timeout=max(0.0, wait))
         except queue.Empty:
             return Tick()
 
     def _observe(self, loop: AgentLoop, observation: Observation) -> None:
-        """Decide and act. While the disk takes nothing, nothing is done, and the observation waits."""
+        """Decide and act. While the disk fails, nothing is done and the observation waits."""
         while True:
             try:
                 loop.observe(observation)
                 break
             except OSError as error:
                 if not self._trouble:
-                    log.error("The state cannot be saved, so nothing is done: %s", error.strerror, extra={"action": "agent_state_unsaved"})
-                self._trouble, self._turned = f"the state cannot be saved: {error.strerror}", steady()
+                    log.error(
+                        "The state cannot be saved, so the agent does nothing: %s", error.strerror, extra={"action": "agent_state_unsaved"}
+                    )
+                self._trouble, self._progress = f"the state cannot be saved: {error.strerror}", steady()
                 if self._stopping.wait(TICK):
                     return
         if self._trouble:
             self._trouble = ""
             loop.forget_time()
-        self._turned = steady()
+        self._progress = steady()
         if self._reporter is not None:
             self._reporter.latest(loop.state)
 
@@ -275,37 +280,37 @@ class Agent:
 
 
 class NullDisk:
-    """A disk for dry runs: empty, and it forgets."""
+    """A disk for dry runs: it is empty and stores nothing."""
 
     def read(self, name: str) -> bytes | None:
         return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Nothing is kept."""
+        """Store nothing."""
 
     append = write
 
     def flush(self, name: str) -> None:
-        """Nothing is there."""
+        """Do nothing."""
 
     remove = flush
 
     def rename(self, name: str, new: str) -> None:
-        """Nothing is there."""
+        """Do nothing."""
 
     def flush_names(self) -> None:
-        """Nothing is there."""
+        """Do nothing."""
 
 
 def _takes_away(record: EventRecord) -> bool:
-    """Whether an event keeps the node out of service, hook or no hook."""
+    """Return true if an event keeps the node out of service, with or without a hook."""
     if record.phase in (EventPhase.APPROVED, EventPhase.STARTED):
         return record.prepared_at is not None
     return record.phase in (EventPhase.PREPARING, EventPhase.PREPARED, EventPhase.PREPARE_FAILED)
 
 
 def _is_done(state: NodeState) -> bool:
-    """Whether the work of a single look is done: nothing runs, nothing is on its way."""
+    """Return true if the work of a single poll is done: nothing runs or is under way."""
     looked = state.good_at is not None or state.complaint != ""
     under_way = any(record.posting or record.look_first for record in state.events.values())
     restoring = state.restore is not None and state.restore.failures == 0
@@ -313,5 +318,5 @@ def _is_done(state: NodeState) -> bool:
 
 
 def resident() -> int:
-    """Bytes of memory that this process has."""
+    """Return the resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

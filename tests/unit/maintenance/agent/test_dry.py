@@ -32,7 +32,7 @@ def test_whole_life_passes_with_nothing_done() -> None:
     for document in ([event(in_s=20)], [event(status="Started")], []):
         carry_out(node.see(*document))
     assert str(node.phase()) == "DONE" and not node.state.disabled
-    done = [each for each in said if each != "would tell the app"]
+    done = [each for each in said if each != "would report to the app"]
     assert done == ["would run prepare", "would approve", "would run restore", "would run verify"]
 
 

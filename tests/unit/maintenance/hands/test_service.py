@@ -269,7 +269,7 @@ def test_once_hears_the_fleet_before_it_approves_what_its_own_rules_would(tmp_pa
     service.list(event(EventSource="User"))
     alone = configured(tmp_path)
     config = replace(alone, app=app, settings=replace(alone.settings, central=True, fleet="db", patience=600.0))
-    assert Agent(config, once=True, imds=service, runner=hooks, door=door).run()
+    assert Agent(config, once=True, imds=service, runner=hooks, client=door).run()
     assert hooks.ran[:1] == ["prepare"]
 
 
@@ -285,13 +285,13 @@ def test_once_without_a_document_says_so(tmp_path: Path) -> None:
 def test_second_agent_on_one_folder_is_refused(running: Running) -> None:
     agent = running.start()
     until(lambda: agent.health().reasons == (), "ready")
-    with pytest.raises(CannotStart, match="another agent works with"):
+    with pytest.raises(CannotStart, match="another agent already uses"):
         Agent(configured(running.folder), imds=Service(), runner=Hooks()).run()
 
 
 def test_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
-    with pytest.raises(CannotStart, match=r"state cannot be used: .*; give a folder of its own in `state`"):
+    with pytest.raises(CannotStart, match=r"state cannot be used: .*; set another folder in `state`"):
         Agent(configured(tmp_path), imds=Service(), runner=Hooks()).run()
 
 
@@ -372,12 +372,12 @@ def worker(imds: Service, heard: list[Observation], runner: Hooks | None = None)
 def test_same_bytes_are_read_once_and_still_seen_each_time() -> None:
     it = worker(Service(), [])
     good, other = Service().get(), HttpAnswer(200, b'{"DocumentIncarnation": 9, "Events": []}')
-    first = it._see(good)
-    assert isinstance(first, DocumentRead) and it._see(good) is first
-    assert isinstance(it._see(TransportFailure("refused")), PollFailed)
-    again = it._see(good)
+    first = it._read_answer(good)
+    assert isinstance(first, DocumentRead) and it._read_answer(good) is first
+    assert isinstance(it._read_answer(TransportFailure("refused")), PollFailed)
+    again = it._read_answer(good)
     assert isinstance(again, DocumentRead) and again == first
-    assert isinstance(found := it._see(other), DocumentRead) and found.document.incarnation == 9
+    assert isinstance(found := it._read_answer(other), DocumentRead) and found.document.incarnation == 9
 
 
 @pytest.mark.parametrize(
