@@ -1,1 +1,1 @@
-"""What runs in servers: the keeper, its two loops, and the callbacks of the application."""
+"""The part of leases that runs in servers: the keeper, its two loops, and the callbacks of the application."""

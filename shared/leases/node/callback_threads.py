@@ -1,4 +1,4 @@
-"""The user's callbacks, on daemon threads of their own: they may take their time, and no beat waits for them."""
+"""The application's callbacks, on daemon threads of their own: a slow callback delays no heartbeat."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ log = logging.getLogger(__name__)
 
 THREADS: Final = 4
 URGENT: Final = -1
-"""Instead of a partition: waits for no other call, but those of its own kind."""
+"""Used instead of a partition: the callback waits only for others of its kind."""
 _ALL: Final = -2
 
 type Callback = Callable[[], object]
 
 
 class CallbackThreads:
-    """Runs callbacks: those of one partition one after the other in their order, those of several at once. What is put before `start`
-    waits for it."""
+    """Runs callbacks: those of one partition in their order, those of several partitions in parallel.
+
+    Callbacks that are added before `start` wait for it.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
         self._lines: dict[int, deque[Callback]] = {}
-        """Of each partition that has some: the calls that are not over, in their order."""
+        """The unfinished callbacks of each partition, in their order."""
         self._behind: deque[tuple[int, Callback]] = deque()
-        """What `between` holds up, itself first."""
+        """The callbacks that a call of `between` delays; its own callback comes first."""
         self._ready: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._urgent: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
         self._closed = False
@@ -41,18 +43,18 @@ class CallbackThreads:
         threading.Thread(target=self._serve_urgent, name=f"{self._name}-calls-urgent", daemon=True).start()
 
     def put(self, partition: int, call: Callback, done: Callback | None = None) -> None:
-        """Run `call`, then `done`; what `call` raises is logged."""
+        """Run `call`, then `done`. An exception of `call` is logged."""
         if partition == URGENT:
             self._urgent.put(self._logged(call, done))
         else:
             self._add(partition, self._logged(call, done))
 
     def between(self, call: Callback) -> None:
-        """Run `call` after all that was put before, and before all that is put after."""
+        """Run `call` after all callbacks that were added before, and before all that are added later."""
         self._add(_ALL, self._logged(call))
 
     def close(self) -> None:
-        """End the threads once what was put has run; does not wait for that."""
+        """End the threads after the added callbacks have run. Does not wait for that."""
         self._urgent.put(None)
         with self._lock:
             self._closed = True
@@ -64,7 +66,7 @@ class CallbackThreads:
             try:
                 call()
             except BaseException:
-                # Also what means to end the thread, as `sys.exit` does: others wait for it.
+                # This includes SystemExit: other callbacks wait for this thread.
                 log.exception("A callback of the lease keeper failed", extra={"action": "lease_callback_failed"})
             finally:
                 if done is not None:
@@ -80,7 +82,7 @@ class CallbackThreads:
     # -- under the lock
 
     def _admit(self) -> None:
-        """Let what may run stand in its line."""
+        """Move callbacks that may run to the queues of their partitions."""
         while self._behind:
             partition, call = self._behind[0]
             if self._lines if partition == _ALL else _ALL in self._lines:

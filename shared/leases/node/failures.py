@@ -1,4 +1,4 @@
-"""Requests that failed: what is left out meanwhile rests on their number, and somebody should know."""
+"""Failed requests of a keeper. Their number decides which duties are left out, and when a person is warned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .keeper_state import KeeperState
 log = logging.getLogger(__name__)
 
 _AWAY: Final = 3
-"""Requests in a row that storage did not answer, after which somebody should know."""
+"""Unanswered requests in a row after which a warning is logged."""
 
 
 class RequestFailures:
@@ -26,20 +26,20 @@ class RequestFailures:
         self._streak: Counter[bool] = Counter()
 
     def missed(self) -> None:
-        """Another one in a row: its answer was lost."""
+        """Count a request with a lost answer."""
         if not self._keeper_state.failures:
             self._streak.clear()
         self._keeper_state.failures += 1
 
     def failed(self, error: StorageError) -> None:
-        """Another one in a row, and why."""
+        """Count a failed request and log its error."""
         self.missed()
         self._keeper_state.counts["failed"] += 1
         refused = isinstance(error, Rejected)
         self._streak[refused] += 1
-        # What storage will never do needs somebody's help; say so once, not with every try.
+        # A person must act on a request that storage refuses. Log this once, not for every attempt.
         level = logging.ERROR if refused and self._streak[refused] == 1 else logging.DEBUG
         log.log(level, "A lease request failed: %s", error, extra={"action": "lease_request_failed"})
         if not refused and self._streak[refused] == _AWAY:
-            text = "Storage does not answer server %s, which goes on trying: %s"
+            text = "Storage does not answer server %s, which keeps trying: %s"
             log.warning(text, self._server, error, extra={"action": "lease_storage_away"})

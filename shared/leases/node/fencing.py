@@ -1,7 +1,7 @@
 """`FencedBatch`: writes to Table storage that a former owner cannot make.
 
-`owns` tells a process that it should stop; between its answer and the write that follows, a process can be suspended for an hour. Here the
-store judges: each batch names the token row of its epoch, and that row is gone once a successor has taken over (rule 4 of docs/leases.md).
+`owns` tells a process that it must stop, but the process can be suspended for an hour between the check and the write that follows. Here
+storage decides: each batch names the token row of its epoch, and a successor deletes that row (rule 4 of docs/leases.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..protocol import fencing
 
 
 class StaleEpoch(TocsinError):
-    """A higher epoch is in force: this process no longer has the partition, and nothing was written."""
+    """A higher epoch is in force: this process no longer owns the partition, and nothing was written."""
 
 
 class FencedBatch:
@@ -31,9 +31,9 @@ class FencedBatch:
             ...
             rows.write([Insert("order-17", {"state": "paid"})])
 
-    Call `take` before reading what the former owner left: what it still writes before is read, what comes after is refused. Row keys
-    `fence` and `fence-{epoch}` of the partition belong to the tokens; every writer of the partition has to go this way. timeout: of one
-    request, seconds.
+    Call `take` before you read the former owner's data. The former owner's writes before `take` are then visible, and later ones are
+    refused. The row keys `fence` and `fence-{epoch}` are reserved for the tokens, and every writer of the partition must use
+    `FencedBatch`. timeout: of one request, seconds.
     """
 
     def __init__(self, tables: BlockingTables, table: str, pk: str, epoch: int, *, timeout: float = 5.0) -> None:
@@ -41,21 +41,23 @@ class FencedBatch:
         self.table, self.pk, self.epoch = table, pk, epoch
 
     def take(self) -> None:
-        """Put the epoch in force; again is harmless. Raises `StaleEpoch` when a higher one is, `StorageError`; `ValueError` when somebody
-        else wrote the token rows."""
+        """Put the epoch in force; can be repeated.
+
+        Raises `StaleEpoch` if a higher epoch is in force, `StorageError`, and `ValueError` if another program wrote the token rows.
+        """
         if self._runner.run(fencing.take(self.table, self.pk, self.epoch)) == "stale":
             raise StaleEpoch(f"a higher epoch than {self.epoch} is in force")
 
     def write(self, ops: Sequence[Op]) -> Applied | Refused:
-        """Apply all of `ops` (1 to 99) or none, as `Tables.write` does. Raises `StaleEpoch`, `OutcomeUnknown` and other `StorageError`s."""
+        """Apply all of `ops` (1 to 99) or none, like `Tables.write`. Raises `StaleEpoch`, `OutcomeUnknown` and other `StorageError`s."""
         if not 0 < len(ops) <= fencing.MAX_OPS:
-            raise Rejected(f"InvalidInput: {len(ops)} operations in a fenced batch; 1 to {fencing.MAX_OPS} can be sent")
+            raise Rejected(f"InvalidInput: {len(ops)} operations in a fenced batch; send 1 to {fencing.MAX_OPS}")
         if any(op.rk == fencing.HEAD or op.rk.startswith(f"{fencing.HEAD}-") for op in ops):
-            raise Rejected("InvalidInput: the row keys of the tokens are not for batches")
+            raise Rejected(f"InvalidInput: row keys `{fencing.HEAD}` and `{fencing.HEAD}-...` are reserved for the tokens")
         found = self._runner.run(fencing.batch(self.table, self.pk, self.epoch, ops))
         if found == "stale":
             raise StaleEpoch(f"epoch {self.epoch} is no longer in force")
         if found == "unknown":
-            raise OutcomeUnknown("the batch's answer is lost")
+            raise OutcomeUnknown("the answer to the batch was lost; read the rows to see whether it was applied")
         assert isinstance(found, Applied | Refused)
         return found

@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 
 _NEVER: Final = float("-inf")
 _TOLD: Final = 2.25
-"""Beats that a draining server goes on serving, so that its successors wait by then."""
+"""Heartbeat intervals for which a draining server keeps its partitions, so that its successors are ready."""
 _AVOIDED: Final = 60.0
-"""Seconds for which a partition that the application dropped is not wanted back, as long as another can have it."""
+"""Seconds for which a server does not want back a partition that its application dropped, if another server can own it."""
 
 
 class HeartbeatLoop:
-    """One per keeper: `open`, then `serve`, until that is done."""
+    """Runs one server's side of the protocol. One per keeper: call `open`, then `serve` until it returns True."""
 
     def __init__(
         self,
@@ -67,12 +67,15 @@ class HeartbeatLoop:
         self._registration = Registration(key, server, keeper_state, self._failures, steady, ids)
 
     def open(self) -> Work[Fleet | None]:
-        """Read the fleet, for as long as that takes; None when told to stop meanwhile. Raises `FleetMissing`."""
+        """Read the fleet, however long it takes. Return None if the keeper is stopped meanwhile. Raises `FleetMissing`."""
         return (yield from self._registration.open())
 
     def serve(self, proof: Callable[[str], tuple[str, ...]]) -> Work[bool]:
-        """Join and beat until told to stop, again after each fencing. False when the fleet is no longer what was opened: then open it
-        again. proof: notes an incarnation durably, and returns those that are proven to be gone. Raises `NameInUse`."""
+        """Register and send heartbeats until the keeper is stopped; register again after each fencing.
+
+        Return False if the fleet has changed since `open`: then open it again. proof: records an incarnation durably, and returns the
+        incarnations that have certainly ended. Raises `NameInUse`.
+        """
         yield from self._registration.pause(self._ids.chance() * self._profile.beat / 4)
         while (session := (yield from self._registration.join(lambda: self.publish, proof))) is not None:
             if not (yield from self._registration.confirm()):
@@ -86,37 +89,37 @@ class HeartbeatLoop:
         return True
 
     def end(self, reason: str) -> None:
-        """Nothing is served any more: say so, and why."""
+        """Report to the application that no partition is owned any more, and the reason."""
         self._notifier.report_loss_of_all(reason)
         if self._exit:
             self._notifier.report_exit()
 
-    # -- in, and out again
+    # -- registration and fencing
 
     def _joined(self, session: ServerSession) -> None:
-        log.info("Server %s is in, incarnation %s", self._server, session.incarnation, extra={"action": "lease_joined"})
+        log.info("Server %s is registered with incarnation %s", self._server, session.incarnation, extra={"action": "lease_joined"})
         now = self._steady()
         self._keeper_state.failures, self._next_beat = 0, now + self._profile.beat * self._ids.chance()
         self._keeper_state.session, self._obeyed, self._said = session, PartitionOrders(), "live"
         self._go_over(session)
-        # The row may have been read back with orders that somebody was quick to give.
+        # The row may already contain orders that another server wrote right after the registration.
         self._obey(session)
         self._keeper_state.wake_scans()
         self._show(session)
         self._notifier.callbacks.joined()
 
     def _after_fence(self) -> None:
-        log.warning("Server %s was fenced: it had been silent for too long", self._server, extra={"action": "lease_was_fenced"})
+        log.warning("Server %s was fenced because it was silent for too long", self._server, extra={"action": "lease_was_fenced"})
         self._keeper_state.counts["was_fenced"] += 1
         self._keeper_state.session = None
         self._hand_offs.clear()
         self._keeper_state.clear()
         self._notifier.report_loss_of_all("fenced")
 
-    # -- one turn
+    # -- one iteration
 
     def _turn(self, session: ServerSession) -> Work[bool]:
-        """Do what is due, or wait for it. True when the loop is done."""
+        """Do what is due, or wait. Return True when the loop has ended."""
         now = self._steady()
         yield from self._read(session)
         self._show(session)
@@ -156,22 +159,22 @@ class HeartbeatLoop:
 
     @property
     def _limit(self) -> float:
-        """Seconds that a hand-off may take."""
+        """Maximum seconds of a hand-off."""
         return self._keeper_state.fleet.limits.drain
 
     @property
     def _danger(self) -> float:
-        """Seconds of validity left at which the application is warned: two beats have failed by then, or one for the seed's profile."""
+        """Seconds of remaining validity at which the application is warned. By then two heartbeats have failed, or one for `seed`."""
         return max(self._profile.validity - 2.25 * self._profile.beat, self._profile.validity / 6)
 
     def _hear(self, session: ServerSession, now: float) -> None:
-        """What came over the keeper_state."""
+        """Apply the requests in `KeeperState`."""
         for partition, hand_off in self._keeper_state.take_finished_hand_offs():
-            # An older hand-off of the partition says nothing about the one of now.
+            # The end of an earlier hand-off of this partition does not end the current one.
             if self._hand_offs.get(partition) is hand_off:
                 self._hand_offs[partition] = replace(hand_off, stopped=True)
         if (orders := self._keeper_state.take_plan()) is not None:
-            # They may be those of a generation that the other loop has heard of first.
+            # The plan may be for a generation that only the scan loop knows yet.
             self._go_over(session)
             session.take, session.drop = orders.take, orders.drop
         if dropped := set(self._keeper_state.take_dropped()):
@@ -186,12 +189,12 @@ class HeartbeatLoop:
             self._last_cycle, self._claimed_this_cycle = now, 0
         room = self._keeper_state.fleet.limits.claims_per_cycle - self._claimed_this_cycle
         offers = self._keeper_state.offered_claims(MAX_RIDERS - len(session.leaving))
-        # Found under a former generation.
+        # These claims were found under an earlier generation.
         self._keeper_state.withdraw_claims([claim for claim in offers if claim.generation != session.generation])
-        # A transaction cannot name a row twice: what is still leaving is claimed later.
+        # A transaction cannot name a row twice: a partition that is still being released is claimed later.
         busy = session.held.keys() | session.leaving.keys()
         open_ = [claim for claim in offers if claim.partition not in busy and claim.generation == session.generation]
-        # What is being handed over does not count: the planner has bounded it, and nobody serves it meanwhile.
+        # Handed-over partitions do not count against the limit: the planner limits them, and they have no owner meanwhile.
         planned = self._handed_over(open_)
         return [*planned, *[claim for claim in open_ if claim not in planned][: max(0, room)]]
 
@@ -203,7 +206,7 @@ class HeartbeatLoop:
         state = self._state
         leaving = sorted(session.leaving)[:MAX_RIDERS]
         self._keeper_state.withdraw_claims(claims)
-        # What is forgotten must not stay in the row: the planner takes what stands there for ordered, and would not order it again.
+        # Remove expired orders from the row: the planner does not repeat an order that is still there.
         session.take = self._keeper_state.still_wanted(session.take)
         session.drop = tuple(partition for partition in session.drop if partition in self._hand_offs or partition in session.leaving)
         session.expect = self._keeper_state.still_expected(session.expect)
@@ -227,24 +230,24 @@ class HeartbeatLoop:
                 counts["claimed"] += len(claimed)
                 counts["released"] += len(released)
                 self._keeper_state.mark_held(claimed)
-                # Who was to take them may be gone by now, and who planned that need not find out.
+                # The planned successor may have ended, and its planner may not have noticed.
                 self._keeper_state.watch_released(released, self._steady() + 2 * self._profile.beat)
                 self._next_beat = sent + self._profile.beat * (0.97 + 0.06 * self._ids.chance())
                 self._obeyed = _orders(session)
                 if state != self._said or (state == "live" and not set(released) <= ordered):
-                    # Successors are to be told soon, of what is to come or of what nobody was told to take.
+                    # Successors must learn soon that this server drains, or that it released partitions without an order.
                     self._said = state
                     self._keeper_state.request_plan()
                 yield from self._collect(session)
             case BeatNotApplied(pushed, refused):
                 counts["races_lost"] += len(refused)
                 if pushed:
-                    # Only the own row was not as it was taken for: what was found free is as good as before.
+                    # Only the server's own row had changed: the claims are still valid.
                     self._keeper_state.offer_claims(claims)
                 else:
                     self._scout_again(claims)
                 if session.open:
-                    # The answer was lost: the store is slow or away.
+                    # The answer was lost: storage is slow or unavailable.
                     self._failures.missed()
                     self._next_beat = self._steady() + self._soon
                 else:
@@ -253,23 +256,23 @@ class HeartbeatLoop:
                 return
         yield from self._read(session)
         told = _orders(session) != self._obeyed or (session.tell and not self._exit)
-        # Orders of a generation that is not known yet wait for it.
+        # Orders of a generation that this server does not know yet wait until it does.
         if told and session.heard <= session.generation:
             self._obey(session)
         self._show(session)
 
     def _scout_again(self, claims: Collection[Claim]) -> None:
-        """They did not succeed. The other loop took them for done, and waits for its next look."""
+        """Wake the scan loop: it believes that these claims are done."""
         if claims:
             self._keeper_state.wake_scans()
 
     @property
     def _soon(self) -> float:
-        """Seconds until a beat that failed is followed by the next."""
+        """Seconds after which a failed heartbeat is repeated."""
         return self._profile.beat * (0.1 + 0.1 * self._ids.chance())
 
     def _collect(self, session: ServerSession) -> Work[None]:
-        """Claims that turned out applied, and could not be read back at once."""
+        """Collect claims that were applied and could not be read back at once."""
         try:
             yield from membership.collect(session)
         except StorageError as error:
@@ -278,7 +281,7 @@ class HeartbeatLoop:
     # -- the generation of the partition count
 
     def _read(self, session: ServerSession) -> Work[None]:
-        """Read the fleet when the own row tells of a newer generation, and go over to it."""
+        """Read the fleet if the server's row names a newer generation, and switch to it."""
         if session.heard > self._keeper_state.fleet.generation:
             try:
                 fleet = yield from read_fleet(self._key)
@@ -289,19 +292,19 @@ class HeartbeatLoop:
         self._go_over(session)
 
     def _go_over(self, session: ServerSession) -> None:
-        """Work by the fleet's generation: what was claimed under another is handed off, also what is found to be claimed late."""
+        """Switch to the fleet's generation: partitions claimed under another one are handed off, also those found to be claimed later."""
         fleet = self._keeper_state.fleet
         session.generation = max(session.generation, fleet.generation)
         if former := set(rules.outdated_holdings(session)) - self._hand_offs.keys():
             self._give_up(session, former, "resized")
-        # The other loop may have read the fleet's row before, and come with it after.
+        # The scan loop may have read an earlier version of the fleet's row and delivered it later.
         if fleet.generation == session.generation and self._notifier.report_resize(KeySpread(fleet.generation, fleet.partitions)):
             self._keeper_state.wake_scans()
 
     # -- orders and hand-offs
 
     def _obey(self, session: ServerSession) -> None:
-        """New orders replace the ones before; each has its deadline, after which it is forgotten and the next plan decides."""
+        """Apply new orders instead of the former ones. Each order has a deadline, after which it is dropped and the next plan decides."""
         if session.expect != self._obeyed.expect:
             self._keeper_state.set_expected(session.expect, self._steady() + EXPECTED * self._profile.beat)
         self._obeyed = _orders(session)
@@ -313,18 +316,18 @@ class HeartbeatLoop:
             self._keeper_state.stop()
 
     def _give_up(self, session: ServerSession, partitions: Collection[int], reason: str = "handed-off") -> None:
-        """Begin to hand off: stop serving at once, tell the application, release when it is done or its time is up."""
+        """Begin a hand-off: stop serving at once, notify the application, and release when it is done or its time is up."""
         now = self._steady()
         going = sorted(session.held.keys() & set(partitions) - self._hand_offs.keys())
         given = {partition: HandOff(now, now + self._limit) for partition in going}
         self._hand_offs |= given
-        # Not served from here on, before anybody hears of it.
+        # `owns` must refuse the partitions before the application is notified.
         self._publish(session)
         for partition, hand_off in given.items():
             self._notifier.hand_off(partition, partial(self._keeper_state.finish_hand_off, partition, hand_off), reason)
 
     def _publish(self, session: ServerSession) -> float:
-        """Publish what `owns` reads; returns until when (steady seconds)."""
+        """Publish the view that `owns` reads. Return its end (steady seconds)."""
         epochs = {
             partition: held.epoch
             for partition, held in session.held.items()
@@ -335,7 +338,7 @@ class HeartbeatLoop:
         return until
 
     def _show(self, session: ServerSession) -> None:
-        """Publish, and tell the application what has changed."""
+        """Publish the view, and notify the application of changes."""
         until, now = self._publish(session), self._steady()
         self._notifier.report_changes(now, "handed-off" if now < until else "expired")
         self._notifier.warn(until - now, self._danger)

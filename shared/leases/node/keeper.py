@@ -1,7 +1,7 @@
-"""`LeaseKeeper`: what a server process runs to have its share of a fleet's partitions.
+"""`LeaseKeeper`: runs in a server process and keeps its share of a fleet's partitions.
 
-Two daemon threads: one beats, claims and releases, and does nothing else (`beating`); the other looks at the fleet (`scanner`). Callbacks
-run on threads of their own. `owns` reads one immutable value and the clock: no lock, no I/O.
+Two daemon threads run the heartbeat loop, which only sends heartbeats with claims and releases, and the scan loop, which reads the fleet.
+Callbacks run on threads of their own. `owns` reads one immutable value and the clock, without locks and I/O.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ __all__ = ["FleetMissing", "LeaseKeeper", "NameInUse"]
 log = logging.getLogger(__name__)
 
 _FIRST_REQUEST = 2.5
-"""Time-out of requests, in seconds, before the fleet's profile is known."""
+"""Timeout of requests in seconds until the fleet's profile is known."""
 _DOMAIN: Final = 256
 _HALF: Final = re.compile("[\\ud800-\\udfff]")
 _keepers: weakref.WeakSet[LeaseKeeper] = weakref.WeakSet()
 
 
 def _check(*, domain: str = "", load: float | None = None, capacity: int | None = None) -> None:
-    """Raise ValueError for what storage would refuse, and with it the beat that it rides on."""
+    """Raise ValueError for values that storage would refuse, together with the heartbeat that carries them."""
     if len(domain) > _DOMAIN or _HALF.search(domain):
-        raise ValueError(f"a fault domain is up to {_DOMAIN} characters")
+        raise ValueError(f"domain must have at most {_DOMAIN} characters, without lone surrogates")
     if load is not None and not math.isfinite(load):
-        raise ValueError(f"a load is a finite number, not {load!r}")
+        raise ValueError(f"load must be a finite number, not {load!r}")
     if capacity is not None and not 0 <= capacity <= MAX_PARTITIONS:
-        raise ValueError(f"a capacity is 0 to {MAX_PARTITIONS}, not {capacity!r}")
+        raise ValueError(f"capacity must be 0 to {MAX_PARTITIONS}, not {capacity!r}")
 
 
 class LeaseKeeper:
@@ -65,13 +65,18 @@ class LeaseKeeper:
             if keeper.owns(partition):      # right before each step that must not be done twice
                 ...
 
-    `on_gained(partition, epoch)`: served from now on, under this fencing token. `on_lost(partition, reason)`: no longer; reasons are
-    `handed-off` (stop within the fleet's drain time; the successor starts when the callback returns), `expired`, `fenced`, `stopped`,
-    `failed`. After `expired` the same partition may come back under the same epoch: nobody had it meanwhile. `on_danger(seconds)`: so much
-    validity is left, and beats fail. `on_exit()`: an operator wants this process to end; everything is handed over, and the keeper has
-    left. `on_resized(generation, partitions)`: the fleet's partition count has changed; all that was owned has been lost before, with the
-    reason `resized`, and what is gained from here on is numbered anew. `folder`: where to keep the proof of one's own end for the next
-    start; without it a restart after a crash waits T.
+    Callbacks:
+
+    - `on_gained(partition, epoch)`: the server owns the partition from now on. The epoch is the fencing token.
+    - `on_lost(partition, reason)`: the server no longer owns the partition. Reasons are `handed-off` (stop within the fleet's drain time;
+      the successor starts when the callback returns), `expired`, `fenced`, `stopped`, `failed`, `resized`. After `expired` the same
+      partition may return under the same epoch, if no other server owned it meanwhile.
+    - `on_danger(seconds)`: heartbeats fail, and the validity ends in so many seconds.
+    - `on_exit()`: an operator wants this process to end. Everything is handed over, and the keeper has left the fleet.
+    - `on_resized(generation, partitions)`: the partition count has changed. All partitions were lost with the reason `resized` before, and
+      later ones have the new numbers.
+
+    folder: local folder for the proof that an earlier process has ended. Without it, a restart after a crash waits T.
     """
 
     def __init__(
@@ -91,8 +96,10 @@ class LeaseKeeper:
         folder: Path | str | None = None,
         ids: Ids | None = None,
     ) -> None:
-        """ValueError for a name that cannot be one, or what cannot be stored. `capacity`: partitions this server can have, 0 for no bound
-        of its own. `domain`: the fault domain, up to 256 characters."""
+        """Prepare a keeper; `start` starts it. Raises ValueError for an invalid name, domain or capacity.
+
+        capacity: partitions that this server can own; 0 for no limit of its own. domain: fault domain, up to 256 characters.
+        """
         self._key = fleet_key(tenant, fleet)
         server_key(server)
         _check(domain=domain, capacity=capacity)
@@ -117,23 +124,25 @@ class LeaseKeeper:
     # -- for the application
 
     def owns(self, partition: int) -> bool:
-        """Whether this process may act on the partition right now. Under a microsecond; ask at the point of use, each time."""
+        """Return True if this process may act on the partition now. Takes less than a microsecond: call it before each action."""
         epochs, until = self._notifier.view
         return partition in epochs and steady() < until
 
     def epoch(self, partition: int) -> int | None:
-        """The fencing token, None unless the partition is owned."""
+        """Return the partition's fencing token; None unless it is owned."""
         epochs, until = self._notifier.view
         return epochs.get(partition) if steady() < until else None
 
     def owned(self) -> dict[int, int]:
-        """Partition to epoch, of all that are owned right now."""
+        """Return all owned partitions with their epochs."""
         epochs, until = self._notifier.view
         return dict(epochs) if steady() < until else {}
 
     def find(self, number: int) -> tuple[int, int] | None:
-        """The partition that a key with this hash falls into, and its epoch, if it is owned right now. Right while the partition count
-        changes, too; a key's epochs grow over that."""
+        """Return the partition of a key with this hash and its epoch, or None if it is not owned.
+
+        The result is also right while the partition count changes. The epochs of a key only grow, also over such a change.
+        """
         spread, (epochs, until) = self._notifier.spread, self._notifier.view
         if spread is None or spread != self._notifier.spread:
             return None
@@ -142,21 +151,21 @@ class LeaseKeeper:
 
     @property
     def partitions(self) -> int:
-        """The fleet's partition count, 0 before this server is in for the first time."""
+        """The fleet's partition count; 0 before the first registration."""
         return self._notifier.spread.partitions if self._notifier.spread is not None else 0
 
     @property
     def generation(self) -> int:
-        """Of the partition count: each change raises it. 0 before this server is in for the first time."""
+        """The generation of the partition count, which each resize increments; 0 before the first registration."""
         return self._notifier.spread.generation if self._notifier.spread is not None else 0
 
     @property
     def counts(self) -> Counter[str]:
-        """What was done so far, by name (docs/leases.md)."""
+        """Counters of what the keeper has done, by name (docs/leases.md)."""
         return self._keeper_state.counts
 
     def publish(self, *, load: float | None = None, capacity: int | None = None) -> None:
-        """Tell the planner, with the next beat. load: any measure that is alike on all servers. ValueError for what is no measure."""
+        """Report load or capacity to the planner with the next heartbeat. load: a measure that all servers share. Raises ValueError."""
         _check(load=load, capacity=capacity)
         with self._publishing:
             now = self._heartbeats.publish
@@ -165,47 +174,55 @@ class LeaseKeeper:
             )
 
     def drop(self, partition: int) -> None:
-        """Hand the partition off, as if ordered to. For a minute it does not come back, unless nobody else can have it; the planner keeps
-        shares equal, so that another may come for it. ValueError for what is no partition."""
-        # Every server of the fleet reads what is written then.
+        """Hand off a partition as if it were ordered. Raises ValueError for an invalid partition.
+
+        The partition does not return for a minute, unless no other server can own it. The planner keeps shares equal, so another partition
+        may come instead.
+        """
+        # Every server of the fleet reads the value that is written, so it must be valid.
         if type(partition) is not int or not 0 <= partition < MAX_PARTITIONS:
-            raise ValueError(f"no partition: {partition!r}")
+            raise ValueError(f"partition must be an integer from 0 to {MAX_PARTITIONS - 1}, not {partition!r}")
         self._keeper_state.drop(partition)
 
     def start(self) -> Self:
-        """Start the threads; once only. Returns at once: `wait` tells when the server is in. One that was stopped before ends at once."""
+        """Start the threads and return at once; `wait` waits for the registration. A keeper that was stopped before ends at once."""
         if self._thread is not None or self._keeper_state.ended:
-            raise RuntimeError("a keeper starts once, and not anew in a forked child")
+            raise RuntimeError("a keeper can be started once, and not again in a forked child; create a new one")
         self._calls.start()
         self._thread = threading.Thread(target=self._run, name=f"lease-{self.server}-beats", daemon=True)
         self._thread.start()
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server is registered. Raises `NameInUse`, `FleetMissing`, or what else ended the keeper."""
+        """Wait until the server is registered. Raises `NameInUse`, `FleetMissing`, or the error that ended the keeper."""
         self._ready.wait(timeout)
         if self._problem is not None:
             raise self._problem
         return self._keeper_state.session is not None
 
     def ended(self, timeout: float | None = None) -> bool:
-        """Wait until the keeper has ended: it was stopped, an operator told it to exit, or it failed (`wait` raises why). timeout: seconds,
-        0 to ask only."""
+        """Wait until the keeper has ended: it was stopped, an operator asked it to exit, or it failed (`wait` raises the error).
+
+        timeout: seconds; 0 to return at once.
+        """
         if self._thread is not None:
             self._thread.join(timeout)
         return self._keeper_state.ended
 
     def drain(self) -> None:
-        """Hand everything off, and take nothing, until `undrain`."""
+        """Hand off all partitions, and claim none until `undrain`."""
         self._keeper_state.drain(True)
 
     def undrain(self) -> None:
-        """Take part again."""
+        """End a drain: claim partitions again."""
         self._keeper_state.drain(False)
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Hand off, leave, end the threads. False when that takes longer than `timeout` seconds; it goes on then, and ends in bounded
-        time. Said before `start`, as a signal's handler may, it counts too."""
+        """Hand off all partitions, leave the fleet, and end the threads.
+
+        Return False if this takes longer than `timeout` seconds; the keeper then continues and ends in bounded time. A call before `start`,
+        for example from a signal handler, counts too.
+        """
         self._keeper_state.stop()
         if self._thread is None:
             return True
@@ -247,7 +264,7 @@ class LeaseKeeper:
             self._ready.set()
 
     def _serve(self, fleet: Fleet) -> bool:
-        """False when the fleet was changed before this server was in."""
+        """Run the loops. Return False if the fleet was changed before this server was registered."""
         self._runner.request = self._scans.request = fleet.profile.request
         if self._folder is not None and self._file is None:
             self._file = StateFile(self._folder, self._key, self.server)
@@ -257,8 +274,8 @@ class LeaseKeeper:
         return self._runner.run(self._heartbeats.serve(self._file.begin if self._file is not None else lambda incarnation: ()))
 
     def _forked(self) -> None:
-        """In a child: the parent goes on alone, and hands over what the child would take for its own. One not yet started is both's."""
-        # Another thread of the parent's may have held it.
+        """Disable the keeper in a forked child: the parent continues alone. A keeper that is not started works in both."""
+        # Another thread of the parent may hold the lock.
         self._publishing = threading.RLock()
         if self._thread is None:
             return

@@ -1,6 +1,6 @@
-"""What a keeper's two loops, its application and its callbacks hand one another.
+"""State that a keeper's two loops, its application and its callbacks share.
 
-Each of them may run on a thread of its own: what several of them change is guarded by one lock, which nobody holds while waiting.
+Each of them may run on its own thread. One lock guards what several of them change; no thread waits while it holds the lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEVER: Final = float("inf")
 
 
 class PartitionOrders(NamedTuple):
-    """Partitions to claim, and to hand off; and to claim once others are fenced."""
+    """Partitions to claim, to hand off, and to claim once their servers are fenced."""
 
     take: tuple[int, ...] = ()
     drop: tuple[int, ...] = ()
@@ -27,17 +27,16 @@ class PartitionOrders(NamedTuple):
 
 
 class KeeperState:
-    """One per keeper. `wake_beats` and `wake_scans` end the waits of the loops: who runs the loops sets them.
+    """The shared state of one keeper. `wake_beats` and `wake_scans` end the waits of the loops; the runner of the loops sets them.
 
-    fleet: as last read; before that, one of no partitions.
-    session: the incarnation in force. alone: no other server is there to take what this one gives up. failures: beats that failed in a
-    row. hurried: what this server says has changed, and somebody should plan. draining: nothing is to be claimed. stopping: nothing is to
-    be begun.
+    fleet: as last read; without partitions before that. session: the incarnation in force. alone: no other server can take this server's
+    partitions. failures: failed heartbeats in a row. plan_requested: this server's state has changed, so a plan is needed. draining:
+    nothing may be claimed. stopping: nothing may be started.
     """
 
     def __init__(self, steady: Callable[[], float]) -> None:
         self._steady = steady
-        # A signal's handler may come in between, on the same thread, and say something too.
+        # A signal handler may run on the same thread in between and call in here.
         self._lock = threading.RLock()
         self._wants: dict[int, float] = {}
         self._offered: dict[int, Claim] = {}
@@ -61,75 +60,75 @@ class KeeperState:
     # -- from the application and its callbacks
 
     def drain(self, on: bool) -> None:
-        """Hand everything off and take nothing, or take part again; said twice it changes nothing. A stop is not taken back."""
+        """Begin or end a drain. Repeating it changes nothing, and a stop cannot be revoked."""
         if on != (self._drained != _NEVER):
-            # Who else is there has to be seen anew.
+            # The scan loop must find out again which other servers are available.
             self.alone = self.alone and not on
             self._drained = self._steady() if on else _NEVER
         self.wake_beats()
 
     @property
     def draining(self) -> bool:
-        """Whether everything is to be handed off."""
+        """Return True if all partitions must be handed off."""
         return self.drained_since != _NEVER
 
     @property
     def drained_since(self) -> float:
-        """Since when everything is to be handed off, steady seconds; never: infinity."""
+        """The start of the drain or stop in steady seconds; infinity if there is none."""
         return self._stopped if self.stopping else self._drained
 
     def stop(self) -> None:
-        """Hand everything off, and leave."""
+        """Hand off all partitions, and leave."""
         if not self.stopping:
             self._stopped, self.alone = self._steady(), False
             self.stopping = True
         self.wake_beats()
 
     def drop(self, partition: int) -> None:
-        """The application does not want the partition any more."""
+        """Record that the application drops the partition."""
         with self._lock:
             self._dropped.append(partition)
         self.wake_beats()
 
     def finish_hand_off(self, partition: int, hand_off: HandOff) -> None:
-        """The application has ended what it did under this hand-off."""
+        """Record that the application has ended its work under this hand-off."""
         with self._lock:
             self._ready.append((partition, hand_off))
         self.wake_beats()
 
-    # -- for the loop that looks
+    # -- for the scan loop
 
     def current_session(self) -> ServerSession | None:
-        """The incarnation in force, None while there is none."""
+        """Return the incarnation in force; None if there is none."""
         session = self.session
         return session if session is not None and not session.fenced else None
 
     def wanted_partitions(self) -> list[int]:
-        """Partitions to be claimed, once they can be."""
+        """Return the partitions to claim as soon as that is possible."""
         now = self._steady()
         with self._lock:
             return [] if self.draining else sorted(p for p, until in self._wants.items() if now < until and p not in self._offered)
 
     def offer_claims(self, claims: Collection[Claim]) -> None:
-        """These can be claimed now."""
+        """Offer claims that are possible now."""
         with self._lock:
             self._offered |= {claim.partition: claim for claim in claims}
         self.wake_beats()
 
     def set_plan(self, take: Collection[int], drop: Collection[int]) -> None:
-        """The plan for this server itself."""
+        """Set the plan for this server."""
         with self._lock:
             self._orders = PartitionOrders(tuple(take)[:MAX_ORDERS], tuple(drop)[:MAX_ORDERS])
         self.wake_beats()
 
     def expected_servers(self) -> list[str]:
-        """Servers whose end is expected."""
+        """Return the servers that are expected to end."""
         now = self._steady()
         with self._lock:
             return [] if self.draining else sorted(server for server, (_, until) in self._expected.items() if now < until)
 
     def inherit_partitions(self, server: str, seconds: float) -> None:
-        """It has ended: what was expected of it is wanted for so long."""
+        """Want a server's standby partitions for `seconds`, after it has ended."""
         until = self._steady() + seconds
         with self._lock:
             partitions, _ = self._expected.pop(server, ((), 0.0))
@@ -137,62 +136,62 @@ class KeeperState:
             self._wants |= {partition: until for partition in partitions if partition not in held}
 
     def forget_server(self, server: str) -> None:
-        """Nothing is expected of it any more."""
+        """Forget the standby partitions of a server."""
         with self._lock:
             self._expected.pop(server, None)
 
     def update_fleet(self, fleet: Fleet) -> None:
-        """What the fleet's row says now. The durations of the profile stay: what runs was begun under them."""
+        """Set the fleet, except the profile: the running loops began under the former durations."""
         self.fleet = replace(fleet, profile=self.fleet.profile)
 
     def shed_duties(self) -> frozenset[rules.ScanDuty]:
-        """What storage is too slow for."""
+        """Return the duties to skip while storage is slow."""
         return rules.duties_to_skip(self.failures)
 
     def released_partitions(self) -> dict[int, float]:
-        """Partitions that were given up, and when (steady seconds) to look whether somebody took them."""
+        """Return released partitions, and when (steady seconds) to check that a successor has claimed them."""
         with self._lock:
             return dict(self._given)
 
     def mark_checked(self, partition: int) -> None:
-        """This one was looked at."""
+        """Record that a released partition was checked."""
         with self._lock:
             self._given.pop(partition, None)
 
-    # -- for the loop that beats
+    # -- for the heartbeat loop
 
     def watch_released(self, partitions: Collection[int], look: float) -> None:
-        """These were given up: look after them then (steady seconds)."""
+        """Check these released partitions at `look` (steady seconds)."""
         if partitions:
             with self._lock:
                 self._given |= dict.fromkeys(partitions, look)
             self.wake_scans()
 
     def request_plan(self) -> None:
-        """Have the other loop plan at once."""
+        """Make the scan loop plan at once."""
         self.plan_requested = True
         self.wake_scans()
 
     def take_plan(self) -> PartitionOrders | None:
-        """The plan of one's own, once."""
+        """Return the plan for this server, once."""
         with self._lock:
             found, self._orders = self._orders, None
         return found
 
     def take_finished_hand_offs(self) -> list[tuple[int, HandOff]]:
-        """The hand-offs whose user has ended, once."""
+        """Return the hand-offs that the application has finished, once."""
         with self._lock:
             found, self._ready = self._ready, []
         return found
 
     def take_dropped(self) -> list[int]:
-        """The partitions that the application dropped, once."""
+        """Return the partitions that the application dropped, once."""
         with self._lock:
             found, self._dropped = self._dropped, []
         return found
 
     def set_wanted(self, take: Collection[int], until: float) -> None:
-        """Orders replace the ones before; each is forgotten at its deadline (steady seconds), and the next plan decides."""
+        """Replace the wanted partitions. They are forgotten at the deadline `until` (steady seconds), and the next plan decides."""
         with self._lock:
             self._wants = dict.fromkeys(take, until)
             self._offered = {partition: claim for partition, claim in self._offered.items() if partition in self._wants}
@@ -200,43 +199,43 @@ class KeeperState:
             self.wake_scans()
 
     def set_expected(self, expected: Expected, until: float) -> None:
-        """Expectations replace the ones before, and are forgotten at their deadline (steady seconds)."""
+        """Replace the standby partitions. They are forgotten at the deadline `until` (steady seconds)."""
         with self._lock:
             self._expected = {server: (partitions, until) for server, partitions in expected}
         if expected:
             self.wake_scans()
 
     def still_expected(self, expected: Expected) -> Expected:
-        """Those of `expected` that still are."""
+        """Return the entries of `expected` that are still in force."""
         standing = set(self.expected_servers())
         return tuple((server, partitions) for server, partitions in expected if server in standing)
 
     def still_wanted(self, take: Collection[int]) -> tuple[int, ...]:
-        """Those of `take` that are still wanted."""
+        """Return the partitions of `take` that are still wanted."""
         now = self._steady()
         with self._lock:
             return tuple(partition for partition in take if now < self._wants.get(partition, 0.0))
 
     def offered_claims(self, room: int) -> list[Claim]:
-        """Up to `room` claims of what is wanted. What is tried and does not succeed is scouted again."""
+        """Return up to `room` claims of wanted partitions. The scan loop looks again for claims that fail."""
         with self._lock:
             if self.draining or "claim" in self.shed_duties():
                 self._offered.clear()
             return list(self._offered.values())[: max(0, room)]
 
     def withdraw_claims(self, claims: Collection[Claim]) -> None:
-        """These are under way."""
+        """Remove claims that are being sent."""
         with self._lock:
             for claim in claims:
                 self._offered.pop(claim.partition, None)
 
     def mark_held(self, claims: Collection[Claim]) -> None:
-        """These are no longer wanted: they are held."""
+        """Remove claimed partitions from the wanted ones."""
         with self._lock:
             for claim in claims:
                 self._wants.pop(claim.partition, None)
 
     def clear(self) -> None:
-        """The incarnation is over: so is what was ordered and found for it."""
+        """Forget all orders and claims: the incarnation has ended."""
         with self._lock:
             self._wants, self._offered, self._expected, self._orders, self._ready = {}, {}, {}, None, []

@@ -1,4 +1,4 @@
-"""How a server comes in and goes: reads its fleet, registers an incarnation, ends it. Part of the loop that beats."""
+"""Registration of a server: reads the fleet, registers an incarnation, ends it. Part of the heartbeat loop."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .state_file import NameInUse
 
 
 class FleetMissing(TocsinError):
-    """There is no fleet of that name, or its profile is unsafe."""
+    """The fleet does not exist, or its profile is unsafe."""
 
 
 class Registration:
-    """One per keeper."""
+    """Registers one server. One per keeper."""
 
     def __init__(
         self, key: str, server: str, keeper_state: KeeperState, failures: RequestFailures, steady: Callable[[], float], ids: Ids
@@ -36,7 +36,7 @@ class Registration:
         return self._keeper_state.fleet.profile
 
     def open(self) -> Work[Fleet | None]:
-        """Read the fleet, for as long as that takes; None when told to stop meanwhile. Raises `FleetMissing`."""
+        """Read the fleet, however long it takes. Return None if the keeper is stopped meanwhile. Raises `FleetMissing`."""
         while not self._keeper_state.stopping:
             try:
                 fleet = yield from read_fleet(self._key)
@@ -45,9 +45,9 @@ class Registration:
                 yield from self.pause(1.0)
                 continue
             if fleet is None:
-                raise FleetMissing(f"there is no fleet {self._key!r}")
+                raise FleetMissing(f"fleet {self._key!r} does not exist; create it with `tocsin leases create`")
             if fleet.closed:
-                # Its profile is about to change, or it ends.
+                # The fleet is about to change its profile or to end.
                 yield from self.pause(1.0)
                 continue
             name = next((name for name, known in PROFILES.items() if known == fleet.profile), "")
@@ -58,13 +58,15 @@ class Registration:
         return None
 
     def pause(self, seconds: float) -> Work[None]:
-        """Wait, unless told to stop."""
+        """Wait, unless the keeper is stopped."""
         if seconds > 0 and not self._keeper_state.stopping:
             yield from wait(self._steady() + seconds)
 
     def join(self, publish: Callable[[], ServerReport], proof: Callable[[str], tuple[str, ...]]) -> Work[ServerSession | None]:
-        """Register a new incarnation. None when told to stop meanwhile. publish: what it tells about itself by then. proof: see
-        `Beating.serve`. Raises `NameInUse`."""
+        """Register a new incarnation. Return None if the keeper is stopped meanwhile.
+
+        publish: returns the server's report at that time. proof: see `HeartbeatLoop.serve`. Raises `NameInUse`.
+        """
         session = self._incarnation()
         proven = proof(session.incarnation)
         before: Observation | None = None
@@ -78,7 +80,7 @@ class Registration:
                 case Registered():
                     return session
                 case LiveNamesake():
-                    raise NameInUse(f"a living server is called {self._server!r}")
+                    raise NameInUse(f"another live server has the name {self._server!r}; choose another name or stop that server")
                 case IncarnationFenced():
                     session = self._incarnation()
                     proven = proof(session.incarnation)
@@ -91,7 +93,10 @@ class Registration:
         return ServerSession(self._key, self._server, self._ids.name(), generation=self._keeper_state.fleet.generation)
 
     def confirm(self) -> Work[bool]:
-        """Read the fleet again now that its changers see this server (`protocol.closing`). True as well when told to stop meanwhile."""
+        """Read the fleet again, now that the server's row is visible to writers that close the fleet (`protocol.closing`).
+
+        Return False if the fleet is closed, gone or has another profile; True otherwise, also if the keeper is stopped meanwhile.
+        """
         while not self._keeper_state.stopping:
             try:
                 fleet = yield from read_fleet(self._key)
@@ -106,7 +111,7 @@ class Registration:
         return True
 
     def leave(self, session: ServerSession) -> Work[None]:
-        """End the incarnation, so that nobody waits for its silence. Given up when storage does not do it; others wait T then."""
+        """End the incarnation, so that other servers need not wait T. Gives up after three attempts; other servers wait T then."""
         for _ in range(3):
             try:
                 if (yield from membership.leave(session)) != "again":

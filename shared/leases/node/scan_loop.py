@@ -1,7 +1,7 @@
-"""The keeper's second loop: looks at the other servers, fences the silent, plans, gives orders, and finds what can be claimed.
+"""The keeper's scan loop: reads the other servers' rows, fences silent servers, plans, gives orders, and finds claimable partitions.
 
-No threads, no I/O: who drives it has those. Everything here may be late, or left out, at no risk: safety is in the conditions of the
-writes.
+The loop has no threads and does no I/O: its runner does both. Everything here may be late or left out without risk, because the
+conditions of the writes provide the safety.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from .standby import StandbyAssignments
 log = logging.getLogger(__name__)
 
 POLL = 0.25
-"""Seconds between looks at partitions that are about to be handed over. While nothing is wanted, none is looked at."""
+"""Seconds between reads of wanted partitions. Without wanted partitions nothing is read."""
 PLAN_ANEW, PLAN_EVERY, PLAN_SOON = 192, 12, 2
-"""Beats after which a scanner plans even if nothing seems to have changed; if there may be something left to do; and after a plan that
-moves something. A plan reads all rows."""
+"""Heartbeat intervals between plans: if nothing seems to have changed, if something may be left to do, and after a plan with moves. A plan
+reads all rows."""
 CHUNK = 4
-"""Partitions, read one by one, after which those that are free are told."""
+"""Partitions that are read one by one before their claims are offered."""
 MINUTE = 60.0
 HEARD = 1.05
-"""Beats after which a server has heard an order: its next beat found it."""
+"""Heartbeat intervals after which a server has received an order: its next heartbeat has read it."""
 GENTLE = frozenset({"balance", "over capacity", "draining", "pinned"})
-"""Reasons for which the owner goes on until its successor is waiting."""
+"""Reasons of moves for which the owner continues until its successor is ready."""
 MISSES = 2
-"""Orders in one plan that storage may fail to take before the plan is given up."""
+"""Orders of one plan that may fail before the plan is abandoned."""
 ALONE, YOUNG = 0.15, 4
-"""Beats after which a server that came plans for itself, since its share is ordered a beat sooner then than by those who look; and the
-writes that each other one must have behind it: where many come at once, it would be a stampede. One that stops for it says so meanwhile."""
+"""ALONE: heartbeat intervals after which a new server plans for itself; it then gets its share one interval sooner than from a scanner.
+YOUNG: heartbeats that every other server must have sent for this; where many servers start at once, all of them would plan."""
 UNREADABLE: Final = {"action": "lease_rows_unreadable"}
 _NEVER: Final = float("inf")
 
 
 class ScanLoop:
-    """One per keeper, over all its incarnations: what it has seen of others stays true."""
+    """Scans the fleet for one keeper. Its observations stay valid over all incarnations of the server."""
 
     def __init__(
         self,
@@ -87,17 +87,17 @@ class ScanLoop:
         return self._keeper_state.fleet.profile
 
     def run(self) -> Work[None]:
-        """Look, fence, plan, scout until the keeper_state is closed."""
+        """Scan, fence, plan and find claims until the keeper has ended."""
         self._next_scan = self._steady() + self._profile.beat / 2
         while not self._keeper_state.ended:
             try:
                 yield from self._step()
             except StorageError as error:
                 self._keeper_state.counts["failed"] += 1
-                # As with beats: who may write but not read all would never learn why it gets nothing.
+                # A server that may write but not read all rows would otherwise get no partitions without any error.
                 level = logging.ERROR if isinstance(error, Rejected) and not self._refused else logging.DEBUG
                 self._refused = self._refused or isinstance(error, Rejected)
-                log.log(level, "A look at the fleet failed: %s", error, extra={"action": "lease_scan_failed"})
+                log.log(level, "A scan of the fleet failed: %s", error, extra={"action": "lease_scan_failed"})
                 now = self._steady()
                 self._next_scan = max(self._next_scan, now + self._profile.beat * (0.25 + 0.25 * self._chance()))
                 self._next_fence = max(self._next_fence, now + self._profile.beat / 4)
@@ -106,9 +106,9 @@ class ScanLoop:
                 self._next_ask = max(self._next_ask, now + min(POLL * 4, self._profile.beat / 4))
             except Exception:
                 if self._keeper_state.ended:
-                    # Who stopped the keeper may have closed the tables since.
+                    # The application may have closed the tables after it stopped the keeper.
                     return
-                # The loop must go on: what failed is tried again at the next round.
+                # The loop must continue: the next round repeats what failed.
                 log.exception("The lease scanner failed", extra={"action": "lease_scanner_failed"})
                 self._next_scan = self._next_fence = self._next_poll = self._steady() + self._profile.beat
                 self._next_sweep = max(self._next_sweep, self._next_scan)
@@ -116,14 +116,14 @@ class ScanLoop:
 
     def _next_step(self) -> float:
         if self._keeper_state.current_session() is None:
-            # Joining wakes this loop.
+            # The registration wakes this loop.
             return max(self._next_scan, self._steady() + self._profile.beat / 4)
         steps = [self._next_scan]
         if self._keeper_state.wanted_partitions():
             steps.append(self._next_poll)
         if self._keeper_state.expected_servers():
             steps.append(self._next_ask)
-        # A row that stays unchanged is read again when it is ripe, not at the next round.
+        # The row of a silent server is read again when T has passed, not in the next round.
         ripe = [sight.first.ripens(self._profile.takeover) for name, sight in self._sights.items() if name in self._suspects]
         if "scan" not in self._keeper_state.shed_duties():
             steps.append(self._next_sweep)
@@ -135,7 +135,7 @@ class ScanLoop:
     def _step(self) -> Work[None]:
         session, now, shed = self._keeper_state.current_session(), self._steady(), self._keeper_state.shed_duties()
         if session is None:
-            # Who waits to join, perhaps for T, has then seen the silence of others too.
+            # A server that waits for its registration, possibly for T, has then also observed which other servers were silent.
             if now >= self._next_scan and "scan" not in shed:
                 self._next_scan = now + self._profile.beat
                 yield from takeover.observe_servers(self._key, self._sights)
@@ -147,7 +147,7 @@ class ScanLoop:
             self._keeper_state.plan_requested, self._next_scan, self._due = False, now, True
         fleet = self._keeper_state.fleet
         if fleet.generation != self._generation:
-            # Those who look begin at once to carry the change on.
+            # Scanners continue the resize at once.
             self._generation, self._next_scan = fleet.generation, now if self._looks else self._next_scan
             self._due = self._due or self._looks
         if now >= self._next_ask and self._keeper_state.expected_servers():
@@ -174,7 +174,7 @@ class ScanLoop:
             yield from self._look(now)
 
     def _scout(self, session: ServerSession, wants: list[int], now: float) -> Work[None]:
-        """Look which of them can be claimed, and say so at once: what is free waits for no look at others."""
+        """Find claimable partitions, and offer their claims at once: they need no scan of the servers."""
         if now >= self._living_until:
             self._living, self._living_until = set(), now + self._profile.beat / 2
         for some in [wants] if len(wants) > takeover.FEW else batched(wants, CHUNK):
@@ -182,7 +182,7 @@ class ScanLoop:
                 self._keeper_state.offer_claims(claims)
 
     def _look_after(self, now: float) -> Work[None]:
-        """Look whether somebody took what this server gave up; if not, it is time to plan."""
+        """Check that released partitions have been claimed. If one has no owner, plan now."""
         for partition in [partition for partition, at in self._keeper_state.released_partitions().items() if now >= at][: takeover.FEW]:
             row = yield from get(FLEETS, self._key, partition_key(partition))
             self._keeper_state.mark_checked(partition)
@@ -191,12 +191,12 @@ class ScanLoop:
                 self._due, self._next_scan = True, now
 
     def _some(self, wants: list[int]) -> list[int]:
-        """A few of them in turn: while the count changes most have to wait, and all servers ask."""
+        """Return a few wanted partitions in turn: during a resize most are not claimable yet, and all servers read them."""
         self._turn = self._turn + takeover.FEW if self._turn + takeover.FEW < len(wants) else 0
         return wants[self._turn : self._turn + takeover.FEW]
 
     def _sweep(self, now: float) -> Work[None]:
-        """Carry a change of the partition count on; plan when it is done."""
+        """Continue a resize. Plan when it is complete."""
         progress = yield from resizing.sweep(self._key)
         self._keeper_state.counts["sweeps"] += 1
         self._next_sweep = now + generations.poll_interval(self._keeper_state.fleet, POLL)
@@ -204,7 +204,7 @@ class ScanLoop:
             self._next_sweep, self._next_scan, self._due = _NEVER, now, True
 
     def _fence(self, now: float) -> Work[None]:
-        """Fence who has been silent for T; then it is time to look, and to plan."""
+        """Fence servers that have been silent for T. A fencing makes a scan and a plan due."""
         if now < self._next_fence:
             return
         for name, sight in sorted(self._sights.items()):
@@ -225,10 +225,10 @@ class ScanLoop:
         rows = yield from takeover.observe_servers(self._key, self._sights)
         self._refused = False
         servers = [parse_server(row) for row in rows]
-        # Those that speak HTTP look at nobody.
+        # Servers that speak HTTP do not scan.
         looking = [server.name for server in servers if server.state != "dead" and server.scans]
         every = rules.scan_interval(self._server, looking, self._profile)
-        # Jitter, so that scanners do not look at the same moment.
+        # Jitter, so that scanners do not read at the same moment.
         self._next_scan = now + every * (0.9 + 0.2 * self._chance())
         known = frozenset((server.name, server.incarnation, server.state, server.capacity) for server in servers)
         self._looks = every <= self._profile.beat
@@ -237,7 +237,7 @@ class ScanLoop:
         others = (server.name for server in servers if server.state == "live" and server.name != self._server)
         self._keeper_state.alone = not set(others) - self._drained
         if self._looks:
-            # For all others a plan is due when they have fenced somebody, or have something to say: it reads all rows.
+            # Other servers plan only when they have fenced a server or when their own state has changed: a plan reads all rows.
             self._due = self._due or known != self._known or now >= self._next_plan or (yield from self._changes())
         self._known = known
         if self._came:
@@ -247,7 +247,7 @@ class ScanLoop:
             yield from self._plan(now, {server.name: server for server in servers})
 
     def _changes(self) -> Work[bool]:
-        """Whether operators have changed something."""
+        """Return True if an operator has changed the fleet since the last plan."""
         fleet = yield from read_fleet(self._key)
         return fleet is not None and fleet.changes != self._seen_changes
 
@@ -259,19 +259,19 @@ class ScanLoop:
             return
         self._keeper_state.counts["plans"] += 1
         if facts.unreadable != self._unreadable and facts.unreadable:
-            odd = ", ".join(facts.unreadable[:10])
-            log.error("Rows of fleet %s cannot be read, and what they are about stays as it is: %s", self._key, odd, extra=UNREADABLE)
+            unreadable = ", ".join(facts.unreadable[:10])
+            log.error("Rows of fleet %s cannot be read, and their subjects stay as they are: %s", self._key, unreadable, extra=UNREADABLE)
         self._unreadable = facts.unreadable
         self._seen_changes = facts.fleet.changes
         self._keeper_state.update_fleet(facts.fleet)
         if facts.fleet.former and self._looks:
             self._next_sweep = min(self._next_sweep, now)
         found = facts.plan(self._budget(facts, now), before)
-        # Two may have planned at once, and order what does not fit together: look again soon, and ever less often while that does not help.
+        # Two servers may have planned at once with conflicting orders: plan again soon, at growing intervals while that does not help.
         self._patience = PLAN_SOON if found.moves != self._moves else min(2 * self._patience, PLAN_EVERY)
         self._moves = found.moves
-        # An order can be overlooked where two writes have got the same ETag; while the partition count changes, all wait for it.
-        # What was ordered within the last minute may have used the budget up.
+        # A server can miss an order if two writes got the same ETag. During a resize all servers wait for each order.
+        # The moves of the last minute may have used up the budget.
         beats = PLAN_SOON if facts.fleet.former else self._patience if found.moves else PLAN_EVERY if self._ordered else PLAN_ANEW
         self._next_plan = now + beats * self._profile.beat
         later = self._not_yet(found, now)
@@ -283,19 +283,19 @@ class ScanLoop:
                 self._ordered.setdefault((move.partition, move.target), now)
         refused = yield from self._give(facts, found, later)
         self._keeper_state.counts["orders_refused"] += refused
-        # Who was not reached beat in between: plan again soon, from what is there then.
+        # A server that missed its order sent a heartbeat in between: plan again soon with the new rows.
         self._due = refused > 0 or bool(later)
         again = [*([now + self._profile.beat / 4] if refused else []), *later.values()]
         self._next_scan = min([self._next_scan, *again])
 
     def _give(self, facts: PlannerInput, found: PartitionPlan, later: Collection[int]) -> Work[int]:
-        """Give the orders of a plan. later: what is not to be handed off yet. Returns how many were not told: they beat in between."""
+        """Give the orders of a plan. later: partitions that must not be handed off yet. Return the number of orders that failed."""
         generation = facts.fleet.generation
         given: dict[str, tuple[list[int], list[int]]] = {}
         for member in facts.members:
             row = facts.servers[member.name]
             take, drop = facts.orders(found, member.name)
-            # What somebody has ordered already is not put off again.
+            # An order that has been given is not delayed again.
             drop = [number for number in drop if number not in later or number in row.drop]
             if member.name == self._server:
                 self._standby.planned(facts)
@@ -310,7 +310,7 @@ class ScanLoop:
             try:
                 heard = yield from takeover.write_order(self._key, name, *given[name], generation)
             except StorageError:
-                # One lost answer must not keep the others waiting; where most are lost, to ask so many would take too long.
+                # One lost answer must not delay the other orders. If most are lost, trying all would take too long.
                 self._keeper_state.counts["failed"] += 1
                 if (failed := failed + 1) > MISSES:
                     raise
@@ -319,14 +319,16 @@ class ScanLoop:
         return refused
 
     def _not_yet(self, found: PartitionPlan, now: float) -> dict[int, float]:
-        """Partitions whose owners are to go on until their successors have heard that they are to take over, and when that will be. So a
-        planned hand-off costs one look at a free partition, not a beat."""
+        """Return partitions with owners that must continue until their successors know their orders, and when they will.
+
+        A planned hand-off then costs one read of a free partition instead of a heartbeat interval.
+        """
         gentle = [(move.partition, move.target) for move in found.moves if move.reason in GENTLE and move.target not in ("", self._server)]
         self._told = {move: self._told.get(move, now + HEARD * self._profile.beat) for move in gentle}
         return {partition: heard for (partition, _), heard in self._told.items() if now < heard}
 
     def _budget(self, facts: PlannerInput, now: float) -> int:
-        """Moves that may still be ordered: the limit less those of the last minute that are done; those under way are planned anew."""
+        """Return how many moves may be ordered: the limit less the completed moves of the last minute. Open moves are planned again."""
         self._ordered = {move: at for move, at in self._ordered.items() if now - at < MINUTE}
         done = sum(facts.has(target, partition) for partition, target in self._ordered)
         return max(0, facts.fleet.limits.moves_per_minute - done)

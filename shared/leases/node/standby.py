@@ -1,7 +1,7 @@
-"""Preparing for the end of servers: who is to have their partitions is told before T, and claims as soon as they are fenced.
+"""Standby assignments: before T, other servers learn which partitions of a silent server they will get, and claim them once it is fenced.
 
-Without that, the orders that follow a fencing are read up to a beat later. Nothing is claimed sooner than without: an heir waits until the
-row of the one that is expected to end is dead, and leaves it alone when it turns out to live, or comes back.
+Without this, the orders after a fencing are read up to a heartbeat interval later. No partition is claimed sooner than without: the standby
+server waits until the silent server's row is dead, and drops the assignment if that server returns.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..rules import Observation
 from .keeper_state import KeeperState
 
 EXPECTED: Final = 2.0
-"""Beats for which an end is expected: it comes within 1.25, or not at all."""
+"""Heartbeat intervals for which an assignment is valid. The silent server is fenced within 1.25 intervals, or not at all."""
 TRIES: Final = 2
-"""Times that an heir is told which beats in between. Else it is told with the orders after the fencing."""
+"""Attempts to write an assignment while the standby server sends heartbeats. The orders after the fencing cover the rest."""
 
 
 class StandbyAssignments:
-    """Part of one scanner. sights: what it has seen of others, which it goes on changing."""
+    """Gives and follows standby assignments. Part of one scan loop. sights: the loop's observations, which this object updates."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class StandbyAssignments:
         self._foreseen: dict[str, Observation] = {}
         self._seen: dict[str, tuple[str, int]] = {}
 
-    # -- who looks at others
+    # -- as a scanner
 
     def due(self, suspects: set[str]) -> dict[str, float]:
-        """When (steady seconds) the end of each of them is to be foreseen, of those that have not been yet."""
+        """Return when (steady seconds) each suspect needs standby assignments, for those that have none yet."""
         profile = self._keeper_state.fleet.profile
         after = rules.standby_after(profile)
         if after >= profile.takeover or self._keeper_state.fleet.former:
@@ -58,7 +58,7 @@ class StandbyAssignments:
         }
 
     def foresee(self, suspects: set[str], now: float) -> Work[None]:
-        """Tell the heirs of those who have been silent for so long that they have most likely ended."""
+        """Give standby assignments for servers that have most likely ended."""
         names = sorted(name for name, at in self.due(suspects).items() if now >= at)
         if not names:
             return
@@ -75,7 +75,7 @@ class StandbyAssignments:
 
     def _tell(self, ending: set[str]) -> Work[None]:
         facts = yield from read_planner_input(self._key, self._wall())
-        # Where half of all are silent, it is more likely that storage was away.
+        # If half of all servers are silent, storage was probably unavailable.
         if facts is None or facts.fleet.former or 2 * len(ending) > len(facts.members):
             return
         self._keeper_state.counts["foreseen"] += 1
@@ -92,16 +92,16 @@ class StandbyAssignments:
                 if (yield from takeover.write_expected(self._key, heir, heirs[heir])):
                     break
 
-    # -- who is an heir
+    # -- as a standby server
 
     def planned(self, facts: PlannerInput) -> None:
-        """The plan of these facts is about those that have ended, too: nothing more is inherited of them."""
+        """Drop assignments that a plan with these servers already covers."""
         for name in self._keeper_state.expected_servers():
             if name not in facts.servers or facts.servers[name].state == "dead":
                 self._keeper_state.forget_server(name)
 
     def ask(self) -> Work[bool]:
-        """Look whether those whose end is expected have been fenced. True when one has: what it had is wanted now."""
+        """Check whether expected servers have been fenced. Return True if one has: its partitions are wanted now."""
         limits, profile, found = self._keeper_state.fleet.limits, self._keeper_state.fleet.profile, False
         expecting = self._keeper_state.expected_servers()
         self._seen = {name: seen for name, seen in self._seen.items() if name in expecting}

@@ -1,8 +1,8 @@
-"""The proof that a predecessor is gone: a file per server name that its process keeps locked, with the incarnations it was.
+"""The proof that an earlier process has ended: a locked file per server name with the incarnations of its processes.
 
-Whoever holds the lock on the file of that name, on the same boot of the same machine, knows that every process that wrote it has ended: the
-operating system lets go of a lock with the process. A process that is merely stopped keeps its lock. The boot's id is part of the proof,
-since a copied disk brings a copy of the file; where the system has none, nothing is proven, and T is waited for as by anybody.
+A process that holds the lock, on the same boot of the same machine, knows that every process that wrote the file has ended: the operating
+system releases a lock when the process ends, and a suspended process keeps it. The boot id is part of the proof, because a copied disk
+contains a copy of the file. On a system without boot ids nothing is proven, and the server waits T.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _KEPT: Final = 8
 
 
 class NameInUse(TocsinError):
-    """A living server has this name."""
+    """A live server has this name."""
 
 
 def boot_id() -> str:
-    """An id of this boot of the machine, '' where the system has none."""
+    """Return an id of this boot of the machine; '' if the system has none."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
@@ -36,24 +36,27 @@ def boot_id() -> str:
 
 
 class StateFile:
-    """The locked file of one server name. On a local disk: locks of network file systems prove nothing."""
+    """The locked file of one server name. It must be on a local disk: locks of network file systems prove nothing."""
 
     def __init__(self, folder: Path, fleet: str, server: str) -> None:
-        """Locks the file, which is created when missing. Raises `NameInUse` when another process has it locked, `TocsinError` when the
-        folder cannot keep it."""
+        """Create the file if needed, and lock it.
+
+        Raises `NameInUse` if another process has locked it, and `TocsinError` if the folder cannot hold it.
+        """
         self.path = folder / f"{fleet.replace(':', '~')}~{server}.lease"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # Not inherited by children that are started: they must not keep the lock.
+            # Child processes must not inherit the file: they would keep the lock.
             opened = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise TocsinError(f"the folder {folder} cannot keep the file of server {server!r}: {error.strerror}") from None
+            raise TocsinError(f"folder {folder} cannot hold the state file of server {server!r}: {error.strerror}") from None
         self._file: IO[str] = os.fdopen(opened, "r+", encoding="utf-8")
         try:
             lock(self._file)
         except OSError:
             self._file.close()
-            raise NameInUse(f"another process on this machine is server {server!r}: it holds the lock on {self.path.name}") from None
+            text = f"another process on this machine is server {server!r}: it has locked {self.path}; stop it or choose another name"
+            raise NameInUse(text) from None
         self._gone = self._read()
 
     def _read(self) -> list[str]:
@@ -63,12 +66,14 @@ class StateFile:
             found = [str(each) for each in stored["incarnations"]]
             return found if boot and stored["boot"] == boot else []
         except (ValueError, KeyError, TypeError):
-            # Cut short by a crash, or empty: no proof.
+            # The file is empty, or was cut off by a crash: it proves nothing.
             return []
 
     def begin(self, incarnation: str) -> tuple[str, ...]:
-        """Note an incarnation, on disk when this returns, before it is registered. Returns those that are proven gone. Where the disk does
-        not take it, nothing will be proven of this one."""
+        """Record an incarnation on disk before it is registered. Return the incarnations that have certainly ended.
+
+        If the disk refuses the write, the incarnation will never count as ended by proof.
+        """
         gone = tuple(self._gone)
         self._gone = [incarnation, *gone][:_KEPT]
         try:
@@ -78,13 +83,13 @@ class StateFile:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            text = "%s cannot be written (%s): a restart after a crash waits for T"
+            text = "%s cannot be written (%s): a restart after a crash will wait for T"
             log.warning(text, self.path, error.strerror, extra={"action": "lease_proof_failed"})
         return gone
 
     def close(self) -> None:
-        """Let go of the lock; the file stays."""
-        # What a full disk did not take is told already; the lock goes all the same.
+        """Release the lock. The file stays."""
+        # An error of a full disk has been logged before; the lock is released anyway.
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -93,12 +98,12 @@ if sys.platform == "win32":
     import msvcrt
 
     def lock(file: IO[str]) -> None:
-        """Lock the file for this process, at once or not at all: OSError."""
+        """Lock the file for this process without waiting. Raises OSError."""
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
 
     def lock(file: IO[str]) -> None:
-        """Lock the file for this process, at once or not at all: OSError."""
+        """Lock the file for this process without waiting. Raises OSError."""
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
