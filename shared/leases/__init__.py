@@ -1,21 +1,17 @@
-"""Leases: each partition of a fleet is served by at most one of its servers. See docs/leases.md.
+"""Leases: at most one server of a fleet serves each partition. See docs/leases.md.
 
-    stamps      moments of sending and of receipt, profiles
-    rows        the stored rows of a fleet
-    rules       pure decisions of safety: who may act, who is silent, what may be claimed
-    generations pure decisions about a changing partition count
-    planner     pure decision of balance: which server should have which partition
-    protocol/   generators without I/O
-    runner      carries their effects out, blocking
-    keeper      `LeaseKeeper`, what a server process runs on threads: the loops `beating` and `scanner`, without threads and I/O of their
-                own; `desk` is between them, `notices` tells the application, `calls` runs its callbacks
-    proof       the locked file that proves that a predecessor is gone
-    fencing     `FencedBatch`: the store refuses a former owner's writes
-    runner     carries effects out in the app; `survey` is what it sees of a fleet at one look, `orders` plans from it
-    beats       servers that speak HTTP; `views` shows who has what, `functions` are the doors to both
-    control/ watch/ resize/   what operators say; what the app sees to by itself; changing the number of partitions
+    profiles          profiles: heartbeat interval H, validity V, takeover timeout T
+    rows              the stored rows of a fleet
+    unreadable_rows   rows that were edited by hand and cannot be read
+    rules             pure decisions of safety: who may act, who is silent, what may be claimed
+    generations       pure decisions about a resize
+    planner           pure decision of balance: the server of each partition; `planner_input` prepares its input
+    protocol/         generators of effects, without I/O
+    service/          runs in the app: servers that speak HTTP, takeovers, plans, manual controls, resizes, views
+    node/             runs in servers: `LeaseKeeper` and `FencedBatch`
+    model, routes     the API
 
-What nodes use is loaded when first asked for: the app imports the rules without an HTTP client for threads.
+The names that servers use are loaded on first use, so that the app does not import the blocking HTTP client.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""A changing partition count: pure decisions. Keys are spread by `hash mod partitions`; each count has its generation.
+"""Decide the steps of a resize. Pure. Keys map to partitions by `hash mod partitions`; each partition count has a generation.
 
-Partition p of N and partition q of M share keys exactly when p = q modulo gcd(N, M) (Chinese remainder theorem). So a row goes through
+Partition p of N and partition q of M share keys exactly when p = q modulo gcd(N, M) (Chinese remainder theorem). A row therefore goes
+through
 
-    open under g  ──nobody's, or its owner ended──►  closed under g + 1  ──all that it shares keys with are closed──►  open under g + 1
+    open under g  ──no owner, or its owner has ended──►  closed under g + 1  ──all rows with shared keys are closed──►  open under g + 1
 
-A closed row is nobody's. Rows only go forward, each step on the ETag of the row that was judged: whoever claims under g read a row that was
-open under g, so that a claim which comes too late is refused.
+A closed row has no owner. Rows only go forward, each step on the ETag of the row that was judged. A server that claims under g has read a
+row that was open under g, so the store refuses a claim that comes too late.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from .rules import has_ended
 
 
 def overlapping_partitions(partition: int, partitions: int, former: int) -> range:
-    """Of `former` partitions, those that share keys with `partition` of `partitions`."""
+    """Return those of `former` partitions that share keys with `partition` of `partitions`."""
     step = gcd(partitions, former)
     return range(partition % step, former, step)
 
 
 def is_behind(row: Partition, generation: int) -> bool:
-    """Whether the row may still be claimed, or held, under a generation before this one."""
+    """Return True if the row may still be claimed or held under a generation before this one."""
     return row.generation < generation and not row.closed
 
 
 def closed_row(row: Partition, server: Server | None, generation: int) -> Partition | None:
-    """The row once it is closed, None when that may not be yet. server: its owner's row, read after this one."""
+    """Return the row as closed; None if it must not be closed yet. server: its owner's row, read after this one."""
     if not is_behind(row, generation) or (row.owner and not has_ended(row.incarnation, server)):
         return None
     return replace(row, owner="", incarnation="", generation=generation, closed=True)
 
 
 def opened_rows(rows: Mapping[int, Partition], fleet: Fleet) -> list[Partition]:
-    """The closed rows that may be opened, as they are then, by number.
+    """Return the closed rows that may be opened, as open rows, by number.
 
-    Their epochs go on from the highest of all that they share keys with. So epochs grow for each key, over changes of the count, and a
-    token of before is refused whatever partition the key was in. Nobody has had them under this generation yet: `since` is 0.
+    Their epochs continue from the highest epoch of all rows with shared keys. The epochs of a key therefore grow over resizes, and a former
+    token is refused whatever partition the key was in. They have had no owner under this generation yet: `since` is 0.
     """
     step = gcd(fleet.partitions, fleet.former)
     epochs: dict[int, int | None] = {}
@@ -58,8 +59,11 @@ def opened_rows(rows: Mapping[int, Partition], fleet: Fleet) -> list[Partition]:
 
 
 def planned_owners(rows: Mapping[int, Partition], servers: Mapping[str, Server], fleet: Fleet) -> dict[int, str]:
-    """For the planner to start from: who should have the partitions that nobody has had since the count changed. Who was ordered to take
-    it, so that plans do not change their mind; else who has, of those it shares keys with, the one of its number or the lowest."""
+    """Return the planner's initial owners of partitions that have had no owner since the resize.
+
+    A server that was ordered to take the partition comes first, so that plans are stable. Otherwise it is the owner of the former partition
+    with the same number, or of the lowest one with shared keys.
+    """
     ordered = {
         number: server.name
         for server in servers.values()
@@ -80,19 +84,19 @@ def planned_owners(rows: Mapping[int, Partition], servers: Mapping[str, Server],
 
 
 def poll_interval(fleet: Fleet, least: float) -> float:
-    """Seconds between looks of one server while the count changes: more for more rows, which all servers read at that time."""
+    """Return the seconds between one server's reads during a resize. All servers read all rows at that time, so more rows need more."""
     return max(least, fleet.partitions / ROWS_PER_SECOND)
 
 
 ROWS_PER_SECOND: Final = 1000.0
-"""What one server reads of partition rows, at most, while it waits for a change of the count. Storage serves some 2,000 a second and
-partition key."""
+"""Partition rows per second that one server reads at most while it waits for a resize. Storage serves about 2,000 per second and partition
+key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeProgress:
-    """How far a change of the partition count is. closed: rows of the former count that are no longer claimed under it. opened: rows of the
-    new count that may be claimed."""
+    """Progress of a resize. closed: rows of the former count that can no longer be claimed under it. opened: rows of the new count that can
+    be claimed."""
 
     generation: int
     former: int
@@ -102,12 +106,12 @@ class ResizeProgress:
 
     @property
     def done(self) -> bool:
-        """Whether all of the new count may be claimed. Then all of the former one are closed, since each shares keys with some."""
+        """Return True if all rows of the new count can be claimed. All former rows are closed then: each shares keys with one of them."""
         return self.opened == self.partitions
 
 
 def resize_progress(rows: Iterable[Partition], fleet: Fleet) -> ResizeProgress | None:
-    """What the rows say; None when no change is under way."""
+    """Return the progress that the rows show; None if no resize is under way."""
     if not fleet.former:
         return None
     closed = opened = 0

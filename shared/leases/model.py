@@ -1,4 +1,4 @@
-"""Wire models of leases over HTTP: beats, claims, releases, and the views. Durations are milliseconds."""
+"""Wire models of leases over HTTP: heartbeats, claims, releases and views. Durations are milliseconds."""
 
 from __future__ import annotations
 
@@ -15,68 +15,68 @@ from .service.control.model import IntentOut
 
 MAX_SEQ = 2**53 - 1
 MAX_CLAIMS = 99
-"""Partitions in one claim: one transaction holds them and the server's own row."""
+"""Partitions in one claim: one transaction contains them and the server's own row."""
 
-Incarnation = Annotated[UUID, Field(description="Of this run of the server: a new one each time it starts, and after each `fenced`.")]
+Incarnation = Annotated[UUID, Field(description="Id of this run of the server. Create a new one at each start and after each `fenced`.")]
 Domain = Annotated[str, StringConstraints(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(64))]
 
 
 class BeatIn(Strict):
-    """A server's sign of life. What is left out stays as it was told before."""
+    """A heartbeat. Fields that are left out keep their values."""
 
     incarnation: Incarnation
-    seq: int = Field(ge=1, le=MAX_SEQ, description="Counts the beats of an incarnation; 1 registers it.")
+    seq: int = Field(ge=1, le=MAX_SEQ, description="Number of the heartbeat in its incarnation; 1 registers the server.")
     fault_domain: Domain | None = None
-    capacity: int | None = Field(None, ge=0, le=MAX_PARTITIONS, description="Partitions it can have; 0: no bound of its own.")
-    load: float | None = Field(None, ge=0, allow_inf_nan=False, description="Any measure that is alike on all servers.")
+    capacity: int | None = Field(None, ge=0, le=MAX_PARTITIONS, description="Partitions that the server can own. 0: no limit of its own.")
+    load: float | None = Field(None, ge=0, allow_inf_nan=False, description="A measure of load that all servers share.")
 
 
 class BeatAnswer(Strict):
-    """What the server is to know. Its validity counts from its SEND of the first try of this `seq`."""
+    """The answer to a heartbeat. Its validity counts from the SEND of the first attempt with this `seq`."""
 
     seq: int
-    validity_ms: int = Field(description="For so long it may act on what it has, from that moment on.")
-    beat_ms: int = Field(description="How often it is to beat.")
+    validity_ms: int = Field(description="Time for which the server may act on its partitions, from that moment on.")
+    beat_ms: int = Field(description="Interval between heartbeats.")
     state: Literal["live", "draining"]
-    held: dict[int, int] = Field(description="What it has: partition to epoch. It has nothing else, but what it claimed since.")
-    assign: list[int] = Field(description="What it is to claim.")
-    release: list[int] = Field(description="What it is to hand off.")
-    generation: int = Field(description="What it has was claimed under this one; it changes only when nothing is left to release.")
-    partitions: int = Field(description="Under this generation: keys map to partitions by their hash modulo this.")
-    exit: Maybe[bool] = Field(default=None, description="Its process is to end.")
+    held: dict[int, int] = Field(description="All partitions of the server with their epochs, except those that it has claimed since.")
+    assign: list[int] = Field(description="Partitions that the server must claim.")
+    release: list[int] = Field(description="Partitions that the server must release.")
+    generation: int = Field(description="Generation of the server's partitions. It changes only when nothing is left to release.")
+    partitions: int = Field(description="Partition count of this generation: a key belongs to partition hash modulo this count.")
+    exit: Maybe[bool] = Field(default=None, description="true: the server's process must end.")
 
 
 class ClaimIn(Strict):
-    """Partitions that a server wants."""
+    """A claim of partitions."""
 
     node: NodeName
     incarnation: Incarnation
     partitions: list[Annotated[int, Field(ge=0, lt=MAX_PARTITIONS)]] = Field(min_length=1, max_length=MAX_CLAIMS)
-    generation: int = Field(1, ge=1, le=2**31, description="By which the server maps keys: that of the beat's answer that it follows.")
+    generation: int = Field(1, ge=1, le=2**31, description="Generation that the server maps keys by, from the last heartbeat's answer.")
 
     @model_validator(mode="after")
     def _once(self) -> ClaimIn:
         if len(set(self.partitions)) != len(self.partitions):
-            raise ValueError("a partition is named twice")
+            raise ValueError("a partition is repeated")
         return self
 
 
 class ClaimedOut(Strict):
-    """A partition that the server has now. The epoch is its fencing token."""
+    """A partition that the server owns now. The epoch is its fencing token."""
 
     partition: int
     epoch: int
 
 
 class RefusedOut(Strict):
-    """A partition that it did not get."""
+    """A partition that the server did not get."""
 
     partition: int
     reason: Refusal
 
 
 class ClaimAnswer(Strict):
-    """What became of a claim, partition by partition."""
+    """The result of a claim for each partition."""
 
     claimed: list[ClaimedOut]
     refused: list[RefusedOut]
@@ -94,15 +94,15 @@ LeaseState = Literal["owned", "released", "unowned", "offline"]
 
 
 class LeaseOut(Strict):
-    """Who has a partition. `unowned`: nobody has had it yet, or its server is dead."""
+    """The owner of a partition. `unowned`: it has had no owner yet, or its server is dead."""
 
     partition: int
     state: LeaseState
     owner: str | None
     epoch: int
-    since: Stamp | None = Field(description="When it was last claimed or released.")
-    beat_age_ms: int | None = Field(description="How long ago its owner's row was written, by the storage service's own time.")
-    intents: list[IntentOut] = Field(description="What operators want of it.")
+    since: Stamp | None = Field(description="Time of the last claim or release.")
+    beat_age_ms: int | None = Field(description="Age of the owner's last heartbeat, by the storage service's clock.")
+    intents: list[IntentOut] = Field(description="Manual controls on the partition.")
 
 
 class LeaseList(Strict):
@@ -113,7 +113,7 @@ class LeaseList(Strict):
 
 
 class ServerLeases(Strict):
-    """What a server has."""
+    """The partitions of a server."""
 
     server: str
     state: ServerState
@@ -129,9 +129,9 @@ class ServerLeaseList(Strict):
 
 
 class RoutesOut(Strict):
-    """Where to find whom: the owner of each partition, for clients of the fleet."""
+    """The owner of each partition, for clients of the fleet."""
 
     generation: int
     owners: dict[str, list[int]]
     unowned: list[int]
-    taking: str | None = Field(description="The node that takes its checkpoint now; better not asked.")
+    taking: str | None = Field(description="The node that takes a checkpoint now. Clients should avoid it.")

@@ -1,10 +1,9 @@
-"""Which server should have which partition: a pure, deterministic decision that moves as little as it can.
+"""Plan the server of each partition: a pure, deterministic decision that moves as little as possible.
 
-Every server gets an equal share, as far as its capacity allows: shares differ by at most one. A partition stays where it is unless its
-server is gone, draining or prohibited, or has more than its share. What must be placed goes to the server with the highest rendezvous
-score (a hash of partition and server, weighted by capacity) that has room: so any two planners agree, and the same partition prefers the
-same servers always. Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates" (1998), bounded as in Mirrokni et
-al. (2018).
+All servers get equal shares within their capacities: shares differ by at most one. A partition stays where it is unless its server is gone,
+draining or prohibited, or has more than its share. A partition that must be placed goes to the server with room and the highest rendezvous
+score (a hash of partition and server, weighted by capacity), so that all planners agree, and a partition always prefers the same servers.
+Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates" (1998), bounded as in Mirrokni et al. (2018).
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from typing import Final, Literal, NamedTuple
 from .rows import ActiveIntents
 
 HOT: Final = 1.25
-"""A server whose load is over this times the mean is hot: where shares differ by one, it gets the smaller."""
+"""A server with more than this times the mean load is hot: if shares differ by one, it gets the smaller one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A living server. capacity: 0 for no bound of its own. draining: it keeps what it has until others have been told to take it."""
+    """A living server. capacity: 0 for no limit of its own. draining: keeps its partitions until other servers are ordered to take them."""
 
     name: str
     capacity: int = 0
@@ -36,7 +35,7 @@ type MoveReason = Literal["unowned", "owner gone", "draining", "prohibited", "pi
 
 
 class PartitionMove(NamedTuple):
-    """One change. source '' when nobody has the partition, target '' when nobody is to have it."""
+    """One change. source: '' if the partition has no owner. target: '' if it must have none."""
 
     partition: int
     source: str
@@ -46,8 +45,7 @@ class PartitionMove(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """target: the server each partition should have ('' for none). moves: what differs from now, by partition. unplaced: why not, by
-    partition."""
+    """A plan. target: server of each partition, '' for none. moves: differences from now, by partition. unplaced: reasons, by partition."""
 
     target: dict[int, str]
     moves: tuple[PartitionMove, ...]
@@ -55,9 +53,9 @@ class PartitionPlan:
 
 
 def score(partition: int, server: str, weight: float) -> float:
-    """Weighted rendezvous: the server with the highest score wins the partition with a chance proportional to its weight."""
+    """Return the weighted rendezvous score. The highest score wins, with a chance in proportion to the weight."""
     digest = hashlib.blake2b(f"{partition}:{server}".encode(), digest_size=8).digest()
-    # In (0, 1): never 0, whose logarithm is none.
+    # The value is in (0, 1): the logarithm of 0 does not exist.
     unit = (int.from_bytes(digest) + 0.5) / 2**64
     return -weight / math.log(unit)
 
@@ -72,10 +70,10 @@ def plan(
     budget: int,
     epochs: Mapping[int, int] | None = None,
 ) -> PartitionPlan:
-    """Decide. owners: who has which partition now, gone servers included. most: partitions one server may have. budget: voluntary moves,
-    which only balance, at most. epochs: of the partitions, for bumps.
+    """Return the plan.
 
-    A partition whose server must give it up, or is gone, moves whatever the budget.
+    owners: current owners, including servers that are gone. most: maximum partitions of one server. budget: maximum voluntary moves, which
+    only balance. epochs: of the partitions, for bumps. A partition whose server is gone or must give it up moves whatever the budget is.
     """
     return _Planner(partitions, owners, sorted(members, key=lambda member: member.name), intents, most, budget, epochs or {}).run()
 
@@ -113,7 +111,7 @@ class _Planner:
         return server not in self.forbidden.get(partition, ())
 
     def fits(self, partition: int) -> list[str]:
-        """Servers that may have the partition: its pin's, when that one may, else all that are not prohibited."""
+        """Return the servers that may own the partition: the server of its pin if that one may, else all that are not prohibited."""
         pin = self.pins.get(partition)
         if pin in self.has and self.allowed(partition, pin):
             return [pin]
@@ -121,14 +119,14 @@ class _Planner:
         return [name for name in self.names if name not in forbidden]
 
     def among(self, partition: int, servers: set[str]) -> set[str]:
-        """Those of `servers`, open ones, that `fits` names."""
+        """Return those of the open `servers` that `fits` names."""
         pin = self.pins.get(partition)
         if pin in self.has and self.allowed(partition, pin):
             return servers & {pin}
         return servers - self.forbidden.get(partition, set())
 
     def may(self, partition: int, server: str) -> bool:
-        """Whether the server, an open one, is one of those that `fits` names."""
+        """Return True if `fits` names the open server."""
         pin = self.pins.get(partition)
         return server == pin if pin in self.has and self.allowed(partition, pin) else self.allowed(partition, server)
 
@@ -165,7 +163,7 @@ class _Planner:
                 self.put(number, pin)
 
     def _shares(self) -> None:
-        """Water-filling under the capacities; what does not divide goes to those that have the most now, hot ones last."""
+        """Set the shares by water-filling under the capacities. The remainder goes to servers with the most partitions, hot ones last."""
         loads = [member.load for member in self.open]
         mean = sum(loads) / len(loads) if loads else 0.0
         hot = {member.name for member in self.open if mean > 0 and member.load > HOT * mean}
@@ -186,7 +184,7 @@ class _Planner:
             waiting -= tight
 
     def _shed(self) -> None:
-        """Servers over their share give up what scores lowest with them; pinned partitions stay."""
+        """Take partitions with the lowest scores from servers above their share. Pinned partitions stay."""
         for name in self.names:
             over = len(self.has[name]) - self.share[name]
             if over > 0:
@@ -196,7 +194,7 @@ class _Planner:
                     self.take(number)
 
     def _place(self, partition: int) -> bool:
-        """Where there is room within the share; else by moving others along (a shortest augmenting path); else up to the capacity."""
+        """Place a partition: within a share, else by passing others on (a shortest augmenting path), else within a capacity."""
         fits = self.fits(partition)
         for name in self.prefer(partition, fits):
             if len(self.has[name]) < self.share[name]:
@@ -212,9 +210,11 @@ class _Planner:
         return self._augment(partition, self.cap, self.shut[1])
 
     def _augment(self, partition: int, bound: Mapping[str, int], shut: set[str]) -> bool:
-        """Place `partition` by passing partitions on from server to server until one has room within `bound`. Each server is passed
-        once. shut: servers that are full, and whose partitions fit nowhere but there; what is found is added. They stay so: what comes in
-        fits nowhere else either. So it is not found out anew for each of thousands of partitions."""
+        """Place `partition` by passing partitions on from server to server until one has room within `bound`. Visits each server once.
+
+        shut: full servers with partitions that fit on no other server; results are added, so that the search is not repeated for each of
+        thousands of partitions. The servers stay shut: partitions that they receive fit nowhere else either.
+        """
         if all(len(self.has[name]) >= bound[name] for name in self.names):
             return False
         came: dict[str, tuple[int, str]] = {}
@@ -246,7 +246,7 @@ class _Planner:
         return False
 
     def _level(self) -> None:
-        """Where prohibitions or pins made shares unreachable, even out what is left: a move from the fullest to one with two fewer."""
+        """Even out where prohibitions or pins make shares unreachable: move from the fullest server to one with two partitions fewer."""
         while True:
             for source in sorted(self.names, key=lambda name: (-len(self.has[name]), name)):
                 room = {
@@ -268,14 +268,14 @@ class _Planner:
                 return
 
     def _voluntary(self, partition: int) -> bool:
-        """Whether the present owner could as well keep the partition."""
+        """Return True if the current owner could also keep the partition."""
         owner = self.owners.get(partition, "")
         return owner in self.has and self.may(partition, owner)
 
     def _spend(self) -> None:
-        """Put off the voluntary moves beyond the budget: their partitions stay where they are, for now, if there is room for them there."""
+        """Postpone voluntary moves beyond the budget: their partitions stay where they are, if there is room."""
         moved = [p for p in self.online if p in self.placed and self.placed[p] != self.owners.get(p, "") and self._voluntary(p)]
-        # The fullest servers are relieved first.
+        # Relieve the fullest servers first.
         moved.sort(key=lambda number: (-self.had[self.owners[number]], number))
         for number in moved[self.budget :]:
             if len(self.has[self.owners[number]]) < self.cap[self.owners[number]]:
@@ -290,7 +290,7 @@ class _Planner:
         bumped = {p for p, epoch in self.intents.bumps if self.epochs.get(p) == epoch}
         for number in self.online:
             server, owner = self.placed.get(number, ""), self.owners.get(number, "")
-            # Nobody can take it: a living owner that may keep it does so rather than leave it alone.
+            # No server can take it: a living owner that may keep it does so, which is better than no service.
             if not server and owner in self.present and self.allowed(number, owner) and owner not in self.has:
                 server = owner
             target[number] = server

@@ -1,4 +1,4 @@
-"""A fleet's rows as read at about one time, and what the planner makes of them."""
+"""Read a fleet's rows at about one time, and turn them into a plan and its orders."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from .rows import (
 
 
 class PlannerInput:
-    """All rows of a fleet at about one time: partitions were read before servers. etags: of the servers' rows, where they are known.
-    unreadable: keys of the rows that cannot be read (`reading`).
+    """All rows of a fleet at about one time. The partitions were read before the servers.
+
+    etags: of the servers' rows, if they are known. unreadable: keys of rows that cannot be read.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class PlannerInput:
 
     @property
     def members(self) -> list[Member]:
-        """The servers that are not dead."""
+        """Return the servers that are not dead."""
         return [
             Member(server.name, self._capacity(server), server.load, server.state == "draining")
             for server in self.servers.values()
@@ -55,19 +56,19 @@ class PlannerInput:
         ]
 
     def _capacity(self, server: Server) -> int:
-        """What the server can have; one that speaks HTTP no more than its row can hold."""
+        """Return the partitions that the server can own. A server that speaks HTTP can own as many as its row can hold."""
         return server.capacity if server.scans or (server.capacity or self.fleet.most) <= rules.MAX_HELD else rules.MAX_HELD
 
     def has(self, server: str, partition: int) -> bool:
-        """Whether the server's incarnation of now has the partition."""
+        """Return True if the server's current incarnation owns the partition."""
         found, row = self.partitions.get(partition), self.servers.get(server)
         return found is not None and row is not None and found.owner == server and not rules.has_ended(found.incarnation, row)
 
     def plan(self, budget: int, before: Mapping[str, Server] | None = None) -> PartitionPlan:
-        """What the planner makes of it. While the partition count changes all is claimed anew, and nothing counts against the budget.
+        """Return the plan. During a resize all partitions are claimed again, and no move counts against the budget.
 
-        before: the servers as they were before the partitions were read. An order goes when its claim comes, so that by those rows each
-        partition has the one or the other.
+        before: the servers as they were before the partitions were read. A claim removes its order, so each partition has an order or an
+        owner by these rows.
         """
         now = self.fleet.generation
         owners = {number: row.owner for number, row in self.partitions.items() if row.owner and not generations.is_behind(row, now)}
@@ -77,17 +78,17 @@ class PlannerInput:
         prohibited, offline = self.intents.prohibited | self._avoided(), self.intents.offline | self._kept()
         intents = replace(self.intents, prohibited=prohibited, offline=offline)
         found = plan(self.fleet.partitions, owners | heirs, self.members, intents, most=self.fleet.most, budget=budget, epochs=epochs)
-        # Nobody has had those yet: whoever is to, it is no move from server to server.
+        # These partitions have had no owner yet, so placing them is no move from one server to another.
         moves = [move for move in found.moves if move.partition not in heirs]
         moves += [PartitionMove(number, "", server, "unowned") for number in heirs if (server := found.target.get(number))]
         return replace(found, moves=tuple(sorted(moves)))
 
     def _kept(self) -> set[int]:
-        """What nobody is told to take: who has it cannot be read, nor whether that one lives."""
+        """Return the partitions that no server may be ordered to take: their rows, or the rows of their owners, cannot be read."""
         return unreadable_rows.undecidable_partitions(self.unreadable, ((number, row.owner) for number, row in self.partitions.items()))
 
     def _avoided(self) -> set[tuple[int, str]]:
-        """What servers would rather not have, and another may."""
+        """Return the (partition, server) pairs that the server avoids and another server may own."""
         ready = {member.name for member in self.members if not member.draining and member.name not in self.intents.drained}
         avoided = {(number, name) for name in ready for number in self.servers[name].avoid}
         return {(number, name) for number, name in avoided if any(self._may(number, other, avoided) for other in ready)}
@@ -96,10 +97,12 @@ class PlannerInput:
         return (partition, server) not in avoided and (partition, server) not in self.intents.prohibited
 
     def orders(self, found: PartitionPlan, server: str) -> tuple[list[int], list[int]]:
-        """What the server must take, and what it must drop, to get from here to the plan. A bumped partition is in both, and so may be one
-        that is held under a former generation."""
+        """Return the partitions that the server must take and drop to reach the plan.
+
+        A bumped partition is in both lists, and so may be one that is held under a former generation.
+        """
         if self._targets is None or self._targets[0] is not found:
-            # All servers are asked for, one after the other: partitions are gone through once.
+            # This method is called for all servers in turn: group the partitions once.
             self._targets = found, _grouped(found.target)
         bumped = {move.partition for move in found.moves if move.reason == "bump"}
         mine = set(self._targets[1].get(server, ()))
@@ -108,10 +111,12 @@ class PlannerInput:
         return sorted((mine - here) | (mine & bumped)), sorted((has - mine) | (has - here) | (has & bumped))
 
     def heirs(self, ending: Collection[str]) -> dict[str, Expected]:
-        """Who is to have the partitions of servers that seem to have ended, by heir: those that the plan will name once they are fenced.
-        Heirs that speak HTTP are told then."""
+        """Return the standby assignments for servers that have probably ended, by standby server: their partitions in the next plan.
+
+        Servers that speak HTTP get none; they get their orders after the fencing.
+        """
         servers = {name: replace(row, state="dead") if name in ending else row for name, row in self.servers.items()}
-        # What somebody was told to take is its own already: all who foresee this must agree, whatever moment of a hand-off they see.
+        # An ordered partition counts as its target's, so that all scanners agree at any moment of a hand-off.
         coming = {number: row.name for row in servers.values() if row.state != "dead" for number in row.take}
         partitions = {number: replace(row, owner=coming.get(number, row.owner)) for number, row in self.partitions.items()}
         found = PlannerInput(self.fleet, self.intents, partitions, servers, unreadable=self.unreadable).plan(0)
@@ -124,7 +129,7 @@ class PlannerInput:
 
 
 def _grouped(servers: Mapping[int, str]) -> dict[str, list[int]]:
-    """Partitions by server."""
+    """Return the partitions of each server."""
     found: dict[str, list[int]] = {}
     for number, server in servers.items():
         found.setdefault(server, []).append(number)
@@ -132,7 +137,7 @@ def _grouped(servers: Mapping[int, str]) -> dict[str, list[int]]:
 
 
 def read_planner_input(key: str, now: Millis) -> Steps[PlannerInput | None]:
-    """Read the whole fleet, partitions before servers. None when there is no such fleet."""
+    """Read the whole fleet, partitions before servers. None if there is no such fleet."""
     rows = yield from load(FLEETS, key, FLEET, PARTITIONS[1])
     servers = yield from load(FLEETS, key, *SERVERS)
     fleet = next((row for row in rows if row.rk == FLEET), None)
@@ -152,6 +157,6 @@ def read_planner_input(key: str, now: Millis) -> Steps[PlannerInput | None]:
 
 
 def read_fleet(key: str) -> Steps[Fleet | None]:
-    """The fleet's own row, None when there is none."""
+    """Read the fleet's own row; None if there is none."""
     row = yield from get(FLEETS, key, FLEET)
     return parse_fleet(row.props) if row is not None else None

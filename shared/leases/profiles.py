@@ -1,7 +1,10 @@
-"""Moments on this process's own steady clock, and the durations that rest on them.
+"""Profiles of fleets: heartbeat interval H, validity V and takeover timeout T, and the conditions that make them safe.
 
-V counts from the SEND of a beat, T from the RECEIPT of the answer that showed it first. Any other combination gives two owners once
-requests are slow, so the two moments are types of their own: what needs one refuses the other. No two machines' clocks are compared.
+V counts from the SEND of a heartbeat, T from the RECEIPT of the answer that showed it first. With any other combination two servers own a
+partition when requests are slow, so the two moments are separate types (`engine/moments.py`). Clocks of two machines are never compared.
+
+A fleet stores the numbers of its profile, not the name: a change of a named profile affects new fleets only, and existing fleets then show
+their numbers instead of the name (`fleets.directory.fleet_out`). Changing a running fleet's profile needs a PUT without live servers.
 """
 
 from __future__ import annotations
@@ -11,15 +14,16 @@ from dataclasses import dataclass
 from typing import Final
 
 DRIFT: Final = 0.01
-"""How much faster or slower than true time a clock may run."""
+"""Maximum relative error of a clock's speed."""
 MARGIN: Final = 1.0
-"""Seconds kept free between the last act of an owner and the first of its successor."""
+"""Seconds between the last act of an owner and the first act of its successor."""
 
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How often servers beat (H), how long a beat is valid for its sender (V), after how much silence others take over (T). Seconds."""
+    """Durations in seconds. beat: heartbeat interval (H). validity: of a heartbeat for its sender (V). takeover: silence before others
+    take over (T)."""
 
     beat: float
     validity: float
@@ -27,7 +31,7 @@ class Profile:
 
     @property
     def request(self) -> float:
-        """Time-out of one lease request."""
+        """Timeout of one lease request, seconds."""
         return self.beat / 2
 
 
@@ -40,7 +44,10 @@ PROFILES: Final[Mapping[str, Profile]] = {
 
 
 def unsafe_reason(profile: Profile, drain: float = 0.0, *, name: str = "") -> str | None:
-    """The inequality that fails, with its numbers, or None. drain: seconds that a hand-off may take. name: that of a known profile."""
+    """Return the failing safety condition with its numbers; None if all hold. drain: maximum seconds of a hand-off. name: of the profile.
+
+    The profile `seed` needs V >= 1.5 H instead of 3 H.
+    """
     h, v, t = profile.beat, profile.validity, profile.takeover
     if not (0 < h < float("inf") and 0 < v < float("inf") and 0 < t < float("inf")):
         return f"beat, validity and takeover must be positive: {h:g}, {v:g}, {t:g}"
@@ -48,7 +55,7 @@ def unsafe_reason(profile: Profile, drain: float = 0.0, *, name: str = "") -> st
     if t < least:
         return f"takeover >= validity * {1 + DRIFT:g}/{1 - DRIFT:g} + {MARGIN:g} does not hold: {t:g} < {least:.4g}"
     times = 1.5 if name == "seed" else 3
-    # Not a nanosecond is worth a refusal: 3 * 0.4 > 1.2 in floating point.
+    # Tolerate rounding errors: 3 * 0.4 > 1.2 in floating point.
     if v < times * h - 1e-9:
         return f"validity >= {times:g} * beat does not hold: {v:g} < {times * h:g}"
     if drain >= v:

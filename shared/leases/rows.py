@@ -1,11 +1,11 @@
-"""The stored rows of a fleet: all in one partition of `TocsinFleets`, so that one transaction spans server and partition rows.
+"""The stored rows of a fleet. All are in one partition of `TocsinFleets`, so that one transaction spans server and partition rows.
 
     fleet            partition count, profile, generation, limits
-    i:{...}          what operators want (written by them alone)
-    p:{00042}        who has partition 42: owner, incarnation, epoch
-    s:{server}       the server's beat row: incarnation, beat, state, orders
+    i:{...}          a manual control or maintenance drain
+    p:{00042}        the owner of partition 42: owner, incarnation, epoch
+    s:{server}       a server's heartbeat row: incarnation, beat, state, orders
 
-In key order partitions come before servers: a scan that reads a partition's owner reads that server's row later (docs/leases.md).
+In key order partitions come before servers: a scan reads the row of a partition's owner after the partition's row (docs/leases.md).
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ FLEET: Final = "fleet"
 SERVERS: Final = ("s:", "s;")
 PARTITIONS: Final = ("p:", "p;")
 INTENTS: Final = ("i:", "i;")
-"""First key, and the first key after."""
+"""First key of the kind, and the first key after it."""
 
 MAX_PARTITIONS: Final = 10_000
 MAX_ORDERS: Final = 1000
-"""Partitions in one order to one server; what is over comes with the next plan."""
+"""Partitions in one order to one server. The next plan orders the rest."""
 NO_PARTITION: Final = -1
 
 _SHORT: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"), "1 to 40 of a-z, 0-9 and inner hyphens"
 _LONG: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?"), "1 to 64 of A-Z a-z 0-9 and inner . _ -"
 _NAMES: Final = {"tenant": _SHORT, "fleet": _SHORT, "server": _LONG}
-"""What they may be called: as over HTTP (`tenants.model`)."""
+"""Names, as over HTTP (`tenants.model`)."""
 
 type ServerState = Literal["live", "draining", "dead"]
 type Expected = tuple[tuple[str, tuple[int, ...]], ...]
-"""Servers that seem to have ended, and those of their partitions that are to be claimed once they are fenced."""
+"""Servers that have probably ended, and their partitions to claim once they are fenced."""
 type Verb = Literal["offline", "prohibit", "pin", "drain", "bump", "maintain"]
 
 
 def fleet_key(tenant: str, fleet: str) -> str:
-    """The partition key of a fleet. ValueError for a name that cannot be one."""
+    """Return the partition key of a fleet. Raises ValueError for an invalid name."""
     for kind, name in (("tenant", tenant), ("fleet", fleet)):
         _check_name(kind, name)
     return f"{tenant}:{fleet}"
 
 
 def server_key(server: str) -> str:
-    """Row key of a server's beat row. ValueError for a name that cannot be one."""
+    """Return the row key of a server. Raises ValueError for an invalid name."""
     _check_name("server", server)
     return SERVERS[0] + server
 
 
 def partition_key(partition: int) -> str:
-    """Row key of a partition's row: five digits, so that keys sort as numbers do."""
+    """Return the row key of a partition. Five digits make keys sort like numbers."""
     return f"{PARTITIONS[0]}{partition:05d}"
 
 
 def _check_name(kind: str, name: str) -> None:
     pattern, rule = _NAMES[kind]
     if not pattern.fullmatch(name):
-        raise ValueError(f"a {kind}'s name is {rule}")
+        raise ValueError(f"a {kind}'s name must be {rule}, not {name!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class MoveLimits:
-    """max_per_server: partitions one server may have, None: as many as the minimum of servers need. drain: seconds a hand-off may take."""
+    """Limits of moves. max_per_server: None for the share of one of `minimum` servers. drain: maximum seconds of a hand-off."""
 
     max_per_server: int | None = None
     claims_per_cycle: int = 8
@@ -78,10 +78,12 @@ class MoveLimits:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What the admin decided. minimum: servers the fleet needs at least; spare: those it should have beside. changes: counts the writes of
-    operators. generation: of the partition count. rest: the definition's other parts, as JSON, which leases do not look at. former: while
-    the partition count changes, that of the generation before; else 0. closed: who registers now must leave again, for the profile is about
-    to change, or the fleet to end."""
+    """A stored fleet.
+
+    minimum: servers that the fleet needs. spare: additional servers. changes: number of writes by operators and the app. generation: of the
+    partition count. rest: other parts of the definition, JSON, which leases do not read. former: the partition count before a resize that
+    is under way, else 0. closed: servers that register now must leave again, because the profile changes or the fleet ends.
+    """
 
     partitions: int
     profile: Profile = PROFILES["default"]
@@ -96,7 +98,7 @@ class Fleet:
 
     @property
     def most(self) -> int:
-        """How many partitions one server may have."""
+        """The maximum number of partitions of one server."""
         return self.limits.max_per_server if self.limits.max_per_server is not None else -(-self.partitions // max(1, self.minimum))
 
     def props(self) -> Props:
@@ -121,15 +123,15 @@ def parse_fleet(props: Props) -> Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A beat row. (incarnation, beat) is unique for each write its server ever tried, which makes it the write's nonce.
+    """A server's heartbeat row. (incarnation, beat) is unique for each attempted write of its server, which makes it the write's nonce.
 
-    take, drop: the planner's orders, partitions to claim and to hand off. capacity: 0 for no bound of its own. scans: it looks at the
-    others and plans. tell: 'exit' when an operator wants its process to end. held: what a server that speaks HTTP has, and the epochs
-    (others read their partitions' rows). avoid: partitions it would rather not have, as long as another can have them.
-    generation: the fleet's, as far as the server has been told. terms: H and V in seconds, `5:15`, that a server which speaks HTTP
-    registered under (others keep them in mind). spread: what it maps keys by, `2:8`, generation and partition count (others keep it in
-    mind); all that is in `held` was claimed under that. expect: orders for when others have ended. release_by: when a server that speaks
-    HTTP must have released something of what it was told to, in storage's time; 0: nothing. evicted: it has not, and its beats are refused.
+    All servers: take, drop: orders to claim and to hand off. capacity: 0 for no limit of its own. scans: the server runs the library, can
+    scan and plan; False for a server that speaks HTTP. tell: 'exit' or 'drain', a request of an operator. avoid: partitions that it prefers
+    not to own. generation: the newest one that the server was informed of. expect: standby assignments.
+
+    Servers that speak HTTP: held: owned partitions with epochs, claimed under `spread`. terms: H and V at registration, `5:15`. spread:
+    generation and partition count that it maps keys by, `2:8`. release_by: deadline to release a partition, in storage's time; 0 for none.
+    evicted: the deadline has passed, and its heartbeats are refused.
     """
 
     name: str
@@ -154,7 +156,7 @@ class Server:
 
     @property
     def works(self) -> int:
-        """The generation that a server which speaks HTTP works by."""
+        """The generation that a server which speaks HTTP maps keys by."""
         return int(self.spread.partition(":")[0] or 1)
 
     def props(self) -> Props:
@@ -169,9 +171,8 @@ def parse_server(row: Row) -> Server:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Who has a partition. owner '' when nobody; the epoch outlives the owner and only grows. since: when it was last claimed or
-    released. generation: of the partition count, under which the row may be claimed; while it is closed, it may not be claimed yet, and
-    under generations before never again."""
+    """The owner of a partition. owner: '' if there is none. epoch: survives the owner and only grows. since: last claim or release.
+    generation: the row can be claimed under this generation only; a closed row cannot be claimed yet."""
 
     number: int
     owner: str = ""
@@ -196,8 +197,8 @@ def parse_partition(row: Row) -> Partition:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What an operator wants. partition or server may be absent (`NO_PARTITION`, ''). expires: 0 for never. epoch: which one is bumped.
-    exit: a drained server is to end. created: when it was said."""
+    """A manual control, or a maintenance drain. partition: or `NO_PARTITION`. server: or ''. expires: 0 for never. epoch: the one to bump.
+    exit: a drained server must end. created: time of the request."""
 
     verb: Verb
     partition: int = NO_PARTITION
@@ -211,14 +212,14 @@ class Intent:
 
     @property
     def key(self) -> str:
-        """Row key: one row per verb and target."""
+        """The row key: one row per verb and target."""
         what = "" if self.partition == NO_PARTITION else f"{self.partition:05d}"
-        # A pin names its server inside the row: a partition has one.
+        # A partition has at most one pin, so the server of a pin is inside the row.
         return f"{INTENTS[0]}{self.verb}:{what}:{'' if self.verb in ('pin', 'bump') else self.server}"
 
     @property
     def text(self) -> str:
-        """For a log line: `bump of partition 1`, `prohibit of partition 5 for s7`, `drain of s7`."""
+        """The intent for a log line: `bump of partition 1`, `prohibit of partition 5 for s7`, `drain of s7`."""
         if self.partition == NO_PARTITION:
             return f"{self.verb} of {self.server}"
         return f"{self.verb} of partition {self.partition}" + (f" for {self.server}" if self.server else "")
@@ -238,8 +239,8 @@ def parse_intent(props: Props) -> Intent:
 
 @dataclass(frozen=True, slots=True)
 class ActiveIntents:
-    """The intents in force. prohibited: (partition, server) pairs; drained: servers that get no partitions, by drain, prohibition or
-    maintenance; struck: those about to be hit by maintenance."""
+    """The intents in force. prohibited: (partition, server) pairs. drained: servers that get no partitions, by drain, prohibition or
+    maintenance. struck: servers with maintenance ahead."""
 
     offline: frozenset[int] = frozenset()
     prohibited: frozenset[tuple[int, str]] = frozenset()
@@ -250,7 +251,7 @@ class ActiveIntents:
 
 
 def active_intents(intents: Iterable[Intent], now: Millis) -> ActiveIntents:
-    """Those that have not expired at wall time `now`, by kind."""
+    """Return the intents that have not expired at wall time `now`, by kind."""
     live = [intent for intent in intents if not intent.expires or now < intent.expires]
     return ActiveIntents(
         frozenset(i.partition for i in live if i.verb == "offline"),
@@ -263,32 +264,32 @@ def active_intents(intents: Iterable[Intent], now: Millis) -> ActiveIntents:
 
 
 def join_numbers(partitions: Iterable[int]) -> str:
-    """Partitions as one property: `5,9,12`. Some 5,000 fit; orders are cut to `MAX_ORDERS`."""
+    """Encode partitions as one property: `5,9,12`. About 5,000 fit; orders are cut to `MAX_ORDERS`."""
     return ",".join(map(str, partitions))
 
 
 def split_numbers(text: str) -> tuple[int, ...]:
-    """The inverse of `join_numbers`."""
+    """Decode `join_numbers`."""
     return tuple(map(int, text.split(","))) if text else ()
 
 
 def join_held(held: Iterable[tuple[int, int]]) -> str:
-    """Partitions and epochs as one property: `5:9,6:10`."""
+    """Encode partitions with epochs as one property: `5:9,6:10`."""
     return ",".join(f"{partition}:{epoch}" for partition, epoch in held)
 
 
 def split_held(text: str) -> tuple[tuple[int, int], ...]:
-    """The inverse of `join_held`."""
+    """Decode `join_held`."""
     return tuple((int(partition), int(epoch)) for partition, _, epoch in (each.partition(":") for each in text.split(","))) if text else ()
 
 
 def join_expected(expected: Expected) -> str:
-    """What is expected of whom as one property: `s7:5,9 s8:12`."""
+    """Encode standby assignments as one property: `s7:5,9 s8:12`."""
     return " ".join(f"{server}:{join_numbers(partitions)}" for server, partitions in expected)
 
 
 def split_expected(text: str) -> Expected:
-    """The inverse of `join_expected`."""
+    """Decode `join_expected`."""
     return tuple((server, split_numbers(partitions)) for server, _, partitions in (each.partition(":") for each in text.split()))
 
 

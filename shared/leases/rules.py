@@ -1,6 +1,6 @@
-"""Decisions of safety: pure functions of what was stored, what was seen, and moments of the steady clock.
+"""Decide what is safe: pure functions of stored rows, observations, and moments of the steady clock.
 
-Production, the model checker and the simulations run these very functions.
+Production, the model checker and the simulations run these functions.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..engine.moments import ReceivedAt, SentAt
 from .profiles import Profile
 from .rows import ActiveIntents, Expected, Fleet, Partition, Server
 
-# -- the owner's side
+# -- decisions of an owner
 
 
 class Claim(NamedTuple):
-    """A partition found free: the epoch it would have, and the ETag of the row that says so ('' when there is no row to match yet).
-    generation: the row's. released: when its owner gave it up, by that one's wall clock; 0 where it has an owner, or never had one."""
+    """A claimable partition. epoch: the one after the claim. etag: of the partition's row, '' if there is none. generation: of the row.
+    released: when its owner released it, by that owner's wall clock; 0 if it has an owner or never had one."""
 
     partition: int
     epoch: int
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A partition one has: its epoch, its row's ETag as last written, and the generation that it was claimed under."""
+    """An owned partition. etag: of its row as last written. generation: the one that it was claimed under."""
 
     epoch: int
     etag: str
@@ -39,7 +39,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class BeatAttempt:
-    """A write of the own row whose fate is open: when it was first sent, and what rode along."""
+    """A write of the server's own row with an unknown outcome. sent: its SEND. claims, releases: the rest of its transaction."""
 
     sent: SentAt
     claims: tuple[Claim, ...] = ()
@@ -48,12 +48,12 @@ class BeatAttempt:
 
 @dataclass(slots=True)
 class ServerSession:
-    """One incarnation of a server, as it knows itself.
+    """One incarnation of a server, as the server knows it.
 
-    etag, beat: of the own row as last seen. valid: the SEND of the last beat known to be applied. open: tries whose answer was lost,
-    by beat. won: claims that were, or may have been, applied and whose rows have not been read back. leaving: no longer served, release
-    not confirmed. take, drop, tell, expect: the row's orders. generation: of the partition count that the server works by; heard:
-    the newest one that its row has told of.
+    etag, beat: of the own row as last seen. valid: SEND of the last heartbeat that was certainly applied. open: attempts with lost answers,
+    by beat. won: claims that were or may have been applied, and whose rows have not been read back. leaving: partitions that are no longer
+    served and not yet released. take, drop, tell, expect: orders in the row. generation: the one that the server works by. heard: the
+    newest generation in its row.
     """
 
     key: str
@@ -76,23 +76,23 @@ class ServerSession:
 
 
 def valid_until(session: ServerSession, profile: Profile) -> float:
-    """Until when (steady seconds, exclusive) the session may act on what it holds."""
+    """Return until when (steady seconds, exclusive) the session may act on its partitions."""
     if session.fenced or session.valid is None:
         return float("-inf")
     return session.valid.expires(profile.validity)
 
 
 def later_send(before: SentAt | None, sent: SentAt) -> SentAt:
-    """The later SEND of two applied beats."""
+    """Return the later SEND of two applied heartbeats."""
     return sent if before is None or sent.seconds > before.seconds else before
 
 
 def record_applied(session: ServerSession, beat: int, etag: str, sent: SentAt) -> None:
-    """The write `beat` is known to be applied, and `etag` is the own row's. What was tried before it can no longer arrive: its ETag is
+    """Record that the write `beat` was applied and that the own row has `etag`. Earlier attempts can no longer be applied: their ETag is
     stale."""
     session.etag, session.beat = etag, max(session.beat, beat)
     session.valid = later_send(session.valid, sent)
-    # Where two writes have got the same ETag an earlier one may have been applied all the same: the rows of its claims tell.
+    # If two writes got the same ETag, an earlier one may have been applied: the rows of its claims show it.
     session.won.update((claim.partition, claim.epoch) for number, tried in session.open.items() if number < beat for claim in tried.claims)
     session.open = {number: tried for number, tried in session.open.items() if number > beat}
 
@@ -101,10 +101,10 @@ type OwnRowStatus = Literal["mine", "told", "fenced"]
 
 
 def read_back(session: ServerSession, server: Server | None, etag: str) -> OwnRowStatus:
-    """What the own row says after a refusal or a lost answer.
+    """Return the status of the own row after a refusal or a lost answer, and update the session.
 
-    `mine`: it shows one's own write, at whose SEND validity begins, however late this is learnt. `told`: another wrote orders into it.
-    `fenced`: this incarnation is over, for good.
+    `mine`: the row shows the session's own write, and validity begins at its SEND, however late this is known. `told`: another server wrote
+    orders. `fenced`: this incarnation has ended for good.
     """
     if server is None or server.incarnation != session.incarnation or server.state == "dead":
         session.fenced = True
@@ -123,12 +123,12 @@ def read_back(session: ServerSession, server: Server | None, etag: str) -> OwnRo
 
 
 def outdated_holdings(session: ServerSession) -> list[int]:
-    """What is held under another generation than the server works by: to be given up, lowest first."""
+    """Return the partitions that are held under another generation than the server works by and must be given up, lowest first."""
     return sorted(number for number, holding in session.held.items() if holding.generation != session.generation)
 
 
 def released_row(session: ServerSession, partition: int, now: Millis) -> Partition:
-    """The row of a partition in `leaving` once it is nobody's. Under a newer generation that the server knows of it is closed at once."""
+    """Return the released row of a partition in `leaving`. If the server works by a newer generation, the row is closed at once."""
     left = session.leaving[partition]
     return Partition(
         partition,
@@ -139,11 +139,11 @@ def released_row(session: ServerSession, partition: int, now: Millis) -> Partiti
     )
 
 
-# -- the observer's side
+# -- decisions of an observer
 
 
 class Observation(NamedTuple):
-    """A server's beat as it was first seen."""
+    """A server's heartbeat, and when it was first seen."""
 
     incarnation: str
     beat: int
@@ -151,42 +151,42 @@ class Observation(NamedTuple):
 
 
 def observe(before: Observation | None, server: Server, at: ReceivedAt) -> Observation:
-    """What is known after seeing the row once more. Only the server's own writes count: orders, which others write into the row of one
-    that has ended, must not keep it alive; and ETags have repeated in emulators."""
+    """Return the observation after reading the row again. Only the server's own writes count: orders that other servers write into the row
+    of a server that has ended must not keep it alive, and ETags have repeated in emulators."""
     if before is not None and (before.incarnation, before.beat) == (server.incarnation, server.beat):
         return before
     return Observation(server.incarnation, server.beat, at)
 
 
 def is_silent(sight: Observation, at: ReceivedAt, takeover: float) -> bool:
-    """Whether the row, seen again unchanged at `at`, has been so for T."""
+    """Return True if the row, read again unchanged at `at`, has been unchanged for T."""
     return at.seconds >= sight.first.ripens(takeover)
 
 
 STANDBY_LEAD: Final = 1.25
-"""Beats before T at which a server's end is foreseen: by T its heirs have heard, with their next beats, what they are to claim."""
+"""Heartbeat intervals before T at which standby assignments are given: the standby servers read them by T, with their next heartbeats."""
 MIN_MISSED: Final = 2.25
-"""Beats of silence before which nobody's end is: two beats have failed by then, or one, for a profile whose T is short."""
+"""Heartbeat intervals of silence before which no server is expected to end. Two heartbeats have failed by then; one if T is short."""
 
 
 def standby_after(profile: Profile) -> float:
-    """Seconds of silence after which others are told to expect a server's partitions; T for a profile that leaves no time to."""
+    """Return the seconds of silence after which standby assignments are given; T for a profile that leaves no time for them."""
     return min(profile.takeover, max(profile.takeover - STANDBY_LEAD * profile.beat, MIN_MISSED * profile.beat))
 
 
 def has_ended(incarnation: str, server: Server | None) -> bool:
-    """Whether `incarnation` can never act again, judged by its server's row read AFTER the row that names it as an owner.
+    """Return True if `incarnation` can never act again. server: its server's row, read AFTER the row that names it as an owner.
 
-    Rows of servers are removed only when dead, so a missing one says the same. A row with another incarnation says it too: an incarnation
-    is replaced only once the one before was fenced or proven gone.
+    Only rows of dead servers are removed, so a missing row proves the end. A row with another incarnation proves it too: an incarnation is
+    replaced only after it was fenced or has proven its end.
     """
     return server is None or server.state == "dead" or server.incarnation != incarnation
 
 
 def is_claimable(partition: Partition, server: Server | None, session: ServerSession) -> bool:
-    """Whether the partition may be claimed now. server: its owner's row, read after the partition's row.
+    """Return True if the partition may be claimed now. server: its owner's row, read after the partition's row.
 
-    Only under the generation that the server works by: under another one the same number stands for other keys.
+    The server must work by the partition's generation: under another one the same number stands for other keys.
     """
     if partition.closed or partition.generation != session.generation:
         return False
@@ -198,12 +198,12 @@ def is_claimable(partition: Partition, server: Server | None, session: ServerSes
 
 
 def is_handed_over(claim: Claim, now: Millis, profile: Profile) -> bool:
-    """Whether its owner has just given the partition up, by the two wall clocks: only how many claims go at once rests on it."""
+    """Return True if the owner has just released the partition, by two wall clocks. This only affects how many claims are sent at once."""
     return bool(claim.released) and abs(now - claim.released) < 2000 * profile.beat
 
 
 def may_replace(server: Server, proven: Collection[str]) -> bool:
-    """Whether a server of the same name may replace this incarnation at once: it is dead, or proven to be gone."""
+    """Return True if a server of the same name may replace this incarnation at once: it is dead, or has certainly ended."""
     return server.state == "dead" or server.incarnation in proven
 
 
@@ -212,7 +212,7 @@ def may_replace(server: Server, proven: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HandOff:
-    """A partition on its way out: told to stop `since`, and gone by `until` in any case. Steady seconds. stopped: the callback returned."""
+    """A hand-off, which began at `since` and ends at `until` in any case; steady seconds. stopped: the callback has returned."""
 
     since: float
     until: float
@@ -220,25 +220,27 @@ class HandOff:
 
 
 def releasable(hand_offs: Mapping[int, HandOff], now: float) -> list[int]:
-    """The partitions to release: their user has stopped, or has had its time. Lowest first."""
+    """Return the partitions to release, lowest first: the application has stopped using them, or its time is up."""
     return sorted(number for number, hand_off in hand_offs.items() if hand_off.stopped or now >= hand_off.until)
 
 
-# -- who looks, and what is left out under pressure
+# -- scanning, and duties to skip
 
 
 SCANNERS: Final = 2
-"""Servers that look at all others every H. Two, so that the cost stays the same whatever the fleet's size: together with the fall-back,
-three looks at each beat row per H at most."""
+"""Servers that scan all others every H. Their number is constant so that the cost does not depend on the fleet's size: with the fallback,
+each heartbeat row is read at most three times per H."""
 FALLBACK_SCANNERS: Final = 8
-"""Servers beside the scanners up to which all of these together look once per H, and the most beats that they leave between two looks."""
+"""Other servers up to which all of them together scan once per H, and the most heartbeat intervals between two of these scans."""
 OVERDUE_BEATS: Final = 1.3
-"""Beats after which a row is so old, in the storage service's time, that who looks seldom keeps an eye on it."""
+"""Heartbeat intervals after which a row is overdue, by the storage service's clock, and servers that scan seldom read it again."""
 
 
 def scan_interval(server: str, live: Iterable[str], profile: Profile) -> float:
-    """Seconds between a server's scans: H for the lowest-ranked live ones, and for the others so long that all of them together make one
-    per H, or per several where there are very many: what they read would else be most of what a fleet costs."""
+    """Return the seconds between a server's scans: H for the scanners, the live servers with the lowest names.
+
+    The others together scan once per H, or less often if there are very many: their reads would otherwise be most of a fleet's cost.
+    """
     ranked = sorted(live)
     if server not in ranked or ranked.index(server) < SCANNERS:
         return profile.beat
@@ -249,11 +251,12 @@ def scan_interval(server: str, live: Iterable[str], profile: Profile) -> float:
 def suspects(
     server: str, looking: Collection[str], ages: Mapping[str, float], sights: Mapping[str, Observation], profile: Profile, now: float
 ) -> set[str]:
-    """Whose rows a server reads once more when its sights of them are T old. looking: those who look at others. ages: seconds since each
-    row was written, as storage counts them. sights: of those that are not dead, its own among them. now: steady seconds.
+    """Return the servers whose rows are read again when their observations are T old.
 
-    All, for those that look every H: a row that lives shows another beat by then. The others look so seldom that all they saw is T old
-    before they look again. They keep to rows that are overdue, and to those of the scanners, which nobody else may be watching.
+    looking: servers that scan. ages: seconds since each row was written, by the storage service's clock. sights: observations of servers
+    that are not dead, including itself. now: steady seconds. A scanner reads all of them: a live row shows another heartbeat by then. Other
+    servers scan so seldom that all observations are T old before their next scan. They read overdue rows, and those of the scanners, which
+    no other server may be watching.
     """
     others = sights.keys() - {server}
     if scan_interval(server, looking, profile) <= profile.beat:
@@ -268,7 +271,7 @@ type ScanDuty = Literal["scan", "balance", "claim"]
 
 
 def duties_to_skip(failures: int) -> frozenset[ScanDuty]:
-    """What to leave out after so many failed requests in a row: scans first, then balancing, then claims; never beats."""
+    """Return the duties to skip after `failures` failed requests in a row: scans first, then balancing, then claims; never heartbeats."""
     order: tuple[ScanDuty, ...] = ("scan", "balance", "claim")
     return frozenset(order[: max(0, min(failures, len(order)))])
 
@@ -276,29 +279,29 @@ def duties_to_skip(failures: int) -> frozenset[ScanDuty]:
 # -- servers that speak HTTP: the app writes their rows for them
 
 MAX_HELD: Final = 1000
-"""Partitions that a server which speaks HTTP can have: all of them with their epochs are one property of its row."""
+"""Partitions that a server which speaks HTTP can own: their numbers and epochs are one property of its row."""
 
 
 def is_fenced(incarnation: str, server: Server | None) -> bool:
-    """Whether nothing is taken from `incarnation` over HTTP any more, nor ever will be."""
+    """Return True if requests of `incarnation` over HTTP are refused now and forever."""
     return server is None or has_ended(incarnation, server) or server.scans or server.evicted
 
 
 def pending_releases(server: Server) -> tuple[int, ...]:
-    """What a server that speaks HTTP has been told to release and has not, lowest first: all that it has once the partition count
-    changes."""
+    """Return the partitions that a server which speaks HTTP was ordered to release and still has, lowest first. In a resize these are all
+    its partitions."""
     drop = {number for number, _ in server.held} if server.generation > server.works else set(server.drop)
     return tuple(sorted(number for number, _ in server.held if number in drop))
 
 
 def eviction_timeout(fleet: Fleet) -> float:
-    """Seconds that a server which speaks HTTP has to release something of what it owes: a hand-off's time, and a take-over's."""
+    """Return the seconds in which a server that speaks HTTP must release a pending partition: a hand-off and a takeover."""
     return fleet.limits.drain + fleet.profile.takeover
 
 
 def is_waited_for(server: Server, intents: ActiveIntents) -> bool:
-    """Whether a change of the partition count, or what operators want, waits for what the server owes. A move that only balances does
-    not: to evict for it would leave more unserved than it mends."""
+    """Return True if a resize or a manual control waits for the server's pending releases. A move that only balances does not count: an
+    eviction for it would leave more partitions unserved than it improves."""
     if server.generation > server.works:
         return bool(server.held)
     owes = set(pending_releases(server))
@@ -311,12 +314,13 @@ type HeartbeatVerdict = Literal["register", "renew", "again", "stale", "fenced",
 
 
 def judge_heartbeat(server: Server | None, incarnation: str, seq: int, silent: bool) -> HeartbeatVerdict:
-    """What a beat `seq` of `incarnation` means for the row that is there. silent: the row has been unchanged for T and more.
+    """Decide a heartbeat `seq` of `incarnation` by the stored row. silent: the row has been unchanged for at least T.
 
-    `again`: it is applied already, and the row is the answer. `stale`: a later one is. Whatever comes late, or twice, renews nothing.
+    `again`: the heartbeat was applied before, and the row is the answer. `stale`: a later one was applied. A late or repeated heartbeat
+    renews nothing.
     """
     if server is not None and server.incarnation == incarnation:
-        # Of a server that looks for itself nobody else can speak: what it has is in its memory alone.
+        # Only a server with the library knows its partitions: no other process can send heartbeats for it.
         if is_fenced(incarnation, server):
             return "fenced"
         if seq == server.beat:
@@ -331,7 +335,7 @@ type Refusal = Literal["owned", "offline", "prohibited", "limit", "maintenance",
 
 
 def placement_refusal(number: int, server: Server, intents: ActiveIntents) -> Refusal | None:
-    """Why operators, or maintenance, do not want the server to have the partition; None if they do not mind."""
+    """Return why operators or maintenance keep the server from owning the partition; None if they do not."""
     if number in intents.offline:
         return "offline"
     if server.name in intents.struck:
@@ -342,8 +346,8 @@ def placement_refusal(number: int, server: Server, intents: ActiveIntents) -> Re
 
 
 def claim_refusal(partition: Partition | None, owner: Server | None, server: Server, intents: ActiveIntents, room: int) -> Refusal | None:
-    """Why `server` may not claim the partition, None if it may. owner: the row of the partition's owner, read after the partition's.
-    room: how many more it may have."""
+    """Return why `server` may not claim the partition; None if it may. owner: the row of the partition's owner, read after the partition's.
+    room: how many more partitions it may own."""
     if partition is None:
         return "offline"
     if reason := placement_refusal(partition.number, server, intents):

@@ -1,6 +1,6 @@
-"""Rows that somebody has edited by hand so that they cannot be read. They stop nothing else, and what they are about is never free.
+"""Rows that were edited by hand and cannot be read. They block nothing else, and their subjects never count as free.
 
-A partition whose row cannot be read stays as it is, and so does one whose owner's row cannot be: whether that one lives nobody can tell.
+A partition stays as it is if its row or its owner's row cannot be read: the owner may be live.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ..storage.ports import Row
 from .rows import INTENTS, NO_PARTITION, PARTITIONS, SERVERS, Intent, Verb, parse_intent
 
 BLOCKING_VERBS: Final[frozenset[str]] = frozenset({"offline", "prohibit", "drain", "maintain"})
-"""Words that keep partitions from being served, and whose keys say all that matters."""
+"""Verbs that keep partitions from being served, and whose row keys contain all that matters."""
 
 
 def parse_rows[R](rows: Iterable[Row], parse: Callable[[Row], R]) -> tuple[list[tuple[Row, R]], list[str]]:
-    """What the rows mean, and the keys of those that cannot be read."""
+    """Return the parsed rows, and the keys of rows that cannot be read."""
     found, unreadable = list[tuple[Row, R]](), list[str]()
     for row in rows:
         try:
@@ -28,16 +28,16 @@ def parse_rows[R](rows: Iterable[Row], parse: Callable[[Row], R]) -> tuple[list[
 
 
 def parse_required[R](row: Row, parse: Callable[[Row], R]) -> R:
-    """What a row means that nothing can be done without: the asker's own, say. Raises `Rejected`, so that the asker tries again later and
-    goes on once it is mended."""
+    """Parse a row that is indispensable, such as the caller's own. Raises `Rejected`: the caller tries again and continues after a
+    repair."""
     found, _ = parse_rows([row], parse)
     if not found:
-        raise Rejected(f"the row {row.rk} of {row.pk} was edited so that it cannot be read; mend it in the table")
+        raise Rejected(f"the row {row.rk} of {row.pk} was edited and cannot be read; repair it in the table")
     return found[0][1]
 
 
 def parse_intents(rows: Iterable[Row]) -> tuple[list[Intent], list[str]]:
-    """Operators' words among `rows`, and the keys of those that cannot be read: what such a word keeps from being served it keeps so."""
+    """Return the intents among `rows`, and the keys of unreadable ones. An unreadable intent with a blocking verb stays in force."""
     found, unreadable = parse_rows((row for row in rows if INTENTS[0] <= row.rk < INTENTS[1]), lambda row: parse_intent(row.props))
     readable = [word for word in map(_of_key, unreadable) if word is not None]
     return [*(word for _, word in found), *readable], unreadable
@@ -52,12 +52,12 @@ def _of_key(rk: str) -> Intent | None:
 
 
 def unreadable_servers(unreadable: Iterable[str]) -> set[str]:
-    """Names of the servers whose rows cannot be read."""
+    """Return the names of servers with unreadable rows."""
     return {rk.removeprefix(SERVERS[0]) for rk in unreadable if rk.startswith(SERVERS[0])}
 
 
 def undecidable_partitions(unreadable: Collection[str], owners: Iterable[tuple[int, str]]) -> set[int]:
-    """The partitions that stay as they are: who has them cannot be read, or whether that one lives. owners: of those that can be read."""
+    """Return the partitions that must stay as they are: their row or their owner's row cannot be read. owners: of readable partitions."""
     if not unreadable:
         return set()
     gone = unreadable_servers(unreadable)

@@ -1,9 +1,10 @@
-"""The lease protocol without I/O: generators that yield effects, like those of the scheduler (`scheduler.protocol`).
+"""The lease protocol without I/O: generators that yield the effects of `engine.effects`.
 
-effects      what can be yielded: `Get`, `Load`, `Write` of the scheduler's, and the two moments
-membership   register, beat (claims and releases ride on it), leave
-takeover     fence, scout, order; creating a fleet
-closing      changing what no server may run under
-remote       beats, claims and releases of servers that speak HTTP
-fencing      the token rows of a user's own partition
+    membership     register, send heartbeats (with claims and releases), leave
+    takeover       observe and fence servers, find claimable partitions, write orders; create a fleet's rows
+    resizing       change the partition count
+    repair         restore missing rows, reopen a fleet
+    closing        close a fleet before changes that need it without servers
+    http_servers   heartbeats, claims and releases of servers that speak HTTP
+    fencing        token rows in a storage partition of the user
 """

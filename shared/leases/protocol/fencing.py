@@ -1,9 +1,9 @@
-"""The token rows in a data partition of the user's own: whoever was given a higher epoch makes the store refuse all who have a lower one.
+"""Token rows in a storage partition of the user: the owner with a higher epoch makes the store refuse owners with a lower one.
 
-    fence            the epoch in force: what take-overs contend for, on its ETag
-    fence-{epoch}    is there while that epoch is in force: each batch merges it, whatever its ETag
+    fence            the epoch in force; owners contend for it on its ETag
+    fence-{epoch}    exists while that epoch is in force; each batch merges it, whatever its ETag is
 
-A take-over swaps both in one transaction. A former owner's batch then names a row that is gone, and is refused as a whole.
+A new owner swaps both rows in one transaction. A former owner's batch then names a row that is gone, and is refused as a whole.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, R
 
 HEAD: Final = "fence"
 MAX_OPS: Final = 99
-"""Operations in one batch beside the token's."""
+"""Operations in one batch besides the token's."""
 
 
 def token_key(epoch: int) -> str:
-    """Row key of an epoch's token."""
+    """Return the row key of an epoch's token."""
     return f"{HEAD}-{epoch}"
 
 
 def take(table: str, pk: str, epoch: int) -> Steps[Literal["taken", "stale"]]:
-    """Put `epoch` in force. `stale`: a higher one is. Safe to repeat and to abandon.
+    """Put `epoch` in force. `stale`: a higher one is in force. Can be repeated and interrupted.
 
-    A former take-over whose answer was lost cannot come in later: it named the ETag of the head row that this one replaces.
+    An earlier attempt with a lost answer cannot be applied later: it named the ETag of the head row that this one replaces.
     """
     for _ in range(MAX_LOST):
         row = yield from get(table, pk, HEAD)
@@ -51,8 +51,8 @@ def take(table: str, pk: str, epoch: int) -> Steps[Literal["taken", "stale"]]:
         if isinstance(answer, Applied):
             return "taken"
         if isinstance(answer, Refused) and answer.at > 0:
-            raise ValueError(f"the token rows of {table} do not belong together: somebody else wrote them")
-    raise Unavailable("answers of table storage keep getting lost")
+            raise ValueError(f"the token rows of {table} do not belong together: another program wrote them")
+    raise Unavailable("the answers of table storage were lost repeatedly; try again")
 
 
 def batch(table: str, pk: str, epoch: int, ops: Sequence[Op]) -> Steps[Applied | Refused | Literal["stale", "unknown"]]:

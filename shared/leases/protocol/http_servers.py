@@ -1,13 +1,14 @@
-"""Servers that speak HTTP: the app reads and writes the rows for them, and keeps nothing in between.
+"""Servers that speak HTTP: the app reads and writes their rows for them, and keeps no state.
 
-A request can come late, twice, and to two instances of the app at once. What keeps that harmless: every write is conditional on the ETag of
-the server's own row, each beat has a number of its server's own, and a number that is not higher than the row's renews nothing. The
-server counts its validity from its SEND of the first try of a number, so from a moment before the write.
+A request can arrive late, twice, and at two instances of the app at once. This is harmless: every write is conditional on the ETag of the
+server's own row, the server numbers its heartbeats, and a number that is not higher than the row's renews nothing. The server counts its
+validity from its SEND of the first attempt with a number, which is before the write.
 
-`held` in the row is what the server has. Only claims add to it, and only releases take from it.
+`held` in the row lists the server's partitions. Only claims add to it, and only releases take from it.
 
-A server that beats on and releases nothing of what others wait for is evicted: its row takes no more beats, so it grows as old as that of
-a server which is gone, and is fenced then, and no sooner. To evict is to lose all further beats, which may happen at any time.
+A server that sends heartbeats and releases none of its pending partitions is evicted: its row accepts no more heartbeats, so it ages like
+the row of a server that has ended, and is fenced no sooner. An eviction equals the loss of all later heartbeats, which can happen at any
+time.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ from ..rules import Refusal
 from .takeover import read_owners
 
 GRACE: Final = 5.0
-"""Seconds beyond T before the app calls a row silent: its ages are differences of the storage service's own times, cut to a second."""
+"""Seconds beyond T before the app calls a row silent. The age of a row is a difference of the storage service's times, cut to seconds."""
 TRIES: Final = 8
-"""Times a write is tried when others come in between."""
+"""Attempts to write while other writes come in between."""
 MAX_SERVERS: Final = 1000
-"""Living servers that a fleet takes over HTTP, and as many rows of dead ones: names cost nothing, rows do."""
+"""Living servers that a fleet accepts over HTTP, and rows of dead ones that it keeps."""
 MAX_REMOVED: Final = 50
-"""Rows of dead servers that make room at a time."""
+"""Rows of dead servers that are removed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerHeartbeat:
-    """A beat. seq: 1 registers. None: as told before."""
+    """A heartbeat. seq: 1 registers the server. None: the value stays as it is."""
 
     incarnation: str
     seq: int
@@ -65,30 +66,30 @@ class ServerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAccepted:
-    """The beat is applied. server: the row, as it is now or was when the beat was found applied."""
+    """The heartbeat is applied. server: the row, as it is now or was when the heartbeat was found applied."""
 
     server: Server
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRejected:
-    """Nothing was renewed. fenced: the incarnation is over. stale: a later beat is applied. missing: there is no such fleet. contended:
-    others kept coming in between. full: the fleet has as many servers as it takes. evicted: with this beat the incarnation is over, since
-    it releases nothing."""
+    """The request changed nothing. fenced: the incarnation has ended. stale: a later heartbeat is applied. missing: there is no such fleet.
+    contended: other writes kept coming in between. full: the fleet has the maximum of servers. evicted: this heartbeat ended the
+    incarnation, because it releases nothing."""
 
     why: Literal["fenced", "stale", "missing", "contended", "full", "evicted"]
 
 
 @dataclass(frozen=True, slots=True)
 class NameOccupied:
-    """Another incarnation of the name lives; if it is silent from now on, it no longer does in so many seconds."""
+    """Another incarnation of the name is live. wait: seconds after which it is not, if it is silent from now on."""
 
     wait: float
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimResult:
-    """What the server has of what it asked for, with the epochs, and why not the others."""
+    """The claimed partitions with their epochs, and the refused ones with reasons."""
 
     claimed: tuple[tuple[int, int], ...]
     refused: tuple[tuple[int, Refusal], ...]
@@ -96,29 +97,29 @@ class ClaimResult:
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """The fleet has partitions 0 to `partitions` - 1."""
+    """The partition does not exist: the fleet has partitions 0 to `partitions` - 1."""
 
     partitions: int
 
 
 def terms(fleet: Fleet) -> str:
-    """H and V as a server that registers now has them."""
+    """Return H and V for a server that registers now, as stored."""
     return f"{fleet.profile.beat:g}:{fleet.profile.validity:g}"
 
 
 def spread(fleet: Fleet) -> str:
-    """What a server that goes over to the fleet's generation now maps keys by."""
+    """Return the fleet's generation and partition count, as stored."""
     return f"{fleet.generation}:{fleet.partitions}"
 
 
 def parse_spread(text: str) -> tuple[int, int]:
-    """Generation and partition count."""
+    """Return the generation and the partition count."""
     generation, _, partitions = text.partition(":")
     return int(generation), int(partitions)
 
 
 def parse_terms(text: str) -> tuple[float, float]:
-    """H and V in seconds."""
+    """Return H and V in seconds."""
     beat, _, validity = text.partition(":")
     return float(beat), float(validity)
 
@@ -126,15 +127,15 @@ def parse_terms(text: str) -> tuple[float, float]:
 def beat(
     key: str, name: str, told: ServerHeartbeat, now: Millis, grace: float = GRACE
 ) -> Steps[HeartbeatAccepted | ServerRejected | NameOccupied]:
-    """Renew a server's row, or make its incarnation the row's. One read and one write, as a rule. now: wall time, for expiries.
+    """Renew a server's row, or register its incarnation. Usually one read and one write. now: wall time, for expiries.
 
-    Raises `OutcomeUnknown` when answers keep getting lost.
+    Raises `OutcomeUnknown` if answers keep getting lost.
     """
     answer: object = None
     for _ in range(TRIES):
         row = yield from get(FLEETS, key, server_key(name))
         found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
-        # A first beat counts only once it is sure that whoever closes the fleet has seen it (`closing`).
+        # A first heartbeat counts only if a writer that closes the fleet has certainly seen the row (`closing`).
         fresh = told.seq == 1 or (found is not None and found.incarnation == told.incarnation and found.beat == 1)
         fleet: Fleet | None = None
         silent, age = False, 0.0
@@ -183,7 +184,7 @@ def beat(
             continue
         mine: Props = {"beat": server.beat, "domain": server.domain, "capacity": server.capacity, "load": float(server.load), **owes}
         if found.generation > found.works and not found.held:
-            # It has nothing left of the former generation: with this beat it goes over.
+            # Nothing is left of the former generation: this heartbeat switches to the new one.
             of_fleet = yield from get(FLEETS, key, FLEET)
             if of_fleet is None:
                 return ServerRejected("missing")
@@ -198,9 +199,11 @@ def beat(
 def claim(
     key: str, name: str, incarnation: str, partitions: Sequence[int], now: Millis, generation: int = 1
 ) -> Steps[ClaimResult | ServerRejected | OutOfRange]:
-    """Claim what is free of `partitions`, at most 99. What the incarnation has already counts as claimed: a lost answer can be asked for
-    again. generation: by which the server maps keys, as it believes; under another one the numbers stand for other keys. Raises
-    `OutcomeUnknown`."""
+    """Claim the free ones of `partitions`, at most 99. Partitions that the incarnation owns count as claimed, so a claim with a lost answer
+    can be repeated. generation: the one that the server maps keys by; under another one the numbers stand for other keys.
+
+    Raises `OutcomeUnknown`.
+    """
     answer: object = None
     for _ in range(TRIES):
         row = yield from get(FLEETS, key, server_key(name))
@@ -231,7 +234,7 @@ def claim(
                 if held.get(number) == partition.epoch:
                     claimed.append((number, partition.epoch))
                     continue
-                # It had it before it was replaced, and a first beat of then came in late: others may be about to claim it.
+                # It owned the partition before it was replaced, and its late first heartbeat returned: others may be about to claim it.
                 partition = replace(partition, owner="", incarnation="")
             owner = owners.get(partition.owner) if partition is not None else None
             reason = rules.claim_refusal(partition, owner, found, intents, bound - len(held))
@@ -246,7 +249,7 @@ def claim(
         if not ops:
             return done
         mine: Props = {"held": join_held(sorted(held.items())), "take": join_numbers(p for p in found.take if p not in held)}
-        # The touch of its own row: a server that is no longer in claims nothing.
+        # Writing its own row too makes the store refuse a server that has been fenced.
         answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag), *ops)
         if isinstance(answer, Applied):
             return done
@@ -256,8 +259,10 @@ def claim(
 def release(
     key: str, name: str, incarnation: str, number: int, epoch: int, now: Millis
 ) -> Steps[Literal["released", "stale"] | OutOfRange | ServerRejected]:
-    """Give a partition back that the server no longer acts on. Safe to repeat. `stale`: it is not the server's under this epoch. Raises
-    `OutcomeUnknown`."""
+    """Release a partition that the server no longer acts on. Can be repeated. `stale`: the server does not own it under this epoch.
+
+    Raises `OutcomeUnknown`.
+    """
     answer: object = None
     for _ in range(TRIES):
         row = yield from get(FLEETS, key, server_key(name))
@@ -270,11 +275,11 @@ def release(
         mine: Props = {
             "held": join_held(each for each in found.held if each[0] != number),
             "drop": join_numbers(p for p in found.drop if p != number),
-            # It heeds its orders: the time for the rest begins anew.
+            # The server obeys its orders: the time for the rest starts again.
             "release_by": 0,
         }
         if of_partition is None and (number, epoch) in found.held:
-            # Its row got lost: when it comes back (`mending`), it is nobody's.
+            # The partition's row is missing: when it is restored (`repair`), it has no owner.
             answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
             if isinstance(answer, Applied):
                 return "released"
@@ -289,7 +294,7 @@ def release(
             return "released"
         if (partition.owner, partition.incarnation, partition.epoch) != (name, incarnation, epoch):
             return "stale"
-        # Under a newer generation that it has been told of, it is closed at once (`generations`).
+        # If the server knows of a newer generation, the row is closed at once (`generations`).
         newer = max(partition.generation, found.generation)
         closed = partition.closed or partition.generation < newer
         free = replace(partition, owner="", incarnation="", since=now, generation=newer, closed=closed)
@@ -300,11 +305,11 @@ def release(
 
 
 def _owes(key: str, row: Row, server: Server, now: Millis) -> Steps[Props | Literal["overdue"]]:
-    """What a beat has to write about orders to release. Its time runs from the first beat at which somebody waits."""
+    """Return what a heartbeat must write about pending releases. Their time runs from the first heartbeat at which something waits."""
     none: Props = {"release_by": 0} if server.release_by else {}
     if not rules.pending_releases(server):
         return none
-    # Each time: what began with a word that is taken back must not count for the next one.
+        # Evaluated at each heartbeat: time under a control that was revoked must not count for the next one.
     fleet, intents = yield from _standing(key, now)
     if fleet is None or not rules.is_waited_for(server, intents):
         return none
@@ -314,26 +319,26 @@ def _owes(key: str, row: Row, server: Server, now: Millis) -> Steps[Props | Lite
 
 
 def _unknown(key: str) -> Steps[ServerRejected]:
-    """The server has no row: nor may the fleet."""
+    """Return the rejection of a server without a row: the fleet may be missing too."""
     row = yield from get(FLEETS, key, FLEET)
     return ServerRejected("missing" if row is None else "fenced")
 
 
 def _room(key: str) -> Steps[bool]:
-    """Whether the fleet takes one server more. Of very many dead ones it forgets those that have been so for longest."""
+    """Return True if the fleet accepts another server. If it keeps too many dead ones, remove those that died first."""
     rows = yield from load(FLEETS, key, *SERVERS)
     known, _ = unreadable_rows.parse_rows(rows, parse_server)
     dead = sorted((row for row, server in known if server.state == "dead"), key=lambda row: row.timestamp)
     if len(rows) - len(dead) >= MAX_SERVERS:
         return False
     if len(dead) >= MAX_SERVERS:
-        # Refused or lost: the next one tries again.
+        # If the write is refused or its answer is lost, the next request tries again.
         yield from write(FLEETS, key, *(Delete(row.rk, row.etag) for row in dead[:MAX_REMOVED]))
     return True
 
 
 def _newcomer(key: str, name: str, told: ServerHeartbeat, fleet: Fleet, now: Millis) -> Steps[Props]:
-    """The row of a server that registers. One that operators have drained is told so from the start."""
+    """Return the row of a server that registers. If it is drained, the row says so from the start."""
     standing = list[Intent]()
     for intent in (Intent("drain", server=name), Intent("prohibit", server=name)):
         row = yield from get(FLEETS, key, intent.key)
@@ -362,11 +367,11 @@ def _standing(key: str, now: Millis) -> Steps[tuple[Fleet | None, ActiveIntents]
 
 
 def _stands(server: Server, fleet: Fleet) -> bool:
-    """Whether the server runs under the fleet as it is."""
+    """Return True if the server runs under the fleet's current terms."""
     return server.terms == terms(fleet) and not (fleet.closed and server.beat == 1)
 
 
 def _given_up(answer: object) -> ServerRejected:
     if answer is LOST:
-        raise OutcomeUnknown("answers of table storage keep getting lost")
+        raise OutcomeUnknown("the answers of table storage were lost repeatedly, so the outcome is unknown; repeat the request")
     return ServerRejected("contended")

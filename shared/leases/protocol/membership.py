@@ -1,8 +1,8 @@
-"""A server's own row: register, beat, leave. Claims and releases ride on a beat, in its transaction.
+"""A server's own row: register, send heartbeats, leave. Claims and releases are part of a heartbeat's transaction.
 
-One server writes its row from one place, one write at a time. Each try has a beat number of its own, so a row read back says which of one's
-tries was applied. A write whose answer is lost is not sent again: the next beat, conditional on the same ETag, either is applied, and then
-the lost one can never be, or is refused, and then the row tells.
+A server writes its row from one place, one write at a time. Each attempt has its own beat number, so the row shows which attempt was
+applied. A write with a lost answer is not repeated. The next heartbeat is conditional on the same ETag: if it is applied, the lost write
+never can be; if it is refused, the row shows the outcome.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..rows import Partition, Server, ServerState, join_expected, join_numbers, 
 from ..rules import BeatAttempt, Claim, Holding, Observation, ServerSession
 
 MAX_RIDERS = 99
-"""Claims and releases in one beat's transaction."""
+"""Claims and releases in the transaction of one heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What a server tells about itself. capacity: partitions it can have, 0 for no bound. load: any measure that is alike on all
-    servers. avoid: partitions it would rather not have."""
+    """A server's report about itself. capacity: partitions it can own, 0 for no limit. load: a measure that all servers share. avoid:
+    partitions that it prefers not to own."""
 
     domain: str = ""
     capacity: int = 0
@@ -36,32 +36,32 @@ class ServerReport:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The session's incarnation is the row's."""
+    """The row shows the session's incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitingTakeover:
-    """A namesake's row is there, not yet silent for T: look again, with this sight."""
+    """Another incarnation's row has not been silent for T: try again with this observation."""
 
     sight: Observation
 
 
 @dataclass(frozen=True, slots=True)
 class IncarnationFenced:
-    """The incarnation is over."""
+    """The incarnation has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveNamesake:
-    """A living namesake beats."""
+    """Another incarnation of the same name sends heartbeats."""
 
 
 def register(
     session: ServerSession, publish: ServerReport, before: Observation | None, proven: Collection[str], takeover: float
 ) -> Steps[Registered | AwaitingTakeover | LiveNamesake | IncarnationFenced | None]:
-    """One try to make the session's incarnation the row's. None: an answer was lost or a race too; try again with the same session.
+    """Try once to register the session's incarnation. None: an answer or a race was lost; try again with the same session.
 
-    proven: incarnations known to be gone. before: the sight of an earlier `AwaitingTakeover`. takeover: T, seconds.
+    proven: incarnations that have certainly ended. before: the observation of an earlier `AwaitingTakeover`. takeover: T, seconds.
     """
     key = server_key(session.server)
     row = yield from get(FLEETS, session.key, key)
@@ -93,7 +93,7 @@ def register(
 
 @dataclass(frozen=True, slots=True)
 class BeatApplied:
-    """The beat was applied. claimed: of the claims, those that rode on it; refused: partitions another was faster at."""
+    """The heartbeat was applied, with these claims and releases. refused: partitions that another server claimed first."""
 
     claimed: tuple[Claim, ...] = ()
     released: tuple[int, ...] = ()
@@ -102,7 +102,7 @@ class BeatApplied:
 
 @dataclass(frozen=True, slots=True)
 class BeatNotApplied:
-    """Not applied, or nobody knows: beat again at once. told: the row carried new orders."""
+    """The heartbeat was not applied, or its outcome is unknown: send another one. told: the row contained new orders."""
 
     told: bool = False
     refused: tuple[int, ...] = ()
@@ -116,9 +116,9 @@ def beat(
     releases: Sequence[int] = (),
     now: Millis = 0,
 ) -> Steps[BeatApplied | BeatNotApplied | IncarnationFenced]:
-    """Beat once; `claims` and `releases` (partitions in `leaving`) are applied with it or not at all. now: wall time, for people to read.
+    """Send one heartbeat. `claims` and `releases` (partitions in `leaving`; at most `MAX_RIDERS`) are applied with it or not at all.
 
-    At most `MAX_RIDERS` of both together.
+    now: wall time, for people to read.
     """
     number = session.beat + 1
     take = tuple(p for p in session.take if p not in {claim.partition for claim in claims})
@@ -153,7 +153,7 @@ def beat(
     if isinstance(answer, Refused):
         del session.open[number]
         if answer.at > len(claims):
-            # Nobody but this incarnation, unfenced, writes what it has; so the row is not what it was taken for.
+            # Only this incarnation writes rows of its partitions until it is fenced, so the row was not as expected.
             partition = releases[answer.at - 1 - len(claims)]
             yield from _recheck(session, partition)
             return BeatNotApplied()
@@ -163,7 +163,7 @@ def beat(
 
 
 def settle(session: ServerSession) -> Steps[BeatNotApplied | IncarnationFenced]:
-    """Read the own row after a refusal or a lost answer, and the rows of claims that turn out applied."""
+    """Read the own row after a refusal or a lost answer, and the rows of claims that were applied."""
     row = yield from get(FLEETS, session.key, server_key(session.server))
     found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
     standing = rules.read_back(session, found, row.etag if row is not None else "")
@@ -174,7 +174,7 @@ def settle(session: ServerSession) -> Steps[BeatNotApplied | IncarnationFenced]:
 
 
 def collect(session: ServerSession) -> Steps[None]:
-    """Take into `held` what is in `won` and one's own by its row, with the ETag that the row has."""
+    """Move claims in `won` to `held` if their rows show this incarnation, with the ETags of the rows."""
     for partition, epoch in sorted(session.won.items()):
         if partition in session.held or partition in session.leaving:
             del session.won[partition]
@@ -182,7 +182,7 @@ def collect(session: ServerSession) -> Steps[None]:
         row = yield from get(FLEETS, session.key, partition_key(partition))
         found, unreadable = _look(row)
         if unreadable:
-            # It may be its own: once it is mended, that shows.
+            # The partition may be the server's own; its row shows that after a repair.
             continue
         del session.won[partition]
         if row is not None and found is not None and _is_mine(session, found, epoch):
@@ -194,14 +194,14 @@ def _recheck(session: ServerSession, partition: int) -> Steps[None]:
     left = session.leaving.pop(partition, None)
     found, unreadable = _look(row)
     if left is not None and unreadable:
-        # What cannot be released must not keep it from beating.
+        # A partition that cannot be released must not prevent heartbeats.
         session.won[partition] = left.epoch
     elif row is not None and found is not None and left is not None and _is_mine(session, found, left.epoch):
         session.leaving[partition] = Holding(left.epoch, row.etag, left.generation)
 
 
 def _look(row: Row | None) -> tuple[Partition | None, bool]:
-    """What a partition's row says, and whether it is there and cannot be read."""
+    """Return the parsed row, and whether it exists and cannot be read."""
     found, unreadable = unreadable_rows.parse_rows([row] if row is not None else [], parse_partition)
     return found[0][1] if found else None, bool(unreadable)
 
@@ -215,9 +215,9 @@ def _owned(session: ServerSession, claim: Claim, now: Millis) -> Partition:
 
 
 def leave(session: ServerSession) -> Steps[Literal["left", "again", "fenced"]]:
-    """End this incarnation by its own word, once it serves nothing any more: nobody has to wait for its silence.
+    """End this incarnation after it has stopped serving, so that other servers need not wait T.
 
-    What it still has is claimable from then on.
+    Its remaining partitions can be claimed from then on.
     """
     session.held, session.valid = {}, None
     answer = yield from write(FLEETS, session.key, Merge(server_key(session.server), {"state": "dead"}, session.etag))

@@ -1,7 +1,7 @@
-"""Rows of partitions that have got lost, and fleets that somebody closed and did not open again.
+"""Restore missing rows of partitions, and reopen a fleet that an interrupted change has left closed.
 
-A partition whose row is lost is not free: whoever had it acts on, since it writes its own row only. What a server that speaks HTTP has is
-in that server's row. What a server of the library has is in its memory alone: while one lives, nobody else can know.
+A partition with a missing row is not free: its owner continues, since it writes only its own row. The row of a server that speaks HTTP
+lists its partitions. A server with the library keeps them in memory, so while one lives, no other process can know them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from .takeover import insert_missing_rows
 
 
 class OwnersUnknown(NamedTuple):
-    """These partitions have no row, and these servers live and may serve them."""
+    """These partitions have no row, and these living servers may serve them."""
 
     partitions: tuple[int, ...]
     servers: tuple[str, ...]
 
 
 def refill(key: str, fleet: Fleet, epoch: int) -> Steps[int | OwnersUnknown]:
-    """Insert the rows of partitions that are missing, and return how many were: as their owners' where these tell that they have them, else
-    as nobody's with `epoch`. Safe to abandon and to repeat."""
+    """Insert missing rows of partitions, and return their number. Can be interrupted and repeated.
+
+    A row names the owner if a server's row lists the partition; otherwise it has no owner, and `epoch`.
+    """
     rows = yield from load(FLEETS, key, *PARTITIONS)
     known = {row.rk for row in rows}
     missing = frozenset(number for number in range(max(fleet.partitions, fleet.former)) if partition_key(number) not in known)
     if not missing:
         return 0
-    # Whoever claims needs the row, so nobody who comes in after this look can have one of them.
+    # A claim needs the partition's row, so a server that registers after this read cannot own one of them.
     servers = yield from load(FLEETS, key, *SERVERS)
     read, unreadable = unreadable_rows.parse_rows(servers, parse_server)
     living = [(row, server) for row, server in read if server.state != "dead"]
@@ -43,7 +45,7 @@ def refill(key: str, fleet: Fleet, epoch: int) -> Steps[int | OwnersUnknown]:
         for some in batched([(number, was) for number, was in server.held if number in missing], 99):
             found = (Partition(number, server.name, server.incarnation, was, generation=server.works) for number, was in some)
             inserts = (Insert(partition_key(each.number), each.props()) for each in found)
-            # On its ETag: what it gives back meanwhile must not come back as its own.
+            # Conditional on its ETag: a partition that it releases meanwhile must not be restored as its own.
             answer = yield from write(FLEETS, key, Merge(server_key(server.name), {"held": join_held(server.held)}, etag), *inserts)
             if not isinstance(answer, Applied):
                 return (yield from refill(key, fleet, epoch))
@@ -53,6 +55,6 @@ def refill(key: str, fleet: Fleet, epoch: int) -> Steps[int | OwnersUnknown]:
 
 
 def reopen(key: str, etag: str) -> Steps[bool]:
-    """Open a fleet that was closed, on the ETag that shows it: whoever closed it, and still is about to change it, is refused."""
+    """Reopen a closed fleet, on the ETag that shows it: a writer that still wants to change the closed fleet is refused."""
     answer = yield from write(FLEETS, key, Merge(FLEET, {"closed": False}, etag))
     return isinstance(answer, Applied)

@@ -1,7 +1,7 @@
-"""Changing a fleet's partition count while its servers run. See `generations` for the states of a row, docs/leases.md for why it is safe.
+"""Change a fleet's partition count while its servers run. `generations` has the states of a row, docs/leases.md the proof.
 
-`begin` writes what is wanted; `sweep` carries it on and may be called by anybody, at any time and by several at once. Both are safe to
-abandon between any two steps.
+`begin` writes the new count. `sweep` continues the resize, and may be called by any process, at any time and several times at once. Both
+may be interrupted between any two steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..rows import (
 
 @dataclass(frozen=True, slots=True)
 class ResizeBegun:
-    """The fleet's row says so now; or it said so before (`again`)."""
+    """The fleet's row has the new count. again: it had it before."""
 
     fleet: Fleet
     again: bool = False
@@ -42,14 +42,14 @@ class ResizeBegun:
 
 @dataclass(frozen=True, slots=True)
 class ResizeUnderWay:
-    """Another change is under way."""
+    """Another resize is under way."""
 
     fleet: Fleet
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsOffline:
-    """Operators keep these partitions from being served: under another count their keys would be served again."""
+    """These partitions are offline: with another count their keys would be served again."""
 
     partitions: tuple[int, ...]
 
@@ -58,9 +58,9 @@ type ResizeOutcome = ResizeBegun | ResizeUnderWay | PartitionsOffline | Literal[
 
 
 def begin(key: str, partitions: int, now: Millis) -> Steps[ResizeOutcome]:
-    """Have the fleet use so many partitions. now: wall time, for expiries. `contended`: others changed the fleet again and again meanwhile.
+    """Change the partition count. now: wall time, for expiries. `contended`: other writes to the fleet kept coming in between.
 
-    New rows come first, closed: where the fleet's row names a number, its row is there.
+    New rows are inserted first, closed, so that every partition of the fleet's row has a row.
     """
     for _ in range(MAX_LOST):
         rows = yield from load(FLEETS, key, FLEET, INTENTS[1])
@@ -72,7 +72,7 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[ResizeOutcome]:
             return ResizeBegun(fleet, again=True)
         if fleet.former:
             return ResizeUnderWay(fleet)
-        # Operators' words change the fleet's row, too: none can come in before the write.
+        # Manual controls change the fleet's row too, so none can come in before the write.
         if offline := active_intents(unreadable_rows.parse_intents(rows)[0], now).offline:
             return PartitionsOffline(tuple(sorted(offline)))
         wanted = replace(
@@ -83,7 +83,7 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[ResizeOutcome]:
         answer = yield from write(FLEETS, key, Merge(FLEET, props, row.etag))
         if isinstance(answer, Applied):
             return ResizeBegun(wanted)
-        # Refused or lost: the row tells, whoever wrote it.
+        # After a refusal or a lost answer the row shows the outcome, whoever wrote it.
     return "contended"
 
 
@@ -101,17 +101,17 @@ def _insert(key: str, wanted: Fleet) -> Steps[None]:
 
 
 def sweep(key: str) -> Steps[ResizeProgress | None]:
-    """Close and open what can be, and end the change once all is open. None when none is under way.
+    """Close and open all rows that can be, and end the resize when all are open. None if no resize is under way.
 
-    Rows that others write meanwhile are left to the next sweep, and so are those of which nobody can tell whether they are free: a row that
-    cannot be read, its own or its owner's, holds up what it shares keys with, and nothing else.
+    Rows that other processes write meanwhile are left to the next sweep. A row delays the rows with shared keys, and no others, if it or
+    its owner's row cannot be read.
     """
     row = yield from get(FLEETS, key, FLEET)
     fleet = parse_fleet(row.props) if row is not None else None
     if row is None or fleet is None or not fleet.former:
         return None
     loaded = yield from load(FLEETS, key, *PARTITIONS)
-    # The owners' rows after those that name them (`rules.ended`).
+    # Read the owners' rows after the rows that name them (`rules.has_ended`).
     servers = yield from load(FLEETS, key, *SERVERS)
     known, unreadable = unreadable_rows.parse_rows(servers, parse_server)
     owners: dict[str, Server] = {server.name: server for _, server in known}
@@ -125,13 +125,13 @@ def sweep(key: str) -> Steps[ResizeProgress | None]:
     yield from _put(generations.opened_rows(rows, fleet), rows, etags, key)
     found = generations.resize_progress(rows.values(), fleet)
     if found is not None and found.done:
-        # Lost or refused: the next sweep finds it done or does it.
+        # If the write is refused or its answer is lost, the next sweep finds it done or repeats it.
         yield from write(FLEETS, key, Merge(FLEET, {"former": 0, "changes": fleet.changes + 1}, row.etag))
     return found
 
 
 def _put(changed: Sequence[Partition], rows: dict[int, Partition], etags: dict[int, str], key: str) -> Steps[None]:
-    """Write the rows, on the ETags they were judged by, and note those that were written."""
+    """Write the rows on the ETags that they were judged by, and record those that were written."""
     for start in range(0, len(changed), MAX_EGT_ROWS):
         chunk = changed[start : start + MAX_EGT_ROWS]
         ops = tuple(Replace(partition_key(each.number), each.props(), etags[each.number]) for each in chunk)

@@ -1,4 +1,4 @@
-"""What servers do about one another: fence the silent, find what may be claimed, give orders. And creating a fleet's rows."""
+"""Observe and fence other servers, find claimable partitions, write orders, and create a fleet's rows."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from ..rows import (
 from ..rules import Claim, Observation, ServerSession
 
 FEW = 16
-"""Partitions that are read one by one; more are read by one query."""
+"""Partitions that are read one by one. More are read by one query."""
 MAX_ORDERED = 100
-"""Servers told in one transaction."""
+"""Servers in one transaction of orders."""
 RACES = 4
-"""Servers that may beat in between before the others are told one by one."""
+"""Conflicts with heartbeats after which the remaining orders are written one by one."""
 
 
 def observe_servers(key: str, sights: dict[str, Observation]) -> Steps[list[Row]]:
-    """Read all beat rows and bring `sights` (by server) up to date. Dead servers are not watched. Returns the rows that can be read."""
+    """Read all servers' rows and update `sights` (observations by server). Return the readable rows. Dead servers are not observed."""
     rows = yield from load(FLEETS, key, *SERVERS)
     at = yield from receiving()
     seen: dict[str, Observation] = {}
@@ -52,10 +52,10 @@ def observe_servers(key: str, sights: dict[str, Observation]) -> Steps[list[Row]
 
 
 def fence(key: str, server: str, sights: dict[str, Observation], takeover: float) -> Steps[Literal["fenced", "gone", "lives"]]:
-    """Read a silent server's row once more, and mark it dead if it has been unchanged for T. `gone`: somebody else did, or it left.
+    """Read a silent server's row again, and mark it dead if it has been unchanged for T. `gone`: it was dead or missing already.
 
-    The mark is conditional on the ETag just read: a beat that comes in meanwhile refuses it, and a beat that is still under way
-    is refused by it, now and for good.
+    The mark is conditional on the ETag just read: a heartbeat that comes in meanwhile makes the store refuse the mark, and the mark makes
+    the store refuse a heartbeat that is still under way, now and for good.
     """
     row = yield from get(FLEETS, key, server_key(server))
     at = yield from receiving()
@@ -70,12 +70,12 @@ def fence(key: str, server: str, sights: dict[str, Observation], takeover: float
     if isinstance(answer, Applied):
         sights.pop(server, None)
         return "fenced"
-    # Refused: it beats after all, or somebody else fenced it. Lost: the next look tells.
+    # After a refusal the server has sent a heartbeat or is fenced already. After a lost answer the next read shows the outcome.
     return "lives"
 
 
 def is_still_silent(key: str, server: str, sights: dict[str, Observation], after: float) -> Steps[bool]:
-    """Read a server's row once more. Whether it has been unchanged for `after` seconds."""
+    """Read a server's row again. Return True if it has been unchanged for `after` seconds."""
     row = yield from get(FLEETS, key, server_key(server))
     at = yield from receiving()
     found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
@@ -87,8 +87,10 @@ def is_still_silent(key: str, server: str, sights: dict[str, Observation], after
 
 
 def write_orders(key: str, told: Mapping[str, tuple[Props, str]]) -> Steps[list[str]]:
-    """Write orders into servers' rows, each on the ETag that it comes with, in one transaction where none has beaten since. So who is to
-    take over looks for what the others are told to hand off before they have. Returns those that were not told, or may not have been."""
+    """Write orders into servers' rows, each on its ETag, in one transaction unless heartbeats come in between.
+
+    Successors then look for partitions before their owners have released them. Return the servers that may not have received their orders.
+    """
     left, missed = list(told), list[str]()
     while left and len(missed) <= RACES:
         some = left[:MAX_ORDERED]
@@ -103,12 +105,12 @@ def write_orders(key: str, told: Mapping[str, tuple[Props, str]]) -> Steps[list[
 
 
 def order_props(take: Sequence[int], drop: Sequence[int], generation: int) -> Props:
-    """What `write_order` writes."""
+    """Return the properties that `write_order` writes."""
     return {"take": join_numbers(take[:MAX_ORDERS]), "drop": join_numbers(drop[:MAX_ORDERS]), "generation": generation}
 
 
 def write_expected(key: str, server: str, expected: Expected) -> Steps[bool]:
-    """Tell a living server what to claim once others are fenced. Its other orders stay. False when another write came first."""
+    """Write standby assignments into a living server's row. Return False if another write came first. Its orders stay."""
     row = yield from get(FLEETS, key, server_key(server))
     found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
     if row is None or found is None or found.state == "dead":
@@ -120,8 +122,10 @@ def write_expected(key: str, server: str, expected: Expected) -> Steps[bool]:
 
 
 def scout(session: ServerSession, partitions: Iterable[int], living: set[str] | None = None) -> Steps[list[Claim]]:
-    """Of `partitions`, those that may be claimed now. living: incarnations that need not be asked for, since they were there a moment
-    ago; those found are added."""
+    """Return claims for those of `partitions` that may be claimed now.
+
+    living: incarnations that were live a moment ago and are not read; live ones that are found are added.
+    """
     found, owners = yield from read_owners(session.key, partitions, living if living is not None else set())
     return [
         Claim(partition.number, partition.epoch + 1, etag, partition.generation, 0 if partition.owner else partition.since)
@@ -133,9 +137,11 @@ def scout(session: ServerSession, partitions: Iterable[int], living: set[str] | 
 def read_owners(
     key: str, partitions: Iterable[int], living: set[str] | None = None
 ) -> Steps[tuple[list[tuple[Partition, str]], dict[str, Server | None]]]:
-    """The rows of `partitions` that are there, with their ETags, and their owners' rows by name, None where there is none. Each owner's row
-    is read after the rows of its partitions (`rules.ended`). Partitions whose row, or whose owner's, cannot be read are left out. living:
-    incarnations whose servers are not read; those found are added."""
+    """Return the rows of `partitions` with their ETags, and the rows of their owners by name; None for a missing owner.
+
+    Each owner's row is read after the rows of its partitions (`rules.has_ended`). Partitions are left out if their row or their owner's row
+    cannot be read. living: incarnations whose servers are not read; live ones that are found are added.
+    """
     wanted = [partition_key(number) for number in partitions]
     rows: list[Row] = []
     if len(wanted) > FEW:
@@ -161,9 +167,9 @@ def read_owners(
 
 
 def write_order(key: str, server: str, take: Sequence[int], drop: Sequence[int], generation: int = 1) -> Steps[bool]:
-    """Put orders into a living server's row; its next beat is refused, and it reads them. False when another write came first.
+    """Write orders into a living server's row. Its next heartbeat is refused, and it reads them. Return False if another write came first.
 
-    generation: the fleet's, which the server goes over to when it is newer than its own.
+    generation: of the fleet; the server switches to it if it is newer than its own.
     """
     row = yield from get(FLEETS, key, server_key(server))
     if row is None:
@@ -180,7 +186,7 @@ def write_order(key: str, server: str, take: Sequence[int], drop: Sequence[int],
 
 
 def insert_missing_rows(key: str, fleet: Fleet, epoch: int = 0) -> Steps[int]:
-    """Insert the rows of partitions that are missing, with this epoch, and return how many were. Safe to abandon and to repeat."""
+    """Insert missing rows of partitions with this epoch, and return their number. Can be interrupted and repeated."""
     found = -1
     while True:
         present = yield from load(FLEETS, key, *PARTITIONS)
@@ -191,14 +197,14 @@ def insert_missing_rows(key: str, fleet: Fleet, epoch: int = 0) -> Steps[int]:
             return found
         for some in batched(missing, 100):
             rows = (Partition(number, epoch=epoch, generation=fleet.generation, closed=fleet.former > 0) for number in some)
-            # Refused where others insert too: the next look tells what is still missing.
+            # Inserts are refused if another process inserts too: the next read shows which rows are still missing.
             yield from write(FLEETS, key, *(Insert(partition_key(row.number), row.props()) for row in rows))
 
 
 def create_fleet(key: str, fleet: Fleet, epoch: int = 0) -> Steps[bool]:
-    """Create the rows of a fleet: partitions first, so that where its own row is, all of them are. False when there is one already.
+    """Create the rows of a fleet, partitions first, so that a fleet's row implies all of them. Return False if the fleet exists.
 
-    epoch: that of its partitions, which have been given no higher one before. Safe to abandon and to repeat.
+    epoch: of its partitions; they must never have had a higher one. Can be interrupted and repeated.
     """
     row = yield from get(FLEETS, key, FLEET)
     if row is not None:
@@ -208,5 +214,5 @@ def create_fleet(key: str, fleet: Fleet, epoch: int = 0) -> Steps[bool]:
     if isinstance(answer, Applied):
         return True
     row = yield from get(FLEETS, key, FLEET)
-    # After a lost answer nobody can tell whose row it is; when it says the same, it does not matter.
+    # After a lost answer the author of the row is unknown. It does not matter if the row has the same content.
     return row is not None and parse_fleet(row.props) == fleet

@@ -57,7 +57,7 @@ async def test_a_table_that_is_missing_is_told_once_and_waited_for(
         assert errors(caplog) == ["A lease request failed: TableNotFound (404)"]
         await create(azurite, tables)
         until(lambda: len(keeper.owned()) == FLEET.partitions, BUSY, "everything")
-    with LeaseKeeper("other", "a", tables) as keeper, pytest.raises(FleetMissing, match="there is no fleet 'default:other'"):
+    with LeaseKeeper("other", "a", tables) as keeper, pytest.raises(FleetMissing, match="fleet 'default:other' does not exist"):
         keeper.wait(BUSY)
 
 

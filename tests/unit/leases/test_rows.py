@@ -97,7 +97,7 @@ def test_tenants_fleets_and_servers_may_be_called_what_they_may_be_called_over_h
         return True
 
     assert taken(lambda: fleet_key("t", name)) == taken(lambda: fleet_key(name, "f")) == (NAME.fullmatch(name) is not None)
-    with pytest.raises(ValueError, match="a server's name is 1 to 64 of"):
+    with pytest.raises(ValueError, match="a server's name must be 1 to 64 of"):
         server_key("-")
     assert taken(lambda: server_key(name)) == taken(lambda: TypeAdapter(NodeName).validate_python(name))
 

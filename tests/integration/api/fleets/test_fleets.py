@@ -121,7 +121,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"partitions": 4, "maintenance": {"lead": "30 s"}}, "/maintenance/lead", "not an ISO 8601 duration"),
     ({"partitions": 4, "maintenance": {"rules": [{"type": "Freeze"}]}}, "/maintenance/rules/0/action", "is required"),
     ({"partitions": 4, "notify": {"channel": "Ops"}}, "/notify/channel", "1 to 40 of a-z, 0-9"),
-    ({"partitions": 4, "notify": {"channel": "ops", "kinds": ["dead", "dead"]}}, "/notify", "a kind is named twice"),
+    ({"partitions": 4, "notify": {"channel": "ops", "kinds": ["dead", "dead"]}}, "/notify", "a kind is repeated"),
 ]
 
 

@@ -211,7 +211,7 @@ async def test_a_keeper_is_a_context_in_a_coroutine_too(servers: Servers) -> Non
 
 
 def test_a_fleet_that_is_not_there_or_unsafe_ends_the_keeper(servers: Servers) -> None:
-    with LeaseKeeper("nofleet", "a", servers.tables) as keeper, pytest.raises(FleetMissing, match="no fleet"):
+    with LeaseKeeper("nofleet", "a", servers.tables) as keeper, pytest.raises(FleetMissing, match="does not exist"):
         keeper.wait(60)
     unsafe = Fleet(1, Profile(0.2, 0.6, 0.7))
     assert ThreadRunner(servers.tables, lambda: 0.0, 1).run(takeover.create_fleet("default:unsafe", unsafe))

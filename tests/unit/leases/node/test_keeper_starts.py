@@ -93,5 +93,5 @@ def test_a_stop_that_comes_before_the_start_counts() -> None:
         assert not keeper.wait(60)
         until(lambda: keeper.ended(0), "its end")
     assert (gained, keeper.counts["beats"]) == ([], 0)
-    with pytest.raises(RuntimeError, match="starts once"):
+    with pytest.raises(RuntimeError, match="started once"):
         keeper.start()
