@@ -1,12 +1,11 @@
-"""Where a channel may reach: public https, and what the operator has named. Guards against server-side request forgery.
+"""The addresses that a channel may reach: public https, and hosts that the operator has named. Prevents server-side request forgery.
 
-A URL is checked when it is used (`problem`: scheme, literal address, odd spellings), a name when it is resolved
-(`SafeResolver` drops what is not allowed), and each socket once more at the moment it is made (`check`), whichever way its
-address came about: what was checked is what is connected to, and an answer of the resolver that changes in between (DNS
-rebinding) has no effect.
+A URL is checked when it is used (`problem`: scheme, literal address, unusual spellings), a name when it is resolved (`SafeResolver` drops
+addresses that are not allowed), and each socket once more when it is made (`check`), wherever its address came from. The checked address is
+the one connected to, so an answer of the resolver that changes in between (DNS rebinding) has no effect.
 
-The allow-list (`TOCSIN_EGRESS_ALLOW`) opens any address for hosts named exactly, and for addresses within networks named in
-CIDR form; plain http too on the emulator, elsewhere where `TOCSIN_EGRESS_PLAIN` says so.
+The allow-list (`TOCSIN_EGRESS_ALLOW`) permits any address for exactly named hosts, and for addresses within named networks in CIDR form.
+Plain http is permitted for them on the emulator, elsewhere if `TOCSIN_EGRESS_PLAIN` is set.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from ..core.errors import UnsafeSettings
 type ResolvedAddress = IPv4Address | IPv6Address
 
 type ResolveHost = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Addresses of a host name (and port), as text. Raises OSError when there are none."""
+"""Returns the addresses of a host name (and port) as text. Raises OSError if there are none."""
 
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.*", re.IGNORECASE)
-"""Hosts whose last label is a number: an IPv4 address or nothing (WHATWG URL 3.5), never a name."""
+"""Hosts with a number as their last label: an IPv4 address or invalid (WHATWG URL 3.5), never a name."""
 
 _GLOBAL6 = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -58,11 +57,11 @@ _NO_ADDRESS = "the host has no publicly routable address"
 
 
 class EgressRefused(OSError):
-    """An address or scheme that is not allowed. An OSError, because that is what connectors hand through."""
+    """Raised for an address or scheme that is not allowed. An OSError, because connectors pass those on."""
 
 
 def _plain(address: ResolvedAddress) -> ResolvedAddress:
-    """The IPv4 address inside a mapped or NAT64 form, for that is where the packets go."""
+    """Return the IPv4 address inside a mapped or NAT64 form, because packets go there."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -72,7 +71,7 @@ def _plain(address: ResolvedAddress) -> ResolvedAddress:
 
 
 def refusal(address: ResolvedAddress) -> str | None:
-    """Why `address` is not publicly routable, in a word or two, or None when it is."""
+    """Return the short reason why `address` is not publicly routable, or None if it is."""
     address = _plain(address)
     if address.is_unspecified:
         return "unspecified"
@@ -93,7 +92,7 @@ def refusal(address: ResolvedAddress) -> str | None:
 class Egress:
     """The rules for one allow-list. UnsafeSettings for an entry that is neither a host nor a network.
 
-    plain: whether what is on the list may be reached by plain http.
+    plain: True if hosts on the list may be reached by plain http.
     """
 
     def __init__(self, names: Iterable[str] = (), *, plain: bool = True) -> None:
@@ -112,23 +111,23 @@ class Egress:
             self._hosts.add(text)
 
     def names(self, host: str) -> bool:
-        """True when the allow-list names this very host."""
+        """Return True if the allow-list names exactly this host."""
         return host.lower() in self._hosts
 
     def opens(self, address: ResolvedAddress) -> bool:
-        """True when the address lies in a network of the allow-list."""
+        """Return True if the address is in a network of the allow-list."""
         address = _plain(address)
         return any(address in network for network in self._networks)
 
     def reaches(self, host: str) -> bool:
-        """True when the allow-list names `host`, or it is an address within a network of the list; nothing is resolved."""
+        """Return True if the allow-list names `host`, or if it is an address in a network of the list; nothing is resolved."""
         try:
             return self.names(host) or self.opens(ip_address(host))
         except ValueError:
             return False
 
     def problem(self, url: URL) -> str | None:
-        """Why a channel with this URL can never be reached, or None when it may; pure, nothing is resolved."""
+        """Return the reason why a channel with this URL can never be reached, or None. Pure, nothing is resolved."""
         host = url.raw_host
         if url.scheme not in ("http", "https"):
             return "the url's scheme must be https"
@@ -141,7 +140,7 @@ class Egress:
             try:
                 address = ip_address(host)
             except ValueError:
-                # Decimal, hexadecimal, octal and short forms mean an address to some libraries and another to others.
+                # Some libraries read decimal, hexadecimal, octal and short forms as one address and others as another.
                 return "the url's address must be written in its canonical form"
         if address is None:
             if not _HOST.fullmatch(host.lower().removesuffix(".")):
@@ -158,7 +157,7 @@ class Egress:
         return _NO_PLAIN if url.scheme == "http" else None
 
     def allows(self, host: str, address: ResolvedAddress, *, plain: bool = False) -> bool:
-        """True when a connection made for `host` may go to `address`; `plain` for one without TLS."""
+        """Return True if a connection made for `host` may go to `address`. plain: the connection has no TLS."""
         if plain and not self._plain_too:
             return False
         if self.names(host) or self.opens(address):
@@ -166,7 +165,7 @@ class Egress:
         return not plain and refusal(address) is None
 
     def check(self, host: str, address: str, *, plain: bool) -> None:
-        """Raise EgressRefused unless `allows`. The message keeps the address to itself: names of a private zone stay private."""
+        """Raise EgressRefused unless `allows`. The message omits the address, so that names of a private zone stay private."""
         try:
             allowed = self.allows(host, ip_address(address), plain=plain)
         except ValueError:
@@ -176,19 +175,19 @@ class Egress:
 
 
 def one_entry(name: str) -> str:
-    """An allow-list entry as an error may show it."""
+    """Return an allow-list entry as an error may show it."""
     return repr(name[:60])
 
 
 async def system_lookup(host: str, port: int) -> Sequence[str]:
-    """Addresses as the machine resolves them, in its order of preference."""
+    """Return the addresses in the machine's order of preference."""
     infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    # An address with a zone is link-local: nothing that a channel may reach.
+    # An address with a zone is link-local, which no channel may reach.
     return [str(info[4][0]) for info in infos if "%" not in str(info[4][0])]
 
 
 class SafeResolver(AbstractResolver):
-    """A resolver for aiohttp that answers only addresses the rules allow; EgressRefused when none is left."""
+    """A resolver for aiohttp that returns only allowed addresses. Raises EgressRefused if none is left."""
 
     def __init__(self, egress: Egress, lookup: ResolveHost = system_lookup) -> None:
         self._egress, self._lookup = egress, lookup
@@ -200,7 +199,7 @@ class SafeResolver(AbstractResolver):
             address = ip_address(text)
             if self._egress.allows(host, address):
                 kind = socket.AF_INET if address.version == 4 else socket.AF_INET6
-                # Numeric flags: the text is connected to as it is, never resolved a second time.
+                # Numeric flags: the text is connected to as it is and never resolved a second time.
                 flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
                 out.append({"hostname": host, "host": text, "port": port, "family": kind, "proto": 0, "flags": flags})
         if not found:
@@ -217,12 +216,12 @@ AZURE_DOMAINS = (".eventgrid.azure.net", ".eventgrid.azure.us", ".eventgrid.azur
 
 
 def is_azure(url: URL) -> bool:
-    """True for an endpoint in one of Azure's own Event Grid domains, over TLS."""
+    """Return True for an endpoint in one of Azure's own Event Grid domains, over TLS."""
     return url.scheme == "https" and (url.host or "").lower().endswith(AZURE_DOMAINS) and url.explicit_port in (None, 443)
 
 
 def grid_problem(endpoint: str, egress: Egress) -> str | None:
-    """Why an Event Grid channel with this endpoint can never deliver, or None."""
+    """Return the reason why an Event Grid channel with this endpoint can never deliver, or None."""
     try:
         url = URL(endpoint)
     except ValueError:
@@ -233,7 +232,7 @@ def grid_problem(endpoint: str, egress: Egress) -> str | None:
         return None
     if reason := egress.problem(url):
         return f"egress refused: {reason}"
-    # The SDK resolves names by itself, so only a host named as such, or a literal address within a named network, will do.
+    # The SDK resolves names itself, so only a host on the list, or a literal address in a network of the list, is allowed.
     if egress.reaches(url.raw_host or ""):
         return None
     return "egress refused: the endpoint is in none of Event Grid's domains, nor on the allow-list"

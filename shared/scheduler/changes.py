@@ -23,7 +23,7 @@ from .ingest.queued_ids import Queued
 from .ingest.writer import Writer
 from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, place_of, shard_tenant
 from .mirror.pair import Mirror
-from .protocol.changing import WINDOW, Changed, Done, Match, cancel, edit, move, moved_wake, redrive
+from .protocol.changing import WINDOW, ChangeResult, Done, Match, cancel, edit, move, moved_wake, redrive
 from .protocol.dispatch import ShardMessage, send
 from .protocol.mirroring import again, mirror, mirror_event
 from .queries.lookup import START, EventFilter, EventLookup, ListPosition
@@ -133,7 +133,7 @@ class Changes:
         for rk, row in rows.items():
             await self._shorten(tenant, str(row.props["id"]), placed[rk])
 
-    async def _carry(self, address: Address, steps: Steps[Changed]) -> Changed:
+    async def _carry(self, address: Address, steps: Steps[ChangeResult]) -> ChangeResult:
         """Apply a change to an event. A mirrored event's copy is changed too, before the caller gets the answer; its end included."""
         if self._mirror is None or place_of(address.shard) != MIRRORED:
             return await self._runner.run(steps)
@@ -181,7 +181,7 @@ class Changes:
         detail = "the event is still in the ingest queue; it can only be cancelled until it is stored"
         return Problem(409, "still-queued", detail, headers={"retry-after": "1"})
 
-    async def _done(self, tenant: str, event_id: str, answer: Changed) -> Row:
+    async def _done(self, tenant: str, event_id: str, answer: ChangeResult) -> Row:
         match answer:
             case Done(row):
                 return row

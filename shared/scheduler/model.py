@@ -1,4 +1,4 @@
-"""Wire models of events (api.md, "Scheduler")."""
+"""Wire models of events."""
 
 from __future__ import annotations
 

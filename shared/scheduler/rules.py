@@ -61,7 +61,7 @@ class RetryPolicy:
     within: Millis = 86_400_000
 
 
-class EventOutcome(NamedTuple):
+class RowOutcome(NamedTuple):
     """The change that an attempt, or the decision not to make one, applies to its event row."""
 
     state: Literal["delivered", "retrying", "dead", "lapsed", "scheduled"]
@@ -252,7 +252,7 @@ class Agenda(NamedTuple):
 
     claim: list[str]
     """Rows to claim now, the earliest first."""
-    settle: dict[str, EventOutcome]
+    settle: dict[str, RowOutcome]
     """Rows to end without a delivery: lapsed, or given up."""
     look: Millis | None
     """Time at which the next event can be claimed, if the owner stays."""
@@ -273,7 +273,7 @@ def agenda(
     the shard.
     """
     claim: list[tuple[Millis, str]] = []
-    settle: dict[str, EventOutcome] = {}
+    settle: dict[str, RowOutcome] = {}
     fresh: Millis | None = None
     retry: Millis | None = None
     held: Millis | None = None
@@ -287,12 +287,12 @@ def agenda(
             running = True
             continue
         if lapsed(props, now):
-            settle[rk] = EventOutcome("lapsed", {"ended": now, **_interrupted(props)})
+            settle[rk] = RowOutcome("lapsed", {"ended": now, **_interrupted(props)})
             continue
         if state == "firing":
             if given_up(props, policy(props)):
                 error = "every owner that tried to deliver it ended before it reported a result"
-                settle[rk] = EventOutcome("dead", {"ended": now, "error": error, **_interrupted(props)})
+                settle[rk] = RowOutcome("dead", {"ended": now, "error": error, **_interrupted(props)})
             else:
                 claim.append((due_at(props), rk))
             continue

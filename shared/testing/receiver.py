@@ -77,7 +77,7 @@ class Receiver:
         return self._fake.delivered()
 
 
-def _to_received(attempt: fake.Received) -> Received:
+def _to_received(attempt: fake.ReceivedAttempt) -> Received:
     began, ended = to_datetime(attempt.began), to_datetime(attempt.ended)
     return Received(_client_delivery(attempt.target, attempt.delivery), began, ended, attempt.verdict)
 
@@ -96,6 +96,6 @@ def _client_delivery(target: ports.Target, delivery: ports.Delivery) -> Delivery
     )
 
 
-def _to_fake_answer(answer: ReceiverAnswer) -> fake.Answer:
+def _to_fake_answer(answer: ReceiverAnswer) -> fake.ScriptedAnswer:
     """Return the answer in the form that `FakeReceiver` takes."""
     return answer if isinstance(answer, Verdict) else lambda target, delivery: answer(_client_delivery(target, delivery))

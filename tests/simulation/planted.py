@@ -23,7 +23,7 @@ _withdrawn = withdrawn
 _step, _append, _agenda, _may_change, _merge_gate = owning.step, ingest.append, rules.agenda, rules.may_change, gate.merge_gate
 
 
-def claims_not_written(session: owning.Session, outcomes: Mapping[str, rules.EventOutcome], claims: Sequence[str]) -> Steps[bool]:
+def claims_not_written(session: owning.Session, outcomes: Mapping[str, rules.RowOutcome], claims: Sequence[str]) -> Steps[bool]:
     """An owner that believes its claims without writing them."""
     if not (yield from _step(session, outcomes, ())):
         return False

@@ -1,6 +1,9 @@
-"""Channels: where events go when they are due, and how an attempt is judged.
+"""Channels: the ways to deliver due events, and the verdict on each attempt.
 
-`open_senders` makes one `Sender` per channel type. `signing.verify` is for receivers; `fake.FakeReceiver` for tests.
+`open_senders` makes one `Sender` per channel type. `signing.verify` is for receivers, `fake.FakeReceiver` for tests.
+
+To add a channel type: its settings in `model`, its stored form in `outputs`, its checks and secrets in `validation`, its sender in
+`open_senders`.
 """
 
 from __future__ import annotations
@@ -21,12 +24,12 @@ __all__ = ["Delivery", "Sender", "Target", "Verdict", "close_senders", "open_sen
 
 
 def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: AccountQueues | None = None) -> dict[str, Sender]:
-    """A sender for each channel type, by its name. Connections are made when first needed, in the loop that needs them.
+    """Return a sender for each channel type by name. Connections are made when first needed, in the loop that needs them.
 
-    `accounts` opens the queues of other storage accounts, by default with the app's identity.
-    UnsafeSettings for an entry of the egress allow-list that is neither a host nor a network.
+    `accounts` opens the queues of other storage accounts, by default with the app's identity. UnsafeSettings if an entry of the egress
+    allow-list is neither a host nor a network.
     """
-    # Here, so that receivers, who want `verify` alone, need not load what sends.
+    # Imported here, so that receivers, which need only `verify`, do not load the senders.
     from .eventgrid import EventGridSender
     from .http import HttpSender
     from .kafka import KafkaSender
@@ -41,7 +44,7 @@ def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: 
 
 
 async def close_senders(senders: Mapping[str, Sender] | Iterable[Sender]) -> None:
-    """Close each sender once; one that fails does not keep the others open, the first error is raised at the end."""
+    """Close each sender once. A failure does not keep the others open; the first error is raised at the end."""
     errors: list[Exception] = []
     for sender in senders.values() if isinstance(senders, Mapping) else senders:
         try:

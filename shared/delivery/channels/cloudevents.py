@@ -1,8 +1,8 @@
 """Deliveries as CloudEvents 1.0: headers of the binary mode (http), one JSON object (queue), the SDK's object (Event Grid).
 
-Source: https://github.com/cloudevents/spec, HTTP protocol binding 3.1 and JSON event format. Besides the required attributes an
-event carries `time` (when it was due) and the extensions `tocsindue`, `tocsinfired` (RFC 3339, UTC, milliseconds), `tocsinlatems`
-and `tocsinattempt` (integers); `traceparent` when the event has one.
+Source: https://github.com/cloudevents/spec, HTTP protocol binding 3.1 and JSON event format. In addition to the required attributes, an
+event has `time` (its due time) and the extensions `tocsindue`, `tocsinfired` (RFC 3339, UTC, milliseconds), `tocsinlatems` and
+`tocsinattempt` (integers), and `traceparent` if it has one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SPEC_VERSION = "1.0"
 CONTENT_TYPE = "application/json"
 
 _NEEDS_CODING = re.compile(r"[^\x21\x23\x24\x26-\x7e]+")
-"""What a header value may not hold as it is: anything but U+0021 to U+007E, and of those the quote and the percent sign."""
+"""Characters that a header value must encode: all outside U+0021 to U+007E, and the quote and the percent sign."""
 
 
 def _percent(found: re.Match[str]) -> str:
@@ -29,7 +29,7 @@ def _percent(found: re.Match[str]) -> str:
 
 
 def header_value(text: str) -> str:
-    """`text` percent-encoded for a CloudEvents header (HTTP binding 3.1.3.2); a lone surrogate becomes `?`. Never raises."""
+    """Return `text` percent-encoded for a CloudEvents header (HTTP binding 3.1.3.2); a lone surrogate becomes `?`. Never raises."""
     return _NEEDS_CODING.sub(_percent, text)
 
 
@@ -39,17 +39,17 @@ def _second(second: int) -> str:
 
 
 def time_text(millis: Millis) -> str:
-    """`to_text`, cheaper for the many deliveries that share a second."""
+    """Return the same as `to_text`, at less cost for many deliveries in one second."""
     return f"{_second(millis // 1000)}{millis % 1000:03d}Z"
 
 
 def source(target: Target) -> str:
-    """`/tenants/{tenant}/channels/{channel}`."""
+    """Return `/tenants/{tenant}/channels/{channel}`."""
     return f"/tenants/{target.tenant}/channels/{target.name}"
 
 
 def binary_headers(target: Target, delivery: Delivery) -> dict[str, str]:
-    """The headers of the binary mode, content type included; the body is the payload as it is."""
+    """Return the headers of the binary mode, with the content type; the body is the payload itself."""
     due = time_text(delivery.due)
     headers = {
         "content-type": CONTENT_TYPE,
@@ -69,7 +69,7 @@ def binary_headers(target: Target, delivery: Delivery) -> dict[str, str]:
 
 
 def extensions(delivery: Delivery) -> dict[str, Any]:
-    """The extension attributes, for the JSON format and Event Grid."""
+    """Return the extension attributes, for the JSON format and Event Grid."""
     out: dict[str, Any] = {
         "tocsindue": time_text(delivery.due),
         "tocsinfired": time_text(delivery.fired),
@@ -82,7 +82,7 @@ def extensions(delivery: Delivery) -> dict[str, Any]:
 
 
 def structured(target: Target, delivery: Delivery) -> bytes:
-    """The event as one JSON object. The payload goes in as it was sent, byte for byte: ingest has checked that it is JSON."""
+    """Return the event as one JSON object. The payload is included byte for byte as sent: ingest has checked that it is JSON."""
     attributes: dict[str, Any] = {
         "specversion": SPEC_VERSION,
         "id": delivery.id,

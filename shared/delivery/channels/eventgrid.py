@@ -1,10 +1,10 @@
-"""The eventgrid channel: CloudEvents published to an Event Grid topic through azure-eventgrid, by the app's identity.
+"""The eventgrid channel: CloudEvents published to an Event Grid topic through azure-eventgrid, with the app's identity.
 
-Deliveries to one endpoint that come within a few milliseconds share a request (at most 100 events, 1 MiB). All of a batch get
-its verdict; only when the service finds fault with the content (400, 413) is the batch halved until the guilty event is alone.
+Deliveries to one endpoint within a few milliseconds share a request (at most 100 events, 1 MiB). All events of a batch get its verdict.
+Only if the service rejects the content (400, 413), the batch is halved until the invalid event is alone.
 
-The identity's token goes to Azure's own domains only. An endpoint elsewhere must be on the egress allow-list and is sent a
-placeholder key: that is for emulators.
+The identity's token goes to Azure's own domains only. An endpoint elsewhere must be on the egress allow-list and gets a placeholder key;
+that is for emulators.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ MAX_BATCH_BYTES = 1024 * 1024
 LINGER = 0.002
 """Seconds that a first event waits for others."""
 TIMEOUT = 15.0
-"""Seconds of one request, connecting included."""
+"""Time limit of one request in seconds, including the connection."""
 _ENVELOPE = 512
-"""Bytes allowed for the attributes that precede the payload, beyond what id and source take."""
+"""Bytes allowed for the attributes before the payload, in addition to id and source."""
 
 
-class Publisher(Protocol):
-    """What is used of `azure.eventgrid.aio.EventGridPublisherClient`."""
+class TopicPublisher(Protocol):
+    """The used part of `azure.eventgrid.aio.EventGridPublisherClient`."""
 
     def send(self, events: list[CloudEvent[Any]], /) -> Awaitable[None]:
-        """Publish one batch. AzureError when it was not taken."""
+        """Publish one batch. Raises AzureError if it was not accepted."""
 
     async def close(self) -> None:
         """Release connections."""
 
 
-type Publishers = Callable[[str], Publisher]
+type Publishers = Callable[[str], TopicPublisher]
 """Opens a publisher for an endpoint."""
 
 
@@ -66,14 +66,14 @@ class _Batch:
 
 
 class AzurePublishers:
-    """Publishers of the SDK, sharing one credential that is made when first needed."""
+    """Publishers of the SDK, which share one credential that is made when first needed."""
 
     def __init__(self, client_id: str | None) -> None:
         self._client_id = client_id
         self._credential: Any = None
 
-    def __call__(self, endpoint: str) -> Publisher:
-        # Imported here: half a second of start-up that an app without such channels need not spend.
+    def __call__(self, endpoint: str) -> TopicPublisher:
+        # Imported here, because it costs half a second of start-up that an app without such channels need not spend.
         from azure.eventgrid.aio import EventGridPublisherClient
         from azure.identity.aio import DefaultAzureCredential
 
@@ -82,8 +82,8 @@ class AzurePublishers:
             if self._credential is None:
                 self._credential = DefaultAzureCredential(managed_identity_client_id=self._client_id)
             credential = self._credential
-        # Retries are the scheduler's; a redirect could carry events out of the domain.
-        client: Publisher = EventGridPublisherClient(
+        # Retries are the scheduler's task; a redirect could carry events out of the domain.
+        client: TopicPublisher = EventGridPublisherClient(
             endpoint, credential, retry_total=0, permit_redirects=False, connection_timeout=TIMEOUT, read_timeout=TIMEOUT
         )
         return client
@@ -96,7 +96,7 @@ class AzurePublishers:
 
 
 class EventGridSender:
-    """Sends eventgrid deliveries. `publishers` opens clients: a seam for tests; `close` closes all that it has opened."""
+    """Sends eventgrid deliveries. `publishers` opens clients and is replaced in tests; `close` closes all of them."""
 
     def __init__(
         self, settings: Settings, clock: Clock | None = None, *, publishers: Publishers | None = None, linger: float = LINGER
@@ -106,16 +106,16 @@ class EventGridSender:
         self._azure = AzurePublishers(settings.client_id)
         self._open: Publishers = publishers or self._azure
         self._linger = linger
-        self._clients: dict[str, Publisher] = {}
+        self._clients: dict[str, TopicPublisher] = {}
         self._waiting: dict[str, _Batch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def problem(self, spec: EventGridChannel) -> str | None:
-        """Why a channel with these settings can never deliver, or None."""
+        """Return the reason why a channel with these settings can never deliver, or None."""
         return grid_problem(spec.endpoint, self._egress)
 
     async def send(self, target: Target, delivery: Delivery) -> Verdict:
-        """Publish with whatever else is going to the same endpoint, and answer the verdict of that batch."""
+        """Publish the event together with others for the same endpoint and return the verdict of that batch."""
         spec = target.spec
         if not isinstance(spec, EventGridChannel):
             raise TypeError(f"not an eventgrid channel: {spec.type}")
@@ -123,7 +123,7 @@ class EventGridSender:
             return Verdict("final", None, problem)
         try:
             data = json.loads(delivery.body or b"null")
-            # As the SDK will write it: ASCII only, with a space after each comma and colon.
+            # The SDK writes it the same way: ASCII only, with a space after each comma and colon.
             size = len(json.dumps(data, allow_nan=False)) + len(delivery.id) + _ENVELOPE
         except (ValueError, RecursionError):
             return Verdict("final", None, "the payload cannot be sent to Event Grid: too deep, or a number beyond its range")
@@ -166,7 +166,7 @@ class EventGridSender:
                 del self._waiting[endpoint]
             await self._publish(endpoint, [item for item in batch.items if not item.verdict.done()])
         except BaseException as error:
-            # Nobody may be left waiting, whatever happened: the attempts then end unknown, and are made again.
+            # No delivery may be left waiting, whatever happened: the attempts end with an unknown result and are repeated.
             for item in batch.items:
                 if not item.verdict.done():
                     item.verdict.set_result(Verdict("retry", None, f"event grid: {type(error).__name__} before an answer"))
@@ -209,7 +209,7 @@ class EventGridSender:
             what = "no token for the identity" if isinstance(error, ClientAuthenticationError) else "no answer"
             return Verdict("retry", None, f"event grid: {what}")
         if status in (401, 403):
-            # A role that was just granted takes minutes to work; giving up would make dead letters of a slow deployment.
+            # A new role assignment takes minutes to work; a final verdict would turn a slow deployment into dead letters.
             return Verdict("retry", status, f"answered {status}: the identity lacks the role EventGrid Data Sender on this topic")
         if status == 404:
             return Verdict("retry", status, "answered 404: no such topic")
@@ -217,7 +217,7 @@ class EventGridSender:
         return rules.judge(status, headers.get("Retry-After"), self._clock.now())
 
     async def close(self) -> None:
-        """Let what is under way end, then close the clients."""
+        """Wait for running requests, then close the clients."""
         while pending := [task for task in self._tasks if not task.done()]:
             await asyncio.gather(*pending, return_exceptions=True)
         clients, self._clients = list(self._clients.values()), {}

@@ -18,14 +18,14 @@ import orjson
 from ...core.clock import Clock, Millis, SystemClock
 from .ports import Delivery, Target, Verdict
 
-type Answer = Verdict | Callable[[Target, Delivery], Verdict | Awaitable[Verdict]]
-"""A verdict, or what works one out, at once or awaited. A callable may raise: the exception leaves `send`, as a bug in a sender would."""
+type ScriptedAnswer = Verdict | Callable[[Target, Delivery], Verdict | Awaitable[Verdict]]
+"""A verdict, or a function that returns or awaits one. It may raise: the exception leaves `send`, like a bug in a sender."""
 
 DELIVERED = Verdict("delivered", 200)
 
 
-class Received(NamedTuple):
-    """One attempt that reached the receiver: when it began and ended (wall time), and how."""
+class ReceivedAttempt(NamedTuple):
+    """One attempt that reached the receiver: its start and end (wall time) and its verdict."""
 
     target: Target
     delivery: Delivery
@@ -40,48 +40,48 @@ class Received(NamedTuple):
 
     @property
     def payload(self) -> Any:
-        """The payload's JSON, read."""
+        """The parsed JSON of the payload."""
         return orjson.loads(self.delivery.body)
 
 
 class FakeReceiver:
-    """Takes deliveries of all channel types, answers as scripted (`otherwise` if not), and remembers them in order of their end.
+    """Receives deliveries of all channel types, answers as scripted (otherwise with `otherwise`), and keeps them in order of their end.
 
     An attempt takes `takes` seconds of the clock's time.
     """
 
-    def __init__(self, clock: Clock | None = None, *, otherwise: Answer = DELIVERED, takes: float = 0.0) -> None:
-        self.received: list[Received] = []
+    def __init__(self, clock: Clock | None = None, *, otherwise: ScriptedAnswer = DELIVERED, takes: float = 0.0) -> None:
+        self.received: list[ReceivedAttempt] = []
         self.otherwise = otherwise
         self.takes = takes
         self.in_flight = 0
         self.closed = False
         self._clock: Clock = clock or SystemClock()
-        self._scripts: dict[str, list[Answer]] = {}
+        self._scripts: dict[str, list[ScriptedAnswer]] = {}
         self._changed = asyncio.Event()
 
-    def script(self, event_id: str, *answers: Answer) -> None:
-        """Answer the attempts at this event in this order; the last answer stays for good."""
+    def script(self, event_id: str, *answers: ScriptedAnswer) -> None:
+        """Answer the attempts at this event in this order; the last answer is repeated."""
         if not answers:
             raise ValueError("a script needs at least one answer")
         self._scripts[event_id] = list(answers)
 
-    def first(self, event_id: str, *answers: Answer) -> None:
-        """Answer the first attempts at this event so, and the others as usual."""
+    def first(self, event_id: str, *answers: ScriptedAnswer) -> None:
+        """Answer the first attempts at this event with these, and later ones as usual."""
         self.script(event_id, *answers, self._usual)
 
     def _usual(self, target: Target, delivery: Delivery) -> Verdict | Awaitable[Verdict]:
         return self.otherwise if isinstance(self.otherwise, Verdict) else self.otherwise(target, delivery)
 
-    def of(self, event_id: str) -> list[Received]:
-        """The attempts at one event so far."""
+    def of(self, event_id: str) -> list[ReceivedAttempt]:
+        """Return the attempts at one event so far."""
         return [got for got in self.received if got.delivery.id == event_id]
 
     def delivered(self) -> list[str]:
-        """Ids of the deliveries taken, in order; an id that was taken twice is there twice."""
+        """Return the ids of accepted deliveries in order; an id that was delivered twice occurs twice."""
         return [got.delivery.id for got in self.received if got.verdict.outcome == "delivered"]
 
-    async def until(self, count: int) -> list[Received]:
+    async def until(self, count: int) -> list[ReceivedAttempt]:
         """Wait until `count` attempts have ended."""
         while len(self.received) < count:
             self._changed.clear()
@@ -90,7 +90,7 @@ class FakeReceiver:
 
     async def send(self, target: Target, delivery: Delivery) -> Verdict:
         """Record the attempt and answer as scripted."""
-        # A copy: the scheduler may use the object again for the next attempt.
+        # A copy, because the scheduler may use the object again for the next attempt.
         taken, began = replace(delivery), self._clock.now()
         self.in_flight += 1
         try:
@@ -102,11 +102,11 @@ class FakeReceiver:
                 verdict = await verdict
         finally:
             self.in_flight -= 1
-        self.received.append(Received(target, taken, began, self._clock.now(), verdict))
+        self.received.append(ReceivedAttempt(target, taken, began, self._clock.now(), verdict))
         self._changed.set()
         return verdict
 
-    def _answer(self, event_id: str) -> Answer:
+    def _answer(self, event_id: str) -> ScriptedAnswer:
         script = self._scripts.get(event_id)
         if script is None:
             return self.otherwise

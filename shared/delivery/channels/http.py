@@ -1,7 +1,7 @@
-"""The http channel: signed CloudEvents by POST, to where the egress rules allow.
+"""The http channel: signed CloudEvents by POST, to addresses that the egress rules allow.
 
-One session per process, made lazily in the running loop. No redirects, proxies, cookies or decompression. The verdict is the
-status: what follows the headers is read only so that the connection can be used again, at most 64 KiB and one second of it.
+One session per process, made in the running loop when first needed. No redirects, proxies, cookies or decompression. The verdict is the
+status: the body is read only so that the connection can be used again, at most 64 KiB and one second of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e\u0080-\uffff]{0,4096}")
 _OURS = frozenset(
     (
         *("content-type", "user-agent", "traceparent", "accept-encoding"),
-        # The connection's own, of which the client must stay in charge: a second length or coding would split the request.
+        # The connection's own headers, which the client library must control: a second length or encoding would split the request.
         *("host", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "te", "trailer"),
         *("upgrade", "expect", "proxy-authorization", "proxy-connection", "proxy-authenticate", "http2-settings"),
     )
@@ -51,14 +51,14 @@ _SKIPPED = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 
 
 def is_ours(name: str) -> bool:
-    """True for a header that a channel's own `headers` cannot set; such entries are left out."""
+    """Return True for a header that a channel's own `headers` cannot set; such entries are left out."""
     low = name.lower()
     return low in _OURS or low.startswith(("ce-", "webhook-"))
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What is worked out once per channel: the parsed URL, its readable form, the fixed headers; or why it can never work."""
+    """The values computed once per channel: parsed URL, its readable form, fixed headers; or the reason why it can never work."""
 
     spec: HttpChannel
     url: URL = field(default_factory=URL)
@@ -70,14 +70,14 @@ class _Plan:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What a socket made on behalf of a request may do, and whether one was made."""
+    """The rules for a socket that is made for a request, and a flag that tells if one was made."""
 
     host: str
     plain: bool
     fresh: bool = False
 
 
-# Reaches the place where sockets are made, which belongs to the connector, and its tasks for addresses tried side by side.
+# Carries the attempt to the socket factory, which belongs to the connector, and to its tasks for addresses tried side by side.
 _ATTEMPT: ContextVar[_Attempt] = ContextVar("tocsin_http_attempt")
 
 
@@ -86,13 +86,13 @@ def _new_socket(info: AddrInfoType) -> socket.socket:
 
 
 def show(url: URL) -> str:
-    """`scheme://host:port/path` for errors: no user, no query, no fragment, cut to 200 characters."""
+    """Return `scheme://host:port/path` for errors: no user, no query, no fragment, cut to 200 characters."""
     host = url.raw_host or ""
     return rules.one_line(f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port}{url.raw_path}", _MAX_SHOWN)
 
 
 def problem_of(spec: HttpChannel, egress: Egress) -> str | None:
-    """Why a channel with these settings can never deliver, or None; for those who store channels, so that they can say it early."""
+    """Return the reason why a channel with these settings can never deliver, or None. For code that stores channels."""
     return _make_plan(spec, egress).problem
 
 
@@ -115,7 +115,7 @@ def _make_plan(spec: HttpChannel, egress: Egress) -> _Plan:
         if not is_ours(name):
             headers[name] = value
     headers["user-agent"] = USER_AGENT
-    # The threshold is that above which aiohttp rounds time-outs up to whole seconds; ours are meant as they are.
+    # aiohttp rounds time-outs above the threshold to whole seconds; these must stay exact.
     timeout = aiohttp.ClientTimeout(total=spec.timeout / 1000, ceil_threshold=3600)
     return _Plan(spec, url.with_fragment(None), shown, headers, timeout)
 
@@ -133,7 +133,7 @@ def _headers(plan: _Plan, target: Target, delivery: Delivery) -> CIMultiDict[str
 
 
 class Post(NamedTuple):
-    """A delivery as it goes out: POST to `url` with these headers and `body`, within `timeout` seconds."""
+    """The request of a delivery: POST to `url` with these headers and `body`, within `timeout` seconds."""
 
     url: str
     headers: Mapping[str, str]
@@ -142,7 +142,7 @@ class Post(NamedTuple):
 
 
 def post_of(target: Target, delivery: Delivery, egress: Egress) -> Post:
-    """The request of a delivery, for those who carry it out by other means. ValueError when its channel can never deliver."""
+    """Return the request of a delivery, for callers that send it by other means. ValueError if its channel can never deliver."""
     if not isinstance(target.spec, HttpChannel):
         raise ValueError(f"not an http channel: {target.spec.type}")
     plan = _make_plan(target.spec, egress)
@@ -152,9 +152,9 @@ def post_of(target: Target, delivery: Delivery, egress: Egress) -> Post:
 
 
 class HttpSender:
-    """Sends http deliveries. Never raises for what a target does; ValueError for a malformed secret of our own.
+    """Sends http deliveries. Never raises for a receiver's behaviour; ValueError for a malformed secret.
 
-    `lookup` resolves names, `new_socket` makes sockets and `tls` replaces the default context: seams for tests.
+    `lookup` resolves names, `new_socket` makes sockets and `tls` replaces the default context: tests replace them.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class HttpSender:
         self._plans: dict[tuple[str, str], _Plan] = {}
 
     async def send(self, target: Target, delivery: Delivery) -> Verdict:
-        """One POST; on a kept connection that turns out to be closed, a second one at once (same id, same attempt)."""
+        """Send one POST; if a kept connection turns out to be closed, send a second one at once (same id, same attempt)."""
         plan = self._plan(target)
         if plan.problem is not None:
             return Verdict("final", None, plan.problem)
@@ -192,8 +192,8 @@ class HttpSender:
             try:
                 response = await self._open().post(plan.url, data=body, headers=headers, allow_redirects=False, timeout=timeout)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # A receiver may close an idle connection in the very moment we write to it. aiohttp does not repeat a POST;
-                # ours carries an id and may arrive twice, and a back-off would make a timely event late for nothing.
+                # A receiver may close an idle connection at the moment of the write. aiohttp does not repeat a POST. This one has an id and
+                # may arrive twice, and a back-off would make a punctual event late for nothing.
                 left = (plan.timeout.total or 0) - (loop.time() - started)
                 if attempt.fresh or timeout is not plan.timeout or isinstance(error, aiohttp.ClientConnectorError) or left <= 0:
                     raise
@@ -224,10 +224,10 @@ class HttpSender:
             connector = aiohttp.TCPConnector(
                 resolver=SafeResolver(self.egress, self._lookup),
                 socket_factory=self._guarded_socket,
-                # Checked addresses only are cached, 10 s; the cache also keeps a herd from resolving one name many times.
+                # Only checked addresses are cached, for 10 s; the cache also keeps many deliveries from resolving one name each.
                 ttl_dns_cache=10,
-                # The scheduler bounds deliveries per process, channel and tenant. A smaller limit here would let one tenant's
-                # slow endpoint starve another's on the same host.
+                # The scheduler limits deliveries per process, channel and tenant. A smaller limit here would let one tenant's slow endpoint
+                # starve another's on the same host.
                 limit=0,
                 limit_per_host=self._per_host,
                 keepalive_timeout=15,
@@ -256,7 +256,7 @@ class HttpSender:
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read what little may follow; then the connection is free again, or, if more would come, closed."""
+    """Read a limited rest of the answer; then the connection is free again or, if more would come, closed."""
     content, left = response.content, MAX_ANSWER_BYTES
     try:
         with contextlib.suppress(aiohttp.ClientError, OSError):
@@ -278,7 +278,8 @@ def _cause(error: BaseException) -> EgressRefused | None:
 
 
 def _verdict_of(error: Exception, plan: _Plan) -> Verdict:
-    """What a failed request means. Words are ours or the operating system's: an answer's bytes never get into an error."""
+    """Return the verdict on a failed request. Texts are this module's or the operating system's: no bytes of an answer get into an error.
+    """
     if refused := _cause(error):
         return Verdict("final", None, rules.one_line(f"egress refused: {plan.shown}: {refused}"))
     outcome = "could not be sent"

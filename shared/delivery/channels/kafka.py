@@ -15,17 +15,17 @@ import orjson
 
 from ...core.settings import Settings
 from ..egress_guard import Egress
-from ..kafka.connection import Login, Tokens, identity_tokens, problem_of
+from ..kafka.connection import KafkaTokens, Login, identity_tokens, problem_of
 from ..kafka.producer import TIMEOUT, Acknowledgement, Headers, Producer, ThreadedProducer
 from . import cloudevents
 from .model import KafkaChannel
 from .ports import Delivery, Target, Verdict
 
 MAX_PRODUCERS = 64
-"""Clusters that are kept open, each with threads of its own; beyond, the one not used for longest is closed."""
+"""Clusters that are kept open, each with threads of its own; above this number the least recently used one is closed."""
 
-type Open = Callable[[Login], Awaitable[Producer]]
-"""Opens a producer. What it raises is a failed attempt."""
+type OpenProducer = Callable[[Login], Awaitable[Producer]]
+"""Opens a producer. If it raises, the attempt has failed."""
 
 _FINAL = {
     "MSG_SIZE_TOO_LARGE": "the message is larger than the topic takes",
@@ -37,7 +37,7 @@ _FINAL = {
     "UNSUPPORTED_FOR_MESSAGE_FORMAT": "the broker is too old for messages with headers",
 }
 _RETRY = {
-    # These may yet come right: the topic is created, the role is granted, the cluster comes back.
+    # These may succeed later: the topic is created, the role is granted, or the cluster comes back.
     "_UNKNOWN_TOPIC": "no such topic",
     "UNKNOWN_TOPIC_OR_PART": "no such topic",
     "TOPIC_AUTHORIZATION_FAILED": "this service may not write to the topic",
@@ -53,7 +53,7 @@ _RETRY = {
 
 
 def verdict_of(answer: Acknowledgement) -> Verdict:
-    """What an answer means for the delivery. The words are ours, and the library's name of the error; never a broker's text."""
+    """Return the verdict on an acknowledgement. It uses this module's texts and the library's error names, never a broker's text."""
     if answer.error is None:
         return Verdict("delivered")
     if answer.error in _FINAL:
@@ -67,7 +67,7 @@ def _worded(name: str) -> str:
 
 
 def headers_of(target: Target, delivery: Delivery, partition_key: str | None) -> Headers:
-    """The event's attributes. Values are UTF-8 as they are: unlike HTTP's they need no coding."""
+    """Return the event's attributes as headers. Values are plain UTF-8; unlike in HTTP they need no encoding."""
     found: list[tuple[str, bytes]] = [
         ("content-type", cloudevents.CONTENT_TYPE.encode()),
         ("ce_specversion", cloudevents.SPEC_VERSION.encode()),
@@ -88,7 +88,7 @@ def headers_of(target: Target, delivery: Delivery, partition_key: str | None) ->
 
 
 def partition_key(pointer: str | None, body: bytes) -> str | None:
-    """What a JSON pointer (RFC 6901) finds in the payload: a text, a number or a truth value. None for anything else, or nothing."""
+    """Return the value that a JSON pointer (RFC 6901) finds in the payload, if it is a string, number or boolean; otherwise None."""
     if pointer is None:
         return None
     found: Any = orjson.loads(body)
@@ -106,7 +106,7 @@ def partition_key(pointer: str | None, body: bytes) -> str | None:
 
 
 def login_of(spec: KafkaChannel) -> Login:
-    """The way into the channel's cluster."""
+    """Return the login for the channel's cluster."""
     return Login(spec.servers, spec.tls, spec.username, spec.password)
 
 
@@ -116,16 +116,16 @@ class KafkaSender:
     `timeout`: seconds until a message is given up. `open_producer` is a seam for tests. `close` gives what is under way a few seconds.
     """
 
-    def __init__(self, settings: Settings, *, open_producer: Open | None = None, timeout: float = TIMEOUT) -> None:
+    def __init__(self, settings: Settings, *, open_producer: OpenProducer | None = None, timeout: float = TIMEOUT) -> None:
         self._egress = Egress(settings.egress_names)
         self._timeout = timeout
-        self._tokens: Tokens = identity_tokens(settings.client_id)
-        self._open_producer: Open = open_producer or self._open
+        self._tokens: KafkaTokens = identity_tokens(settings.client_id)
+        self._open_producer: OpenProducer = open_producer or self._open
         self._producers: dict[Login, asyncio.Task[Producer]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def send(self, target: Target, delivery: Delivery) -> Verdict:
-        """Put one message and wait until it is acknowledged or given up; never sent again after that."""
+        """Send one message and wait until it is acknowledged or given up; it is not sent again after that."""
         spec = target.spec
         if not isinstance(spec, KafkaChannel):
             raise TypeError(f"not a kafka channel: {spec.type}")
@@ -135,7 +135,8 @@ class KafkaSender:
         try:
             producer = await self._producer(login)
         except Exception as error:
-            # Settings the library refuses, or an identity that is not there: the type says enough, the text might quote anything.
+            # The library refused the settings, or there is no identity. Only the error's type is safe to show; the text might quote
+            # anything.
             return Verdict("retry", None, f"kafka: the client cannot be opened ({type(error).__name__})")
         key = partition_key(spec.key, delivery.body)
         name = (key or delivery.id).encode(errors="replace")
@@ -145,14 +146,14 @@ class KafkaSender:
         return verdict_of(answer)
 
     async def _producer(self, login: Login) -> Producer:
-        # Moved to the end: the first one is that not used for longest.
+        # Moved to the end, so that the first one is the least recently used.
         task = self._producers.pop(login, None)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             while len(self._producers) >= MAX_PRODUCERS:
                 self._retire(self._producers.pop(next(iter(self._producers))))
             task = asyncio.ensure_future(self._open_producer(login))
         self._producers[login] = task
-        # Shielded: a delivery that is given up does not take the others' connection along.
+        # Shielded: a cancelled delivery must not close the connection of the others.
         return await asyncio.shield(task)
 
     async def _open(self, login: Login) -> Producer:
@@ -177,7 +178,7 @@ class KafkaSender:
         await producer.close()
 
     async def close(self) -> None:
-        """Close every producer; deliveries that are not acknowledged by then end as failed attempts."""
+        """Close every producer; deliveries without an acknowledgement end as failed attempts."""
         opened, self._producers = list(self._producers.values()), {}
         for task in opened:
             self._retire(task)

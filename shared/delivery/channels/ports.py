@@ -1,4 +1,4 @@
-"""What a channel is to the scheduler: one `Sender` per type, handed a `Delivery`, answering a `Verdict`."""
+"""The scheduler's view of a channel: one `Sender` per type, which takes a `Delivery` and returns a `Verdict`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .model import ChannelSpec
 
 @dataclass(slots=True, frozen=True)
 class Target:
-    """A channel as the directory holds it: its settings, and the webhook secrets now valid (newest first; http only)."""
+    """A channel with its settings, state and currently valid webhook secrets (newest first; http only)."""
 
     tenant: str
     name: str
     spec: ChannelSpec
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """`whsec_...` each: one, or two while a rotation is under way."""
+    """Each as `whsec_...`; two while a rotation is in progress."""
     paused: bool = False
-    """No delivery is to be started."""
+    """True if no delivery may start."""
     reason: str = ""
-    """Why it is paused, as a person wrote it."""
+    """Reason of the pause, as a person wrote it."""
     paused_at: Millis = 0
     breaker: Breaker = CLOSED
 
 
 @dataclass(slots=True)
 class Delivery:
-    """One attempt at one event. `fired` is the instant the attempt starts; `late_ms` = max(0, fired - due)."""
+    """One attempt at one event. `fired` is the time at which the attempt starts; `late_ms` = max(0, fired - due)."""
 
     id: str
     due: Millis
@@ -37,7 +37,7 @@ class Delivery:
     attempt: int
     """1 for the first attempt."""
     body: bytes
-    """The payload's JSON, as it was sent in."""
+    """The payload's JSON, exactly as sent by the client."""
     traceparent: str | None = None
 
     @property
@@ -46,20 +46,20 @@ class Delivery:
 
 
 class Verdict(NamedTuple):
-    """How an attempt ended.
+    """The result of an attempt.
 
-    delivered: taken by the target. retry: try again, not before `retry_after` seconds if given. final: never try again.
+    delivered: accepted by the receiver. retry: try again, after at least `retry_after` seconds if given. final: never try again.
     """
 
     outcome: Literal["delivered", "retry", "final"]
     status: int | None = None
     error: str | None = None
-    """One line, at most 500 characters, no secret in it."""
+    """One line, at most 500 characters, without secrets."""
     retry_after: float | None = None
 
 
 class Sender(Protocol):
-    """Carries out deliveries of one channel type. Never raises for what a target does wrong: that is a Verdict."""
+    """Makes deliveries of one channel type. Never raises for a receiver's behaviour; that becomes a `Verdict`."""
 
     async def send(self, target: Target, delivery: Delivery) -> Verdict:
         """Attempt the delivery once, within the channel's time-out."""

@@ -14,18 +14,18 @@ from .model import QueueChannel
 from .ports import Delivery, Target, Verdict
 
 type AccountQueues = Callable[[str], Queues]
-"""Opens the queues of another storage account, by the app's identity: `https://{account}.queue.core.windows.net`."""
+"""Opens the queues of another storage account, `https://{account}.queue.core.windows.net`, with the app's identity."""
 
 _CODE = re.compile(r"\w{1,60}", re.ASCII)
 
 
 def identity_accounts(settings: Settings, clock: Clock) -> AccountQueues:
-    """Opens other accounts' queues with the app's identity, whatever the app's own storage is opened with."""
+    """Return a function that opens other accounts' queues with the app's identity, whatever opens the app's own storage."""
 
     def open_account(account: str) -> Queues:
         from ...storage.azure.queues import AzureQueues
 
-        # The account's name is checked by the channel's model; tokens for it go to Azure's own domain only.
+        # The channel's model checks the account's name; tokens for it go to Azure's own domain only.
         there = settings.model_copy(update={"storage": None, "queue_uri": f"https://{account}.queue.core.windows.net"})
         return AzureQueues.from_settings(there, clock)
 
@@ -43,7 +43,7 @@ class QueueSender:
         self._others: dict[str, Queues] = {}
 
     async def send(self, target: Target, delivery: Delivery) -> Verdict:
-        """Put one message. A queue that is missing or refuses us is tried again: it may yet be created, or the role granted."""
+        """Put one message. A missing queue or a refusal is tried again, because the queue or the role may still be created."""
         spec = target.spec
         if not isinstance(spec, QueueChannel):
             raise TypeError(f"not a queue channel: {spec.type}")
@@ -57,13 +57,13 @@ class QueueSender:
         try:
             await queues.send(spec.queue, message.decode())
         except Rejected as error:
-            # The service's code leads; what follows may quote names or addresses.
+            # Only the service's code is used: the rest of the text may quote names or addresses.
             found = _CODE.match(str(error))
             code = found[0] if found else "no reason given"
             why = "does not exist" if code == "QueueNotFound" else f"refuses the message ({code})"
             return Verdict("retry", None, f"{where} {why}")
         except OutcomeUnknown:
-            return Verdict("retry", None, f"{where}: the answer was lost, the message may have been put")
+            return Verdict("retry", None, f"{where}: the answer was lost; the message may have been stored")
         except StorageError:
             return Verdict("retry", None, f"{where} cannot be reached")
         return Verdict("delivered")

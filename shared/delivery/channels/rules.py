@@ -1,4 +1,4 @@
-"""Pure decisions of the channels: what an answer means, and how an error may be worded.
+"""Pure decisions of the channels: the verdict on an answer, and the text of an error.
 
 2xx                      delivered
 408, 425, 429, 5xx, 1xx  retry, not before Retry-After
@@ -16,24 +16,24 @@ from ...core.clock import Millis, to_millis
 from .ports import Verdict
 
 MAX_ERROR = 500
-"""Characters in a Verdict's error."""
+"""Longest error of a Verdict, in characters."""
 MAX_RETRY_AFTER = 7 * 86_400.0
-"""Seconds: no receiver puts an attempt off for longer than an event's retries may last."""
+"""Longest time in seconds that a receiver can postpone an attempt: an event's retries last no longer."""
 
 _RETRY = frozenset((408, 425, 429))
 _PHRASES = {status.value: f"answered {status.value} {status.phrase}" for status in HTTPStatus}
 
 
 def one_line(text: str, limit: int = MAX_ERROR) -> str:
-    """`text` on one line of printable characters, cut to `limit` with an ellipsis."""
+    """Return `text` on one line of printable characters, cut to `limit` with an ellipsis."""
     clean = " ".join("".join([char if char.isprintable() else " " for char in text[: limit * 4]]).split())
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
 def retry_after(header: str | None, now: Millis) -> float | None:
-    """Seconds from `now` that a `Retry-After` header asks for (RFC 9110 10.2.3: delta-seconds or HTTP-date), at most 7 days.
+    """Return the seconds from `now` that a `Retry-After` header asks for (RFC 9110 10.2.3: delta-seconds or HTTP-date), at most 7 days.
 
-    None for no header or one that is neither; 0.0 for a date that has passed. Never raises.
+    None for no header or an invalid one; 0.0 for a date that has passed. Never raises.
     """
     if header is None or len(header) > 100:
         return None
@@ -43,7 +43,7 @@ def retry_after(header: str | None, now: Millis) -> float | None:
     try:
         moment = parsedate_to_datetime(text)
         if moment.tzinfo is None:
-            # "-0000" is UTC of unknown origin to the parser; an HTTP-date is always UTC.
+            # The parser reads "-0000" as UTC of unknown origin; an HTTP-date is always UTC.
             moment = moment.replace(tzinfo=UTC)
         seconds = (to_millis(moment) - now) / 1000
     except (ValueError, TypeError, IndexError, OverflowError):
@@ -52,7 +52,7 @@ def retry_after(header: str | None, now: Millis) -> float | None:
 
 
 def judge(status: int, retry_after_header: str | None, now: Millis) -> Verdict:
-    """The verdict on an answer's status. Its words are ours, never the receiver's: a reason phrase could hold anything."""
+    """Return the verdict on an answer's status. The receiver's own reason phrase is not used, because it could contain anything."""
     if 200 <= status < 300:
         return Verdict("delivered", status)
     error = _PHRASES.get(status) or f"answered {status}"

@@ -1,11 +1,12 @@
-"""Flow control per channel: how fast, how many at once, and whether at all.
+"""Flow control per channel: the rate, the number of deliveries at once, and pauses.
 
-    breaker   the circuit breaker's states: pure
-    rules     what a channel can take now, and who may use a shared limit: pure
-    limits    rates and concurrency, shared by all instances through table `TocsinLimits`
-    lane      a channel in one process: its window, its load
-    lanes     the deliveries of one process: turns in the lanes, slots per tenant and process
-    service   what owners ask before they claim, and tell after they have delivered
+    circuit_breaker   the states of the circuit breaker: pure
+    rules             what a channel can take now, and how a shared limit is divided: pure
+    rate_limiter      rates, shared by all instances through table `TocsinLimits`
+    shared_limits     limits of deliveries per second and at once, shared likewise
+    lane              a channel in one process: its window, its load
+    lanes             the deliveries of one process: turns in the lanes, slots per tenant and process
+    service           the questions of owners before they claim, and their reports after deliveries
 
-docs/flow-control.md tells the whole.
+docs/explain/flow-control.md explains all of it.
 """

@@ -1,6 +1,6 @@
 """Rates of a tenant, shared by all instances through table `TocsinLimits`: events accepted, deliveries sent.
 
-One row per rate (partition {tenant}; `rate:events` for `events_per_second`, others for deliveries: docs/flow-control.md) holds `tat`, the
+One row per rate (partition {tenant}; `rate:events` for `events_per_second`, others for deliveries) holds `tat`, the
 theoretical arrival time of the generic cell rate algorithm (ITU-T I.371), in microseconds of wall time. Each event advances it by 1/rate,
 and it may be at most one second ahead of now. So a tenant that rested may use one second's worth at once, and no border of a time window
 lets twice as much through.

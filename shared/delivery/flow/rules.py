@@ -149,7 +149,7 @@ def share(parts: Mapping[str, SlotShare], me: str, limit: int, busy: int, wanted
 
 
 class ChannelHold(NamedTuple):
-    """The reason why an owner must not claim events of one channel: a pause, a breaker, a limit, a slow receiver (docs/flow-control.md)."""
+    """The reason why an owner must not claim events of one channel: a pause, a breaker, a limit, a slow receiver."""
 
     until: Millis
     """Time at which to look again."""

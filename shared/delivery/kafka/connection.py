@@ -1,7 +1,7 @@
-"""Where brokers are and who we are to them.
+"""Connections to brokers: the login, checks of servers, and the configuration of clients.
 
-Event Hubs is reached by the app's identity (SASL OAUTHBEARER over TLS), or by a user name and password where an operator gives one;
-other brokers by password or by nothing. What is set here for Event Hubs follows
+Event Hubs is reached with the app's identity (SASL OAUTHBEARER over TLS), or with a user name and password if an operator gives one; other
+brokers with a password or without a login. The settings for Event Hubs follow
 https://learn.microsoft.com/azure/event-hubs/apache-kafka-configurations.
 """
 
@@ -19,7 +19,7 @@ from ..egress_guard import Egress
 AZURE_DOMAINS = (".servicebus.windows.net", ".servicebus.usgovcloudapi.net", ".servicebus.chinacloudapi.cn")
 AZURE_PORT = 9093
 CONNECTION_STRING = "$ConnectionString"
-"""The user name that Event Hubs wants with a connection string as the password."""
+"""The user name that Event Hubs requires with a connection string as the password."""
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +27,11 @@ _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_](?:[A-Za-z0-9._-]
 
 
 class NoToken(TocsinError):
-    """The app's identity got no token. The message is the type of what the identity library raised."""
+    """Raised if the app's identity got no token. The message is the type of the identity library's error."""
 
 
 class Login(NamedTuple):
-    """One way into one cluster; equal logins share a client."""
+    """A login to one cluster; equal logins share a client."""
 
     servers: str
     tls: bool = True
@@ -40,21 +40,21 @@ class Login(NamedTuple):
 
     @property
     def by_identity(self) -> bool:
-        """True when the app's identity speaks for us: at Event Hubs, without a password."""
+        """True if the login uses the app's identity: at Event Hubs, without a password."""
         return self.username is None and is_azure(self.servers)
 
     def __repr__(self) -> str:
         return f"Login({self.servers!r}, tls={self.tls}, username={self.username!r})"
 
 
-type Token = tuple[str, float]
-"""A bearer token, and the second since 1970 at which it ends."""
-type Tokens = Callable[[str], Token]
-"""A token for a scope. Called in a thread of the client's; may block, may raise."""
+type KafkaToken = tuple[str, float]
+"""A bearer token, and the Unix time in seconds at which it expires."""
+type KafkaTokens = Callable[[str], KafkaToken]
+"""Returns a token for a scope. Called in a thread of the client; may block, may raise."""
 
 
 def split(servers: str) -> list[tuple[str, int]]:
-    """Hosts (lower-case, without brackets) and ports. ValueError, in words for a person, for what is neither."""
+    """Split a list of servers into hosts (lower-case, without brackets) and ports. ValueError with a readable text if it is invalid."""
     found: list[tuple[str, int]] = []
     for part in servers.split(","):
         match = _SERVER.fullmatch(part)
@@ -65,7 +65,7 @@ def split(servers: str) -> list[tuple[str, int]]:
 
 
 def is_azure(servers: str) -> bool:
-    """True for the Kafka endpoint of one Event Hubs namespace."""
+    """Return True for the Kafka endpoint of one Event Hubs namespace."""
     try:
         found = split(servers)
     except ValueError:
@@ -74,16 +74,16 @@ def is_azure(servers: str) -> bool:
 
 
 def scope_of(servers: str) -> str:
-    """What an identity asks a token for: it is good for this namespace and no other."""
+    """Return the scope of the identity's token: it is valid for this namespace only."""
     [(host, _)] = split(servers)
     return f"https://{host}/.default"
 
 
 def problem_of(login: Login, egress: Egress) -> tuple[str, str] | None:
-    """Why a channel may not send there, as (field, detail); None when it may. Pure, nothing is resolved.
+    """Return the reason why a channel may not send to these servers, as (field, detail), or None. Pure, nothing is resolved.
 
-    librdkafka resolves names and follows the addresses that brokers advertise by itself, so no check of addresses would hold. Instead only
-    those are let through whose word counts: Event Hubs, whose certificate proves who it is, and hosts that the operator has named.
+    librdkafka resolves names and follows the addresses that brokers advertise, so a check of addresses would not hold. Instead only trusted
+    servers are allowed: Event Hubs, which proves its identity by certificate, and hosts that the operator named.
     """
     try:
         found = split(login.servers)
@@ -91,7 +91,7 @@ def problem_of(login: Login, egress: Egress) -> tuple[str, str] | None:
         return "servers", str(error)
     if is_azure(login.servers):
         if login.username is not None:
-            return "username", "Event Hubs is entered by the app's identity, without a user name"
+            return "username", "Event Hubs uses the app's identity here; leave out username and password"
         return None if login.tls else ("tls", "Event Hubs needs tls")
     for host, _ in found:
         if not egress.reaches(host):
@@ -100,19 +100,19 @@ def problem_of(login: Login, egress: Egress) -> tuple[str, str] | None:
     return None
 
 
-def config(login: Login, tokens: Tokens | None) -> dict[str, Any]:
-    """What every client of this login is configured with. `tokens` is needed where the identity speaks for us."""
+def config(login: Login, tokens: KafkaTokens | None) -> dict[str, Any]:
+    """Return the configuration of every client of this login. `tokens` is needed if the login uses the app's identity."""
     found: dict[str, Any] = {
         "bootstrap.servers": login.servers,
         "client.id": "tocsin",
-        # Event Hubs drops connections that were idle for 4 minutes without a word.
+        # Event Hubs drops idle connections after 4 minutes without notice.
         "connections.max.idle.ms": 180_000,
         "metadata.max.age.ms": 180_000,
         "socket.keepalive.enable": True,
-        # After an outage what is late is late already; the default would wait up to 10 s more.
+        # After an outage events are late already; the default would wait up to 10 s more.
         "reconnect.backoff.max.ms": 1_000,
         "allow.auto.create.topics": False,
-        # Errors come through the error callback; the library's own lines would go to stderr, past the app's log.
+        # Errors come through the error callback; the library's own log lines would go to stderr and bypass the app's log.
         "log_level": 0,
     }
     if login.tls:
@@ -133,8 +133,9 @@ def config(login: Login, tokens: Tokens | None) -> dict[str, Any]:
     return found
 
 
-def check_token(login: Login, tokens: Tokens | None) -> None:
-    """Ask for a first token where one is needed; NoToken. Blocks. Without one the library would start, wait 10 s, and fail obscurely."""
+def check_token(login: Login, tokens: KafkaTokens | None) -> None:
+    """Get a first token if one is needed. Raises NoToken; blocks. Without it the library would start, wait 10 s, and fail with an unclear
+    error."""
     if login.by_identity and tokens is not None:
         try:
             tokens(scope_of(login.servers))
@@ -142,25 +143,26 @@ def check_token(login: Login, tokens: Tokens | None) -> None:
             raise NoToken(type(error).__name__) from error
 
 
-def _given(tokens: Tokens, scope: str) -> Callable[[str], Token]:
-    """The library's callback. It must not raise: the exception would come out of whatever call is next. An ended token is refused."""
+def _given(tokens: KafkaTokens, scope: str) -> Callable[[str], KafkaToken]:
+    """Return the library's token callback. It must not raise, because the exception would surface in an unrelated call. It returns an
+    expired token instead, which is refused."""
 
-    def token(_: str) -> Token:
+    def token(_: str) -> KafkaToken:
         try:
             return tokens(scope)
         except Exception as error:
-            # The text of such errors can be long, and quote addresses and ids.
+            # The text of such errors can be long and quote addresses and ids.
             log.warning("No token for %s (%s)", scope, type(error).__name__, extra={"action": "kafka_no_token"})
             return "none", 0.0
 
     return token
 
 
-def identity_tokens(client_id: str | None) -> Tokens:
-    """Tokens of the app's identity; the credential is made when first needed, and caches them."""
+def identity_tokens(client_id: str | None) -> KafkaTokens:
+    """Return a source of tokens of the app's identity. Its credential is made when first needed and caches tokens."""
     made: list[Any] = []
 
-    def token(scope: str) -> Token:
+    def token(scope: str) -> KafkaToken:
         if not made:
             from azure.identity import DefaultAzureCredential
 

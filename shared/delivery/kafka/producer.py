@@ -1,8 +1,8 @@
-"""Puts messages to a cluster from an event loop.
+"""Sends messages to a cluster from an event loop.
 
-`produce` of librdkafka only queues; a thread of our own waits for the brokers' answers and hands them to the loop, all that lie there in
-one wake-up. Each message ends within its time-out: acknowledged by all in-sync replicas (`acks=all`, idempotent, so that the library's own
-retries neither double nor reorder), or given up and never sent again.
+`produce` of librdkafka only queues. A thread waits for the brokers' answers and passes them to the loop, all pending ones in one wake-up.
+Each message ends within its time-out: acknowledged by all in-sync replicas (`acks=all`, idempotent, so that the library's own retries
+neither duplicate nor reorder), or given up and never sent again.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ import threading
 from collections import deque
 from typing import Any, NamedTuple, Protocol
 
-from .connection import Login, Tokens, check_token, config
+from .connection import KafkaTokens, Login, check_token, config
 
 TIMEOUT = 15.0
-"""Seconds until a message that was not acknowledged is given up, by default."""
+"""Seconds after which an unacknowledged message is given up, by default."""
 LINGER_MS = 2
 _SLACK = 5.0
 _POLL = 0.5
 """Seconds of one wait for answers; an answer ends it at once."""
 _LOOK = 3.0
-"""Seconds that the look for a missing topic may take."""
+"""Time limit in seconds for looking up a missing topic."""
 _FLUSH = 5.0
-"""Seconds that `close` waits for what is under way."""
+"""Seconds that `close` waits for messages that are being sent."""
 
 
 class Acknowledgement(NamedTuple):
-    """How a message ended: `error` is None or the library's name for what went wrong (`MSG_SIZE_TOO_LARGE`, `_MSG_TIMED_OUT`)."""
+    """The result of a message: `error` is None or the library's name for the error (`MSG_SIZE_TOO_LARGE`, `_MSG_TIMED_OUT`)."""
 
     error: str | None = None
     fatal: bool = False
-    """The producer is of no more use."""
+    """True if the producer cannot be used any more."""
     hint: str | None = None
-    """What the connection last complained of, when the error itself says little."""
+    """The connection's last error, for an error that says little itself."""
 
 
 type Headers = list[tuple[str, bytes]]
 
 
 class Producer(Protocol):
-    """What the channel needs."""
+    """The part of a producer that the channel needs."""
 
     async def put(self, topic: str, key: bytes, value: bytes, headers: Headers) -> Acknowledgement:
-        """Send one message and wait for its end. Never raises for what a broker does."""
+        """Send one message and wait for its result. Never raises for a broker's behaviour."""
 
     async def close(self) -> None:
-        """Wait a bounded time for what is under way; then let go."""
+        """Wait a limited time for messages that are being sent, then close."""
 
 
 class ThreadedProducer:
@@ -61,10 +61,10 @@ class ThreadedProducer:
         self._thread = threading.Thread(target=self._serve, name="tocsin-kafka", daemon=True)
 
     @classmethod
-    async def open(cls, login: Login, tokens: Tokens | None, timeout: float = TIMEOUT) -> ThreadedProducer:
-        """A producer whose messages have `timeout` seconds; nothing is connected yet.
+    async def open(cls, login: Login, tokens: KafkaTokens | None, timeout: float = TIMEOUT) -> ThreadedProducer:
+        """Return a producer that gives its messages `timeout` seconds; it does not connect yet.
 
-        KafkaException for settings the library refuses, NoToken.
+        Raises KafkaException if the library refuses the settings, and NoToken.
         """
         loop = asyncio.get_running_loop()
         found: list[ThreadedProducer] = []
@@ -77,7 +77,7 @@ class ThreadedProducer:
                 "linger.ms": LINGER_MS,
                 "message.timeout.ms": int(timeout * 1000),
                 "topic.metadata.propagation.max.ms": 3_000,
-                # The same key goes to the same partition whichever client sends it: Java's choice.
+                # Every client sends the same key to the same partition: Java's choice of hash.
                 "partitioner": "murmur2_random",
                 "error_cb": lambda error: found[0]._complain(error.name()) if found else None,
             }
@@ -108,11 +108,11 @@ class ThreadedProducer:
         return answer
 
     def _look(self, topic: str) -> None:
-        """Ask the brokers for a topic that was missing: by itself the library may not for minutes, and refuses all messages until then."""
+        """Ask the brokers for a topic that was missing. The library itself may wait minutes, and refuses all messages until then."""
         try:
             self._inner.list_topics(topic, _LOOK)
         except _kafka_exception() as error:
-            # Whether it is there now is for the next attempt to find out.
+            # The next attempt finds out if the topic exists now.
             self._complain(error.args[0].name())
 
     def _judged(self, error: Any) -> Acknowledgement:
@@ -122,7 +122,7 @@ class ThreadedProducer:
         self._last = name
 
     def _answer(self, future: asyncio.Future[Acknowledgement], error: Any) -> None:
-        """In the thread: put the answer where the loop finds it, and wake the loop unless it is on its way."""
+        """In the thread: store the answer for the loop, and wake the loop unless a wake-up is pending."""
         if error is None:
             self._last = None
         self._answers.append((future, Acknowledgement() if error is None else self._judged(error)))
@@ -131,7 +131,7 @@ class ThreadedProducer:
             self._loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
-        # First the flag: what is put after this line wakes the loop again, what was put before is taken below.
+        # The flag is cleared first: answers stored after this line wake the loop again, earlier ones are taken below.
         self._woken = False
         while self._answers:
             future, answer = self._answers.popleft()
@@ -143,7 +143,7 @@ class ThreadedProducer:
             self._inner.poll(_POLL)
 
     async def close(self) -> None:
-        """Give what is under way 5 s, then drop it: its senders hear `_PURGE_QUEUE` or time out."""
+        """Wait 5 s for messages that are being sent, then drop them: their senders get `_PURGE_QUEUE` or time out."""
         if self._closing:
             return
         await asyncio.to_thread(self._close)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...core.clock import Millis
 from ...core.errors import TocsinError
-from ...delivery.kafka.connection import Login, Tokens, check_token, config
+from ...delivery.kafka.connection import KafkaTokens, Login, check_token, config
 
 LONGEST_SILENCE = 120
 """Seconds without a `poll` after which the group gives this member's partitions to others."""
@@ -56,7 +56,7 @@ class ThreadedConsumer:
         self._inner, self._topic, self._thread, self._complaints = inner, topic, thread, complaints
 
     @classmethod
-    async def open(cls, login: Login, topic: str, group: str, tokens: Tokens | None) -> ThreadedConsumer:
+    async def open(cls, login: Login, topic: str, group: str, tokens: KafkaTokens | None) -> ThreadedConsumer:
         """A member of the group; it joins with its first `poll`. SourceFailed for settings the library refuses, NoToken."""
         complaints: list[str] = []
         thread = ThreadPoolExecutor(1, thread_name_prefix="tocsin-kafka")

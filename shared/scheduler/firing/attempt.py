@@ -42,10 +42,10 @@ def punctual_at(props: Mapping[str, Any]) -> Millis:
     return max(int(props["due"]), int(props.get("next", 0)), int(props["created"]))
 
 
-def unclaimed(props: Mapping[str, Any]) -> rules.EventOutcome:
+def unclaimed(props: Mapping[str, Any]) -> rules.RowOutcome:
     """Return the outcome that undoes the claim of an event, as if it had never been made. It is not an attempt."""
     state: Literal["retrying", "scheduled"] = "retrying" if "next" in props else "scheduled"
-    return rules.EventOutcome(state, {"tries": int(props["tries"]) - 1})
+    return rules.RowOutcome(state, {"tries": int(props["tries"]) - 1})
 
 
 class DeliveryAttempts:
@@ -59,7 +59,7 @@ class DeliveryAttempts:
         self.waiting: set[str] = set()
         """Row keys of events that wait for a slot; nothing has been started for them."""
 
-    async def attempt(self, rk: str, props: Mapping[str, Any], lane: Lane) -> rules.EventOutcome | None:
+    async def attempt(self, rk: str, props: Mapping[str, Any], lane: Lane) -> rules.RowOutcome | None:
         """Attempt the delivery once; return the change of its row, or None if nothing was started because the owner has ended."""
         try:
             target = await self.tenant.target(str(props["channel"]))
@@ -89,7 +89,7 @@ class DeliveryAttempts:
                     return None
             fired = self._clock.now()
             if rules.lapsed(props, fired):
-                return rules.EventOutcome("lapsed", {"ended": fired})
+                return rules.RowOutcome("lapsed", {"ended": fired})
             trace = props.get("trace")
             delivery = Delivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace)
             if not self._flow.admits(target):
@@ -109,25 +109,25 @@ class DeliveryAttempts:
             await turn
         if verdict.outcome == "delivered":
             history = with_attempt(props, fired, "delivered", verdict.status, None, took)
-            return rules.EventOutcome("delivered", {"ended": now, "late": delivery.late_ms, "history": history})
+            return rules.RowOutcome("delivered", {"ended": now, "late": delivery.late_ms, "history": history})
         return self._failed(props, fired, verdict, took)
 
-    def failed_inside(self, props: Mapping[str, Any], error: Exception) -> rules.EventOutcome:
+    def failed_inside(self, props: Mapping[str, Any], error: Exception) -> rules.RowOutcome:
         """Return the outcome of an attempt that ended with an error of the service itself."""
         now = self._clock.now()
         if int(props["tries"]) < MOST_LOST_OWNERS:
-            return rules.EventOutcome("retrying", {"next": now + INTERNAL_FAILURE_WAIT})
-        return rules.EventOutcome("dead", {"ended": now, "error": f"the delivery failed inside the service: {type(error).__name__}"})
+            return rules.RowOutcome("retrying", {"next": now + INTERNAL_FAILURE_WAIT})
+        return rules.RowOutcome("dead", {"ended": now, "error": f"the delivery failed inside the service: {type(error).__name__}"})
 
-    def _channel_unread(self, props: Mapping[str, Any], error: StorageError) -> rules.EventOutcome:
+    def _channel_unread(self, props: Mapping[str, Any], error: StorageError) -> rules.RowOutcome:
         # Not an attempt: no request was sent, and an event must not die because the service's own storage fails.
         log.debug("The settings of a channel could not be read: %s", error, extra={"action": "channel_unread"})
-        return rules.EventOutcome("retrying", {"next": self._clock.now() + CHANNEL_UNREAD_WAIT, "tries": int(props["tries"]) - 1})
+        return rules.RowOutcome("retrying", {"next": self._clock.now() + CHANNEL_UNREAD_WAIT, "tries": int(props["tries"]) - 1})
 
-    def _channel_removed(self, props: Mapping[str, Any]) -> rules.EventOutcome:
+    def _channel_removed(self, props: Mapping[str, Any]) -> rules.RowOutcome:
         return self._failed(props, self._clock.now(), Verdict("final", error="the channel no longer exists"), 0)
 
-    def _failed(self, props: Mapping[str, Any], at: Millis, verdict: Verdict, took: Millis) -> rules.EventOutcome:
+    def _failed(self, props: Mapping[str, Any], at: Millis, verdict: Verdict, took: Millis) -> rules.RowOutcome:
         # Only attempts that are known to have failed count; claims of owners that ended do not use up the policy.
         failed = int(props.get("failed", 0)) + 1
         # Time that the event waited because of its channel or an outage does not use up the policy's time.
@@ -148,9 +148,9 @@ class DeliveryAttempts:
         if retry_at is None or (until is not None and retry_at > until):
             # No later attempt could be in time, so the event ends now.
             ended: Literal["dead", "lapsed"] = "dead" if retry_at is None else "lapsed"
-            outcome = rules.EventOutcome(ended, {"ended": self._clock.now(), "history": history, "error": error, "failed": failed})
+            outcome = rules.RowOutcome(ended, {"ended": self._clock.now(), "history": history, "error": error, "failed": failed})
         else:
-            outcome = rules.EventOutcome("retrying", {"next": retry_at, "history": history, "failed": failed, "waited": waited})
+            outcome = rules.RowOutcome("retrying", {"next": retry_at, "history": history, "failed": failed, "waited": waited})
         extra = {"tenant": self.tenant.name, "channel": props["channel"], "event": props["id"], "state": outcome.state, "error": error}
         log.debug("Event %s was not delivered: %s", props["id"], error, extra=extra | {"action": "attempt_failed"})
         return outcome

@@ -51,7 +51,7 @@ class Owner:
         """Channels of claimable events that were paused when flow control was last asked."""
         self._shed_at = self._started
         """Monotonic time at which to look again for deliveries that cannot start soon."""
-        self._outcomes: dict[str, rules.EventOutcome] = {}
+        self._outcomes: dict[str, rules.RowOutcome] = {}
         self._stir = asyncio.Event()
 
     async def run(self) -> None:
@@ -136,14 +136,14 @@ class Owner:
             self._running.pop(rk).cancel()
             self._outcomes[rk] = unclaimed(self._session.rows[rk].props)
 
-    def _take_outcomes(self, todo: rules.Agenda) -> dict[str, rules.EventOutcome]:
+    def _take_outcomes(self, todo: rules.Agenda) -> dict[str, rules.RowOutcome]:
         ready = {**self._outcomes, **todo.settle}
         taken = {rk: ready[rk] for rk in list(ready)[: owning.MAX_CHANGES]}
         for rk in taken:
             self._outcomes.pop(rk, None)
         return taken
 
-    async def _step(self, outcomes: Mapping[str, rules.EventOutcome], claims: list[str]) -> bool:
+    async def _step(self, outcomes: Mapping[str, rules.RowOutcome], claims: list[str]) -> bool:
         sent = self._clock.monotonic()
         if not await self._runner.run(owning.step(self._session, outcomes, claims)):
             self._permission.lose_shard()

@@ -56,7 +56,7 @@ class Done(NamedTuple):
     row: Row
 
 
-type Changed = Done | Literal["already-firing", "already-final", "missing"]
+type ChangeResult = Done | Literal["already-firing", "already-final", "missing"]
 type Match = Callable[[Row], None]
 """Raises when the event is no longer as the caller saw it (`If-Match`)."""
 
@@ -75,7 +75,7 @@ def find(address: Address) -> Steps[Row | None]:
         address = parse_address(str(pointer))
 
 
-def edit(address: Address, change: Props, match: Match | None = None) -> Steps[Changed]:
+def edit(address: Address, change: Props, match: Match | None = None) -> Steps[ChangeResult]:
     """Merge `change` into the event, wherever it lives, if it may still be changed and `match` does not object."""
     unsure: Row | None = None
     while True:
@@ -113,12 +113,12 @@ def is_in(change: Props, props: Mapping[str, Any]) -> bool:
     return all(props.get(key) == value for key, value in change.items())
 
 
-def cancel(address: Address, now: Millis, nonce: str, match: Match | None = None) -> Steps[Changed]:
+def cancel(address: Address, now: Millis, nonce: str, match: Match | None = None) -> Steps[ChangeResult]:
     """Cancel the event. Once this has answered `Done`, no delivery of it starts."""
     return (yield from edit(address, {"state": "cancelled", "ended": now, "by": nonce}, match))
 
 
-def move(address: Address, due: Millis, change: Props, nonce: str, match: Match | None = None) -> Steps[Changed]:
+def move(address: Address, due: Millis, change: Props, nonce: str, match: Match | None = None) -> Steps[ChangeResult]:
     """Give the event another due time, and whatever else `change` holds. It fires at one of both times, once."""
     started = yield from edit(address, {**change, "state": "moving", "target_due": due, "moving": nonce}, match)
     if not isinstance(started, Done):

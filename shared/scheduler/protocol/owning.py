@@ -102,7 +102,7 @@ def refence(session: Session) -> Steps[bool]:
     return (yield from load(session))
 
 
-def step(session: Session, outcomes: Mapping[str, rules.EventOutcome], claims: Iterable[str]) -> Steps[bool]:
+def step(session: Session, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> Steps[bool]:
     """One transaction: settle `outcomes`, claim `claims`, beat. At most `MAX_CHANGES` rows in all.
 
     After True each outcome is settled; a claim is in for those of `claims` whose row now is `firing` under this session's epoch
@@ -142,7 +142,7 @@ def step(session: Session, outcomes: Mapping[str, rules.EventOutcome], claims: I
             return False
 
 
-def plan(session: Session, outcomes: Mapping[str, rules.EventOutcome], claims: Iterable[str]) -> dict[str, Props]:
+def plan(session: Session, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> dict[str, Props]:
     """The row changes that are still to be made, given the rows as last confirmed."""
     changes: dict[str, Props] = {}
     for rk, outcome in outcomes.items():

@@ -1,4 +1,4 @@
-"""Wire models of recurring schedules (api.md, "Scheduler")."""
+"""Wire models of recurring schedules."""
 
 from __future__ import annotations
 

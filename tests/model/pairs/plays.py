@@ -44,7 +44,7 @@ def owner(name: str, text: str, way: Way = WAY) -> Any:
         return (("again", text),)
     if not (yield from mirroring.mirror(shard, way)) or not (yield from owning.load(session)):
         return ()
-    outcomes: dict[str, rules.EventOutcome] = {}
+    outcomes: dict[str, rules.RowOutcome] = {}
     while True:
         now = yield Now()
         todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY)

@@ -37,7 +37,7 @@ def owner(name: str, text: str, held: int = 0) -> Any:
         return (("again", text),)
     if not (yield from owning.load(session)):
         return ()
-    outcomes: dict[str, rules.EventOutcome] = {}
+    outcomes: dict[str, rules.RowOutcome] = {}
     told = False
     while True:
         now = yield Now()
@@ -52,7 +52,7 @@ def owner(name: str, text: str, held: int = 0) -> Any:
                 props = session.rows[rk].props
                 if now < held:
                     told = True
-                    outcomes[rk] = rules.EventOutcome("scheduled", {"tries": int(props["tries"]) - 1})
+                    outcomes[rk] = rules.RowOutcome("scheduled", {"tries": int(props["tries"]) - 1})
                     continue
                 success = yield Start(session.shard, rk, props["id"], int(props["due"]))
                 outcomes[rk] = settle(props, success, now)
@@ -66,11 +66,11 @@ def owner(name: str, text: str, held: int = 0) -> Any:
         yield Until(todo.look)
 
 
-def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.EventOutcome:
+def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.RowOutcome:
     if success:
-        return rules.EventOutcome("delivered", {})
+        return rules.RowOutcome("delivered", {})
     again = rules.after_failure(POLICY, int(props["due"]), int(props.get("tries", 1)), now, 1.0, final=False)
-    return rules.EventOutcome("dead", {}) if again is None else rules.EventOutcome("retrying", {"next": again})
+    return rules.RowOutcome("dead", {}) if again is None else rules.RowOutcome("retrying", {"next": again})
 
 
 def sweep(now: int, *, repair: bool = True) -> Any:
