@@ -15,6 +15,7 @@ def test_a_rolling_host_update_goes_one_fault_domain_at_a_time_and_every_node_is
     assert ran.returncode == 0, ran.stderr + ran.stdout
     told = json.loads(ran.stdout)
     assert (told["wrong"], told["most_domains_down"]) == ([], 1)
+    assert len(told["nodes"]) == 5
     for stages in told["nodes"].values():
         order = [stages[stage] for stage in ("notice", "leases left", "prepared", "approved", "impact", "restored")]
         assert order == sorted(order)

@@ -11,8 +11,11 @@ from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
 from tests.model.stored import explore_recorded
 
+LONG = {"creator crashes"}
+"""Plays of more than 150,000 states. Their mutants are caught in `test_shard_mutants`."""
 
-@pytest.mark.parametrize("name", list(PLAYS))
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in PLAYS])
 def test_the_protocol_holds(name: str) -> None:
     report = explore_recorded("shard", name, World(PLAYS[name](0)))
     assert report.violation is None, str(report)
