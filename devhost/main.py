@@ -20,7 +20,7 @@ from devhost.azurite import ROOT, Azurite, AzuriteError, check_port, development
 from devhost.failures import Failures
 from devhost.http import HttpFunctions
 from devhost.queues import QueueFunctions
-from devhost.receiver import Receiver
+from devhost.receiver import DevhostReceiver
 from devhost.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, load_host, load_values
 from devhost.timers import TimerFunctions
 from devhost.worker import AppIndexError, FunctionInfo, Worker, index
@@ -103,7 +103,7 @@ class DevHost:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._azurite: Azurite | None = None
-        self._receiver: Receiver | None = None
+        self._receiver: DevhostReceiver | None = None
         self._worker: Worker | None = None
         self._http: HttpFunctions | None = None
         self._queues: QueueFunctions | None = None
@@ -151,7 +151,7 @@ class DevHost:
         if port is None:
             return None
         check_port(self._options.host, port, "the receiver", "RECEIVER_PORT")
-        self._receiver = Receiver()
+        self._receiver = DevhostReceiver()
         return f"http://{self._options.host}:{await self._receiver.start(self._options.host, port)}/"
 
     def _set_environment(self, receiver_url: str | None) -> None:

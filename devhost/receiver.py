@@ -15,7 +15,7 @@ BODY_SHOWN = 200  # characters
 MAX_BODY = 4 * 1024 * 1024  # bytes
 
 
-class Receiver:
+class DevhostReceiver:
     """Answers 204 to every delivery, logs one line for it and remembers it."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ class RouteError(ValueError):
 
 
 @dataclass(frozen=True)
-class Route:
+class CompiledRoute:
     """One compiled template. `segments` is (fewest, most) path segments; most is None for a catch-all."""
 
     function: str
@@ -56,7 +56,7 @@ class Route:
         return {name: value for name, value in found.groupdict().items() if value is not None}
 
 
-def compile_route(function: str, template: str, methods: Iterable[str], prefix: str) -> Route:
+def compile_route(function: str, template: str, methods: Iterable[str], prefix: str) -> CompiledRoute:
     """Compiles a template; RouteError says what is wrong with it."""
     template = template.strip("/")
     if template.split("/", 1)[0].lower().startswith(RESERVED):
@@ -77,7 +77,7 @@ def compile_route(function: str, template: str, methods: Iterable[str], prefix: 
         compiled = re.compile(pattern or "/?", re.DOTALL)
     except re.error as error:
         raise RouteError(f"route {template!r}: {error}") from error
-    return Route(
+    return CompiledRoute(
         function=function,
         template=full,
         methods=frozenset(method.upper() for method in methods),
@@ -116,10 +116,10 @@ def _literal(template: str, text: str) -> str:
 class RouteTable:
     """All routes, in the order in which the host tries them: by function name."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[CompiledRoute]) -> None:
         self.routes = tuple(sorted(routes, key=lambda route: route.function))
         self._deepest = 1 + max((max(r.segments[0], r.segments[1] or 0) for r in self.routes), default=0)
-        self._candidates: dict[tuple[str, int], tuple[Route, ...]] = {}
+        self._candidates: dict[tuple[str, int], tuple[CompiledRoute, ...]] = {}
 
     def find(self, method: str, raw_path: str) -> tuple[str, dict[str, str]] | None:
         """The function's name and its route parameters, or None. A wrong method is no match."""

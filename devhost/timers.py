@@ -22,7 +22,7 @@ log = logging.getLogger("devhost.timers")
 NEVER = "0001-01-01T00:00:00+00:00"
 
 
-class Clock(Protocol):
+class TimerClock(Protocol):
     """Where timers get the time from."""
 
     def now(self) -> datetime:
@@ -32,7 +32,7 @@ class Clock(Protocol):
         """Returns after that time."""
 
 
-class SystemClock:
+class SystemTimerClock:
     """The machine's clock."""
 
     def now(self) -> datetime:
@@ -44,7 +44,7 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-class Schedule:
+class TimerSchedule:
     """An NCRONTAB expression: seconds first, day of month and day of week must both match."""
 
     def __init__(self, expression: str) -> None:
@@ -70,10 +70,10 @@ class Schedule:
 class TimerFunctions:
     """All timer-triggered functions."""
 
-    def __init__(self, worker: Worker, functions: list[FunctionInfo], clock: Clock | None = None) -> None:
+    def __init__(self, worker: Worker, functions: list[FunctionInfo], clock: TimerClock | None = None) -> None:
         """Reads schedules, which may be `%SETTING%`; SettingsError names the function whose schedule is wrong."""
         self.timers = [
-            Timer(worker, function, clock or SystemClock()) for function in functions if function.trigger["type"] == "timerTrigger"
+            Timer(worker, function, clock or SystemTimerClock()) for function in functions if function.trigger["type"] == "timerTrigger"
         ]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -97,7 +97,7 @@ class TimerFunctions:
 class Timer:
     """One function and its schedule."""
 
-    def __init__(self, worker: Worker, function: FunctionInfo, clock: Clock) -> None:
+    def __init__(self, worker: Worker, function: FunctionInfo, clock: TimerClock) -> None:
         self.name = function.name
         self.stopping = False
         self.busy = False
@@ -106,7 +106,7 @@ class Timer:
         self._clock = clock
         self._last = NEVER
         try:
-            self._schedule = Schedule(resolve(function.trigger["schedule"]))
+            self._schedule = TimerSchedule(resolve(function.trigger["schedule"]))
         except (ValueError, SettingsError) as error:
             raise SettingsError(f"function {self.name!r}: schedule: {error}") from error
 

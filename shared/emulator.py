@@ -1,4 +1,4 @@
-"""The former name of `tocsin.extras.emulator`; it goes in the next version."""
+"""The deprecated former name of `tocsin.extras.emulator`. The next version removes it."""
 
 from __future__ import annotations
 
@@ -8,4 +8,5 @@ from .extras.emulator import BadScenario, Emulator, Scenario, load, scenario_of
 
 __all__ = ["BadScenario", "Emulator", "Scenario", "load", "scenario_of"]
 
-warnings.warn("tocsin.emulator is now tocsin.extras.emulator; the former name goes in the next version", DeprecationWarning, stacklevel=2)
+_MESSAGE = "tocsin.emulator is now tocsin.extras.emulator; the next version removes the former name"
+warnings.warn(_MESSAGE, DeprecationWarning, stacklevel=2)

@@ -25,7 +25,7 @@ from rich.console import Console
 
 from shared.checkpoints import CheckpointParticipant, Health, TurnLost
 
-from .nodes import NODES, PARTITIONS, Fleet, Story, azure, console_of
+from .nodes import NODES, PARTITIONS, DemoFleet, Story, azure, console_of
 from .running import DemoFailed, run
 from .system import ADMIN_KEY, DEMO_KEY, System
 
@@ -84,7 +84,7 @@ class Receivers:
 class Life:
     """What has happened so far, and all that goes on."""
 
-    def __init__(self, system: System, fleet: Fleet, story: Story, receivers: Receivers) -> None:
+    def __init__(self, system: System, fleet: DemoFleet, story: Story, receivers: Receivers) -> None:
         self._system, self._fleet, self._story, self._receivers = system, fleet, story, receivers
         self._seen: Counter[str] = Counter()
         self._applied = 0
@@ -203,7 +203,7 @@ async def live(folder: Path, console: Console, port: int, until_seen: bool) -> N
         async with System(folder, port, **settings) as system, azure() as imds:
             for name in list(CHANNELS)[1:]:
                 await system.call("PUT", f"tenants/demo/channels/{name}", {"type": "http", "url": url + name}, key=ADMIN_KEY)
-            async with Fleet(system, imds, story) as fleet:
+            async with DemoFleet(system, imds, story) as fleet:
                 _introduce(console, system)
                 life = Life(system, fleet, story, receivers)
                 going = asyncio.ensure_future(life.go_on())

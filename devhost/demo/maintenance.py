@@ -16,7 +16,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from .nodes import NODES, PARTITIONS, STAGES, Fleet, Story, azure, console_of
+from .nodes import NODES, PARTITIONS, STAGES, DemoFleet, Story, azure, console_of
 from .running import DemoFailed, run
 from .system import System
 
@@ -39,7 +39,7 @@ def judge(story: Story) -> list[str]:
 async def demonstrate(folder: Path, console: Console, as_json: bool) -> None:
     """Run it all, and tell it. Raises `DemoFailed`, also when something was out of order."""
     story = Story(console)
-    async with System(folder) as system, azure() as imds, Fleet(system, imds, story) as fleet:
+    async with System(folder) as system, azure() as imds, DemoFleet(system, imds, story) as fleet:
         console.print(f"five nodes, three fault domains, {PARTITIONS} partitions; the app is at {system.url}")
         await fleet.until(lambda: fleet.whole, LONGEST)
         console.print("each node serves its part; Azure plans to update their hosts")

@@ -170,7 +170,7 @@ class Node:
         return len(self._keeper.owned())
 
 
-class Fleet:
+class DemoFleet:
     """`async with Fleet(...) as fleet`: the fleet `db` and its machines; they end with it."""
 
     def __init__(self, system: System, imds: Emulator, story: Story) -> None:

@@ -16,7 +16,7 @@ from ..extras.bigben.crons import Crons
 from ..extras.bigben.processors import Processors
 from ..extras.bigben.routes import BigBenServices
 from ..extras.bigben.service import BigBen
-from ..extras.kafka_source.ingest import KafkaIngest, opener
+from ..extras.kafka_source.ingest import KafkaIngest, consumer_opener
 from ..extras.kafka_source.sources import read_sources
 from ..fleets.directory import FleetDirectory
 from ..fleets.nodes import NodeViews
@@ -106,7 +106,7 @@ class Application:
             settings.bigben_open,
         )
         sources = read_sources(settings.kafka_sources.get_secret_value())
-        self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, opener(settings.client_id))
+        self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, consumer_opener(settings.client_id))
         # Operation
         periods = {**PERIODS, **KAFKA_PERIODS} if sources else PERIODS
         self.health = HealthProbe(tables, clock, periods, storage.places)

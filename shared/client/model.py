@@ -82,7 +82,7 @@ class EventRetry(_AnswerModel):
     within: timedelta | None = None
 
 
-class EventHold(_AnswerModel):
+class ChannelHold(_AnswerModel):
     """The reason why an event that is due is not delivered."""
 
     reason: str
@@ -112,7 +112,7 @@ class Event(_AnswerModel):
     planned: datetime | None = None
     """Time chosen within the window of `flex`. Lateness is measured from it."""
     next_attempt: datetime | None = None
-    held: EventHold | None = None
+    held: ChannelHold | None = None
     """Set while the channel holds the event although it is due."""
     delivered_at: datetime | None = None
     late_ms: int | None = None

@@ -18,7 +18,7 @@ from ..terminal.documents import to_json
 from ..terminal.output import console
 from . import progress as kept
 from .progress import ImportProgress, OtherImport, ProgressInUse
-from .reading import BadHeader, FilePart, Format, read_parts
+from .reading import BadHeader, FileFormat, FilePart, read_parts
 from .sending import Importer, send_all
 
 MAX_PART_BYTES: Final = 4 * 1024 * 1024
@@ -31,7 +31,7 @@ class ImportPlan:
 
     app: Connection
     source: Path | None
-    form: Format
+    form: FileFormat
     rejects: Path
     progress: Path
     ids: bool = True

@@ -14,7 +14,7 @@ import orjson
 
 from ...client.batches import EncodedEvent
 
-type Format = Literal["ndjson", "csv"]
+type FileFormat = Literal["ndjson", "csv"]
 MAX_LINE: Final = 2 * 1024 * 1024
 """Longest line, in bytes. No event is that long, even with every character of its payload escaped."""
 _MAX_REJECTED: Final = 4096
@@ -45,7 +45,9 @@ class BadHeader(ValueError):
     """The first line of a CSV file does not name fields of events."""
 
 
-def read_parts(file: BinaryIO, form: Format, *, ids: bool, most: int, room: int, offset: int = 0, number: int = 0) -> Iterator[FilePart]:
+def read_parts(
+    file: BinaryIO, form: FileFormat, *, ids: bool, most: int, room: int, offset: int = 0, number: int = 0
+) -> Iterator[FilePart]:
     """Yield the rest of the file in parts of at most `most` lines and about `room` bytes.
 
     offset: position of the file, which is after line `number`. ids: give an id to each event that has none. Raises `BadHeader`, and

@@ -43,7 +43,7 @@ def emulate(
     """
     try:
         from ...extras.emulator import BadScenario, load
-        from ...extras.emulator.command import Play, play
+        from ...extras.emulator.command import PlayOptions, play
     except ImportError as missing:
         raise CommandFailed(str(missing), advice="docs/reference/emulator.md explains the installation.") from None
     try:
@@ -57,4 +57,4 @@ def emulate(
         title = f"{len(found.vms)} machines need ports from {port} on, but ports end at 65535"
         advice = f"Choose a port of at most {65_536 - len(found.vms)}, or 0 for free ports."
         raise CommandFailed(title, where="--port", advice=advice, status=Exit.USAGE)
-    play(Play(found, speed, host, port, control_port, json, until_over))
+    play(PlayOptions(found, speed, host, port, control_port, json, until_over))

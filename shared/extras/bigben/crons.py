@@ -1,4 +1,4 @@
-"""BigBen's crons, as recurring schedules in UTC: one schedule per tenant, id and type, as they were told apart there."""
+"""BigBen's crons as recurring schedules in UTC: one schedule for each tenant, id and type, which identify a cron at BigBen."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ _DAY = 4
 
 
 class Crons:
-    """Creates, shows and removes crons. One per process."""
+    """Creates, shows and deletes crons. One per process."""
 
     def __init__(self, recurring: Recurring) -> None:
         self._recurring = recurring
 
     async def put(self, wanted: CronIn) -> None:
-        """Create or replace. Raises 422 for an expression that the five fields of a schedule cannot say, 409 when a schedule of that name
-        was not made here, 429."""
+        """Create or replace a cron.
+
+        Raises 422 for an expression that five fields cannot express, 409 if another API created the schedule of that name, 429.
+        """
         expression = five_fields(wanted.expression, wanted.type)
         event = {
             "id": wanted.id,
@@ -49,12 +51,12 @@ class Crons:
             raise _in_their_words(wrong) from None
 
     async def get(self, tenant: str, cron_id: str, *, describe: bool) -> list[CronDescription]:
-        """The crons of this id, one per type."""
+        """Return the crons of this id, one per type."""
         found = [(kind, await self._own(tenant, cron_id, kind)) for kind in TYPES]
         return [_shown(tenant, cron_id, kind, schedule, describe) for kind, schedule in found if schedule is not None]
 
     async def delete(self, tenant: str, cron_id: str, kind: str) -> None:
-        """Remove the cron of one type, or of all types for `*`; what is not there is gone already, as it was at BigBen. Raises 422."""
+        """Delete the cron of one type, or of all types for `*`. A missing cron is no error, as at BigBen. Raises 422."""
         if kind != "*" and kind not in TYPES:
             raise invalid("{type}", f"one of {', '.join(TYPES)} and *")
         for each in TYPES if kind == "*" else (kind,):
@@ -67,7 +69,7 @@ class Crons:
                     raise
 
     async def _own(self, tenant: str, cron_id: str, kind: str) -> StoredSchedule | None:
-        """The schedule that is this cron; None when there is none, or one that was not made here."""
+        """Return the schedule of this cron, or None if it does not exist or another API created it."""
         try:
             schedule = await self._recurring.get(tenant, schedule_id(cron_id, kind))
         except Problem as missing:
@@ -78,7 +80,7 @@ class Crons:
 
 
 def _in_their_words(wrong: Problem) -> Problem:
-    """A fault of the schedule's `cron` is one of the cron's `expression`."""
+    """Return the problem with faults of the schedule's `cron` reported as faults of the cron's `expression`."""
     if wrong.status != 422 or not wrong.errors:
         return wrong
     return invalid_all(("/expression" if error["pointer"] == "/cron" else error["pointer"], error["detail"]) for error in wrong.errors)
@@ -93,18 +95,18 @@ def _shown(tenant: str, cron_id: str, kind: CronType, schedule: StoredSchedule, 
     try:
         return CronDescription(cron=cron, description=get_description(shown["cron"]))
     except FormatException:
-        # The describer knows fewer expressions than the schedule does.
+        # The library that describes expressions knows fewer of them than schedules do.
         return CronDescription(cron=cron, description=shown["cron"])
 
 
 def schedule_id(cron_id: str, kind: str) -> str:
-    """The schedule's id."""
+    """Return the id of the schedule of a cron."""
     base = base_id(cron_id)
     return f"{base if len(base) <= MAX_ID - 8 else hashed(cron_id)}~{kind.lower()}"
 
 
 def five_fields(expression: str, kind: CronType) -> str:
-    """The expression as a five-field one in UTC. Raises 422 where none says the same."""
+    """Return the expression with five fields, in UTC. Raises 422 if five fields cannot express it."""
     fields = expression.split()
     if kind in ("QUARTZ", "SPRING"):
         if kind == "QUARTZ" and len(fields) == 7 and fields[6] == "*":
@@ -120,11 +122,11 @@ def five_fields(expression: str, kind: CronType) -> str:
         raise invalid("/expression", f"{kind} expressions have five fields")
     fields = ["*" if field == "?" else field for field in fields]
     if _special(fields):
-        raise invalid("/expression", "L, W and # have no equal here")
+        raise invalid("/expression", "schedules do not support L, W and #")
     if kind != "UNIX" and fields[2] != "*" and fields[4] != "*":
-        raise invalid("/expression", f"{kind} wants both days to match, a schedule either one: restrict one of them")
+        raise invalid("/expression", f"{kind} needs both day fields to match, a schedule either one: restrict only one of them")
     if kind == "QUARTZ":
-        # 1 is Sunday there, 0 is Sunday here; a step is a count, not a day.
+        # Sunday is 1 in Quartz and 0 in schedules. A step is a count, not a day.
         fields[_DAY] = ",".join(_shifted(part) for part in fields[_DAY].split(","))
     return " ".join(_stepped(field, high) for field, (_, high) in zip(fields, _RANGES, strict=True))
 
@@ -140,7 +142,7 @@ def _shifted(part: str) -> str:
 
 
 def _stepped(field: str, high: int) -> str:
-    """`5/10` means from 5 on, every 10: written as a range, which every cron reads alike."""
+    """Return steps such as `5/10` (from 5 on, every 10) as ranges, which every cron reads the same way."""
     parts = (_STEP.fullmatch(part) for part in field.split(","))
     return ",".join(
         f"{step[1]}-{min(high, 6) if high == 7 else high}/{step[2]}" if step else part

@@ -1,4 +1,4 @@
-"""What BigBen's clients send and get. Field names are theirs; unknown fields are passed over, as BigBen's clients echo answers back."""
+"""Requests and answers of BigBen's clients. Field names are BigBen's. Unknown fields are ignored: its clients echo answers back."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ type EventStatus = Literal["ACCEPTED", "UPDATED", "DELETED", "REJECTED", "TRIGGE
 type CronType = Literal["UNIX", "CRON4J", "QUARTZ", "SPRING"]
 
 MAX_EVENTS = 10_000
-"""Events in one call."""
+"""Largest number of events in one call."""
 
 
 class Lenient(BaseModel):
-    """Base of what comes in."""
+    """Base of requests; unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -36,14 +36,14 @@ class EventRequest(Lenient):
 
 
 class Error(BaseModel):
-    """Why an event was not taken."""
+    """The reason why an event was refused."""
 
     code: int
     message: str
 
 
 class EventResponse(BaseModel):
-    """What became of a request, or how an event stands. Without `eventStatus`: there is no such event."""
+    """The result of a request, or the state of an event. Without `eventStatus`, the event does not exist."""
 
     id: Maybe[str] = None
     eventTime: Maybe[str] = None
@@ -58,7 +58,7 @@ class EventResponse(BaseModel):
 
 
 class Processor(Lenient):
-    """Where a tenant's events go: BigBen's `ProcessorConfig`."""
+    """The target of a tenant's events: BigBen's `ProcessorConfig`."""
 
     tenant: str | None = None
     type: Literal["HTTP", "MESSAGING", "CUSTOM_CLASS"] | None = None
@@ -68,7 +68,7 @@ class Processor(Lenient):
 
 
 class CronIn(Lenient):
-    """A cron to be created or replaced. BigBen's tracing fields are passed over: every firing is an event with its history."""
+    """A cron to create or replace. BigBen's tracing fields are ignored: every firing is an event with its own history."""
 
     id: str
     expression: str
@@ -88,26 +88,26 @@ class Cron(BaseModel):
 
 
 class CronDescription(BaseModel):
-    """A cron, and in words if asked for."""
+    """A cron, with an English description if requested."""
 
     cron: Cron
     description: Maybe[str] = None
 
 
 class StatusOut(BaseModel):
-    """Done."""
+    """The answer of a successful call."""
 
     status: Literal["OK"] = "OK"
 
 
 class EventQuery(Query):
-    """Names one event."""
+    """The query that selects an event."""
 
     id: str = Field(min_length=1)
     tenant: str = Field(min_length=1)
 
 
 class CronQuery(Query):
-    """Whether to describe the expression in words."""
+    """The query of a cron. describe: add an English description of the expression."""
 
     describe: Flag = False

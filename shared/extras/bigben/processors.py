@@ -1,4 +1,4 @@
-"""BigBen's tenants: each has one processor, which here is the tenant's channel `default`."""
+"""BigBen's tenants. Each has one processor, which is stored as the tenant's channel `default`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ PAGE = 200
 
 
 class Processors:
-    """Registers tenants, and tells of them. One per process."""
+    """Registers and lists tenants. One per process."""
 
     def __init__(self, directory: TenantDirectory) -> None:
         self._directory = directory
 
     async def register(self, wanted: Processor) -> None:
-        """Make the tenant if it is missing, and its channel `default` what `props` say. Raises 422."""
+        """Create the tenant if it is missing, and set its channel `default` from `props`. Raises 422."""
         name = wanted.tenant
         if name is None or not NAME.fullmatch(name):
             raise invalid("/tenant", "1 to 40 of a-z, 0-9 and inner hyphens")
         spec = channel_of(wanted)
         try:
-            # As stored now: a cached answer may be older than the tenant, whose limits must not be written over.
+            # Read from storage: a cached answer may be older than the tenant, and the tenant's limits must not be overwritten.
             await self._directory.home(name)
         except Problem as missing:
             if missing.status != 404:
@@ -43,7 +43,7 @@ class Processors:
         await self._directory.channels.put(name, CHANNEL, spec)
 
     async def all(self) -> dict[str, Processor]:
-        """Every tenant and where its events go."""
+        """Return the processors of all tenants."""
         found: dict[str, Processor] = {}
         after: str | None = ""
         while after is not None:
@@ -52,7 +52,7 @@ class Processors:
         return found
 
     async def of(self, tenants: Iterable[str]) -> dict[str, Processor]:
-        """These tenants and where their events go. Values of headers are secrets, and come out as `***`."""
+        """Return the processors of these tenants. Values of headers are secrets and are shown as `***`."""
         found: dict[str, Processor] = {}
         for name in tenants:
             try:
@@ -66,7 +66,7 @@ class Processors:
 
 
 def channel_of(wanted: Processor) -> Any:
-    """The channel that does what the processor did; raises 422 for what cannot be done here."""
+    """Return the channel that corresponds to a processor. Raises 422 if there is none."""
     props = wanted.props or {}
     match wanted.type:
         case "HTTP":
@@ -74,7 +74,7 @@ def channel_of(wanted: Processor) -> Any:
         case "MESSAGING":
             given = {"type": "kafka", "servers": props.get("bootstrap.servers"), "topic": props.get("topic")}
         case "CUSTOM_CLASS":
-            raise invalid("/type", "classes are not loaded here: let the class's work be done by what an http channel points at")
+            raise invalid("/type", "classes are not supported: run the class's code behind an HTTP endpoint, and use type HTTP")
         case _:
             raise invalid("/type", "one of HTTP and MESSAGING")
     try:
@@ -85,7 +85,7 @@ def channel_of(wanted: Processor) -> Any:
 
 
 def processor_of(tenant: str, channel: dict[str, Any]) -> Processor:
-    """The inverse, as far as BigBen has words for the channel."""
+    """Return the processor that corresponds to a channel. Channel types unknown to BigBen are named in `props`."""
     match channel["type"]:
         case "http":
             return Processor(tenant=tenant, type="HTTP", props={"url": channel["url"], "headers": channel["headers"]})

@@ -1,7 +1,7 @@
-"""Translating between BigBen's words and the scheduler's: pure.
+"""Translate between BigBen's API and the scheduler's. Pure.
 
-BigBen knows an event by tenant and id, and lets an id be used again once its event is over. Here an id names one event until its
-retention ends, so each further use is a *generation* with an event id of its own: `order-17`, `order-17~1`, `order-17~2`.
+BigBen identifies an event by tenant and id, and an id can be used again once its event has ended. In the scheduler, an id names one
+event until its retention ends. So each further use of an id is a *use* with its own event id: `order-17`, `order-17~1`, `order-17~2`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _NO_SECONDS = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2})(Z|[+-]\d{2}:\d{2})$",
 _LABEL = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 
 ID, TIME, OPTION, TEXT = "bigben.id", "bigben.time", "bigben.option", "bigben.text"
-"""Labels that bring an event back as BigBen's client sent it."""
+"""Labels that restore an event as BigBen's client sent it."""
 
 
-class Refused(NamedTuple):
-    """A request that is not taken, and why."""
+class RejectedRequest(NamedTuple):
+    """A refused request, with the reason."""
 
     code: int
     message: str
 
 
-class Upsert(NamedTuple):
-    """A request to schedule, understood. `payload`: its JSON as sent, None when there was none."""
+class UpsertRequest(NamedTuple):
+    """A parsed request to schedule an event. `payload`: its JSON as sent, or None."""
 
     id: str
     tenant: str
@@ -45,38 +45,42 @@ class Upsert(NamedTuple):
     payload: bytes | None
 
 
-class Remove(NamedTuple):
-    """A request to remove, understood."""
+class RemoveRequest(NamedTuple):
+    """A parsed request to remove an event."""
 
     id: str
     tenant: str
 
 
-def understand(request: EventRequest, payload: bytes | None, known: bool) -> Upsert | Remove | Refused:
+def parse_request(request: EventRequest, payload: bytes | None, known: bool) -> UpsertRequest | RemoveRequest | RejectedRequest:
     """What a request asks for, with BigBen's own words when it asks for nothing that can be done. `known`: the tenant is the caller's."""
     if request.tenant is None:
-        return Refused(400, "tenant not present")
+        return RejectedRequest(400, "tenant not present")
     if request.mode == "UPSERT" and request.eventTime is None:
-        return Refused(400, "event time not present")
+        return RejectedRequest(400, "event time not present")
     if not known:
-        return Refused(400, f"tenant not registered / unknown tenant: {request.tenant}")
+        return RejectedRequest(400, f"tenant not registered / unknown tenant: {request.tenant}")
     if request.id is None or not _LABEL.fullmatch(request.id):
-        return Refused(400, "id not present" if not request.id else "id must be 1 to 256 characters, none of them a control character")
+        rule = "id must be 1 to 256 characters, none of them a control character"
+        return RejectedRequest(400, rule if request.id else "id not present")
     if request.mode == "REMOVE":
-        return Remove(request.id, request.tenant)
+        return RemoveRequest(request.id, request.tenant)
     assert request.eventTime is not None
     due = parse_event_time(request.eventTime)
     if due is None:
-        return Refused(400, "event time can not be parsed. Must be in ISO 8601 format.")
+        return RejectedRequest(400, "event time can not be parsed. Must be in ISO 8601 format.")
     option: DeliveryOption = request.deliveryOption or "FULL_EVENT"
     body = None if payload in (None, b"null") else payload
     if body is None and option == "PAYLOAD_ONLY":
-        return Refused(400, "payload must not be null for deliveryOption PAYLOAD_ONLY")
-    return Upsert(request.id, request.tenant, request.eventTime, due, option, body)
+        return RejectedRequest(400, "payload must not be null for deliveryOption PAYLOAD_ONLY")
+    return UpsertRequest(request.id, request.tenant, request.eventTime, due, option, body)
 
 
 def parse_event_time(text: str) -> Millis | None:
-    """An ISO 8601 time with an offset, as Java's `ZonedDateTime` reads it: seconds may be missing, a zone in brackets may follow."""
+    """Parse an ISO 8601 time with an offset as Java's `ZonedDateTime` does: seconds are optional, a zone in brackets may follow.
+
+    Returns None for other texts.
+    """
     plain = _NO_SECONDS.sub(r"\1:00\2", _ZONE.sub("", text))
     try:
         return parse_time(plain)
@@ -85,23 +89,23 @@ def parse_event_time(text: str) -> Millis | None:
 
 
 def base_id(bigben_id: str) -> str:
-    """The event id of an id's first use: the id itself where the scheduler can spell it, else a hash of it."""
+    """Return the event id of an id's first use: the id itself if the scheduler accepts it, else a hash of it."""
     return bigben_id if _PLAIN.fullmatch(bigben_id) else hashed(bigben_id)
 
 
 def hashed(bigben_id: str) -> str:
-    """A short name that follows from the id."""
+    """Return a short event id derived from the id by a hash."""
     return f"h~{digest(bigben_id).hex()}"
 
 
 def event_id(bigben_id: str, generation: int) -> str:
-    """The event id of one use of an id."""
+    """Return the event id of one use of an id."""
     base = base_id(bigben_id)
     return f"{base}~{generation}" if generation else base
 
 
-def body(wanted: Upsert, event: str) -> bytes:
-    """What is delivered. A payload that is JSON in a string goes out as that JSON, as BigBen would post it."""
+def body(wanted: UpsertRequest, event: str) -> bytes:
+    """Return the body to deliver. A payload that is JSON in a string is delivered as that JSON, as BigBen posts it."""
     if wanted.option == "PAYLOAD_ONLY":
         assert wanted.payload is not None
         return unwrapped(wanted.payload) or wanted.payload
@@ -120,7 +124,7 @@ def body(wanted: Upsert, event: str) -> bytes:
 
 
 def unwrapped(payload: bytes) -> bytes | None:
-    """The JSON inside a JSON string, or None when there is none."""
+    """Return the JSON inside a JSON string, or None if there is none."""
     if not payload.startswith(b'"'):
         return None
     inner = str(orjson.loads(payload)).encode()
@@ -131,22 +135,22 @@ def unwrapped(payload: bytes) -> bytes | None:
     return inner
 
 
-def labels(wanted: Upsert) -> dict[str, str]:
-    """What is kept beside the payload, so that the event can be shown as it was sent."""
+def labels(wanted: UpsertRequest) -> dict[str, str]:
+    """Return the labels from which the event can be shown as it was sent."""
     found = {ID: wanted.id, TIME: wanted.time, OPTION: wanted.option}
     if wanted.option == "PAYLOAD_ONLY" and wanted.payload is not None and unwrapped(wanted.payload) is not None:
         found[TEXT] = "yes"
     return found
 
 
-def document(wanted: Upsert, event: str) -> bytes:
-    """The event as `POST /events` takes it. Stored before it is acknowledged: BigBen's clients look an id up at once."""
+def document(wanted: UpsertRequest, event: str) -> bytes:
+    """Return the event as `POST /events` takes it. It is stored before it is acknowledged: BigBen's clients look it up at once."""
     head = {"id": event, "due": to_text(wanted.due), "durability": "standard", "labels": labels(wanted)}
     return orjson.dumps(head)[:-1] + b',"payload":' + body(wanted, event) + b"}"
 
 
-def patch(wanted: Upsert, event: str, due: Millis) -> bytes:
-    """The change that makes a stored event due at `due` what is wanted now, as `PATCH /events/{id}` takes it."""
+def patch(wanted: UpsertRequest, event: str, due: Millis) -> bytes:
+    """Return the change of a stored event, due at `due`, to the requested one, as `PATCH /events/{id}` takes it."""
     head = {"due": to_text(wanted.due)} if wanted.due != due else {}
     text = orjson.dumps(head)[:-1] + (b"," if head else b"")
     return text + b'"payload":' + body(wanted, event) + b"}"
@@ -165,14 +169,14 @@ _STATUS: Mapping[str, EventStatus] = {
 
 
 def status_of(state: str) -> EventStatus:
-    """BigBen's word for a state."""
+    """Return BigBen's status for a state of an event."""
     return _STATUS[state]
 
 
 def shown(event: Mapping[str, Any], kept: Mapping[str, str], payload: bytes) -> dict[str, Any] | None:
-    """BigBen's view of a stored event, or None when it did not come in by this door.
+    """Return a stored event as BigBen shows it, or None if another API created it.
 
-    `event`: its representation; `kept`: its labels; `payload`: what is delivered.
+    event: its representation. kept: its labels. payload: the body to deliver.
     """
     if ID not in kept:
         return None

@@ -1,7 +1,7 @@
-"""BigBen's verbs, carried out by the scheduler.
+"""BigBen's operations, run by the scheduler.
 
-An UPSERT first tries to store a new event under the id's present generation; the id row decides. If the id is taken, the event is changed
-where it may be, and where it is over already the next generation begins: one conditional write in `TocsinIds`, row `!{base id}`.
+An UPSERT first tries to store a new event under the id's present use; the id row decides. If the id is taken, the event is changed if
+its state allows it. If the event has ended, the next use begins: one conditional write in `TocsinIds`, row `!{base id}`.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from ...web import problem
 from ...web.parsing import load_json, member, parse_json
 from . import rules
 from .model import EventRequest
-from .rules import Refused, Remove, Upsert
+from .rules import RejectedRequest, RemoveRequest, UpsertRequest
 
 _PATCH: TypeAdapter[EventPatch] = TypeAdapter(EventPatch)
-TRIES = 8
-"""Times an id's next use is tried while others use it too."""
+MAX_TRIES = 8
+"""Largest number of tries to change an event, or to begin an id's next use, while other requests use the id too."""
 IN_FLIGHT = 32
 
-type Known = Callable[[str], Awaitable[bool]]
-"""Whether a tenant is there and the caller's."""
+type IsKnownTenant = Callable[[str], Awaitable[bool]]
+"""A function that returns True if the tenant exists and the caller may act for it."""
 type BigBenReply = dict[str, Any]
 
 
 def _contended() -> Problem:
-    return problem.conflict("changed-meanwhile", "others keep using this id; try again")
+    return problem.conflict("changed-meanwhile", "other requests change this id at the same time; try again")
 
 
 class BigBen:
-    """One per process; belongs to one event loop."""
+    """BigBen's operations on events. One per process; it belongs to one event loop."""
 
     def __init__(self, scheduler: Scheduler, tables: Tables) -> None:
         self._scheduler, self._tables = scheduler, tables
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
-    async def schedule(self, elements: Sequence[bytes], known: Known) -> list[BigBenReply]:
-        """What became of each request, in the order sent. Requests for one id are carried out one after the other."""
+    async def schedule(self, elements: Sequence[bytes], known: IsKnownTenant) -> list[BigBenReply]:
+        """Run the requests and return their results in the order sent. Requests for one id run one after the other."""
         replies: list[BigBenReply] = [{}] * len(elements)
-        rounds: list[list[tuple[int, Upsert | Remove]]] = []
+        rounds: list[list[tuple[int, UpsertRequest | RemoveRequest]]] = []
         uses: Counter[tuple[str, str]] = Counter()
         for number, raw in enumerate(elements):
             if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
             request, wanted = await self._understand(raw, known)
-            if isinstance(wanted, Refused):
+            if isinstance(wanted, RejectedRequest):
                 replies[number] = _echo(request, eventStatus="REJECTED", error=wanted._asdict())
                 continue
             turn = uses[wanted.tenant, wanted.id]
@@ -76,14 +76,14 @@ class BigBen:
         return replies
 
     async def find(self, tenant: str, bigben_id: str) -> BigBenReply | None:
-        """How the event stands, or None."""
+        """Return the event, or None if it does not exist."""
         row = await self._row(tenant, bigben_id)
-        return _shown(row) if row is not None else None
+        return _reply_of_row(row) if row is not None else None
 
     async def dry_run(self, tenant: str, bigben_id: str) -> BigBenReply | None:
-        """Deliver a copy of the event now, under an id of its own; the event itself stays as it is. How it stands, or None."""
+        """Deliver a copy of the event now, under its own id. Returns the event, which does not change, or None if it does not exist."""
         row = await self._row(tenant, bigben_id)
-        shown = _shown(row) if row is not None else None
+        shown = _reply_of_row(row) if row is not None else None
         if row is None or shown is None:
             return None
         raw = b'{"delay":"PT0S","channel":%b,"payload":%b}' % (orjson.dumps(row.props["channel"]), body_of(row.props))
@@ -92,40 +92,40 @@ class BigBen:
             raise taken
         return shown
 
-    async def _understand(self, raw: bytes, known: Known) -> tuple[EventRequest, Upsert | Remove | Refused]:
+    async def _understand(self, raw: bytes, known: IsKnownTenant) -> tuple[EventRequest, UpsertRequest | RemoveRequest | RejectedRequest]:
         document = load_json(raw)
         if not isinstance(document, dict):
-            return EventRequest(), Refused(400, "not an event")
+            return EventRequest(), RejectedRequest(400, "not an event")
         try:
             request = EventRequest.model_validate(document, strict=True)
         except ValidationError as failure:
             where = ", ".join(sorted({str(error["loc"][0]) for error in failure.errors(include_input=False, include_url=False)}))
             sound = {name: value for name, value in document.items() if name in ("id", "tenant", "eventTime") and isinstance(value, str)}
-            return EventRequest(**sound), Refused(400, f"can not be read: {where}")
+            return EventRequest(**sound), RejectedRequest(400, f"can not be read: {where}")
         theirs = request.tenant is not None and await known(request.tenant)
-        return request, rules.understand(request, member(raw, "payload"), theirs)
+        return request, rules.parse_request(request, member(raw, "payload"), theirs)
 
-    async def _carry_out(self, wanted: Sequence[Upsert | Remove]) -> list[BigBenReply]:
-        """One round: no id twice. New events of a tenant go in together."""
+    async def _carry_out(self, wanted: Sequence[UpsertRequest | RemoveRequest]) -> list[BigBenReply]:
+        """Run requests with different ids. New events of a tenant are stored together."""
         replies: dict[int, BigBenReply] = {}
         tenants: dict[str, list[int]] = {}
         for place, each in enumerate(wanted):
-            if isinstance(each, Upsert):
+            if isinstance(each, UpsertRequest):
                 tenants.setdefault(each.tenant, []).append(place)
 
-        async def remove(place: int, each: Remove) -> None:
+        async def remove(place: int, each: RemoveRequest) -> None:
             replies[place] = await self._bounded(self._remove(each))
 
         async def upsert(places: list[int]) -> None:
-            some = [each for place in places if isinstance(each := wanted[place], Upsert)]
+            some = [each for place in places if isinstance(each := wanted[place], UpsertRequest)]
             replies.update(zip(places, await self._upsert(some), strict=True))
 
-        removes = [remove(place, each) for place, each in enumerate(wanted) if isinstance(each, Remove)]
+        removes = [remove(place, each) for place, each in enumerate(wanted) if isinstance(each, RemoveRequest)]
         await asyncio.gather(*removes, *(upsert(places) for places in tenants.values()))
         return [replies[place] for place in range(len(wanted))]
 
-    async def _upsert(self, wanted: Sequence[Upsert]) -> list[BigBenReply]:
-        """Upserts of one tenant, no id twice."""
+    async def _upsert(self, wanted: Sequence[UpsertRequest]) -> list[BigBenReply]:
+        """Run upserts of one tenant with different ids."""
         tenant = wanted[0].tenant
         generations = await asyncio.gather(*(self._bounded(self._generation(tenant, each.id)) for each in wanted))
         events = [rules.event_id(each.id, generation) for each, generation in zip(wanted, generations, strict=True)]
@@ -142,39 +142,39 @@ class BigBen:
             taken = await self._scheduler.ingest.batch(tenant, b"[" + b",".join(documents) + b"]", lines=False)
         except (Problem, StorageError) as failure:
             return [problem.of(failure, where="bigben_schedule")] * len(documents)
-        # The documents ask for durability standard at least, so none is queued.
+        # The documents ask for durability standard or better, so none is queued.
         return [result for result in taken if not isinstance(result, Queued)]
 
     async def _bounded[T](self, work: Awaitable[T]) -> T:
         async with self._in_flight:
             return await work
 
-    async def _settle(self, wanted: Upsert, event: str, generation: int, taken: Admitted | Problem) -> BigBenReply:
-        """The reply to an upsert, given what the store said to a new event under its id."""
+    async def _settle(self, wanted: UpsertRequest, event: str, generation: int, taken: Admitted | Problem) -> BigBenReply:
+        """Return the reply to an upsert, from the result of storing a new event under its id."""
         if isinstance(taken, Admitted):
             if taken.new:
                 past = wanted.due <= int(taken.row.props["created"])
                 return self._reply(wanted, event, "TRIGGERED" if past else "ACCEPTED")
-            stands = _shown(taken.row)
-            # The very request once more: what it asked for may have happened since.
+            stands = _reply_of_row(taken.row)
+            # The same request once more: the event may have been delivered since.
             return self._reply(wanted, event, "UPDATED" if stands is None or stands["eventStatus"] == "ACCEPTED" else stands["eventStatus"])
         if taken.code != "id-conflict":
-            return _failed(wanted, taken)
+            return _failed_reply(wanted, taken)
         try:
             return await self._change(wanted, event, generation)
         except (Problem, StorageError) as failure:
-            return _failed(wanted, problem.of(failure, where="bigben_schedule"))
+            return _failed_reply(wanted, problem.of(failure, where="bigben_schedule"))
 
-    async def _change(self, wanted: Upsert, event: str, generation: int) -> BigBenReply:
-        """Change the event that has the id; when it is over, begin the id's next use."""
+    async def _change(self, wanted: UpsertRequest, event: str, generation: int) -> BigBenReply:
+        """Change the event that has the id. If it has ended, begin the id's next use."""
         scheduler, tenant = self._scheduler, wanted.tenant
 
         async def attempt() -> BigBenReply | Conflict:
             nonlocal generation, event
             row = await scheduler.lookup.event(tenant, event)
             if row is not None and row.props["state"] not in FINAL:
-                if _shown(row) is None:
-                    return _failed(wanted, problem.conflict("id-conflict", "the id names an event that was not made here"))
+                if _reply_of_row(row) is None:
+                    return _failed_reply(wanted, problem.conflict("id-conflict", "the id names an event that another API created"))
                 if await self._changed(wanted, event, row):
                     return self._reply(wanted, event, "UPDATED")
                 return CONFLICT
@@ -186,12 +186,12 @@ class BigBen:
                 return await self._settle(wanted, event, generation, taken)
             return CONFLICT
 
-        return await retry_on_conflict(attempt, TRIES, _contended)
+        return await retry_on_conflict(attempt, MAX_TRIES, _contended)
 
-    async def _changed(self, wanted: Upsert, event: str, row: Row) -> bool:
-        """Make the event what is wanted, if it is still as `row` tells; False when it is not.
+    async def _changed(self, wanted: UpsertRequest, event: str, row: Row) -> bool:
+        """Change the event to the requested one if it still equals `row`. Returns False if it does not.
 
-        Time and payload are one request's: of two that come at once, none may keep the one and lose the other.
+        Time and payload change together: of two requests at once, the event must not get the time of one and the payload of the other.
         """
         raw = rules.patch(wanted, event, int(row.props["due"]))
         due, change = await self._scheduler.ingest.patch(wanted.tenant, parse_json(_PATCH, raw), raw, row.props)
@@ -208,12 +208,12 @@ class BigBen:
             return False
         return True
 
-    async def _remove(self, wanted: Remove) -> BigBenReply:
+    async def _remove(self, wanted: RemoveRequest) -> BigBenReply:
         echo: BigBenReply = {"id": wanted.id, "tenant": wanted.tenant, "mode": "REMOVE"}
         try:
             event = rules.event_id(wanted.id, await self._generation(wanted.tenant, wanted.id))
             row = await self._scheduler.lookup.event(wanted.tenant, event)
-            stands = _shown(row) if row is not None else None
+            stands = _reply_of_row(row) if row is not None else None
             if row is None or stands is None:
                 return echo | {"error": {"code": 404, "message": "event not found"}}
             if row.props["state"] in FINAL:
@@ -228,39 +228,39 @@ class BigBen:
         return await self._scheduler.lookup.event(tenant, rules.event_id(bigben_id, await self._generation(tenant, bigben_id)))
 
     async def _generation(self, tenant: str, bigben_id: str) -> int:
-        """Which use of the id is the present one."""
-        row = await self._tables.get(IDS, *_place(tenant, bigben_id))
+        """Return the number of the id's present use, from 0."""
+        row = await self._tables.get(IDS, *_use_row_keys(tenant, bigben_id))
         return int(row.props["generation"]) if row is not None else 0
 
     async def _next_use(self, tenant: str, bigben_id: str, generation: int) -> int:
-        """Begin the use after `generation`, unless somebody has; the present one."""
-        pk, rk = _place(tenant, bigben_id)
+        """Begin the use after `generation`, unless another request has, and return the present one."""
+        pk, rk = _use_row_keys(tenant, bigben_id)
         row = await self._tables.get(IDS, pk, rk)
         if row is not None and int(row.props["generation"]) > generation:
             return int(row.props["generation"])
         following: Props = {"generation": generation + 1}
         await self._tables.write(IDS, pk, (Insert(rk, following) if row is None else Merge(rk, following, row.etag),))
-        # Refused: somebody was quicker, and what they wrote counts.
+        # If the write lost, another request was faster, and its row counts.
         return await self._generation(tenant, bigben_id)
 
-    def _reply(self, wanted: Upsert, event: str, status: str) -> BigBenReply:
-        reply = _answered(wanted) | {"eventId": event, "eventStatus": status}
+    def _reply(self, wanted: UpsertRequest, event: str, status: str) -> BigBenReply:
+        reply = _accepted_reply(wanted) | {"eventId": event, "eventStatus": status}
         if status == "TRIGGERED":
             reply["triggeredAt"] = to_text(self._scheduler.clock.now())
         return reply
 
 
-def _place(tenant: str, bigben_id: str) -> tuple[str, str]:
-    """The row that counts an id's uses."""
+def _use_row_keys(tenant: str, bigben_id: str) -> tuple[str, str]:
+    """Return the keys of the row that counts an id's uses."""
     base = rules.base_id(bigben_id)
     return id_partition(tenant, base), use_row_key(base)
 
 
-def _shown(row: Row) -> BigBenReply | None:
+def _reply_of_row(row: Row) -> BigBenReply | None:
     return rules.shown(representation(row), orjson.loads(str(row.props.get("labels", "{}"))), body_of(row.props))
 
 
-def _answered(wanted: Upsert) -> BigBenReply:
+def _accepted_reply(wanted: UpsertRequest) -> BigBenReply:
     out: BigBenReply = {"id": wanted.id, "eventTime": wanted.time, "tenant": wanted.tenant, "mode": "UPSERT"}
     out["deliveryOption"] = wanted.option
     if wanted.payload is not None:
@@ -268,11 +268,11 @@ def _answered(wanted: Upsert) -> BigBenReply:
     return out
 
 
-def _failed(wanted: Upsert, found: Problem) -> BigBenReply:
-    """A request that was understood and could not be carried out: what is wrong with it is a rejection, all else an error."""
+def _failed_reply(wanted: UpsertRequest, found: Problem) -> BigBenReply:
+    """Return the reply to a valid request that failed: REJECTED for a fault of the request, else ERROR."""
     ours = found.status in (413, 422)
     detail = found.errors[0]["detail"] if found.errors else found.detail
-    return _answered(wanted) | {
+    return _accepted_reply(wanted) | {
         "eventStatus": "REJECTED" if ours else "ERROR",
         "error": {"code": 400 if ours else found.status, "message": detail},
     }

@@ -1,4 +1,4 @@
-"""`tocsin imds-emulator`, without its command line: plays a scenario until it is told to end, and shows what happens."""
+"""Run `tocsin imds-emulator`: play a scenario until a signal or its end, and show what happens."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .scenario import Scenario
 from .screen import line, screen
 from .service import Emulator
 
-LINGER = 60.0
-"""Seconds, at most, that machines get to read how it ended."""
+FINAL_READ_TIMEOUT = 60.0
+"""Longest time, in seconds, that machines get to read the last document after the scenario is over."""
 _REFRESH = 0.5
-"""Seconds between two pictures of the table."""
+"""Seconds between two refreshes of the table."""
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
-    """What to play and how. speed: 0 is a clock that only the control API moves. ends: leave when nothing more is to come."""
+class PlayOptions:
+    """The options of the command. speed: with 0, only the control API moves the clock. ends: exit when the scenario is over."""
 
     scenario: Scenario
     speed: float = 1.0
@@ -40,39 +40,39 @@ class Play:
     ends: bool = False
 
 
-def over(world: World) -> bool:
-    """Whether nothing more will happen by itself: no step to come, no event listed, no machine away."""
+def is_over(world: World) -> bool:
+    """Return True if nothing more will happen with time: no step is left, no event is listed, no machine is away."""
     return not world.planned and not world.events and not world.impacts
 
 
-def heard(world: World) -> bool:
-    """Whether every machine that asks has read its newest document."""
+def is_read_by_all(world: World) -> bool:
+    """Return True if every machine whose service is on has read its newest document."""
     return all(vm.read == vm.incarnation for vm in world.vms.values() if vm.on_at is not None)
 
 
-def play(plan: Play, out: TextIO | None = None) -> None:
-    """Play until SIGINT or SIGTERM, or until the scenario is over where the plan says so. Raises `PortTaken`."""
+def play(plan: PlayOptions, out: TextIO | None = None) -> None:
+    """Play until SIGINT or SIGTERM, or with `ends` until the scenario is over. Raises `PortTaken`."""
     asyncio.run(_play(plan, sys.stdout if out is None else out))
 
 
-async def _play(plan: Play, out: TextIO) -> None:
+async def _play(plan: PlayOptions, out: TextIO) -> None:
     clock: Clock = SettableClock(time.time_ns() // 1_000_000) if plan.speed == 0 else SystemClock()
-    told = asyncio.Event()
+    signalled = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(each, told.set)
+        asyncio.get_running_loop().add_signal_handler(each, signalled.set)
     emulator = Emulator(plan.scenario, clock=clock, speed=plan.speed or 1.0, host=plan.host, port=plan.port, control_port=plan.control_port)
     async with emulator:
         if plan.json:
-            _say(out, json.dumps({"kind": "ready", "control": emulator.control_url, "vms": emulator.urls}))
-            emulator.listen(lambda happening: _say(out, json.dumps(views.happening_out(happening))))
+            _print_line(out, json.dumps({"kind": "ready", "control": emulator.control_url, "vms": emulator.urls}))
+            emulator.listen(lambda happening: _print_line(out, json.dumps(views.happening_document(happening))))
         elif not out.isatty():
             for name, url in emulator.urls.items():
-                _say(out, f"{name}: {url}")
-            _say(out, f"control: {emulator.control_url}")
-            emulator.listen(lambda happening: _say(out, line(happening)))
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(told.wait())]
+                _print_line(out, f"{name}: {url}")
+            _print_line(out, f"control: {emulator.control_url}")
+            emulator.listen(lambda happening: _print_line(out, line(happening)))
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(signalled.wait())]
         if plan.ends:
-            waits.append(asyncio.ensure_future(_over(emulator)))
+            waits.append(asyncio.ensure_future(_wait_until_over(emulator)))
         if out.isatty() and not plan.json:
             waits.append(asyncio.ensure_future(_show(emulator, out)))
         try:
@@ -85,12 +85,12 @@ async def _play(plan: Play, out: TextIO) -> None:
             await asyncio.gather(*waits, return_exceptions=True)
 
 
-async def _over(emulator: Emulator) -> None:
-    while not over(emulator.world):
+async def _wait_until_over(emulator: Emulator) -> None:
+    while not is_over(emulator.world):
         await emulator.news(emulator.world.happened, _REFRESH)
-    # Who was prepared has to see that the last event is gone.
+    # Agents that prepared must see that the last event is gone.
     with suppress(TimeoutError):
-        await emulator.until(heard, LINGER)
+        await emulator.until(is_read_by_all, FINAL_READ_TIMEOUT)
 
 
 async def _show(emulator: Emulator, out: TextIO) -> None:
@@ -102,5 +102,5 @@ async def _show(emulator: Emulator, out: TextIO) -> None:
             await asyncio.sleep(_REFRESH)
 
 
-def _say(out: TextIO, text: str) -> None:
+def _print_line(out: TextIO, text: str) -> None:
     print(text, file=out, flush=True)

@@ -13,12 +13,12 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from ...core.clock import to_datetime
-from .model import Shown, Vm, World
+from .model import ListedEvent, Vm, World
 from .scenario import Body
-from .transitions import view
+from .transitions import listed_events
 
 PREVIEW = "2017-03-01"
-"""Needs no `Metadata` header, and writes an underscore before the names of machines."""
+"""This version needs no `Metadata` header, and writes an underscore before the names of machines."""
 LATEST = "2020-07-01"
 EVENT_VERSIONS = (PREVIEW, "2017-08-01", "2017-11-01", "2019-01-01", "2019-04-01", "2019-08-01", LATEST)
 INSTANCE_VERSIONS = (
@@ -36,13 +36,13 @@ PAGE = "<!DOCTYPE html><html><head><title>Sign in</title></head><body>The networ
 
 
 def document(world: World, vm: Vm, version: str) -> dict[str, Any]:
-    """The document that the machine gets now."""
-    events = [written(shown, vm, version) for shown in view(world, vm) if version >= _TYPES.get(shown.type, "")]
+    """Return the document that the machine gets now."""
+    events = [event_document(shown, vm, version) for shown in listed_events(world, vm) if version >= _TYPES.get(shown.type, "")]
     return {"DocumentIncarnation": vm.incarnation, "Events": events}
 
 
-def written(shown: Shown, vm: Vm, version: str) -> dict[str, Any]:
-    """One event as that version of the API writes it."""
+def event_document(shown: ListedEvent, vm: Vm, version: str) -> dict[str, Any]:
+    """Return an event as this version of the API writes it."""
     event_id = {"upper": shown.id.upper(), "lower": shown.id.lower()}.get(vm.spec.ids, shown.id)
     prefix = "_" if version == PREVIEW else ""
     out: dict[str, Any] = {
@@ -60,8 +60,8 @@ def written(shown: Shown, vm: Vm, version: str) -> dict[str, Any]:
     return {key: value for key, value in {**out, **shown.raw}.items() if key not in shown.omit}
 
 
-def garbled(true: dict[str, Any], body: Body) -> bytes:
-    """A body that means nothing, or the true one."""
+def body_of_fault(true: dict[str, Any], body: Body) -> bytes:
+    """Return the body of a faulty answer, or the true document for `document`."""
     text = json.dumps(true)
     match body:
         case "document":
@@ -98,7 +98,7 @@ ERRORS = {
 
 
 def error(status: int, why: str = "", versions: Sequence[str] = ()) -> bytes:
-    """The body of a refusal; with the newest of `versions`, where a version was wrong."""
+    """Return the body of a refusal. It lists the newest of `versions` if the version was wrong."""
     text = ERRORS.get(status, "The service failed")
     out: dict[str, Any] = {"error": f"{text}. {why}" if why else text}
     if versions:
@@ -107,7 +107,7 @@ def error(status: int, why: str = "", versions: Sequence[str] = ()) -> bytes:
 
 
 def instance(vm: Vm) -> dict[str, Any]:
-    """What the machine is told of itself; every value a string, as the service has it. The host's name is not the machine's, on purpose."""
+    """Return the machine's own data. Every value is a string, as in Azure. The host name differs from the machine's name on purpose."""
     spec = vm.spec
     group = "emulated"
     subscription = "00000000-0000-0000-0000-000000000000"

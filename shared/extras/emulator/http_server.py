@@ -1,4 +1,4 @@
-"""HTTP: a door for each machine, and one for control. No decisions are made here."""
+"""HTTP servers: a metadata service for each machine, and the control API. No decisions are made here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...web.fields.types import Strict
 from ...web.parsing import load_json, parse_json
 from ...web.problem import CONTENT_TYPE, conflict, invalid, not_found
 from . import views
-from .metadata_service import Request
+from .metadata_service import ImdsRequest
 from .scenario import steps_of
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 MAX_BODY = 4 * 1024 * 1024
-"""Bytes of a request's body."""
+"""Largest body of a request, in bytes."""
 LONGEST_WAIT = 60.0
-"""Seconds that `GET /log` waits at most."""
+"""Longest time, in seconds, that `GET /log` waits."""
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _LEAVE = 0.2
-"""Seconds that requests under way get at the end."""
+"""Seconds that running requests get at the end."""
 
 
 class PortTaken(TocsinError):
-    """Somebody else listens there."""
+    """Raised if another process listens on the port."""
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -45,8 +45,8 @@ def _listen(host: str, port: int) -> socket.socket:
         raise PortTaken(f"cannot listen on {host}:{port}: {failure.strerror or failure}") from None
 
 
-class Machines:
-    """The metadata services, told apart by the port that was asked."""
+class MetadataServers:
+    """The metadata services of all machines. The port of a request decides which machine it belongs to."""
 
     def __init__(self, emulator: Emulator, names: list[str], host: str, port: int) -> None:
         self._emulator, self._names, self._host, self._port = emulator, names, host, port
@@ -76,7 +76,7 @@ class Machines:
         except web.HTTPRequestEntityTooLarge:
             return web.Response(status=400)
         headers = {key.lower(): value for key, value in request.headers.items()}
-        answer = self._emulator.ask(name, Request(request.method, request.path, request.query_string, headers, body))
+        answer = self._emulator.ask(name, ImdsRequest(request.method, request.path, request.query_string, headers, body))
         if answer.delay:
             await self._emulator.clock.sleep(answer.delay / 1000)
         if answer.dropped and request.transport is not None:
@@ -89,7 +89,7 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 
 
 class Advance(Strict):
-    """Body of `POST /clock`."""
+    """The body of `POST /clock`."""
 
     advance: Duration
 
@@ -108,8 +108,8 @@ async def _problems(request: web.Request, handler: Handler) -> web.StreamRespons
     return web.Response(status=found.status, body=json.dumps(found.body(request.path)).encode(), headers={"Content-Type": CONTENT_TYPE})
 
 
-class Control:
-    """For tests and tools: the world, its log, steps that happen now, and the clock where it is a settable one."""
+class ControlServer:
+    """The control API, for tests and tools: show the world and its log, run steps, and move a settable clock."""
 
     def __init__(self, emulator: Emulator, port: int) -> None:
         self._emulator, self._port = emulator, port
@@ -133,22 +133,22 @@ class Control:
         await self._runner.cleanup()
 
     async def _show(self, _: web.Request) -> web.Response:
-        return web.json_response(views.world_out(self._emulator.world, self._emulator.urls))
+        return web.json_response(views.world_document(self._emulator.world, self._emulator.urls))
 
     async def _log(self, request: web.Request) -> web.Response:
         after, wait = (_number(request, name) for name in ("after", "wait"))
         lines = await self._emulator.news(after, min(wait, LONGEST_WAIT))
-        return web.json_response([views.happening_out(line) for line in lines])
+        return web.json_response([views.happening_document(line) for line in lines])
 
     async def _steps(self, request: web.Request) -> web.Response:
         before = self._emulator.world.happened
         self._emulator.do_all(steps_of(load_json(await request.read())))
-        return web.json_response([views.happening_out(line) for line in self._emulator.history if line.number > before])
+        return web.json_response([views.happening_document(line) for line in self._emulator.history if line.number > before])
 
     async def _clock(self, request: web.Request) -> web.Response:
         advance = parse_json(_ADVANCE, await request.read()).advance
         if not isinstance(self._emulator.clock, SettableClock):
-            raise conflict("clock-runs", "this emulator's time goes by itself; start it with --speed 0 to move it by hand")
+            raise conflict("clock-runs", "this emulator's clock runs by itself; start it with --speed 0 to move it by POST /clock")
         await self._emulator.clock.advance(advance / 1000)
         return web.json_response({"now": to_text(self._emulator.world.now)})
 

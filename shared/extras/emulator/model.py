@@ -1,6 +1,6 @@
-"""The emulated world as values: virtual machines, events, faults, and what happened. `rules` moves it, `asking` answers from it.
+"""The emulated world as values: virtual machines, events, faults and the log. `rules` changes it, `metadata_service` answers from it.
 
-Times are milliseconds since 1970 (`Millis`), as are spans. Nothing here knows of HTTP or of a clock.
+Times are milliseconds since 1970 (`Millis`); durations are milliseconds.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Literal
 from ...core.clock import Millis
 from .scenario import FaultSpec, ImdsSpec, StepSpec, VmSpec
 
-type Ended = Literal["completed", "cancelled", "vanished"]
-"""How an event ended."""
+type ImdsOutcome = Literal["completed", "cancelled", "vanished"]
+"""The outcome of an event."""
 
-type Kind = Literal[
+type HappeningKind = Literal[
     "approved",
     "cancelled",
     "changed",
@@ -41,11 +41,11 @@ type Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One line of the emulator's log. `number` counts from 1 without gaps."""
+    """A line of the emulator's log. `number` counts from 1 without gaps."""
 
     number: int
     at: Millis
-    kind: Kind
+    kind: HappeningKind
     vm: str = ""
     event: str = ""
     """The name that the scenario gave the event."""
@@ -55,19 +55,19 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Vm:
-    """One virtual machine: what the scenario says of it, and the state of its Scheduled Events service."""
+    """A virtual machine: its part of the scenario, and the state of its Scheduled Events service."""
 
     spec: VmSpec
     incarnation: int
     on_at: Millis | None = None
-    """Since when the service is on, or will be; None: off, until the first request."""
+    """Time from which the service is on; None while it is off, until the first request."""
     asked_at: Millis | None = None
-    """The last request for scheduled events."""
+    """Time of the last request for Scheduled Events."""
     window: tuple[Millis, ...] = ()
-    """When the last requests were let in, for the rate."""
+    """Times of the last accepted requests, for the rate limit."""
     requests: int = 0
     read: int | None = None
-    """The incarnation that was read last."""
+    """The incarnation that the machine read last."""
 
     @property
     def name(self) -> str:
@@ -75,46 +75,46 @@ class Vm:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What documents show of an event. A change of this, and of nothing else, gives a document a new incarnation."""
+class ListedEvent:
+    """An event as documents list it. Only a change of this gives a document a new incarnation."""
 
     id: str
     type: str
     resources: tuple[str, ...]
     status: str
     not_before: Millis
-    """Whole seconds, for documents tell no more."""
+    """Whole seconds, because documents show no milliseconds."""
     description: str
     source: str
     duration: int
     """Seconds, as advertised; -1: unknown."""
     raw: Mapping[str, Any] = field(default_factory=dict)
-    """Members put over the event's own."""
+    """Members that replace or extend the event's own."""
     omit: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One event and its part in a job. Events of one job start together: when all are approved, or at NotBefore."""
+class ImdsEvent:
+    """An event and its part in a job. Events of one job start together: when all are approved, or at NotBefore."""
 
     name: str
     scope: str
     job: str
-    shown: Shown
+    shown: ListedEvent
     scheduled_at: Millis
     delay: Millis
-    """From its approval, or NotBefore, to its start."""
+    """Time from its approval, or from NotBefore, to its start."""
     others_at: Millis | None
-    """When tenants of the host whom the scenario does not list have approved; None: never."""
+    """Time at which the host's tenants outside the scenario have approved; None for never."""
     impact: Millis
     settles: Millis
-    """From its start to its end."""
+    """Time from its start to its end."""
     hidden_from: frozenset[str] = frozenset()
     approved_at: Millis | None = None
     approved_by: str = ""
     started_at: Millis | None = None
     ended_at: Millis | None = None
-    outcome: Ended | None = None
+    outcome: ImdsOutcome | None = None
 
     @property
     def started(self) -> bool:
@@ -123,16 +123,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """A time in which the machines of an event are not there."""
+    """A period in which the machines of an event are away."""
 
-    event: Event
+    event: ImdsEvent
     vms: tuple[str, ...]
     ends: Millis
 
 
 @dataclass(frozen=True, slots=True)
 class ImdsFault:
-    """A fault in force. `left`: requests it still takes; None: no end by count."""
+    """A fault in force. `left`: number of requests that it still affects; None without a limit."""
 
     spec: FaultSpec
     ends: Millis | None
@@ -140,8 +140,8 @@ class ImdsFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A step that is yet to come."""
+class PlannedStep:
+    """A step of the scenario whose time has not come."""
 
     at: Millis
     step: StepSpec
@@ -149,27 +149,27 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All there is. `now` never steps back."""
+    """The whole state of the emulator. `now` never steps back."""
 
     imds: ImdsSpec
     speed: float
     seed: str
-    """Event ids are made from it: another seed, other ids."""
+    """Event ids are derived from it: another seed gives other ids."""
     began: Millis
     now: Millis
     vms: Mapping[str, Vm]
-    events: tuple[Event, ...] = ()
-    """Listed ones, in the order in which they came."""
-    ended: tuple[Event, ...] = ()
+    events: tuple[ImdsEvent, ...] = ()
+    """Listed events, oldest first."""
+    ended: tuple[ImdsEvent, ...] = ()
     impacts: tuple[Impact, ...] = ()
     faults: tuple[ImdsFault, ...] = ()
-    planned: tuple[Planned, ...] = ()
+    planned: tuple[PlannedStep, ...] = ()
     made: int = 0
-    """Events made so far."""
+    """Number of events created so far."""
     happened: int = 0
     log: tuple[Happening, ...] = ()
-    """What happened and was not taken yet; see `rules.drain`."""
+    """Lines that were not taken yet; see `rules.take_log`."""
 
     def span(self, millis: Millis) -> Millis:
-        """How long a span of the scenario takes here."""
+        """Return a duration of the scenario divided by the speed."""
         return round(millis / self.speed)

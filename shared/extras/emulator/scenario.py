@@ -1,7 +1,7 @@
-"""Scenarios: which machines there are, and what befalls them when. Read from TOML or YAML, checked before anything starts.
+"""Scenarios: the machines, and steps with their times. They are read from TOML or YAML and checked before anything starts.
 
-Spans are ISO 8601 durations (`PT15M`) and run faster by the emulator's speed, but a fault's `delay`: that is for the time-outs of clients,
-whose clocks nobody speeds up.
+Durations are in ISO 8601 (`PT15M`) and are divided by the emulator's speed. A fault's `delay` is not: it tests the timeouts of clients,
+whose clocks run at normal speed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...web.problem import invalid_all
 VmName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,79}$"), Shaped("1 to 80 of A-Z a-z 0-9 . _ -")]
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"), Shaped("1 to 64 of A-Z a-z 0-9 . _ -")]
 EventId = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"), Shaped("a GUID")]
-Word = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+ShortText = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 type Body = Literal[
     "document",
     "empty",
@@ -37,23 +37,23 @@ type Body = Literal[
     "text-incarnation",
     "no-incarnation",
 ]
-"""What a fault answers with: the true document, or one of those that mean nothing."""
+"""The body of a faulty answer: the true document, or a malformed one."""
 
 
-def _others(value: object) -> int | None:
-    """None for `never`."""
+def _parse_others(value: object) -> int | None:
+    """Parse a duration; return None for `never`."""
     if value == "never":
         return None
     try:
-        return parse_duration(value) if isinstance(value, str) else _others("")
+        return parse_duration(value) if isinstance(value, str) else _parse_others("")
     except ValueError:
         raise ValueError("must be a duration like PT2M, or never") from None
 
 
-MOST_VMS = 1000
-MOST_STEPS = 10_000
+MAX_VMS = 1000
+MAX_STEPS = 10_000
 NOTICE = {"Freeze": "PT15M", "Reboot": "PT15M", "Redeploy": "PT10M", "Preempt": "PT30S", "Terminate": "PT5M"}
-"""Least notice by type, as Azure tells it; others have 15 minutes."""
+"""Shortest notice by type, as Azure documents it. Other types have 15 minutes."""
 
 
 class VmSpec(Strict):
@@ -64,13 +64,13 @@ class VmSpec(Strict):
     host: Label | None = None
     fault_domain: int = Field(0, ge=0, le=99)
     location: Label = "westeurope"
-    hostname: Word | None = None
+    hostname: ShortText | None = None
     incarnation: int = Field(1, ge=0)
     ids: Literal["as-is", "upper", "lower"] = "as-is"
 
 
 class ImdsSpec(Strict):
-    """How the emulated service itself behaves."""
+    """The behaviour of the emulated service itself."""
 
     first_call: Duration = 0
     flow: Duration = 0
@@ -80,7 +80,7 @@ class ImdsSpec(Strict):
 
 
 class EventSpec(Strict):
-    """An event to schedule, for `vms`, or for all on `host`, or for all of `fault_domain` (within `scope`)."""
+    """An event to schedule for `vms`, for all machines on `host`, or for all machines of `fault_domain` (within `scope`)."""
 
     name: Label | None = None
     vms: list[VmName] | None = Field(None, min_length=1)
@@ -88,88 +88,88 @@ class EventSpec(Strict):
     fault_domain: int | None = None
     scope: Label | None = None
     id: EventId | None = None
-    type: Word = "Freeze"
-    source: Word = "Platform"
+    type: ShortText = "Freeze"
+    source: ShortText = "Platform"
     duration: int | None = Field(None, ge=-1, le=86_400)
     description: Annotated[str, Field(max_length=500)] | None = None
     notice: Duration | None = None
     started: bool = False
     delay: Duration = 0
-    others: Annotated[int | None, BeforeValidator(_others)] = 0
+    others: Annotated[int | None, BeforeValidator(_parse_others)] = 0
     impact: Duration | None = None
     settles: Duration | None = None
     raw: dict[str, JsonValue] = Field({})
-    omit: list[Word] = Field([])
+    omit: list[ShortText] = Field([])
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
         if [self.vms, self.host, self.fault_domain].count(None) != 2:
             raise ValueError("needs exactly one of vms, host, fault_domain")
         if self.scope is not None and self.fault_domain is None:
-            raise ValueError("scope goes with fault_domain")
+            raise ValueError("scope needs fault_domain")
         return self
 
 
 class ChangeSpec(Strict):
-    """What becomes different in an event. `notice` counts from the step."""
+    """A change of an event. `notice` counts from the step."""
 
     event: Label
     notice: Duration | None = None
-    type: Word | None = None
-    source: Word | None = None
+    type: ShortText | None = None
+    source: ShortText | None = None
     duration: int | None = Field(None, ge=-1, le=86_400)
     description: Annotated[str, Field(max_length=500)] | None = None
     vms: list[VmName] | None = Field(None, min_length=1)
     raw: dict[str, JsonValue] | None = None
-    omit: list[Word] | None = None
+    omit: list[ShortText] | None = None
 
     @model_validator(mode="after")
     def _something(self) -> Self:
         if self.model_fields_set <= {"event"}:
-            raise ValueError("says nothing that changes")
+            raise ValueError("needs at least one field that changes, such as notice")
         return self
 
 
 class ImpactSpec(Strict):
-    """One more impact of an event that has started."""
+    """A further impact of an event that has started."""
 
     event: Label
     lasts: Annotated[Duration, Field(ge=1)]
 
 
-class SomeVms(Strict):
-    """Machines; all of them where none are named."""
+class VmSelection(Strict):
+    """A selection of machines; all machines if none are named."""
 
     vms: list[VmName] | None = Field(None, min_length=1)
 
 
-class HideSpec(SomeVms):
-    """An event that documents of some machines do not list, or list again."""
+class HideSpec(VmSelection):
+    """An event to hide from the documents of some machines, or to list there again."""
 
     event: Label
 
 
 class ApproveSpec(Strict):
-    """An approval from outside: as if `vm` had POSTed, or an operator of its scope."""
+    """An approval from outside, as if `vm` or an operator of its scope had sent it."""
 
     event: Label
     vm: VmName | None = None
 
 
-class ResetSpec(SomeVms):
-    """The service switches itself off, as after a day without requests; the next first incarnation is `incarnation`."""
+class ResetSpec(VmSelection):
+    """Switch the service off, as after a day without requests. Its next first incarnation is `incarnation`."""
 
     incarnation: int | None = Field(None, ge=0)
 
 
-class SkipSpec(SomeVms):
-    """Incarnations that nobody sees."""
+class SkipSpec(VmSelection):
+    """Skip incarnations, so that machines miss some."""
 
     by: int = Field(ge=1, le=1_000_000)
 
 
-class FaultSpec(SomeVms):
-    """Answers that are wrong: for `times` requests, or as long as it `lasts`, or until `clear`."""
+class FaultSpec(VmSelection):
+    """Faulty answers: for `times` requests, for the duration `lasts`, or until `clear`."""
 
     on: list[Literal["get", "post", "instance"]] = Field(["get", "post"], min_length=1)
     status: int = Field(200, ge=200, le=599)
@@ -189,7 +189,7 @@ class FaultSpec(SomeVms):
 
 
 class StepSpec(Strict):
-    """What happens `at` a time after the start: exactly one thing."""
+    """One action, `at` a time after the start."""
 
     at: Duration = 0
     event: EventSpec | None = None
@@ -205,7 +205,7 @@ class StepSpec(Strict):
     reset: ResetSpec | None = None
     skip: SkipSpec | None = None
     fault: FaultSpec | None = None
-    clear: SomeVms | None = None
+    clear: VmSelection | None = None
 
     @model_validator(mode="after")
     def _one_verb(self) -> Self:
@@ -214,18 +214,18 @@ class StepSpec(Strict):
         return self
 
     def verbs(self) -> list[str]:
-        """The names of what it does; one, once it is checked."""
+        """Return the names of its actions; exactly one for a valid step."""
         return [name for name in self.model_fields_set if name != "at" and getattr(self, name) is not None]
 
-    def names(self) -> str | None:
-        """The event it speaks of, which must be there."""
+    def event_name(self) -> str | None:
+        """Return the name of the event that it refers to, or None. That event must exist."""
         for spec in (self.change, self.impact, self.hide, self.show, self.approve):
             if spec is not None:
                 return spec.event
         return self.cancel or self.vanish or self.start or self.complete
 
-    def machines(self) -> list[str]:
-        """The machines it names."""
+    def vm_names(self) -> list[str]:
+        """Return the names of the machines that it refers to."""
         for spec in (self.event, self.change, self.hide, self.show, self.reset, self.skip, self.fault, self.clear):
             if spec is not None:
                 return spec.vms or []
@@ -233,36 +233,36 @@ class StepSpec(Strict):
 
 
 class Scenario(Strict):
-    """A whole scenario. Names that steps use must exist; this is checked when it is read, not when their time comes."""
+    """A whole scenario. Names that steps refer to must exist; this is checked when the scenario is read."""
 
     about: Annotated[str, Field(max_length=2000)] = ""
     imds: ImdsSpec = ImdsSpec()
-    vms: list[VmSpec] = Field(min_length=1, max_length=MOST_VMS)
-    steps: list[StepSpec] = Field([], max_length=MOST_STEPS)
+    vms: list[VmSpec] = Field(min_length=1, max_length=MAX_VMS)
+    steps: list[StepSpec] = Field([], max_length=MAX_STEPS)
 
 
 class BadScenario(TocsinError):
-    """A file that cannot be played; the message says where and why, one line a fault."""
+    """Raised for a faulty scenario file. The message has a line for each fault, with its place and reason."""
 
 
 _SCENARIO: TypeAdapter[Scenario] = TypeAdapter(Scenario)
-_STEPS: TypeAdapter[list[StepSpec]] = TypeAdapter(Annotated[list[StepSpec], Field(min_length=1, max_length=MOST_STEPS)])
+_STEPS: TypeAdapter[list[StepSpec]] = TypeAdapter(Annotated[list[StepSpec], Field(min_length=1, max_length=MAX_STEPS)])
 
 
 def scenario_of(document: Any) -> Scenario:
-    """The scenario that a parsed document tells. Raises `Problem` 422 with JSON pointers."""
+    """Return the scenario of a parsed document. Raises `Problem` 422 with JSON pointers."""
     try:
         scenario = _SCENARIO.validate_python(document, strict=True)
     except ValidationError as failure:
         raise content_problem(failure, document) from None
-    found = _loose_ends(scenario)
+    found = _reference_faults(scenario)
     if found:
         raise invalid_all(found[:MAX_ERRORS])
     return scenario
 
 
 def steps_of(document: Any) -> list[StepSpec]:
-    """The steps in a parsed document: one, or an array of them. Raises `Problem` 422."""
+    """Return the steps of a parsed document: one step or an array of steps. Raises `Problem` 422."""
     given = document if isinstance(document, list) else [document]
     try:
         return _STEPS.validate_python(given, strict=True)
@@ -271,9 +271,9 @@ def steps_of(document: Any) -> list[StepSpec]:
 
 
 def load(path: Path) -> Scenario:
-    """The scenario in a file, YAML where its name ends in .yaml or .yml, else TOML.
+    """Read a scenario file: YAML if its name ends in .yaml or .yml, else TOML.
 
-    Raises `BadScenario` with all that is wrong in it: the line, where that can be told, the key, and why.
+    Raises `BadScenario` with all faults: the line if it is known, the key and the reason.
     """
     try:
         document = parse(path)
@@ -287,28 +287,28 @@ def load(path: Path) -> Scenario:
         raise BadScenario("\n".join(lines)) from None
 
 
-def _loose_ends(scenario: Scenario) -> list[tuple[str, str]]:
-    """Names used that nothing has, and names given twice."""
+def _reference_faults(scenario: Scenario) -> list[tuple[str, str]]:
+    """Return references to names that do not exist, and names that are used twice."""
     found: list[tuple[str, str]] = []
     machines: set[str] = set()
     for index, vm in enumerate(scenario.vms):
         if vm.name in machines:
-            found.append((f"/vms/{index}/name", "a machine of this name is there already"))
+            found.append((f"/vms/{index}/name", f"another machine is already named {vm.name}"))
         machines.add(vm.name)
     events: set[str] = set()
     by_step: list[tuple[int, str, str]] = []
     # A stable sort: of steps at one time, the first in the file comes first.
     for index, step in sorted(enumerate(scenario.steps), key=lambda pair: pair[1].at):
-        wrong = [f"there is no machine {name}" for name in step.machines() if name not in machines]
+        wrong = [f"there is no machine {name}" for name in step.vm_names() if name not in machines]
         if step.event is not None:
             wrong += _target_faults(scenario, step.event)
             if step.event.name in events:
-                wrong.append("an event of this name is there already")
+                wrong.append(f"another event is already named {step.event.name}")
             if step.event.name is not None:
                 events.add(step.event.name)
-        named = step.names()
+        named = step.event_name()
         if named is not None and named not in events:
-            wrong.append(f"no event {named} is scheduled before this")
+            wrong.append(f"no event {named} is scheduled before this step")
         by_step += [(index, f"/steps/{index}/{step.verbs()[0]}", each) for each in wrong]
     return found + [(where, what) for _, where, what in sorted(by_step)]
 
@@ -324,14 +324,14 @@ def _target_faults(scenario: Scenario, event: EventSpec) -> list[str]:
 
 
 def _key(pointer: str) -> str:
-    """`/steps/2/event/type` as TOML's readers say it: `steps[3].event.type: `, counted from 1."""
+    """Return a JSON pointer as a key of TOML, counted from 1: `/steps/2/event/type` becomes `steps[3].event.type: `."""
     parts = pointer.split("/")[1:]
     out = "".join(f"[{int(part) + 1}]" if part.isdigit() else f".{part}" for part in parts).removeprefix(".")
     return f"{out}: " if out else ""
 
 
 def _line(text: str, pointer: str) -> str:
-    """`:17`, the line at which the pointed-at table of an array begins; empty where that cannot be told."""
+    """Return the line at which the table that the pointer names begins, as `:17`; an empty text if it is not known."""
     found = re.match(r"/(vms|steps)/(\d+)", pointer)
     if found is None:
         return ""
@@ -342,5 +342,5 @@ def _line(text: str, pointer: str) -> str:
 
 
 def notice_of(event: EventSpec) -> int:
-    """Milliseconds of notice: as told, or as is usual for its type."""
+    """Return the notice in milliseconds: the given one, or the default of the type."""
     return event.notice if event.notice is not None else parse_duration(NOTICE.get(event.type, "PT15M"))

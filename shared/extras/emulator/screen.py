@@ -1,4 +1,4 @@
-"""The world as a table on a terminal."""
+"""The emulated world as tables on a terminal."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ...core.clock import Millis, to_text
-from .model import Event, Happening, World
+from .model import Happening, ImdsEvent, World
 from .rules import timetable
-from .views import away
+from .views import is_away
 
 LINES = 10
-"""Lines of the log shown."""
+"""Lines of the log on the screen."""
 _STYLES = {"Scheduled": "yellow", "Started": "bold red", "completed": "green", "cancelled": "dim", "vanished": "magenta"}
 
 
 def screen(world: World, urls: Mapping[str, str], control: str, history: Sequence[Happening], height: int = 40) -> RenderableType:
-    """Machines, events, and what happened last, in about `height` lines."""
+    """Return the screen in about `height` lines: machines, events, and the last lines of the log."""
     speed = f" · speed {world.speed:g}" if world.speed != 1 else ""
     head = Text(f"{to_text(world.now)} · {clock(world.now - world.began)} since the start{speed} · control {control}", style="bold")
     room = max(4, (height - LINES - 10) // 2)
@@ -27,13 +27,13 @@ def screen(world: World, urls: Mapping[str, str], control: str, history: Sequenc
 
 
 def line(happening: Happening) -> str:
-    """One line of the log in words."""
+    """Return a line of the log as text."""
     what = " ".join(part for part in (happening.vm, happening.kind, happening.event, happening.event_id) if part)
     return f"{to_text(happening.at)[11:23]} {what}{f': {happening.text}' if happening.text else ''}"
 
 
 def clock(span: Millis) -> str:
-    """A span as people read it: `-0:30`, `14:59`, `1:02:03`."""
+    """Return milliseconds as a duration for people: `-0:30`, `14:59`, `1:02:03`."""
     seconds = abs(span) // 1000
     hours, rest = divmod(seconds, 3600)
     minutes, seconds = divmod(rest, 60)
@@ -46,10 +46,10 @@ def _machines(world: World, urls: Mapping[str, str], room: int) -> Table:
         "machine", "scope", "host", "domain", "base URL", "incarnation", "read", "asked", title="Machines", title_justify="left", box=None
     )
     named = {name for event in world.events for name in event.shown.resources}
-    # Those that something happens to come first; a stable sort keeps the scenario's order otherwise.
+    # Machines with events come first. The sort is stable, so that the scenario's order is kept otherwise.
     vms = sorted(world.vms.values(), key=lambda vm: vm.name not in named)
     for vm in vms[:room]:
-        style = "bold red" if away(world, vm.name) else "" if vm.on_at is not None else "dim"
+        style = "bold red" if is_away(world, vm.name) else "" if vm.on_at is not None else "dim"
         read = "-" if vm.read is None else str(vm.read)
         asked = "never" if vm.asked_at is None else f"{clock(world.now - vm.asked_at)} ago"
         place = (vm.spec.scope, vm.spec.host or "-", str(vm.spec.fault_domain))
@@ -71,8 +71,8 @@ def _events(world: World, room: int) -> Table:
     return table
 
 
-def _next(event: Event, left: Millis) -> str:
-    return f"{'over' if event.started else 'starts'} in {clock(left)}"
+def _next(event: ImdsEvent, left: Millis) -> str:
+    return f"{'ends' if event.started else 'starts'} in {clock(left)}"
 
 
 def _log(history: Sequence[Happening]) -> Text:

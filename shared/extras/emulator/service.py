@@ -1,4 +1,4 @@
-"""The emulator at work: the world, a clock that moves it, and its doors. Belongs to one event loop."""
+"""The emulator: the world, a clock that moves it, and its HTTP servers. It belongs to one event loop."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any, Self
 
 from ...core.clock import Clock, Millis, SystemClock
 from . import rules
-from .http_server import Control, Machines
-from .metadata_service import Answer, Request, ask
-from .model import Event, Happening, World
+from .http_server import ControlServer, MetadataServers
+from .metadata_service import ImdsAnswer, ImdsRequest, ask
+from .model import Happening, ImdsEvent, World
 from .scenario import Scenario, StepSpec, steps_of
 
-KEPT = 10_000
-"""Lines of the log remembered."""
+MAX_HISTORY = 10_000
+"""Lines of the log that are kept."""
 _NEWS = tuple(each.name for each in fields(World) if each.name not in ("now", "log"))
 
 
 class Emulator:
-    """A metadata service for each machine of a scenario, on a port of its own, and a control API on another.
+    """A metadata service for each machine of a scenario, each on its own port, and a control API on another port.
 
     ::
 
@@ -32,8 +32,9 @@ class Emulator:
             imds.do({"event": {"name": "update", "vms": ["n1"], "notice": "PT5S"}})
             await imds.until(lambda world: imds.event("update").approved_at is not None)
 
-    `clock`: a `SettableClock` makes time a matter of the test. `speed` divides the scenario's spans. `port`: the first machine's, the
-    others follow; 0: free ones. Only the machines' doors listen on `host`; control listens on the loopback address, always.
+    `clock`: pass a `SettableClock` to move time in the test. `speed` divides the scenario's durations. `port`: port of the first
+    machine, the others follow; 0 chooses free ports. Only the machines' servers listen on `host`; the control API always listens on the
+    loopback address.
     """
 
     def __init__(
@@ -49,14 +50,14 @@ class Emulator:
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self._start, self._zero = self.clock.now(), self.clock.monotonic()
-        self._world = rules.begin(scenario, self._start, speed=speed, seed=uuid.uuid4().hex if seed is None else seed)
-        self._machines = Machines(self, list(self._world.vms), host, port)
-        self._control = Control(self, control_port)
+        self._world = rules.initial_world(scenario, self._start, speed=speed, seed=uuid.uuid4().hex if seed is None else seed)
+        self._machines = MetadataServers(self, list(self._world.vms), host, port)
+        self._control = ControlServer(self, control_port)
         self._listeners: list[Callable[[Happening], None]] = []
         self._ticker: asyncio.Task[None] | None = None
         self._news, self._turn = asyncio.Event(), asyncio.Event()
-        self.history: deque[Happening] = deque(maxlen=KEPT)
-        """What happened, oldest first."""
+        self.history: deque[Happening] = deque(maxlen=MAX_HISTORY)
+        """Lines of the log, oldest first."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -72,7 +73,7 @@ class Emulator:
         await self.close()
 
     async def close(self) -> None:
-        """Stop listening; requests under way are cut off."""
+        """Stop listening, and cancel running requests."""
         if self._ticker is not None:
             self._ticker.cancel()
             with suppress(asyncio.CancelledError):
@@ -82,13 +83,13 @@ class Emulator:
 
     @property
     def world(self) -> World:
-        """The world as it is now."""
+        """The present world."""
         self._put(rules.tick(self._world, self.now()))
         return self._world
 
     @property
     def urls(self) -> dict[str, str]:
-        """Base URL by machine, without a path: what stands for `http://169.254.169.254`."""
+        """Base URL of each machine, without a path. It replaces `http://169.254.169.254`."""
         return self._machines.urls
 
     @property
@@ -97,35 +98,35 @@ class Emulator:
         return self._control.url
 
     def url(self, vm: str) -> str:
-        """The base URL of one machine."""
+        """Return the base URL of a machine."""
         return self.urls[vm]
 
     def now(self) -> Millis:
-        """The emulator's time; it does not step back when the machine's clock is set."""
+        """Return the emulator's time. It does not step back when the system clock is set back."""
         return self._start + int((self.clock.monotonic() - self._zero) * 1000 + 1e-6)
 
     def listen(self, listener: Callable[[Happening], None]) -> None:
-        """Call `listener` with each line of the log from now on, and with those that were written before it."""
+        """Call `listener` with each line of the log: the lines so far, and all later ones."""
         for line in self.history:
             listener(line)
         self._listeners.append(listener)
 
     def do(self, step: StepSpec | dict[str, Any]) -> None:
-        """Let a step of a scenario happen now, or after its `at`. Raises `Problem` when it is wrong or does not fit."""
+        """Perform a step of a scenario now, or after its `at`. Raises `Problem` if it is malformed or cannot be done."""
         self.do_all(steps_of(step) if isinstance(step, dict) else [step])
 
     def do_all(self, steps: list[StepSpec]) -> None:
-        """Several steps as one: if one raises, none has happened."""
-        self._put(rules.inject(self.world, steps))
+        """Perform several steps as one: if one raises `Problem`, none was done."""
+        self._put(rules.inject_steps(self.world, steps))
 
-    def ask(self, vm: str, request: Request) -> Answer:
-        """The answer to a machine's request."""
+    def ask(self, vm: str, request: ImdsRequest) -> ImdsAnswer:
+        """Return the answer to a machine's request."""
         world, answer = ask(self.world, vm, request)
         self._put(world)
         return answer
 
-    def event(self, name: str) -> Event:
-        """The event of that name, the first where there are several, listed or over. KeyError when there is none."""
+    def event(self, name: str) -> ImdsEvent:
+        """Return the first event of that name, listed or ended. Raises KeyError if there is none."""
         world = self.world
         for event in (*world.events, *world.ended):
             if event.name == name:
@@ -133,35 +134,35 @@ class Emulator:
         raise KeyError(name)
 
     async def until(self, done: Callable[[World], bool], timeout: float = 60.0) -> World:
-        """Wait until the world is so, at most `timeout` seconds of real time (TimeoutError)."""
+        """Wait until `done(world)` is True. Raises TimeoutError after `timeout` seconds of real time."""
         async with asyncio.timeout(timeout):
             while not done(world := self.world):
                 await self._news.wait()
         return world
 
     async def news(self, after: int, timeout: float) -> list[Happening]:
-        """Lines of the log behind number `after`, as soon as there are any; none after `timeout` seconds of real time."""
+        """Return the lines of the log after number `after` as soon as there are any; none after `timeout` seconds of real time."""
         with suppress(TimeoutError):
             await self.until(lambda world: world.happened > after, timeout)
         return [line for line in self.history if line.number > after]
 
     def _put(self, world: World) -> None:
         old = self._world
-        self._world, lines = rules.drain(world)
+        self._world, lines = rules.take_log(world)
         self.history.extend(lines)
         for line in lines:
             for listener in self._listeners:
                 listener(line)
-        # Time alone is no news, or those who look because of news would be news to each other for ever.
+        # A change of the time alone wakes no waiter: waiters read the world, which moves its time, and would wake each other for ever.
         if any(getattr(world, name) is not getattr(old, name) for name in _NEWS):
             news, self._news = self._news, asyncio.Event()
             news.set()
-        # A request that changes nothing but the machine's count brings nothing nearer, and a thousand machines make many.
+        # A request that only changes a counter does not change the next due time, and a thousand machines send many requests.
         if lines or world.planned is not old.planned:
             self._turn.set()
 
     async def _tick(self) -> None:
-        """Let things happen at their time, also while nobody asks."""
+        """Do what is due at its time, also without requests."""
         while True:
             due = rules.next_due(self.world)
             self._turn.clear()

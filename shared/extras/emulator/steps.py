@@ -1,6 +1,6 @@
-"""The steps of scenarios and of the control API, carried out on the world. Pure.
+"""Perform steps of scenarios and of the control API on the world. Pure.
 
-A step that does not fit (an event that has started cannot be cancelled) raises `Problem` and changes nothing.
+A step that cannot be done (an event that has started cannot be cancelled) raises `Problem` and changes nothing.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from uuid import NAMESPACE_URL, uuid5
 
 from ...core.clock import Millis
 from ...web.problem import conflict, invalid
-from .model import Event, ImdsFault, Shown, Vm, World
-from .scenario import ApproveSpec, ChangeSpec, EventSpec, FaultSpec, HideSpec, ResetSpec, SkipSpec, SomeVms, StepSpec, notice_of
-from .transitions import end, hit, note, start, switched_off, with_event, with_vms
+from .model import ImdsEvent, ImdsFault, ListedEvent, Vm, World
+from .scenario import ApproveSpec, ChangeSpec, EventSpec, FaultSpec, HideSpec, ResetSpec, SkipSpec, StepSpec, VmSelection, notice_of
+from .transitions import add_log_line, begin_impact, end, start, switched_off, with_event, with_vms
 
 SETTLES: dict[str, Millis] = {"Preempt": 60_000, "Terminate": 60_000}
-USUAL_SETTLES: Millis = 600_000
-"""From the start of an event to its end, with the time in which its host is watched."""
+DEFAULT_SETTLES: Millis = 600_000
+"""Time from the start of an event to its end, including the time in which Azure watches the host. Milliseconds."""
 IMPACTS: dict[str, Millis] = {"Freeze": 7_000, "Reboot": 90_000, "Redeploy": 180_000, "Preempt": 60_000, "Terminate": 60_000}
-USUAL_IMPACT: Millis = 60_000
-"""How long machines are away where neither the step nor the advertised duration tells."""
+DEFAULT_IMPACT: Millis = 60_000
+"""Time that machines are away if neither the step nor the advertised duration gives it. Milliseconds."""
 DURATIONS = {"Freeze": 7}
 """Advertised seconds; -1 for other types."""
 DESCRIPTIONS = {
@@ -32,17 +32,17 @@ DESCRIPTIONS = {
 }
 _SECOND: Millis = 1000
 
-type Move = Callable[[World, Event], World]
+type EventMove = Callable[[World, ImdsEvent], World]
 
 
 def perform(world: World, step: StepSpec) -> World:
-    """The world after `step`, at its present time. Raises `Problem` 422 for names that are not there, 409 for what cannot be now."""
-    for name in step.machines():
+    """Return the world after `step`, at its present time. Raises `Problem`: 422 for unknown names, 409 if the state does not allow it."""
+    for name in step.vm_names():
         if name not in world.vms:
             raise invalid(f"/{step.verbs()[0]}", f"there is no machine {name}")
     if step.event is not None:
         return _schedule(world, step.event)
-    events = _named(world, step.names())
+    events = _listed_events(world, step.event_name())
     if step.change is not None:
         return _change(world, step.change, events)
     if step.cancel is not None:
@@ -53,16 +53,16 @@ def perform(world: World, step: StepSpec) -> World:
     if step.start is not None:
         _no_started(events, "started")
         return _each(world, events, start)
-    return _more(world, step, events)
+    return _perform_rest(world, step, events)
 
 
-def _more(world: World, step: StepSpec, events: list[Event]) -> World:
+def _perform_rest(world: World, step: StepSpec, events: list[ImdsEvent]) -> World:
     if step.complete is not None:
         _all_started(events)
         return _each(world, events, lambda world, event: end(world, event, "completed"))
     if (impact := step.impact) is not None:
         _all_started(events)
-        return _each(world, events, lambda world, event: hit(world, event, world.span(impact.lasts)))
+        return _each(world, events, lambda world, event: begin_impact(world, event, world.span(impact.lasts)))
     if step.hide is not None:
         return _hide(world, step.hide, events, hidden=True)
     if step.show is not None:
@@ -74,21 +74,21 @@ def _more(world: World, step: StepSpec, events: list[Event]) -> World:
     if step.skip is not None:
         return _skip(world, step.skip)
     if step.fault is not None:
-        return _fail(world, step.fault)
+        return _add_fault(world, step.fault)
     assert step.clear is not None
     return _clear(world, step.clear)
 
 
-def approve(world: World, event: Event, by: str) -> World:
-    """The approval is noted; the first one counts, and none is taken back."""
+def approve(world: World, event: ImdsEvent, by: str) -> World:
+    """Record an approval. Only the first one counts, and it cannot be withdrawn."""
     if event.approved_at is not None or event.started:
         return world
     approved = replace(event, approved_at=world.now, approved_by=by)
-    return note(with_event(world, event, approved), "approved", vm=by, event=approved)
+    return add_log_line(with_event(world, event, approved), "approved", vm=by, event=approved)
 
 
-def _named(world: World, name: str | None) -> list[Event]:
-    """The listed events of a name."""
+def _listed_events(world: World, name: str | None) -> list[ImdsEvent]:
+    """Return the listed events of a name. Raises `Problem` if there are none."""
     if name is None:
         return []
     events = [event for event in world.events if event.name == name]
@@ -99,18 +99,18 @@ def _named(world: World, name: str | None) -> list[Event]:
     raise invalid("", f"there is no event {name}")
 
 
-def _each(world: World, events: list[Event], move: Move) -> World:
+def _each(world: World, events: list[ImdsEvent], move: EventMove) -> World:
     for event in events:
         world = move(world, event)
     return world
 
 
-def _no_started(events: list[Event], what: str) -> None:
+def _no_started(events: list[ImdsEvent], what: str) -> None:
     if any(event.started for event in events):
         raise conflict("already-started", f"event {events[0].name} has started and cannot be {what}")
 
 
-def _all_started(events: list[Event]) -> None:
+def _all_started(events: list[ImdsEvent]) -> None:
     if not all(event.started for event in events):
         raise conflict("not-started", f"event {events[0].name} has not started")
 
@@ -118,21 +118,21 @@ def _all_started(events: list[Event]) -> None:
 def _schedule(world: World, spec: EventSpec) -> World:
     name = spec.name or f"event-{world.made + 1}"
     if any(event.name == name for event in (*world.events, *world.ended)):
-        raise conflict("name-in-use", f"an event {name} is there already")
+        raise conflict("name-in-use", f"another event is already named {name}")
     groups = list(_groups(world, spec, name))
     if not groups:
-        raise invalid("/event", "no machine is there")
+        raise invalid("/event", "it selects no machine")
     if spec.id is not None and len(groups) > 1:
-        raise invalid("/event/id", f"an id goes with one event, and these machines need {len(groups)}: one for each scope and host")
+        raise invalid("/event/id", f"an id names one event, but these machines need {len(groups)} events: one for each scope and host")
     if spec.id is not None and any(event.shown.id.casefold() == spec.id.casefold() for event in world.events):
-        raise conflict("id-in-use", "an event of this id is listed already")
+        raise conflict("id-in-use", f"another listed event already has the id {spec.id}")
     for job, vms in groups:
         world = _add(world, spec, name, job, vms)
     return world
 
 
 def _groups(world: World, spec: EventSpec, name: str) -> Iterator[tuple[str, list[Vm]]]:
-    """The machines of each event to make, with its job: one event for each scope; by fault domain, one job for each host."""
+    """Yield the job and the machines of each event to create: one event for each scope; by fault domain, one job for each host."""
     found: dict[tuple[str, str], list[Vm]] = {}
     for vm in world.vms.values():
         if spec.vms is not None:
@@ -150,7 +150,7 @@ def _groups(world: World, spec: EventSpec, name: str) -> Iterator[tuple[str, lis
 
 def _add(world: World, spec: EventSpec, name: str, job: str, vms: list[Vm]) -> World:
     duration = DURATIONS.get(spec.type, -1) if spec.duration is None else spec.duration
-    shown = Shown(
+    shown = ListedEvent(
         id=spec.id or str(uuid5(NAMESPACE_URL, f"{world.seed}/{world.made}")),
         type=spec.type,
         resources=tuple(vm.name for vm in vms),
@@ -162,7 +162,7 @@ def _add(world: World, spec: EventSpec, name: str, job: str, vms: list[Vm]) -> W
         raw=spec.raw,
         omit=tuple(spec.omit),
     )
-    event = Event(
+    event = ImdsEvent(
         name=name,
         scope=vms[0].spec.scope,
         job=job,
@@ -171,26 +171,26 @@ def _add(world: World, spec: EventSpec, name: str, job: str, vms: list[Vm]) -> W
         delay=world.span(spec.delay),
         others_at=None if spec.others is None else world.now + world.span(spec.others),
         impact=world.span(_impact(spec, duration)),
-        settles=world.span(SETTLES.get(spec.type, USUAL_SETTLES) if spec.settles is None else spec.settles),
+        settles=world.span(SETTLES.get(spec.type, DEFAULT_SETTLES) if spec.settles is None else spec.settles),
     )
     world = replace(world, events=(*world.events, event), made=world.made + 1)
     if spec.started:
         return start(world, event)
-    return note(world, "scheduled", event=event)
+    return add_log_line(world, "scheduled", event=event)
 
 
 def _impact(spec: EventSpec, duration: int) -> Millis:
     if spec.impact is not None:
         return spec.impact
-    return duration * _SECOND if duration >= 0 else IMPACTS.get(spec.type, USUAL_IMPACT)
+    return duration * _SECOND if duration >= 0 else IMPACTS.get(spec.type, DEFAULT_IMPACT)
 
 
 def _not_before(world: World, notice: Millis) -> Millis:
-    """Rounded up, as documents tell whole seconds and no event starts before what they tell."""
+    """Return NotBefore, rounded up: documents show whole seconds, and no event starts before the time that they show."""
     return -(-(world.now + world.span(notice)) // _SECOND) * _SECOND
 
 
-def _change(world: World, spec: ChangeSpec, events: list[Event]) -> World:
+def _change(world: World, spec: ChangeSpec, events: list[ImdsEvent]) -> World:
     if spec.notice is not None:
         _no_started(events, "put off")
     if spec.vms is not None and (len(events) > 1 or any(world.vms[vm].spec.scope != events[0].scope for vm in spec.vms)):
@@ -203,24 +203,24 @@ def _change(world: World, spec: ChangeSpec, events: list[Event]) -> World:
     if spec.omit is not None:
         given["omit"] = tuple(spec.omit)
 
-    def changed(world: World, event: Event) -> World:
+    def changed(world: World, event: ImdsEvent) -> World:
         new = replace(event, shown=replace(event.shown, **given))
-        return note(with_event(world, event, new), "changed", event=new, text=", ".join(sorted(given)))
+        return add_log_line(with_event(world, event, new), "changed", event=new, text=", ".join(sorted(given)))
 
     return _each(world, events, changed)
 
 
-def _hide(world: World, spec: HideSpec, events: list[Event], *, hidden: bool) -> World:
+def _hide(world: World, spec: HideSpec, events: list[ImdsEvent], *, hidden: bool) -> World:
     names = frozenset(_vms(world, spec))
 
-    def moved(world: World, event: Event) -> World:
+    def moved(world: World, event: ImdsEvent) -> World:
         new = replace(event, hidden_from=event.hidden_from | names if hidden else event.hidden_from - names)
-        return note(with_event(world, event, new), "hidden" if hidden else "shown", event=new, text=", ".join(sorted(names)))
+        return add_log_line(with_event(world, event, new), "hidden" if hidden else "shown", event=new, text=", ".join(sorted(names)))
 
     return _each(world, events, moved)
 
 
-def _approve(world: World, spec: ApproveSpec, events: list[Event]) -> World:
+def _approve(world: World, spec: ApproveSpec, events: list[ImdsEvent]) -> World:
     _no_started(events, "approved")
     if spec.vm is not None:
         events = [event for event in events if event.scope == world.vms[str(spec.vm)].spec.scope]
@@ -229,41 +229,41 @@ def _approve(world: World, spec: ApproveSpec, events: list[Event]) -> World:
     return _each(world, events, lambda world, event: approve(world, event, spec.vm or "operator"))
 
 
-def _vms(world: World, spec: SomeVms) -> list[str]:
+def _vms(world: World, spec: VmSelection) -> list[str]:
     return spec.vms or list(world.vms)
 
 
 def _reset(world: World, spec: ResetSpec) -> World:
     for name in _vms(world, spec):
         world = with_vms(world, [name], lambda vm: switched_off(vm, spec.incarnation))
-        world = note(world, "reset", vm=name)
+        world = add_log_line(world, "reset", vm=name)
     return world
 
 
 def _skip(world: World, spec: SkipSpec) -> World:
     for name in _vms(world, spec):
         world = with_vms(world, [name], lambda vm: replace(vm, incarnation=vm.incarnation + spec.by))
-        world = note(world, "skipped", vm=name, text=f"{spec.by} incarnations")
+        world = add_log_line(world, "skipped", vm=name, text=f"{spec.by} incarnations")
     return world
 
 
-def _fail(world: World, spec: FaultSpec) -> World:
+def _add_fault(world: World, spec: FaultSpec) -> World:
     ends = None if spec.lasts is None else world.now + world.span(spec.lasts)
     fault = ImdsFault(spec, ends, spec.times)
-    return note(replace(world, faults=(*world.faults, fault)), "failing", text=told(spec))
+    return add_log_line(replace(world, faults=(*world.faults, fault)), "failing", text=fault_text(spec))
 
 
-def told(spec: FaultSpec) -> str:
-    """A fault in a few words."""
+def fault_text(spec: FaultSpec) -> str:
+    """Return a short description of a fault."""
     what = "connection cut" if spec.drop else f"{spec.status} {'own text' if spec.text is not None else spec.body}"
     return f"{what}{f', {spec.delay / 1000:g} s late' if spec.delay else ''}: {', '.join(spec.on)} of {', '.join(spec.vms or ['all'])}"
 
 
-def _clear(world: World, spec: SomeVms) -> World:
+def _clear(world: World, spec: VmSelection) -> World:
     cleared = set(_vms(world, spec))
     left = []
     for fault in world.faults:
         rest = [name for name in _vms(world, fault.spec) if name not in cleared]
         if rest:
             left.append(replace(fault, spec=fault.spec.model_copy(update={"vms": rest})))
-    return note(replace(world, faults=tuple(left)), "cleared", text=", ".join(spec.vms or ["all"]))
+    return add_log_line(replace(world, faults=tuple(left)), "cleared", text=", ".join(spec.vms or ["all"]))

@@ -1,4 +1,4 @@
-"""The world and what happens in it, as JSON and as lines: for the control API, for `--json`, for the table."""
+"""The world and its log as JSON, for the control API and for `--json`."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core.clock import Millis, to_text
-from .model import Event, Happening, World
+from .model import Happening, ImdsEvent, World
 from .rules import timetable
-from .steps import told
+from .steps import fault_text
 
 
-def world_out(world: World, urls: Mapping[str, str]) -> dict[str, Any]:
-    """All there is, for `GET /` of the control API."""
+def world_document(world: World, urls: Mapping[str, str]) -> dict[str, Any]:
+    """Return the whole world, for `GET /` of the control API."""
     return {
         "now": to_text(world.now),
         "began": to_text(world.began),
         "speed": world.speed,
-        "vms": {name: vm_out(world, name, urls[name]) for name in world.vms},
-        "events": [*(event_out(event, at) for event, at in timetable(world)), *(event_out(event) for event in world.ended)],
-        "faults": [{"what": told(fault.spec), "left": fault.left, "until": _time(fault.ends)} for fault in world.faults],
+        "vms": {name: vm_document(world, name, urls[name]) for name in world.vms},
+        "events": [*(event_document(event, at) for event, at in timetable(world)), *(event_document(event) for event in world.ended)],
+        "faults": [{"what": fault_text(fault.spec), "left": fault.left, "until": _time(fault.ends)} for fault in world.faults],
         "planned": [{"at": to_text(each.at), "does": each.step.verbs()[0]} for each in world.planned],
         "last": world.happened,
     }
 
 
-def vm_out(world: World, name: str, url: str) -> dict[str, Any]:
-    """One machine; `read` is the incarnation that it read last, `away` whether it has an impact just now."""
+def vm_document(world: World, name: str, url: str) -> dict[str, Any]:
+    """Return a machine. `read`: the incarnation that it read last. `away`: True during an impact."""
     vm = world.vms[name]
     return {
         "url": url,
@@ -38,12 +38,12 @@ def vm_out(world: World, name: str, url: str) -> dict[str, Any]:
         "read": vm.read,
         "requests": vm.requests,
         "asked": _time(vm.asked_at),
-        "away": away(world, name),
+        "away": is_away(world, name),
     }
 
 
-def event_out(event: Event, upcoming: Millis | None = None) -> dict[str, Any]:
-    """One event, listed or over. `upcoming`: when it starts or ends if nothing more happens."""
+def event_document(event: ImdsEvent, upcoming: Millis | None = None) -> dict[str, Any]:
+    """Return an event, listed or ended. `upcoming`: time at which it starts or ends if nothing else happens."""
     return {
         "name": event.name,
         "event_id": event.shown.id,
@@ -64,8 +64,8 @@ def event_out(event: Event, upcoming: Millis | None = None) -> dict[str, Any]:
     }
 
 
-def happening_out(line: Happening) -> dict[str, Any]:
-    """One line of the log; members that say nothing are left out."""
+def happening_document(line: Happening) -> dict[str, Any]:
+    """Return a line of the log, without empty members."""
     out = {
         "number": line.number,
         "at": to_text(line.at),
@@ -78,8 +78,8 @@ def happening_out(line: Happening) -> dict[str, Any]:
     return {key: value for key, value in out.items() if value != ""}
 
 
-def away(world: World, name: str) -> bool:
-    """Whether the machine has an impact just now."""
+def is_away(world: World, name: str) -> bool:
+    """Return True during an impact of the machine."""
     return any(name in impact.vms for impact in world.impacts)
 
 

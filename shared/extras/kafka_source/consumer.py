@@ -1,4 +1,4 @@
-"""A member of a consumer group, for an event loop: every call of librdkafka's consumer runs in one thread of its own."""
+"""A member of a Kafka consumer group for an event loop. Every call of librdkafka's consumer runs in one separate thread."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ...core.clock import Millis
 from ...core.errors import TocsinError
 from ...delivery.kafka.connection import KafkaTokens, Login, check_token, config
 
-LONGEST_SILENCE = 120
-"""Seconds without a `poll` after which the group gives this member's partitions to others."""
+MAX_POLL_INTERVAL = 120
+"""Seconds without a `poll` after which the group gives this member's partitions to other members."""
 
 
 class SourceFailed(TocsinError):
-    """Messages cannot be had: the topic is not there, the login is refused. The message holds the library's name for it."""
+    """Raised if messages cannot be read: the topic does not exist, or the login is refused. The text is librdkafka's error name."""
 
 
-class Record(NamedTuple):
-    """A message. `at`: its timestamp, as the producer or the broker set it; it is the same each time the message is read. `trace`: its
-    header `traceparent`, if it has one."""
+class KafkaMessage(NamedTuple):
+    """A message of a topic. `at`: its timestamp, set by the producer or the broker; it does not change between reads. `trace`: its
+    header `traceparent`, or None."""
 
     partition: int
     offset: int
@@ -31,34 +31,34 @@ class Record(NamedTuple):
 
 
 class Consumer(Protocol):
-    """What ingest needs. Offsets are those of the next message to be read."""
+    """The port to a topic. Offsets are those of the next message to read, by partition."""
 
-    async def poll(self, limit: int, seconds: float) -> list[Record]:
-        """Up to `limit` messages, as soon as there are any; none after `seconds`. SourceFailed."""
+    async def poll(self, limit: int, seconds: float) -> list[KafkaMessage]:
+        """Return up to `limit` messages as soon as there are any; none after `seconds`. Raises SourceFailed."""
 
     async def commit(self, offsets: Mapping[int, int]) -> bool:
-        """Note how far the group has come; False when it could not be noted: then others read these messages again."""
+        """Commit the offsets of the group. Returns False if that failed: then the messages are read again."""
 
     async def seek(self, offsets: Mapping[int, int]) -> None:
-        """Read on from here. Partitions that went to another member in the meantime are its affair."""
+        """Continue reading at these offsets. Partitions that another member owns meanwhile are skipped."""
 
-    def complaint(self) -> str | None:
-        """What the connection complained of since this was last asked: the library's name of the error."""
+    def last_error(self) -> str | None:
+        """Return librdkafka's name of the last error since the previous call, or None."""
 
     async def close(self) -> None:
         """Leave the group."""
 
 
 class ThreadedConsumer:
-    """A consumer of librdkafka, of one topic. Offsets are never committed but by `commit`."""
+    """A consumer of librdkafka for one topic. Only `commit` commits offsets."""
 
-    def __init__(self, inner: Any, topic: str, thread: ThreadPoolExecutor, complaints: list[str]) -> None:
-        self._inner, self._topic, self._thread, self._complaints = inner, topic, thread, complaints
+    def __init__(self, inner: Any, topic: str, thread: ThreadPoolExecutor, errors: list[str]) -> None:
+        self._inner, self._topic, self._thread, self._errors = inner, topic, thread, errors
 
     @classmethod
     async def open(cls, login: Login, topic: str, group: str, tokens: KafkaTokens | None) -> ThreadedConsumer:
-        """A member of the group; it joins with its first `poll`. SourceFailed for settings the library refuses, NoToken."""
-        complaints: list[str] = []
+        """Create a member of the group, which joins with its first `poll`. Raises NoToken, and SourceFailed for refused settings."""
+        errors: list[str] = []
         thread = ThreadPoolExecutor(1, thread_name_prefix="tocsin-kafka")
 
         def make() -> Any:
@@ -69,12 +69,12 @@ class ThreadedConsumer:
                 "group.id": group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
-                # A group that is new has committed nothing: what was sent before it came is for it, too.
+                # A new group has no committed offsets. It also reads messages that were sent before it existed.
                 "auto.offset.reset": "earliest",
                 "session.timeout.ms": 30_000,
-                "max.poll.interval.ms": LONGEST_SILENCE * 1000,
+                "max.poll.interval.ms": MAX_POLL_INTERVAL * 1000,
                 "queued.max.messages.kbytes": 16_384,
-                "error_cb": lambda error: complaints.append(error.name()),
+                "error_cb": lambda error: errors.append(error.name()),
             }
             check_token(login, tokens)
             try:
@@ -89,30 +89,30 @@ class ThreadedConsumer:
         except BaseException:
             thread.shutdown(wait=False)
             raise
-        return cls(inner, topic, thread, complaints)
+        return cls(inner, topic, thread, errors)
 
     async def _call[T](self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def poll(self, limit: int, seconds: float) -> list[Record]:
+    async def poll(self, limit: int, seconds: float) -> list[KafkaMessage]:
         return await self._call(lambda: self._poll(limit, seconds))
 
-    def _poll(self, limit: int, seconds: float) -> list[Record]:
+    def _poll(self, limit: int, seconds: float) -> list[KafkaMessage]:
         # `consume` waits for all it was asked for; this way the first message is not held up by those that do not come.
         first = self._inner.poll(seconds)
         if first is None:
             return []
-        found: list[Record] = []
+        found: list[KafkaMessage] = []
         for message in [first, *self._inner.consume(limit - 1, 0.0)]:
             error = message.error()
             if error is None:
                 kind, at = message.timestamp()
                 trace = _trace_of(message.headers())
-                found.append(Record(message.partition(), message.offset(), at if kind else 0, message.value() or b"", trace))
+                found.append(KafkaMessage(message.partition(), message.offset(), at if kind else 0, message.value() or b"", trace))
             elif error.name() == "_MAX_POLL_EXCEEDED":
-                self._complaints.append(error.name())  # the next poll joins the group again
+                self._errors.append(error.name())  # The next poll joins the group again.
             elif found:
-                self._complaints.append(error.name())  # first what was read; a lasting error shows again
+                self._errors.append(error.name())  # Return the messages first; a lasting error occurs again.
             else:
                 raise SourceFailed(error.name())
         return found
@@ -126,7 +126,7 @@ class ThreadedConsumer:
         try:
             done = self._inner.commit(offsets=self._places(offsets), asynchronous=False)
         except KafkaException as raised:
-            self._complaints.append(raised.args[0].name())
+            self._errors.append(raised.args[0].name())
             return False
         return all(place.error is None for place in done or ())
 
@@ -145,12 +145,12 @@ class ThreadedConsumer:
             try:
                 self._inner.seek(place)
             except KafkaException as raised:
-                # Not ours any more: who has it now starts from what was committed.
-                self._complaints.append(raised.args[0].name())
+                # Another member owns the partition now, and starts from the committed offset.
+                self._errors.append(raised.args[0].name())
 
-    def complaint(self) -> str | None:
-        last = self._complaints[-1] if self._complaints else None
-        self._complaints.clear()
+    def last_error(self) -> str | None:
+        last = self._errors[-1] if self._errors else None
+        self._errors.clear()
         return last
 
     async def close(self) -> None:
@@ -161,7 +161,7 @@ class ThreadedConsumer:
 
 
 def _trace_of(headers: Iterable[tuple[str, str | bytes | None]] | None) -> str | None:
-    """The first header of that name, as producers write it."""
+    """Return the first header `traceparent`, in any case, or None."""
     for name, value in headers or ():
         if name.lower() == "traceparent" and value is not None:
             return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,11 +1,11 @@
-"""Events in from Kafka: what the function `ingest_kafka` does.
+"""Read events from Kafka topics: the work of the function `ingest_kafka`.
 
-    poll ─► take in (the same checks as HTTP) ─► stored or rejected ─► commit the offsets
-                 │ storage is away, or the tenant over a limit: wait and take the rest again
-                 └ the tick ends first: read on from the first message that is not done, next time
+    poll ─► accept (the same checks as HTTP) ─► stored or rejected ─► commit the offsets
+                 │ storage does not answer, or the tenant is over a limit: wait and retry the rest
+                 └ the run ends first: the next run continues with the first unfinished message
 
-An offset is committed only when every message before it is stored, or kept as a reject. A message that is read twice (a crash before the
-commit, a partition that moved) makes no second event: its id follows from where it lies in the topic.
+An offset is committed only when every message before it is stored, or recorded as a reject. A message that is read twice (a crash
+before the commit, a partition that moved) creates no second event: its id is derived from its place in the topic.
 """
 
 from __future__ import annotations
@@ -22,49 +22,52 @@ from ...core.durations import MAX_TIME
 from ...core.errors import Problem, StorageError
 from ...delivery.kafka.connection import identity_tokens
 from ...scheduler.ingest.queue_consumer import IntakeResult, Item, Reject, RetryLater
-from .consumer import Consumer, Record, SourceFailed, ThreadedConsumer
-from .sources import Source
+from .consumer import Consumer, KafkaMessage, SourceFailed, ThreadedConsumer
+from .sources import KafkaSource
 
 log = logging.getLogger(__name__)
 
 BATCH = 500
-"""Messages taken in at a time."""
+"""Largest number of messages that are accepted together."""
 WAIT = 0.5
-"""Seconds of one wait for messages; a message ends it at once."""
+"""Longest wait for messages, in seconds. A message ends it at once."""
 _LONGEST_PAUSE = 5.0
 
 
-class TakesIn(Protocol):
-    """What is needed of `Intake`."""
+class IntakePort(Protocol):
+    """The part of `Intake` that this module uses."""
 
     async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> Sequence[IntakeResult]:
         """See `Intake.take`."""
 
 
-type Open = Callable[[Source], Awaitable[Consumer]]
+type OpenConsumer = Callable[[KafkaSource], Awaitable[Consumer]]
 
 
-def opener(client_id: str | None) -> Open:
-    """Opens consumers of librdkafka; at Event Hubs by the identity of this client id."""
+def consumer_opener(client_id: str | None) -> OpenConsumer:
+    """Return a function that opens consumers of librdkafka. With Event Hubs they log in by the managed identity of this client id."""
     tokens = identity_tokens(client_id)
 
-    async def open_consumer(source: Source) -> Consumer:
+    async def open_consumer(source: KafkaSource) -> Consumer:
         login = source.login
         return await ThreadedConsumer.open(login, source.topic, source.group, tokens if login.by_identity else None)
 
     return open_consumer
 
 
-def item_of(source: Source, record: Record) -> Item:
-    """The event in a message. Its place names it: cluster, topic, partition, offset; with its timestamp, should the topic be made anew."""
+def item_of(source: KafkaSource, record: KafkaMessage) -> Item:
+    """Return the event in a message. Its id is derived from cluster, topic, partition, offset, and timestamp (for a recreated topic)."""
     cluster = hashlib.sha256(source.servers.lower().encode()).hexdigest()[:8]
-    # Producers set timestamps as they like; one that no calendar holds must not stop the source.
+    # Producers may set any timestamp. One outside the calendar must not stop the source.
     at = min(max(0, record.at), MAX_TIME)
     return Item(record.value, f"kafka:{cluster}/{source.topic}/{record.partition}/{record.offset}", at, record.trace)
 
 
-def done_up_to(records: Sequence[Record], open_ones: Iterable[Record]) -> dict[int, int]:
-    """Offsets to commit, by partition: of the first record that is still open, or behind the last. Left out: where nothing is done."""
+def offsets_to_commit(records: Sequence[KafkaMessage], open_ones: Iterable[KafkaMessage]) -> dict[int, int]:
+    """Return the offsets to commit, by partition: that of the first open record, or the one after the last record.
+
+    Partitions without a finished record are left out.
+    """
     first_open: dict[int, int] = {}
     for record in open_ones:
         first_open[record.partition] = min(record.offset, first_open.get(record.partition, record.offset))
@@ -78,16 +81,16 @@ def done_up_to(records: Sequence[Record], open_ones: Iterable[Record]) -> dict[i
     return out
 
 
-class Tap:
-    """One source. Its consumer is kept from tick to tick, so that the group need not be joined anew."""
+class SourceReader:
+    """Reads one source. Its consumer stays open between runs, so that it does not have to join the group again."""
 
-    def __init__(self, source: Source, intake: TakesIn, clock: Clock, open_consumer: Open) -> None:
+    def __init__(self, source: KafkaSource, intake: IntakePort, clock: Clock, open_consumer: OpenConsumer) -> None:
         self.source, self._intake, self._clock, self._open = source, intake, clock, open_consumer
         self._consumer: Consumer | None = None
         self._busy = asyncio.Lock()
 
     async def run(self, until: float, leaving: Callable[[], bool]) -> Counter[str]:
-        """Take messages in until this time of the monotonic clock; counts. Raises SourceFailed, or what opening a client raised."""
+        """Accept messages until this time of the monotonic clock, and return counts. Raises SourceFailed and errors of the login."""
         async with self._busy:
             return await self._run(until, leaving)
 
@@ -102,20 +105,20 @@ class Tap:
                 if records and not await self._take(consumer, records, until, leaving, counts):
                     break
         except BaseException:
-            # What was polled and not committed comes again to whoever joins next, ourselves included.
+            # Messages that were polled but not committed go to the next member that joins, which may be this process.
             await self._leave()
             raise
-        complaint = consumer.complaint()
-        if complaint is not None:
+        error = consumer.last_error()
+        if error is not None:
             counts["complaints"] += 1
             level = logging.DEBUG if counts["taken"] else logging.WARNING
-            log.log(level, "Kafka source %s: %s", self.source.name, complaint, extra={"action": "kafka_complaint", "error": complaint})
+            log.log(level, "Kafka source %s: %s", self.source.name, error, extra={"action": "kafka_complaint", "error": error})
         return counts
 
     async def _take(
-        self, consumer: Consumer, records: list[Record], until: float, leaving: Callable[[], bool], counts: Counter[str]
+        self, consumer: Consumer, records: list[KafkaMessage], until: float, leaving: Callable[[], bool], counts: Counter[str]
     ) -> bool:
-        """False when some had to be left for the next tick."""
+        """Accept the records. Returns False if some are left for the next run."""
         waiting, pause = records, 0.5
         while True:
             waiting, wanted = await self._once(waiting, counts)
@@ -126,27 +129,27 @@ class Tap:
                 break
             await self._clock.sleep(wait)
             pause *= 2
-        done = done_up_to(records, waiting)
+        done = offsets_to_commit(records, waiting)
         if done and not await consumer.commit(done):
             counts["commits_lost"] += 1
         if waiting:
             counts["waiting"] += len(waiting)
-            await consumer.seek(_first(waiting))
+            await consumer.seek(_first_offsets(waiting))
         return not waiting
 
-    async def _once(self, records: list[Record], counts: Counter[str]) -> tuple[list[Record], float]:
-        """Those that are to be taken again, and the seconds to wait before."""
+    async def _once(self, records: list[KafkaMessage], counts: Counter[str]) -> tuple[list[KafkaMessage], float]:
+        """Accept the records once. Returns those to retry, and the seconds to wait before."""
         items = [item_of(self.source, record) for record in records]
         try:
             results = await self._intake.take(self.source.tenant, items, origin="kafka")
         except (StorageError, Problem) as error:
-            # Nothing was decided: storage is away, or the tenant is not there. Both may change, so nothing is given up.
+            # Nothing was decided: storage does not answer, or the tenant does not exist. Both may change, so all records are retried.
             counts["failures"] += 1
             log.warning(
                 "Kafka source %s waits: %s", self.source.name, error, extra={"action": "kafka_waiting", "tenant": self.source.tenant}
             )
             return records, 0.0
-        waiting: list[Record] = []
+        waiting: list[KafkaMessage] = []
         wanted = 0.0
         for record, result in zip(records, results, strict=True):
             if isinstance(result, RetryLater):
@@ -157,7 +160,7 @@ class Tap:
         return waiting, wanted
 
     async def close(self) -> None:
-        """Leave the group, once what is in hand is done with."""
+        """Leave the group after the running work."""
         async with self._busy:
             await self._leave()
 
@@ -167,7 +170,7 @@ class Tap:
             await consumer.close()
 
 
-def _first(records: Iterable[Record]) -> Mapping[int, int]:
+def _first_offsets(records: Iterable[KafkaMessage]) -> Mapping[int, int]:
     out: dict[int, int] = {}
     for record in records:
         out[record.partition] = min(record.offset, out.get(record.partition, record.offset))
@@ -175,16 +178,18 @@ def _first(records: Iterable[Record]) -> Mapping[int, int]:
 
 
 class KafkaIngest:
-    """All sources of a process. Belongs to one event loop."""
+    """Reads all sources of a process. It belongs to one event loop."""
 
-    def __init__(self, sources: Sequence[Source], intake: TakesIn, clock: Clock, seconds: float, open_consumer: Open) -> None:
+    def __init__(
+        self, sources: Sequence[KafkaSource], intake: IntakePort, clock: Clock, seconds: float, open_consumer: OpenConsumer
+    ) -> None:
         self._clock, self._seconds = clock, seconds
-        self._taps = [Tap(source, intake, clock, open_consumer) for source in sources]
+        self._taps = [SourceReader(source, intake, clock, open_consumer) for source in sources]
         self.leaving = False
-        """Set when the process is about to end: what is in hand is stored and committed, and nothing more is read."""
+        """Set before the process ends: running work is stored and committed, and nothing more is read."""
 
     async def run_once(self, now: Millis) -> Counter[str]:
-        """Take in what comes during one tick. Sources fail one by one: SourceFailed in the end, after the others had their time."""
+        """Accept messages during one run of the timer. A failed source does not stop the others; SourceFailed is raised at the end."""
         until = self._clock.monotonic() + self._seconds
         results = await asyncio.gather(*(tap.run(until, lambda: self.leaving) for tap in self._taps), return_exceptions=True)
         counts: Counter[str] = Counter()

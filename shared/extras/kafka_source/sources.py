@@ -1,7 +1,7 @@
-"""The setting `TOCSIN_KAFKA_SOURCES`: topics whose messages are events, and whose they are.
+"""The setting `TOCSIN_KAFKA_SOURCES`: Kafka topics that hold events, each with the tenant that owns the events.
 
-A JSON array: `[{"servers": "name.servicebus.windows.net:9093", "topic": "orders", "tenant": "acme"}]`. Who sets it vouches for the tenant:
-a message needs no key, so whoever may write to the topic may make events of the tenant.
+A JSON array: `[{"servers": "name.servicebus.windows.net:9093", "topic": "orders", "tenant": "acme"}]`. A message needs no key: anyone who
+may write to the topic may create events of the tenant.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ...web.fields.types import Name, Strict
 SETTING = "TOCSIN_KAFKA_SOURCES"
 
 
-class Source(Strict):
-    """A topic, the consumer group that reads it, and the tenant that its messages are events of."""
+class KafkaSource(Strict):
+    """A topic, the consumer group that reads it, and the tenant that owns its events."""
 
     model_config = ConfigDict(hide_input_in_errors=True, frozen=True)
 
@@ -35,27 +35,27 @@ class Source(Strict):
     def _sound(self) -> Self:
         split(self.servers)
         if (self.username is None) != (self.password is None):
-            raise ValueError("username and password come together")
+            raise ValueError("give both username and password, or neither")
         if is_azure(self.servers) and not self.tls:
             raise ValueError("Event Hubs needs tls")
         return self
 
     @property
     def login(self) -> Login:
-        """The way into the cluster."""
+        """The servers and credentials of the cluster."""
         return Login(self.servers, self.tls, self.username, self.password.get_secret_value() if self.password else None)
 
     @property
     def name(self) -> str:
-        """For logs and errors."""
+        """The name of the source in logs and errors."""
         return f"{self.topic} at {self.servers}"
 
 
-_SOURCES: TypeAdapter[tuple[Source, ...]] = TypeAdapter(tuple[Source, ...])
+_SOURCES: TypeAdapter[tuple[KafkaSource, ...]] = TypeAdapter(tuple[KafkaSource, ...])
 
 
-def read_sources(text: str) -> tuple[Source, ...]:
-    """The sources of a setting's value; blank is none. UnsafeSettings says what is wrong and where, and quotes nothing."""
+def read_sources(text: str) -> tuple[KafkaSource, ...]:
+    """Return the sources of the setting's value; a blank value has none. Raises UnsafeSettings, without quoting any value."""
     if not text.strip():
         return ()
     try:
@@ -66,5 +66,5 @@ def read_sources(text: str) -> tuple[Source, ...]:
         raise UnsafeSettings(f"{SETTING}: {f'{where}: ' if where else ''}{first['msg']}") from None
     seen = [(source.servers, source.group, source.topic) for source in found]
     if len(set(seen)) != len(seen):
-        raise UnsafeSettings(f"{SETTING}: a topic is named twice with the same servers and group: its messages would be of two tenants")
+        raise UnsafeSettings(f"{SETTING}: a topic occurs twice with the same servers and group, so that two tenants would own its events")
     return found

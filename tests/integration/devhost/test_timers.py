@@ -9,7 +9,7 @@ import pytest
 
 from devhost.protos import Msg
 from devhost.settings import SettingsError
-from devhost.timers import NEVER, Schedule, TimerFunctions
+from devhost.timers import NEVER, TimerFunctions, TimerSchedule
 from devhost.worker import FunctionInfo, Outcome, Worker
 
 from .conftest import Process, wait_until
@@ -121,7 +121,7 @@ async def test_wrong_schedule_is_refused_with_the_name_of_the_function(schedule:
     ],
 )
 def test_next_occurrence(expression: str, following: datetime) -> None:
-    assert Schedule(expression).next(START) == following
+    assert TimerSchedule(expression).next(START) == following
 
 
 def test_timer_function_of_an_app_runs_on_startup_and_then_by_schedule(sample: Process) -> None:

@@ -107,7 +107,7 @@ def test_a_scenario_that_is_wrong_is_usage_and_says_where(tmp_path: Path) -> Non
     path.write_text('[[vms]]\nname = "n1"\n[[steps]]\ncancel = "update"\n')
     done = run(path, "--check")
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.splitlines()[0] == f"tocsin: {path}:3: steps[1].cancel: no event update is scheduled before this"
+    assert done.stderr.splitlines()[0] == f"tocsin: {path}:3: steps[1].cancel: no event update is scheduled before this step"
 
 
 def test_check_reads_and_starts_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from shared.core.errors import Unavailable
-from shared.extras.kafka_source.ingest import KafkaIngest, opener
+from shared.extras.kafka_source.ingest import KafkaIngest, consumer_opener
 from shared.extras.kafka_source.sources import read_sources
 from shared.scheduler.ingest.queue_consumer import IntakeResult, Item
 from shared.storage.memory import MemoryTables
@@ -62,7 +62,7 @@ async def test_crash_before_the_commit_makes_no_event_twice(broker: Broker, apps
     broker.put(topic, [event(n) for n in range(5000)])
 
     def ingest() -> KafkaIngest:
-        return KafkaIngest([found], app.app.scheduler.intake, app.clock, 20.0, opener(None))
+        return KafkaIngest([found], app.app.scheduler.intake, app.clock, 20.0, consumer_opener(None))
 
     class Crash(Exception):
         pass
@@ -129,7 +129,7 @@ async def test_partitions_that_move_between_two_living_members_lose_and_double_n
     topic = broker.topic("in-move")
     app: App = await apps()
     [found] = read_sources(source(broker, topic, group="move"))
-    members = [KafkaIngest([found], app.app.scheduler.intake, app.clock, 30.0, opener(None)) for _ in range(2)]
+    members = [KafkaIngest([found], app.app.scheduler.intake, app.clock, 30.0, consumer_opener(None)) for _ in range(2)]
     broker.put(topic, [event(n) for n in range(1500)])
     running = [asyncio.create_task(members[0].run_once(app.clock.now()))]
     await eventually(lambda: asyncio.to_thread(lambda: broker.committed(topic, "move") > 0), "a first commit")

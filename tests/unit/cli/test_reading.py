@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.cli.importing import reading
-from shared.cli.importing.reading import BadHeader, FilePart, Format, RejectedLine, read_parts
+from shared.cli.importing.reading import BadHeader, FileFormat, FilePart, RejectedLine, read_parts
 from shared.client.batches import EncodedEvent
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
@@ -24,7 +24,7 @@ JUNK = st.binary(max_size=30).filter(lambda text: b"\n" not in text)
 
 
 def found(
-    data: bytes, form: Format, *, ids: bool = True, most: int = 3, room: int = 10_000, offset: int = 0, number: int = 0
+    data: bytes, form: FileFormat, *, ids: bool = True, most: int = 3, room: int = 10_000, offset: int = 0, number: int = 0
 ) -> Iterator[FilePart]:
     file = io.BytesIO(data)
     file.seek(offset)

@@ -14,7 +14,7 @@ from shared.scheduler.recurring import model as recurring
     ("theirs", "ours"),
     [
         (service.EventOut, model.Event),
-        (service.HeldOut, model.EventHold),
+        (service.HeldOut, model.ChannelHold),
         (service.AttemptOut, model.Attempt),
         (service.StatsOut, model.Stats),
         (service.ChannelStats, model.ChannelStats),

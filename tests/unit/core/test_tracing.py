@@ -25,9 +25,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from shared.core import tracing
 from shared.delivery.channels.ports import Delivery, Target, Verdict
-from shared.extras.kafka_source.consumer import Record, _trace_of
+from shared.extras.kafka_source.consumer import KafkaMessage, _trace_of
 from shared.extras.kafka_source.ingest import item_of
-from shared.extras.kafka_source.sources import Source
+from shared.extras.kafka_source.sources import KafkaSource
 from shared.storage.names import QUEUE_INGEST
 from tests.unit.scheduler.harness import World
 
@@ -294,9 +294,9 @@ async def test_a_producers_message_without_a_trace_has_no_part_in_that_of_the_fu
 
 
 async def test_an_event_from_kafka_stays_in_the_trace_of_its_message(world: World, spans: InMemorySpanExporter) -> None:
-    source = Source(servers="b:9092", topic="orders", tenant="demo")
+    source = KafkaSource(servers="b:9092", topic="orders", tenant="demo")
     at = world.clock.now()
-    records = [Record(0, 1, at, orjson.dumps(BODY), GIVEN), Record(0, 2, at, orjson.dumps(BODY))]
+    records = [KafkaMessage(0, 1, at, orjson.dumps(BODY), GIVEN), KafkaMessage(0, 2, at, orjson.dumps(BODY))]
     await world.do(world.app.scheduler.intake.take("demo", [item_of(source, record) for record in records], origin="kafka"))
     await world.run(10)
     found = sorted(finished(spans, "deliver"), key=lambda span: ids(span)[2] or "")

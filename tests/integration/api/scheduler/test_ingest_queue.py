@@ -10,9 +10,9 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.core.errors import Unavailable
-from shared.extras.kafka_source.consumer import Record
+from shared.extras.kafka_source.consumer import KafkaMessage
 from shared.extras.kafka_source.ingest import item_of
-from shared.extras.kafka_source.sources import Source
+from shared.extras.kafka_source.sources import KafkaSource
 from shared.scheduler.ingest.queue_consumer import Item, Reject, RetryLater
 from shared.scheduler.ingest.rejects import MAX_MESSAGE
 from shared.scheduler.timings import KEEP_FINISHED
@@ -199,11 +199,12 @@ async def test_a_message_full_of_bad_events_costs_few_transactions(world: World,
 
 @pytest.mark.parametrize("at", [10**15, 2**63 - 1])
 async def test_a_kafka_timestamp_that_no_calendar_holds_is_a_reject_that_can_be_read_and_goes(world: World, at: int) -> None:
-    source = Source(servers="b:9092", topic="orders", tenant="demo")
+    source = KafkaSource(servers="b:9092", topic="orders", tenant="demo")
     items = [
-        item_of(source, Record(0, number, at, json.dumps(event).encode())) for number, event in enumerate((GOOD, GOOD | {"flex": "PT1S"}))
+        item_of(source, KafkaMessage(0, number, at, json.dumps(event).encode()))
+        for number, event in enumerate((GOOD, GOOD | {"flex": "PT1S"}))
     ]
-    items.append(item_of(source, Record(0, 2, at, json.dumps({"due": to_text(START + 60_000), "payload": 1}).encode())))
+    items.append(item_of(source, KafkaMessage(0, 2, at, json.dumps({"due": to_text(START + 60_000), "payload": 1}).encode())))
     late, later, fine = await world.do(world.app.scheduler.intake.take("demo", items, origin="kafka"))
     assert isinstance(late, Reject) and isinstance(later, Reject) and not isinstance(fine, Reject | RetryLater)
     found = await rejects(world.demo)

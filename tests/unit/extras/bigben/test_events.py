@@ -289,7 +289,7 @@ async def test_tenants_are_registered_with_their_processor(world: World) -> None
     [
         ({"tenant": "No Name"}, "/tenant", "1 to 40 of"),
         ({"tenant": None}, "/tenant", "1 to 40 of"),
-        ({"type": "CUSTOM_CLASS"}, "/type", "classes are not loaded"),
+        ({"type": "CUSTOM_CLASS"}, "/type", "classes are not supported"),
         ({"type": None}, "/type", "one of HTTP and MESSAGING"),
         ({"props": {}}, "/props/url", "must be a string"),
         ({"props": {"url": "http://10.0.0.1/"}}, "/url", "private or reserved"),

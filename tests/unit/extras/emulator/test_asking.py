@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.extras.emulator.metadata_service import EVENTS_PATH, Request, ask
+from shared.extras.emulator.metadata_service import EVENTS_PATH, ImdsRequest, ask
 from shared.extras.emulator.model import World
 from tests.unit.extras.emulator.worlds import LATEST, METADATA, START, do, event, get, kinds, on, pass_to, post, read, world
 
@@ -99,7 +99,7 @@ def test_ids_come_in_the_case_a_machine_is_set_to() -> None:
 def test_what_is_not_asked_rightly_is_refused(
     there: World, method: str, path: str, query: str, headers: dict[str, str], status: int
 ) -> None:
-    after, answer = ask(there, "n1", Request(method, path, query, headers))
+    after, answer = ask(there, "n1", ImdsRequest(method, path, query, headers))
     assert answer.status == status and json.loads(answer.body)["error"]
     assert after.events == there.events and after.log[-1].kind == "refused"
 

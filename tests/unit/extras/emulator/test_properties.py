@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from shared.core.errors import Problem
 from shared.extras.emulator import rules
-from shared.extras.emulator.metadata_service import EVENTS_PATH, Request, ask
+from shared.extras.emulator.metadata_service import EVENTS_PATH, ImdsRequest, ask
 from shared.extras.emulator.model import World
 from shared.extras.emulator.scenario import steps_of
-from shared.extras.emulator.transitions import view
+from shared.extras.emulator.transitions import listed_events
 from tests.unit.extras.emulator.worlds import LATEST, METADATA, START, world
 
 VMS = [
@@ -67,7 +67,7 @@ def moved(there: World, move: Any) -> World:
     """The world after one move; a step that does not fit leaves it as it is."""
     if isinstance(move, dict):
         try:
-            return rules.inject(there, steps_of(move))
+            return rules.inject_steps(there, steps_of(move))
         except Problem:
             return there
     kind, value, *more = move
@@ -76,7 +76,7 @@ def moved(there: World, move: Any) -> World:
     body = b""
     if kind == "post" and there.events:
         body = json.dumps({"StartRequests": [{"EventId": there.events[more[0] % len(there.events)].shown.id}]}).encode()
-    return rules.tick(ask(there, value, Request(kind.upper(), EVENTS_PATH, LATEST, METADATA, body))[0], there.now)
+    return rules.tick(ask(there, value, ImdsRequest(kind.upper(), EVENTS_PATH, LATEST, METADATA, body))[0], there.now)
 
 
 @given(st.lists(MOVES, max_size=30), st.sampled_from([0, 60]))
@@ -91,7 +91,7 @@ def test_a_document_has_a_new_incarnation_exactly_when_it_changes(moves: list[An
                 continue
             if vm.on_at != before.on_at:
                 continue
-            same = view(there, before) == view(after, vm)
+            same = listed_events(there, before) == listed_events(after, vm)
             waited = not isinstance(move, dict) and move[0] == "wait"
             assert (vm.incarnation == before.incarnation) == same or (waited and same and vm.incarnation > before.incarnation)
         there = after

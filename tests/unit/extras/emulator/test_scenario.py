@@ -11,7 +11,7 @@ import pytest
 
 from shared.core.errors import Problem
 from shared.extras.emulator import rules
-from shared.extras.emulator.command import over
+from shared.extras.emulator.command import is_over
 from shared.extras.emulator.scenario import BadScenario, StepSpec, load, scenario_of, steps_of
 from tests.paths import ROOT
 from tests.unit.extras.emulator.worlds import START, kinds
@@ -41,7 +41,7 @@ def told(steps: Any = (), **more: Any) -> list[tuple[str, str]]:
         ({"at": 5, "clear": {}}, "/steps/0/at", "a duration is a string like PT30S"),
         ({"event": {}}, "/steps/0/event", "needs exactly one of vms, host, fault_domain"),
         ({"event": {"vms": ["n1"], "host": "h"}}, "/steps/0/event", "needs exactly one of vms, host, fault_domain"),
-        ({"event": {"host": "h", "scope": "s"}}, "/steps/0/event", "scope goes with fault_domain"),
+        ({"event": {"host": "h", "scope": "s"}}, "/steps/0/event", "scope needs fault_domain"),
         ({"event": {"vms": []}}, "/steps/0/event/vms", "must not be empty"),
         ({"event": {"vms": ["n3"]}}, "/steps/0/event", "there is no machine n3"),
         ({"event": {"host": "x"}}, "/steps/0/event", "no machine is on host x"),
@@ -50,10 +50,10 @@ def told(steps: Any = (), **more: Any) -> list[tuple[str, str]]:
         ({"event": {"vms": ["n1"], "id": "1"}}, "/steps/0/event/id", "must be a GUID"),
         ({"event": {"vms": ["n1"], "others": "PT5"}}, "/steps/0/event/others", "must be a duration like PT2M, or never"),
         ({"event": {"vms": ["n1"], "others": 5}}, "/steps/0/event/others", "must be a duration like PT2M, or never"),
-        ({"cancel": "update"}, "/steps/0/cancel", "no event update is scheduled before this"),
+        ({"cancel": "update"}, "/steps/0/cancel", "no event update is scheduled before this step"),
         ({"fault": {}}, "/steps/0/fault", "needs one of status, body, text, delay, drop"),
         ({"fault": {"body": "blank"}}, "/steps/0/fault/body", "must be 'document', 'empty'"),
-        ({"change": {"event": "a"}}, "/steps/0/change", "says nothing that changes"),
+        ({"change": {"event": "a"}}, "/steps/0/change", "needs at least one field that changes"),
         ({"event": {"vms": ["n1"], "raw": {"NotBefore": datetime(2026, 1, 1)}}}, "/steps/0/event/raw/NotBefore", "is not valid"),
         ({"skip": {"by": 0}}, "/steps/0/skip/by", "must be at least 1"),
     ],
@@ -64,20 +64,20 @@ def test_a_wrong_step_is_told_with_its_place_and_the_reason(step: dict[str, Any]
 
 
 def test_machines_need_names_of_their_own_and_there_must_be_some() -> None:
-    assert told(vms=[{"name": "n1"}, {"name": "n1"}]) == [("/vms/1/name", "a machine of this name is there already")]
+    assert told(vms=[{"name": "n1"}, {"name": "n1"}]) == [("/vms/1/name", "another machine is already named n1")]
     assert told(vms=[]) == [("/vms", "must not be empty")]
     assert told(vms=[{}]) == [("/vms/0/name", "is required")]
 
 
 def test_a_name_counts_from_the_time_of_its_event_not_from_its_place_in_the_file() -> None:
     event = {"at": "PT10S", "event": {"name": "update", "vms": ["n1"]}}
-    assert told([{"at": "PT5S", "cancel": "update"}, event]) == [("/steps/0/cancel", "no event update is scheduled before this")]
+    assert told([{"at": "PT5S", "cancel": "update"}, event]) == [("/steps/0/cancel", "no event update is scheduled before this step")]
     scenario_of({"vms": VMS, "steps": [{"at": "PT15S", "cancel": "update"}, event]})
 
 
 def test_two_events_of_one_name_are_refused() -> None:
     event = {"event": {"name": "update", "vms": ["n1"]}}
-    assert told([event, event]) == [("/steps/1/event", "an event of this name is there already")]
+    assert told([event, event]) == [("/steps/1/event", "another event is already named update")]
 
 
 def test_all_faults_of_a_file_are_told_with_their_lines(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_yaml_says_the_same_as_toml(tmp_path: Path) -> None:
 def test_ready_made_scenarios_play_to_their_end_without_a_step_that_does_not_fit(path: Path) -> None:
     scenario = load(path)
     assert scenario.about
-    world = rules.tick(rules.begin(scenario, START), START + 8 * 86_400_000)
-    assert over(world) and world.ended and "step-refused" not in kinds(world)
+    world = rules.tick(rules.initial_world(scenario, START), START + 8 * 86_400_000)
+    assert is_over(world) and world.ended and "step-refused" not in kinds(world)
 
 
 def test_the_ready_made_scenarios_are_those_of_the_page() -> None:
@@ -143,8 +143,8 @@ def test_the_page_s_example_plays() -> None:
     examples = page.split("```toml\n")[1:]
     assert examples
     for text in examples:
-        world = rules.begin(scenario_of(tomllib.loads(text.partition("```")[0])), START)
-        assert over(rules.tick(world, START + 8 * 86_400_000))
+        world = rules.initial_world(scenario_of(tomllib.loads(text.partition("```")[0])), START)
+        assert is_over(rules.tick(world, START + 8 * 86_400_000))
 
 
 def test_steps_come_alone_or_in_an_array_and_not_as_nothing() -> None:

@@ -30,7 +30,7 @@ def test_machines_and_events_are_shown_with_what_comes_next() -> None:
     assert "http://127.0.0.1:8901" in row(picture, "n1") and "1:00 ago" in row(picture, "n1")
     assert row(picture, "update").split() == ["update", "Freeze", "Platform", "Scheduled", "n1", "n2", "starts", "in", "14:00"]
     there = pass_to(there, 901)
-    assert row(painted(there), "update").split()[-3:] == ["over", "in", "9:59"]
+    assert row(painted(there), "update").split()[-3:] == ["ends", "in", "9:59"]
     assert "completed" in row(painted(pass_to(there, 3600)), "update")
 
 

@@ -152,7 +152,7 @@ def test_of_several_steps_at_once_all_happen_or_none(there: World) -> None:
 
     before = there
     with pytest.raises(Problem, match="there is no event other"):
-        rules.inject(there, steps_of([{"cancel": "update"}, {"cancel": "other"}]))
+        rules.inject_steps(there, steps_of([{"cancel": "update"}, {"cancel": "other"}]))
     assert there is before and event(there, "update").outcome is None
 
 
@@ -175,14 +175,14 @@ def ended(world: World) -> World:
         (started, {"change": {"event": "update", "notice": "PT1M"}}, 409, "event update has started and cannot be put off"),
         (None, {"complete": "update"}, 409, "event update has not started"),
         (None, {"impact": {"event": "update", "lasts": "PT1S"}}, 409, "event update has not started"),
-        (None, {"event": UPDATE}, 409, "an event update is there already"),
-        (ended, {"event": UPDATE}, 409, "an event update is there already"),
+        (None, {"event": UPDATE}, 409, "another event is already named update"),
+        (ended, {"event": UPDATE}, 409, "another event is already named update"),
         (None, {"event": {"vms": ["n9"]}}, 422, "there is no machine n9"),
-        (None, {"event": {"host": "h9"}}, 422, "no machine is there"),
+        (None, {"event": {"host": "h9"}}, 422, "it selects no machine"),
         (None, {"skip": {"vms": ["n9"], "by": 1}}, 422, "there is no machine n9"),
         (None, {"approve": {"event": "update", "vm": "x"}}, 409, "update names no machine of the scope of x"),
         (None, {"change": {"event": "update", "vms": ["x"]}}, 409, "the machines of update are not of one scope"),
-        (None, {"event": {"vms": ["n1", "x"], "id": "C7061BAC-AFDC-4513-B24B-AA5F13A16123"}}, 422, "an id goes with one event"),
+        (None, {"event": {"vms": ["n1", "x"], "id": "C7061BAC-AFDC-4513-B24B-AA5F13A16123"}}, 422, "an id names one event"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(
@@ -195,7 +195,7 @@ def test_what_cannot_be_is_refused_with_the_reason(
 
 
 def test_an_id_that_is_listed_is_not_given_twice(there: World) -> None:
-    with pytest.raises(Problem, match="an event of this id is listed already"):
+    with pytest.raises(Problem, match="another listed event already has the id"):
         do(there, event={"vms": ["n1"], "id": event(there, "update").shown.id.upper()})
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.extras.emulator import rules
-from shared.extras.emulator.metadata_service import EVENTS_PATH, Answer, Request, ask
-from shared.extras.emulator.model import Event, World
+from shared.extras.emulator.metadata_service import EVENTS_PATH, ImdsAnswer, ImdsRequest, ask
+from shared.extras.emulator.model import ImdsEvent, World
 from shared.extras.emulator.scenario import scenario_of, steps_of
 
 START = 1_800_000_000_000
@@ -25,12 +25,12 @@ def at(seconds: float) -> int:
 def world(*vms: str | dict[str, Any], steps: Sequence[dict[str, Any]] = (), speed: float = 1.0, seed: str = "seed", **imds: Any) -> World:
     """A world of these machines, by name or in full, whose services are as `imds` says."""
     given = [{"name": vm} if isinstance(vm, str) else vm for vm in vms or ("n1",)]
-    return rules.begin(scenario_of({"vms": given, "steps": list(steps), "imds": imds}), START, speed=speed, seed=seed)
+    return rules.initial_world(scenario_of({"vms": given, "steps": list(steps), "imds": imds}), START, speed=speed, seed=seed)
 
 
 def do(world: World, **step: Any) -> World:
     """The world after a step, at its own time."""
-    return rules.inject(world, steps_of(step))
+    return rules.inject_steps(world, steps_of(step))
 
 
 def pass_to(world: World, seconds: float) -> World:
@@ -40,8 +40,8 @@ def pass_to(world: World, seconds: float) -> World:
 
 def get(
     world: World, vm: str = "n1", query: str = LATEST, headers: Mapping[str, str] = METADATA, path: str = EVENTS_PATH
-) -> tuple[World, Answer]:
-    return ask(world, vm, Request("GET", path, query, headers))
+) -> tuple[World, ImdsAnswer]:
+    return ask(world, vm, ImdsRequest("GET", path, query, headers))
 
 
 def read(world: World, vm: str = "n1", query: str = LATEST) -> tuple[World, dict[str, Any]]:
@@ -51,13 +51,13 @@ def read(world: World, vm: str = "n1", query: str = LATEST) -> tuple[World, dict
     return world, json.loads(answer.body)
 
 
-def post(world: World, *ids: str, vm: str = "n1", body: bytes | None = None) -> tuple[World, Answer]:
+def post(world: World, *ids: str, vm: str = "n1", body: bytes | None = None) -> tuple[World, ImdsAnswer]:
     """Approve these ids, or send that body."""
     given = json.dumps({"StartRequests": [{"EventId": each} for each in ids]}).encode() if body is None else body
-    return ask(world, vm, Request("POST", EVENTS_PATH, LATEST, METADATA, given))
+    return ask(world, vm, ImdsRequest("POST", EVENTS_PATH, LATEST, METADATA, given))
 
 
-def event(world: World, name: str, index: int = 0) -> Event:
+def event(world: World, name: str, index: int = 0) -> ImdsEvent:
     """The event of that name, listed or over."""
     return [each for each in (*world.events, *world.ended) if each.name == name][index]
 

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from shared.core.clock import SettableClock
 from shared.core.errors import Problem, Unavailable
-from shared.extras.kafka_source.consumer import Record, SourceFailed
-from shared.extras.kafka_source.ingest import BATCH, KafkaIngest, done_up_to, item_of
-from shared.extras.kafka_source.sources import Source
+from shared.extras.kafka_source.consumer import KafkaMessage, SourceFailed
+from shared.extras.kafka_source.ingest import BATCH, KafkaIngest, item_of, offsets_to_commit
+from shared.extras.kafka_source.sources import KafkaSource
 from shared.scheduler.ingest.admission import Admitted
 from shared.scheduler.ingest.queue_consumer import IntakeResult, Item, Reject, RetryLater
 
-SOURCE = Source(servers="b:9092", topic="orders", tenant="acme")
+SOURCE = KafkaSource(servers="b:9092", topic="orders", tenant="acme")
 BUSY = Problem(429, "too-many-requests", "over the tenant's events per second")
 
 
-def records(partition: int, *offsets: int) -> list[Record]:
-    return [Record(partition, offset, 1_000 + offset, b"%d" % offset) for offset in offsets]
+def records(partition: int, *offsets: int) -> list[KafkaMessage]:
+    return [KafkaMessage(partition, offset, 1_000 + offset, b"%d" % offset) for offset in offsets]
 
 
 class Topic:
@@ -39,12 +39,12 @@ class Topic:
         self.word: str | None = None
         self.opened = self.closed = 0
 
-    async def open(self, source: Source) -> Topic:
+    async def open(self, source: KafkaSource) -> Topic:
         self.opened += 1
         self.position = self.committed
         return self
 
-    async def poll(self, limit: int, seconds: float) -> list[Record]:
+    async def poll(self, limit: int, seconds: float) -> list[KafkaMessage]:
         if self.error is not None:
             raise self.error
         await asyncio.sleep(0)
@@ -64,7 +64,7 @@ class Topic:
     async def seek(self, offsets: Mapping[int, int]) -> None:
         self.position = offsets[0]
 
-    def complaint(self) -> str | None:
+    def last_error(self) -> str | None:
         return self.word
 
     async def close(self) -> None:
@@ -180,7 +180,7 @@ async def test_source_that_fails_is_told_by_name_opened_anew_and_stops_no_other(
     broken.error = SourceFailed("UNKNOWN_TOPIC_OR_PART")
     other = SOURCE.model_copy(update={"topic": "bills"})
 
-    async def open_consumer(source: Source) -> Topic:
+    async def open_consumer(source: KafkaSource) -> Topic:
         return await (broken if source is SOURCE else sound).open(source)
 
     ingest = KafkaIngest([SOURCE, other], Fake(), clock, 10.0, open_consumer)
@@ -224,9 +224,9 @@ def test_place_in_the_topic_names_the_event() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40))
 def test_commit_never_passes_what_is_open_and_leaves_nothing_done_behind_without_need(found: list[tuple[int, bool]]) -> None:
-    taken = [Record(partition, offset, 0, b"") for offset, (partition, _) in enumerate(found)]
+    taken = [KafkaMessage(partition, offset, 0, b"") for offset, (partition, _) in enumerate(found)]
     waiting = [record for record, (_, waits) in zip(taken, found, strict=True) if waits]
-    done = done_up_to(taken, waiting)
+    done = offsets_to_commit(taken, waiting)
     for partition in range(4):
         mine = [record.offset for record in taken if record.partition == partition]
         first_open = min((record.offset for record in waiting if record.partition == partition), default=None)

@@ -35,9 +35,9 @@ def test_source_by_identity_and_one_by_connection_string() -> None:
         ([{**GOOD, "servers": "host:99999"}], "host:port"),
         ([{**GOOD, "surprise": 1}], "0/surprise"),
         ([GOOD, {"topic": "x"}], "1/servers"),
-        ([{**GOOD, "username": "u"}], "together"),
+        ([{**GOOD, "username": "u"}], "give both"),
         ([{**GOOD, "tls": False}], "needs tls"),
-        ([GOOD, {**GOOD, "tenant": "other"}], "named twice"),
+        ([GOOD, {**GOOD, "tenant": "other"}], "occurs twice"),
         ([{**GOOD, "username": ["hunter2"], "password": "hunter2"}], "0/username"),
     ],
 )
