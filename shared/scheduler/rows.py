@@ -1,4 +1,4 @@
-"""Event rows: from what was sent in, and back to what is shown."""
+"""Event rows: encoding of accepted events, and their representation."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from .rules import NEVER, RetryPolicy, asked_due
 CHUNK = 16_000
 """Characters of payload text per property: at most 32,000 UTF-16 units, under the store's 32K."""
 OVERHEAD = 500
-"""Bytes of an encoded row besides the payload, rounded up."""
+"""Bytes of an encoded row without the payload, rounded up."""
 _ESCAPED = (b'"', b"\\", b"\n", b"\r", b"\t")
 _SEPARATORS = (b"\xe2\x80\xa8", b"\xe2\x80\xa9")
-"""Line and paragraph separator, which go as six characters."""
+"""Line and paragraph separators, which are encoded as six characters."""
 _LONG_NUMBER = re.compile(rb"\d{16}|\d[.eE]|-0")
 """What may hold a number that a double, or 64 bits, would change."""
 
 
 @dataclass(slots=True)
 class NewEvent:
-    """An event on its way in. `size`: bytes of its encoded row, about."""
+    """An accepted event before it is stored. `size`: bytes of its encoded row."""
 
     props: Props
     due: Millis

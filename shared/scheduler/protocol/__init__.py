@@ -1,12 +1,13 @@
 """The shard protocol without I/O.
 
-Every function that touches storage here is a generator: it yields an effect (`Get`, `Load`, `Write`, `Send`), is resumed with what
-came of it, and returns its result. `AsyncRunner` (engine) carries the effects out in production; the model checker in tests/model runs the
-very same generators over every interleaving of faults; the simulator runs them under seeded ones. Model = code.
+Every function here that touches storage is a generator: it yields an effect (`Get`, `Load`, `Write`, `Send`), is resumed with the effect's
+answer, and returns its result. `AsyncRunner` (engine) runs the effects in production; the model checker in tests/model runs the same
+generators over every interleaving of faults; the simulator runs them under seeded faults. So the checked model is the production code.
 
     gate       the gate row, fencing after a lost answer, sealing
     ingest     opening a shard, filling it, client ids
     owning     take, load, claim and settle, rest, finish
     changing   cancel, move, redrive
+    mirroring  copies in a second account, and the fence
     dispatch   index rows to messages, repair
 """

@@ -1,6 +1,6 @@
-"""Cancel, edit, move and redrive: what users do to an event that is already stored.
+"""Cancel, edit, move and redrive: the changes that users make to a stored event.
 
-Each changes the event row alone, on its ETag. A claim carries the row's ETag too, so exactly one of the two gets through.
+Each changes only the event row, on its ETag. A claim carries the row's ETag too, so exactly one of the two succeeds.
 
 A move copies and then points; it never deletes and inserts:
 
@@ -8,7 +8,8 @@ A move copies and then points; it never deletes and inserts:
     (2) the copy is placed at the target, together with the target's gate     (3) the target's index row
     (4) moving --> moved, with the pointer
 
-Whoever meets a `moving` row finishes 2 to 4. The target's name follows from the source alone, so all of them meet at one place.
+Every process that reads a `moving` row finishes steps 2 to 4. The target's name follows from the source alone, so all of them use one
+place.
 """
 
 from __future__ import annotations
@@ -41,28 +42,28 @@ from .gate import Counts, Gate, merge_gate, parse_gate, read_gate
 from .ingest import file_shard
 
 ORIGIN = "origin"
-"""In a copy in another account: the ETag of the row that it was copied from (`mirroring`)."""
+"""Property of a copy in another account: the ETag of the row that it was copied from (`mirroring`)."""
 CAME = "came"
-"""In a mirrored event that has moved here, or was brought back: where it was before, so that no copy shows it as alive at both."""
+"""Property of a mirrored event that was moved or redriven here: its former place, so that no copy shows it as alive at both."""
 OWN = frozenset({"state", "target", "target_due", "moving", "epoch", "flag", "next", "waited", "ended", "late", "by", ORIGIN, CAME})
-"""Properties that belong to a row's place, or to its due time, not to the event: a copy starts without them."""
+"""Properties that belong to a row's place or due time and not to the event: a copy starts without them."""
 
 WINDOW = frozenset({"flex", "shift"})
 
 
 class Done(NamedTuple):
-    """The change is in; `row` is the event where it now lives."""
+    """The change is stored; `row` is the event at its current place."""
 
     row: Row
 
 
 type ChangeResult = Done | Literal["already-firing", "already-final", "missing"]
 type Match = Callable[[Row], None]
-"""Raises when the event is no longer as the caller saw it (`If-Match`)."""
+"""Raises if the event is no longer as the caller read it (`If-Match`)."""
 
 
 def find(address: Address) -> Steps[Row | None]:
-    """The event where it lives now: pointers are followed, a half-way move is finished."""
+    """Return the event at its current place: follows pointers and finishes an interrupted move."""
     while True:
         row = yield from get(EVENTS, address.shard, address.row)
         if row is None:
@@ -76,16 +77,18 @@ def find(address: Address) -> Steps[Row | None]:
 
 
 def edit(address: Address, change: Props, match: Match | None = None) -> Steps[ChangeResult]:
-    """Merge `change` into the event, wherever it lives, if it may still be changed and `match` does not object."""
+    """Merge `change` into the event at its current place, if it may still be changed and `match` does not raise."""
     unsure: Row | None = None
     while True:
         row = None
         if unsure is not None:
-            # A write on this ETag may be in, or still be under way. It is looked for where it went: by now the row may have moved on.
+            # A write on this ETag may be stored, or still in flight. It is looked for where it was sent, because the event may have moved
+            # since.
             seen = yield from get(EVENTS, unsure.pk, unsure.rk)
             if seen is not None and is_in(change, seen.props):
                 return Done((yield from find(Address(seen.pk, seen.rk))) or seen)
-            # The same change on the same ETag can be applied once at most, so it is safe to try again; on another ETag it is dead.
+            # The same change on the same ETag can be applied once at most, so a repetition is safe. If the ETag has changed, that write is
+            # refused.
             row = seen if seen is not None and seen.etag == unsure.etag else None
         if row is None:
             unsure = None
@@ -107,29 +110,29 @@ def edit(address: Address, change: Props, match: Match | None = None) -> Steps[C
 
 
 def is_in(change: Props, props: Mapping[str, Any]) -> bool:
-    """Whether the row has this very change. A move is known by its name: somebody else may have finished it since."""
+    """Return True if the row has exactly this change. A move is recognised by its name, because another process may have finished it."""
     if "moving" in change:
         return props.get("moving") == change["moving"]
     return all(props.get(key) == value for key, value in change.items())
 
 
 def cancel(address: Address, now: Millis, nonce: str, match: Match | None = None) -> Steps[ChangeResult]:
-    """Cancel the event. Once this has answered `Done`, no delivery of it starts."""
+    """Cancel the event. After `Done`, no delivery of it starts."""
     return (yield from edit(address, {"state": "cancelled", "ended": now, "by": nonce}, match))
 
 
 def move(address: Address, due: Millis, change: Props, nonce: str, match: Match | None = None) -> Steps[ChangeResult]:
-    """Give the event another due time, and whatever else `change` holds. It fires at one of both times, once."""
+    """Give the event another due time, and apply `change`. It fires once, at one of the two times."""
     started = yield from edit(address, {**change, "state": "moving", "target_due": due, "moving": nonce}, match)
     if not isinstance(started, Done):
         return started
-    # Finding the event finishes its move.
+    # `find` finishes the event's move.
     found = yield from find(Address(started.row.pk, started.row.rk))
     return Done(found) if found is not None else "missing"
 
 
 def finish_move(shard: str, row: Row) -> Steps[Row]:
-    """Steps 2 to 4 for a `moving` row; returns the row as `moved`. Idempotent, by any number of finishers at once."""
+    """Do steps 2 to 4 for a `moving` row; return the row as `moved`. Idempotent, for any number of processes at once."""
     while row.props["state"] == "moving":
         due = int(row.props["target_due"])
         wake = moved_wake(row.props, due)
@@ -150,31 +153,32 @@ def finish_move(shard: str, row: Row) -> Steps[Row]:
 
 
 def moved_wake(props: Props, due: Millis) -> Millis:
-    """Where a moved event is filed: under its due time, but no earlier a minute than it came in, so that lists by time find it."""
+    """Return the time under which a moved event is filed: its due time, but not before the minute of its creation, so that lists by time
+    find it."""
     return max(due, int(props.get("created", due)))
 
 
 def copied(props: Props, due: Millis) -> Props:
-    """The event as it starts at its new place."""
+    """Return the event's row as it starts at its new place."""
     return {**{key: value for key, value in props.items() if key not in OWN}, "state": "scheduled", "due": due}
 
 
 def without_window(props: Props) -> Props:
-    """The event without its flexible window: due at an instant that was chosen anew."""
+    """Return the event's row without its flexible window: it is due at a newly chosen instant."""
     return {key: value for key, value in props.items() if key not in WINDOW}
 
 
 def target_shard(source: str, purpose: str, attempt: int) -> str:
-    """The place that all who carry the same events from `source` meet at."""
+    """Return the place that every process which moves the same events out of `source` uses."""
     name = derived_name(source, purpose, str(attempt))
     return shard_key(shard_tenant(source), placed(name, place_of(source)))
 
 
 def place(source: str, purpose: str, copies: Mapping[str, Props], wake: Millis) -> Steps[dict[str, Address]]:
-    """Bring copies to their deterministic target, together with its gate; answers where each one is.
+    """Store copies at their deterministic target, together with its gate; return the address of each.
 
-    "Exists" is done. A gate that is not open, with the row not there, means the next attempt's name: it can never take the row any
-    more. An open gate is merged on its ETag, which also kills an insert that is still travelling.
+    A copy that exists is done. If the gate is not open and the row is missing, the gate can never accept the row, so the next attempt's
+    name is used. An open gate is merged on its ETag, which also invalidates an insert that is still in flight.
     """
     placed: dict[str, Address] = {}
     attempt = 0
@@ -188,7 +192,7 @@ def place(source: str, purpose: str, copies: Mapping[str, Props], wake: Millis) 
 
 
 def place_at(shard: str, missing: Mapping[str, Props], placed: dict[str, Address], wake: Millis) -> Steps[bool]:
-    """One attempt of `place`: False when this target is shut and some rows are not there."""
+    """Make one attempt of `place`; return False if this target is shut and some rows are missing."""
     gate_row: Row | None = None
     size = sum(int(props.get("size", 0)) for props in missing.values())
     while True:
@@ -216,13 +220,13 @@ def place_at(shard: str, missing: Mapping[str, Props], placed: dict[str, Address
 def redrive(
     source: str, rows: Mapping[str, Row], now: Millis, shut: Callable[[str], Steps[bool]] | None = None
 ) -> Steps[dict[str, Address] | None]:
-    """Bring dead events of one shard back: index row, gate and copies, and only then the pointers; answers where each one is.
+    """Redrive dead events of one shard: index row, gate and copies, and only then the pointers; return the address of each copy.
 
-    Never through `moving`: nothing would wake a finished shard to carry on. A crash after the index row leaves a shard that finishes
-    empty or fires; after the copies, dead rows without a pointer, which the next redrive points to the same copies.
+    Never through `moving`, because nothing would wake a finished shard to continue. A crash after the index row leaves a shard that
+    finishes empty or fires; a crash after the copies leaves dead rows without a pointer, which the next redrive points to the same copies.
 
-    shut: what must be done about a place that turned out to be shut before the next one is begun (False ends it, with None): whoever
-    carries on in a copy must find it shut too.
+    shut: steps for a place that turned out to be shut, before the next one is begun; False ends the redrive with None. A process that
+    continues in a copy must find that place shut too.
     """
     placed: dict[str, Address] = {}
     attempt = 0

@@ -1,6 +1,6 @@
 """Dispatch and repair: from index rows to messages.
 
-Messages are hints. The index row is the truth about what is unfinished, so a message may be lost, doubled or late without harm.
+Messages are hints. The index row is the truth about unfinished shards, so a message may be lost, repeated or late without harm.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .gate import parse_gate, read_gate
 
 @dataclass(frozen=True, slots=True)
 class ShardMessage:
-    """Serve `shard`; `index` is the row key of the index row that asked for it."""
+    """A request to serve `shard`; `index` is the row key of the index row that asked for it."""
 
     shard: str
     index: str
@@ -31,7 +31,7 @@ class ShardMessage:
 
 
 def parse_message(text: str) -> ShardMessage:
-    """The inverse of `ShardMessage.text`; ValueError for anything else."""
+    """Parse `ShardMessage.text`; ValueError for anything else."""
     found = orjson.loads(text)
     if not isinstance(found, dict) or not isinstance(found.get("shard"), str) or not isinstance(found.get("index"), str):
         raise ValueError("not a shard message")
@@ -39,29 +39,29 @@ def parse_message(text: str) -> ShardMessage:
 
 
 def queue_for(*, retries_only: bool) -> str:
-    """Retries have a queue of their own, so that they never delay fresh events."""
+    """Return the queue of a message. Retries have a queue of their own, so that they never delay fresh events."""
     return QUEUE_RETRIES if retries_only else QUEUE_SHARDS
 
 
 def asks(row: Row, now: Millis) -> DispatchDecision:
-    """What an index row asks the sweep for."""
+    """Decide what the sweep does about an index row."""
     props = row.props
     paced = bool(props.get("events"))
     return dispatch_decision(str(props["state"]), int(props["wake"]), int(props.get("resent", 0)), now, rounds_of(row), paced=paced)
 
 
 def dispatch(row: Row, now: Millis) -> Steps[str]:
-    """Do what one index row asks for; answers what was done: sent, resent, or nothing."""
+    """Carry out the decision about one index row; return sent, resent, or nothing."""
     todo = asks(row, now)
     message = ShardMessage(index_shard(row.rk), row.rk)
     queue = queue_for(retries_only=bool(row.props.get("retries")))
     if todo.do == "send":
         if (yield from effects.send(queue, message.text(), todo.at)):
-            # On the ETag listed: if the row has changed meanwhile, what it asks for now was not sent. Refused or lost, forget it.
+            # On the listed ETag: if the row has changed, its new request was not sent. A refused or lost write needs no action.
             yield from write(SHARDS, row.pk, Merge(row.rk, {"state": "sent"}, row.etag))
             return "sent"
     elif todo.do == "inspect" and (yield from survey(row)) is not None:
-        # Marked first, so that sweeps that meet, and those that follow while nobody gets round to it, do not pile messages up.
+        # The mark comes first, so that sweeps that meet, and later ones while no owner comes, do not send more and more messages.
         marked = yield from write(SHARDS, row.pk, Merge(row.rk, {"resent": now, "rounds": rounds_of(row) + 1}, row.etag))
         if isinstance(marked, Applied) and (yield from effects.send(queue, message.text(), now)):
             return "resent"
@@ -69,12 +69,12 @@ def dispatch(row: Row, now: Millis) -> Steps[str]:
 
 
 def rounds_of(row: Row) -> int:
-    """How often the message of an index row was sent again, or failed for good, since the row was filed."""
+    """Return how many times an index row's message was sent again, or failed for good, since the row was filed."""
     return int(row.props.get("rounds", 0))
 
 
 def survey(row: Row) -> Steps[int | None]:
-    """How many open events the shard of an index row has; None while somebody serves it."""
+    """Return the number of open events of an index row's shard; None while an owner serves it."""
     found = yield from read_gate(index_shard(row.rk))
     if found is None:
         return 0
@@ -83,10 +83,10 @@ def survey(row: Row) -> Steps[int | None]:
 
 
 def hand_out(row: Row, at: Millis, events: int) -> Steps[str]:
-    """Send the message of a shard of the backlog, visible at its place on the line; answers backlog, unsent, or nothing.
+    """Send the message of a backlog's shard, visible at its place on the line; return backlog, unsent, or nothing.
 
-    Through the queue of the retries, so that it is never ahead of punctual shards. The mark comes first and names the place: of sweeps that
-    meet one wins, repair waits until the place has come, and the next sweep's line goes on from there.
+    It uses the queue of retries, so that it is never ahead of punctual shards. The mark comes first and names the place: of sweeps that
+    meet, one wins; repair waits until the place has come; and the next sweep's line continues from there.
     """
     again = row.props["state"] == "sent"
     mark: Props = {"state": "sent", "resent": at, "events": events, "rounds": rounds_of(row) + again}
@@ -95,34 +95,36 @@ def hand_out(row: Row, at: Millis, events: int) -> Steps[str]:
         return "nothing"
     if (yield from effects.send(QUEUE_RETRIES, ShardMessage(index_shard(row.rk), row.rk).text(), at)):
         return "backlog"
-    # Nobody was told: as if it had not been dispatched.
+    # No message was sent: undo the dispatch.
     before: Props = {"state": "pending", "events": 0, "rounds": rounds_of(row)}
     yield from write(SHARDS, row.pk, Merge(row.rk, before, marked.etags[0]))
     return "unsent"
 
 
 def postpone(message: ShardMessage, now: Millis) -> Steps[int | None]:
-    """After a message that failed for good: let the index ask for the shard again, later each time; answers how often it was asked for
-    in vain, or None when the message's index row is gone, and with it the need."""
+    """Let the index ask for a shard again, later each time, after its message failed for good.
+
+    Returns the number of unsuccessful messages, or None if the message's index row is gone, and with it the need.
+    """
     partition = index_partition(message.shard)
     while True:
         row = yield from get(SHARDS, partition, message.index)
         if row is None:
             return None
         rounds = rounds_of(row) + 1
-        # An index row that has not been dispatched yet is not to wait for long: nothing has failed under it.
+        # An index row that was not dispatched yet must not wait for long: nothing has failed under it.
         mark: Props = {"resent": now, "rounds": rounds} if row.props["state"] == "sent" else {"rounds": rounds}
         if isinstance((yield from write(SHARDS, partition, Merge(row.rk, mark, row.etag))), Applied):
             return rounds
 
 
 def send(message: ShardMessage, at: Millis, *, retries_only: bool = False) -> Steps[bool]:
-    """One message, visible from `at` on."""
+    """Send one message that becomes visible at `at`."""
     return (yield from effects.send(queue_for(retries_only=retries_only), message.text(), at))
 
 
 def announce(message: ShardMessage, at: Millis, *, retries_only: bool = False) -> Steps[bool]:
-    """Send the message of a shard whose index row says `sent`; if the queue does not take it, hand the row back to the sweep."""
+    """Send the message of a shard whose index row says `sent`; if the queue refuses it, leave the shard to the sweep."""
     if (yield from send(message, at, retries_only=retries_only)):
         return True
     partition = index_partition(message.shard)

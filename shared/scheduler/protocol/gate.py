@@ -1,7 +1,7 @@
-"""The gate row: the store's judge over a shard.
+"""The gate row: it decides which writes to a shard count.
 
-Every write that adds, claims or settles is one transaction whose first operation merges the gate on the ETag last seen. Who holds that ETag
-may write; everybody else is refused by the store.
+Every write that adds, claims or settles is one transaction, and its first operation merges the gate on the ETag last seen. The holder of
+that ETag may write; the store refuses everyone else.
 
     (absent) --first batch--> open --take--> owned --rest--> resting --take--> owned ... --finish--> done
         |                       |
@@ -24,7 +24,7 @@ COUNTS = ("accepted", "delivered", "retrying", "dead", "lapsed", "cancelled", "m
 
 
 class Counts(NamedTuple):
-    """How a shard's events stand. `retrying` is open; the five after it are final; accepted = final + open."""
+    """Numbers of a shard's events by state. `retrying` is open; the five after it are final; accepted = final + open."""
 
     accepted: int = 0
     delivered: int = 0
@@ -45,7 +45,7 @@ NOTHING = Counts()
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What the gate row says. `holder` is a writer's or owner's unique name, '' when sealed."""
+    """The content of a gate row. `holder` is a writer's or owner's unique name, '' when sealed."""
 
     state: GateState
     holder: str
@@ -54,7 +54,7 @@ class Gate:
     index: str = ""
     """Row key of the index row under which the shard is, or is about to be, filed."""
     bucket: str = ""
-    """The minute the shard was opened for; lists and the ledger file it there for good. '' when it was sealed before it was filled."""
+    """The minute for which the shard was opened; lists and the ledger always file it there. '' if it was sealed before it was filled."""
     counts: Counts = NOTHING
 
     def props(self) -> Props:
@@ -71,7 +71,7 @@ def parse_gate(props: Props) -> Gate:
 
 
 def merge_gate(gate: Gate, etag: str) -> Merge:
-    """The first operation of every transaction of a holder."""
+    """Return the first operation of every transaction of a holder."""
     return Merge(GATE, gate.props(), etag)
 
 
@@ -82,18 +82,17 @@ def read_gate(shard: str) -> Steps[Row | None]:
 
 @dataclass(slots=True)
 class Held:
-    """A gate one holds: its content and the ETag it was last seen or written with."""
+    """A gate that this process holds: its content, and the ETag it was last seen or written with."""
 
     gate: Gate
     etag: str
 
 
 def fence(shard: str, held: Held | None, initial: Gate) -> Steps[Held | None]:
-    """After a lost answer: make sure that the lost write is either applied by now or never will be.
+    """After a lost answer, make sure that the lost write is either applied by now or never will be.
 
-    Replaces the gate conditionally with the same content (inserts `initial` where there is none), so that whatever still
-    travels carries a stale ETag. Returns the gate as now held, or None when someone else has it. Rows must be read after this,
-    never before.
+    Replaces the gate conditionally with the same content (inserts `initial` if there is none), so that a write that is still in flight has
+    an old ETag. Returns the gate as now held, or None if another process has it. Rows must be read after this, never before.
     """
     me = initial.holder
     while True:
@@ -107,7 +106,7 @@ def fence(shard: str, held: Held | None, initial: Gate) -> Steps[Held | None]:
         if gate.holder != me:
             return None
         if held is None or row.etag != held.etag:
-            # The lost write was the only one in flight and it changed the ETag: it is in, and cannot come again.
+            # The lost write was the only one in flight and it changed the ETag: it is stored and cannot be applied again.
             return Held(gate, row.etag)
         answer = yield from write(EVENTS, shard, merge_gate(gate, row.etag))
         if isinstance(answer, Applied):

@@ -1,7 +1,7 @@
-"""Ingest: opening a shard, filling it, and client-chosen ids.
+"""Ingest: opening a shard, filling it, and ids chosen by clients.
 
-Order matters: the index row first (so that whatever gets stored is found), then for client ids the id row (so that an id names one place),
-then the events together with the gate.
+The order matters: first the index row, so that a sweep finds everything that is stored; then for client ids the id row, so that an id names
+one place; then the events together with the gate.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .gate import Counts, Gate, Held, fence, merge_gate, seal
 
 
 class Entry(NamedTuple):
-    """An event ready to be stored in a shard."""
+    """An event that is ready to be stored in a shard."""
 
     row: str
     props: Props
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class OpenShard:
-    """A shard that a writer of this process fills. Only its writer holds one; all of it can be forgotten at any time."""
+    """A shard that a writer of this process fills. Only its writer has one; all of it can be forgotten at any time."""
 
     shard: str
     writer: str
@@ -59,14 +59,13 @@ class OpenShard:
 
 
 class Appended(NamedTuple):
-    """What became of a batch: the ETags of the rows that are stored for good. Fewer than asked only when the shard is lost to this
-    writer."""
+    """The result of a batch: the ETags of the rows that are stored for good. Rows are missing only if the writer has lost the shard."""
 
     stored: dict[str, str]
 
 
 def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[None]:
-    """Insert the index row. Its key is unique to the shard and wake-up, so "exists" is one's own lost answer, or a fellow finisher's."""
+    """Insert the index row. Its key is unique to shard and wake-up: if it exists, an earlier attempt or another process made it."""
     props: Props = {
         "state": "sent" if sent else "pending",
         "wake": wake,
@@ -80,7 +79,7 @@ def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[None]:
 
 
 def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
-    """Store `entries` in one transaction with the gate. One batch in flight per shard: the caller sees to that."""
+    """Store `entries` in one transaction with the gate. The caller ensures that one batch per shard is in flight."""
     wanted = {entry.row for entry in entries}
     size = sum(entry.size for entry in entries)
     while True:
@@ -95,7 +94,7 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
         if isinstance(answer, Applied):
             opened.held = Held(grown, answer.etags[0])
             return Appended({entry.row: etag for entry, etag in zip(entries, answer.etags[1:], strict=True)})
-        # Refused: an owner or a sealer has the gate. Lost: nobody knows. Both are settled by the gate itself, and only then by the rows.
+        # Refused: an owner or a sealer has the gate. Lost: the result is unknown. In both cases the gate decides, and only then the rows.
         opened.held = yield from fence(opened.shard, held, opened.initial())
         if opened.held is not None and opened.held.gate.state != "open":
             opened.held = None
@@ -107,7 +106,7 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
 
 
 def add_ops(gate: Gate, held: Held | None, entries: Sequence[Entry]) -> tuple[Op, ...]:
-    """The gate first, so that a refusal names it; events are inserted, never upserted."""
+    """Return the operations of a batch. The gate is first, so that a refusal names it; events are inserted, never upserted."""
     first: Op = Insert(GATE, gate.props()) if held is None else merge_gate(gate, held.etag)
     return (first, *(Insert(entry.row, entry.props) for entry in entries))
 
@@ -117,7 +116,7 @@ class Fresh(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The id is in use: `row` is its event as first stored (follow its pointer), `hash` what the creator sent."""
+    """The id is in use. row: its event as first stored (follow its pointer); hash: the creator's content."""
 
     row: Row
     hash: str
@@ -126,8 +125,8 @@ class Known(NamedTuple):
 def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> Steps[Fresh | Known]:
     """Name `here` as the place of a client's id, before the event is stored there.
 
-    When another place is named, and its event is not there, that place is sealed before it is looked at again: then no delayed batch can
-    bring the event to life after the id has moved on.
+    If another place is named and its event is missing, that place is sealed before it is read again: then no delayed batch can store the
+    event after the id has moved on.
     """
     partition, key = id_partition(tenant, event_id), id_row_key(event_id)
     claim: Props = {"at": here.text, "hash": body_hash}
@@ -149,7 +148,7 @@ def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> St
 
 
 def known_id(tenant: str, event_id: str, side: str = "") -> Steps[Known | None]:
-    """The event that has the id, if it is plainly there; None decides nothing. side: prefix of the table of ids."""
+    """Return the event that has the id, if it exists now; None decides nothing. side: prefix of the table of ids."""
     named = yield from get(side + IDS, id_partition(tenant, event_id), id_row_key(event_id))
     if named is None:
         return None
@@ -159,7 +158,7 @@ def known_id(tenant: str, event_id: str, side: str = "") -> Steps[Known | None]:
 
 
 def read_named(place: Address) -> Steps[Row | None]:
-    """The event row at `place`; None only when it is not there and never will be."""
+    """Return the event row at `place`; None only if it does not exist and never will."""
     row = yield from get(EVENTS, place.shard, place.row)
     if row is None:
         yield from seal(place.shard)

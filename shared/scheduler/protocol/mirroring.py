@@ -1,16 +1,17 @@
-"""Keeping a copy of a shard in another account, and knowing which account serves.
+"""Copies of shards in another account, and the fence that says which account serves.
 
-Two accounts, the first and the second, hold the same tables. One side serves; what it acknowledges is in the copy too. A copy is made from
-what is stored, never from what somebody remembers, so anybody may make it, any number at once:
+Two accounts, the first and the second, have the same tables. One side serves; everything it acknowledges is in the copy too. A copy is made
+from stored state and never from memory, so any process may make it, and several at once:
 
-    (1) read the copy: its gate, its rows      (3) only then read what is served: its rows, its gate
+    (1) read the copy: its gate, its rows      (3) only then read the source: its rows, its gate
     (2) read the fence row in the second       (4) write what differs: the copy's gate, on the ETag of (1), and each row on its own
 
-(1) before (3) makes the newest copy win: who has read older rows has read an older copy too, and its ETag is refused. (2) between them
-makes who was overtaken by a failover harmless: had it read the copy after the take-over, it would have seen the fence. A copied row names
-the ETag that it was copied from (`origin`), never the same twice: a row that is changed back to what it was is not taken for unchanged.
+(1) before (3) makes the newest copy win: a process that has read older rows has read an older copy too, and its ETag is refused. (2)
+between them makes an overtaken process harmless: had it read the copy after the take-over, it would have seen the fence. A copied row names
+the ETag that it was copied from (`origin`), which is never the same twice: a row that was changed and changed back does not count as
+unchanged.
 
-The copy's gate keeps its own index row, filed for the shard's first wake-up and never refiled: repair finds it, at or before its time.
+The copy's gate keeps an index row of its own, filed for the shard's first wake-up and never refiled: repair finds it at or before its time.
 """
 
 from __future__ import annotations
@@ -50,25 +51,25 @@ FIRST, SECOND = names.FIRST, names.SECOND
 FENCE_PK, FENCE_ROW = "storage", "mirror"
 """The fence row, in `TocsinSweeps` of the second account."""
 AGAIN_PK = "again"
-"""Partition of `TocsinSweeps`: mirrored shards that were changed when they were finished already, and are to be copied once more."""
+"""Partition of `TocsinSweeps`: mirrored shards that were changed after they were finished, and must be copied once more."""
 GROUP = 99
 GROUP_BYTES = 3 * 1024 * 1024
 
 
 class Fence(NamedTuple):
-    """Who serves: every change is a new epoch. syncing: nobody yet, the first is being brought up to date from the second."""
+    """The side that serves; every change is a new epoch. syncing: no side serves yet, because the first is being brought up to date."""
 
     active: Side = "first"
     epoch: int = 0
     syncing: bool = False
 
     def props(self) -> Props:
-        """As stored."""
+        """Return the stored properties."""
         return dict(self._asdict())
 
 
 def parse_fence(row: Row | None) -> Fence:
-    """What the fence row says; without one the first serves."""
+    """Parse the fence row; without one the first account serves."""
     if row is None:
         return Fence()
     props = row.props
@@ -77,10 +78,10 @@ def parse_fence(row: Row | None) -> Fence:
 
 
 class Way(NamedTuple):
-    """One direction of copying, and the fence under which it holds.
+    """One direction of copying, and the fence under which it is valid.
 
-    source, copy, fence: prefixes of tables: of the side that is copied, of the copy, and of the second account. prune: what the source does
-    not have is removed from the copy, and owned shards are let go: nobody serves while this is done.
+    source, copy, fence: prefixes of the tables of the side that is copied, of the copy, and of the second account. prune: remove from the
+    copy what the source lacks, and release owned shards; no side serves while this is done.
     """
 
     source: str
@@ -104,17 +105,17 @@ def on[T](prefix: str, steps: Steps[T]) -> Steps[T]:
 
 
 def holds(way: Way) -> Steps[bool]:
-    """Whether the side still serves, under the epoch it began with."""
+    """Return True if the side still serves, under the epoch with which it began."""
     row = yield from get(way.fence + SWEEPS, FENCE_PK, FENCE_ROW)
     fence = parse_fence(row)
     return (fence.active, fence.epoch) == (way.active, way.epoch)
 
 
 def mirror(shard: str, way: Way, only: frozenset[str] | None = None) -> Steps[bool]:
-    """Bring the copy of the shard up to date; False when this side no longer serves, and nothing may be acknowledged.
+    """Bring the copy of the shard up to date; return False if this side no longer serves, so that nothing may be acknowledged.
 
-    only: the rows that matter to the caller; the others follow with the shard's owner. Places that copied rows point to are copied first,
-    or the copy would for a moment say that an event is where it is not.
+    only: the rows that matter to the caller; the shard's owner copies the others later. Places that copied rows point to are copied first;
+    otherwise the copy would briefly name a place where the event is missing.
     """
     ready: set[str] = set()
     waiting = [shard]
@@ -134,7 +135,7 @@ def mirror(shard: str, way: Way, only: frozenset[str] | None = None) -> Steps[bo
 
 
 def copy_shard(shard: str, way: Way, only: frozenset[str] | None, ready: set[str]) -> Steps[list[str] | None]:
-    """Copy one shard; answers the shards that must be copied before it (none: it is done), or None when this side no longer serves."""
+    """Copy one shard; return the shards that must be copied before it (none: it is done), or None if this side no longer serves."""
     while True:
         gate = yield from get(way.copy + EVENTS, shard, GATE)
         if (yield from unfiled(shard, way, gate)) and not (yield from file_copy(shard, way)) and gate is None:
@@ -145,12 +146,12 @@ def copy_shard(shard: str, way: Way, only: frozenset[str] | None, ready: set[str
             return None
         rows = yield from picked(way.source, shard, narrow)
         if narrow is not None and any(rk not in rows or rk not in have or rows[rk].props["state"] == "firing" for rk in narrow):
-            # A claim belongs together with the gate of its owner.
+            # A claim must be copied together with its owner's gate.
             only = None
             continue
         source: Row | None = gate
         if narrow is None:
-            # After the rows: it is never behind a claim that is copied. A done one may be ahead of what was read.
+            # Read after the rows, so that it is never older than a copied claim. A done gate may be newer than the rows.
             source = yield from get(way.source + EVENTS, shard, GATE)
             if source is None:
                 return []
@@ -165,15 +166,18 @@ def copy_shard(shard: str, way: Way, only: frozenset[str] | None, ready: set[str
                 return None
         ops: list[Op] = [put(rk, copied(row), have.get(rk)) for rk, row in sorted(changes.items())]
         if way.prune or (way.source == SECOND and source.props["state"] == "done"):
-            # What is done takes nothing more in: whatever else the side that comes back has was never acknowledged.
+            # A done shard accepts nothing more: other rows of the side that comes back were never acknowledged.
             ops += [Delete(rk, row.etag) for rk, row in sorted(have.items()) if rk not in rows]
         if (yield from write_copy(shard, way, gate, source, ops, whole=narrow is None)):
             return []
 
 
 def unfiled(shard: str, way: Way, gate: Row | None) -> Steps[bool]:
-    """Whether the copy of a shard, whose gate this is, may lack its index row: it is not begun, or that side made it itself, which may have
-    been cut off before it filed the place of a moved event."""
+    """Return True if the copy of a shard may lack its index row.
+
+    gate: the copy's gate. Either the copy is not begun, or that side made the shard itself and may have been interrupted before it filed
+    the place of a moved event.
+    """
     if gate is None or ORIGIN in gate.props:
         return gate is None
     index = str(gate.props["index"])
@@ -182,17 +186,17 @@ def unfiled(shard: str, way: Way, gate: Row | None) -> Steps[bool]:
 
 
 def file_copy(shard: str, way: Way) -> Steps[bool]:
-    """Before a copy is begun: its index row, so that whatever gets into it is found. False when there is nothing to copy."""
+    """File the copy's index row before the copy is begun, so that repair finds its content. Return False if there is nothing to copy."""
     source = yield from get(way.source + EVENTS, shard, GATE)
     if source is None or not source.props["bucket"]:
-        # Never filled.
+        # The shard was never filled.
         return False
     yield from on(way.copy, file_shard(shard, minute_of(str(source.props["bucket"])), sent=False))
     return True
 
 
 def picked(prefix: str, shard: str, only: frozenset[str] | None) -> Steps[dict[str, Row]]:
-    """The shard's event rows, or some of them."""
+    """Return the shard's event rows, or those named by `only`."""
     if only is None:
         rows = yield from load(prefix + EVENTS, shard, FIRST_EVENT, END_EVENTS)
         return {row.rk: row for row in rows}
@@ -205,7 +209,7 @@ def picked(prefix: str, shard: str, only: frozenset[str] | None) -> Steps[dict[s
 
 
 def pointed(row: Row, have: Row | None) -> list[str]:
-    """The shard that a row's pointer needs, unless the copy has that pointer already."""
+    """Return the shard that a row's pointer needs, unless the copy has that pointer already."""
     target = row.props.get("target")
     if not target or (have is not None and have.props.get("target") == target):
         return []
@@ -213,21 +217,20 @@ def pointed(row: Row, have: Row | None) -> list[str]:
 
 
 def copied(row: Row) -> Props:
-    """The row as the copy has it."""
+    """Return the row's properties in the copy."""
     return {**row.props, ORIGIN: row.etag}
 
 
 def put(rk: str, props: Props, have: Row | None) -> Op:
-    """The operation that makes the copied row read `props`."""
+    """Return the operation that writes `props` to the copied row."""
     return Insert(rk, props) if have is None else Replace(rk, props, have.etag)
 
 
 def set_going(parent: Address, way: Way) -> Steps[bool]:
-    """Before an event that has moved, or was brought back, is copied at its new place: at its old one the copy must not show it as alive
-    any more.
+    """Make sure that the copy does not show a moved or redriven event as alive at its old place, before it is copied at its new one.
 
-    It shows it as `moving` from then on: whoever meets that finishes the move, at the place that follows from its name; or as dead. False
-    when this side no longer serves.
+    The copy then shows it as `moving`, and every process that reads it finishes the move at the place that follows from its name; or it
+    shows it as dead. Returns False if this side no longer serves.
     """
     while True:
         gate = yield from get(way.copy + EVENTS, parent.shard, GATE)
@@ -246,7 +249,7 @@ def set_going(parent: Address, way: Way) -> Steps[bool]:
             source = yield from get(way.source + EVENTS, parent.shard, GATE)
             if source is None:
                 return True
-        # It may have moved there itself, and the copy may know its first place only.
+        # The event may have been moved there before, while the copy knows only its first place.
         if have is None and CAME in row.props and not (yield from set_going(parse_address(str(row.props[CAME])), way)):
             return False
         if (yield from write_copy(parent.shard, way, gate, source, [put(parent.row, going(row), have)], whole=False)):
@@ -254,20 +257,20 @@ def set_going(parent: Address, way: Way) -> Steps[bool]:
 
 
 def going(row: Row) -> Props:
-    """A moved row as it was while it moved; a dead one as it was before it was brought back."""
+    """Return a moved row as it was during the move, or a dead one as it was before it was redriven."""
     state = "dead" if row.props["state"] == "dead" else "moving"
     return {**{key: value for key, value in row.props.items() if key != "target"}, "state": state, ORIGIN: ""}
 
 
 def is_going(row: Row, have: Row) -> bool:
-    """Whether the copy knows of the move, or the end, already."""
+    """Return True if the copy has the move, or the end, already."""
     if row.props["state"] == "dead":
         return bool(have.props["state"] == "dead")
     return have.props["state"] == "moved" or (have.props["state"] == "moving" and have.props["moving"] == row.props["moving"])
 
 
 def write_copy(shard: str, way: Way, gate: Row | None, source: Row, ops: list[Op], *, whole: bool) -> Steps[bool]:
-    """Write what differs, group by group, each with the copy's gate; False when somebody else wrote first, or an answer was lost."""
+    """Write what differs in groups, each with the copy's gate; return False if another process wrote first or an answer was lost."""
     etag = gate.etag if gate is not None else None
     if not ops and (not whole or (gate is not None and gate.props.get(ORIGIN) == source.etag)):
         return True
@@ -278,7 +281,7 @@ def write_copy(shard: str, way: Way, gate: Row | None, source: Row, ops: list[Op
     for number, group in enumerate(groups, 1):
         props: Props = final
         if (number < len(groups) and whole) or (gate is None and not whole):
-            # A copy that is called done is never served: only the last group may say so.
+            # A copy that is called done is never served, so only the last group may say so.
             props = {**final, ORIGIN: "", "state": "owned" if final["state"] == "done" else final["state"]}
         first: Op = Insert(GATE, props) if etag is None else Merge(GATE, props, etag)
         answer = yield from write(way.copy + EVENTS, shard, first, *group)
@@ -289,18 +292,18 @@ def write_copy(shard: str, way: Way, gate: Row | None, source: Row, ops: list[Op
 
 
 def gate_copy(way: Way, gate: Row | None, source: Row, shard: str) -> Props:
-    """The copy's gate: as the source's, but with an index row of its own."""
+    """Return the copy's gate: like the source's, but with an index row of its own."""
     found = parse_gate(source.props)
     index = str(gate.props["index"]) if gate is not None else index_key(shard, minute_of(found.bucket))
     kept = replace(found, index=index)
     if way.prune and found.state == "owned":
-        # Its owner has been told to stop, and had the time to.
+        # Its owner was told to stop and had the time to do so.
         kept = replace(kept, state="resting")
     return {**kept.props(), ORIGIN: source.etag}
 
 
 def grouped(ops: list[Op]) -> Iterator[list[Op]]:
-    """As many operations as one transaction takes."""
+    """Group the operations into transactions."""
 
     def weight(op: Op) -> int:
         return 500 if isinstance(op, Delete) else sum(len(value) for value in op.props.values() if isinstance(value, str)) * 2 + 1000
@@ -309,9 +312,9 @@ def grouped(ops: list[Op]) -> Iterator[list[Op]]:
 
 
 def mirror_event(address: Address, way: Way) -> Steps[bool]:
-    """Copy what says where the event is and how it stands: every row from its address along the pointers.
+    """Copy everything that says where the event is and its state: every row from its address along the pointers.
 
-    All of them: a move that nobody has copied yet would leave the event alive at its old place, whatever is done to it at the new one.
+    All of them, because an uncopied move would leave the event alive at its old place, whatever happens at the new one.
     """
     while True:
         if not (yield from mirror(address.shard, way, frozenset({address.row}))):
@@ -323,15 +326,17 @@ def mirror_event(address: Address, way: Way) -> Steps[bool]:
 
 
 def mirror_id(tenant: str, event_id: str, way: Way) -> Steps[bool]:
-    """Copy a client id's row, by the same order of reads as a shard, and the row that counts its uses, if it has one; False when this side
-    no longer serves."""
+    """Copy a client id's row, and the row that counts its uses if there is one, in the same order of reads as a shard.
+
+    Returns False if this side no longer serves.
+    """
     if (base := base_of_use(event_id)) and not (yield from mirror_id_row(id_partition(tenant, base), use_row_key(base), way)):
         return False
     return (yield from mirror_id_row(id_partition(tenant, event_id), id_row_key(event_id), way))
 
 
 def mirror_id_row(partition: str, key: str, way: Way) -> Steps[bool]:
-    """Copy one row of ids; False when this side no longer serves."""
+    """Copy one row of ids; return False if this side no longer serves."""
     while True:
         have = yield from get(way.copy + IDS, partition, key)
         if not (yield from holds(way)):
@@ -347,10 +352,10 @@ def mirror_id_row(partition: str, key: str, way: Way) -> Steps[bool]:
 def append_copy(
     shard: str, way: Way, held: Held, copy: str | None, entries: Sequence[Entry], etags: Mapping[str, str]
 ) -> Steps[str | None]:
-    """A writer's short way: put a batch that is stored into the copy, whose gate was last seen with ETag `copy` (None: there is none yet).
+    """Copy a stored batch in the shortest way, for a writer that last saw the copy's gate with ETag `copy` (None: there is none yet).
 
-    Answers the gate's ETag; None when the copy is no longer as this writer left it, or may not be: then `mirror` decides. No fence is read:
-    who takes the copy changes its gate, and before that whatever gets in will be served.
+    Returns the gate's ETag; None if the copy is, or may be, no longer as this writer left it: then `mirror` decides. The fence is not read:
+    a process that takes the copy changes its gate, and rows that are stored before that will be served.
     """
     props = {**held.gate.props(), ORIGIN: held.etag}
     first: Op = Insert(GATE, props) if copy is None else Merge(GATE, props, copy)
@@ -360,14 +365,16 @@ def append_copy(
 
 
 def again(shard: str) -> Steps[None]:
-    """Before something is changed in a mirrored shard that is finished, and so in no index: a row that asks for another copy of it."""
+    """Request another copy of a mirrored shard before a change to it, because a finished shard is in no index."""
     while not isinstance((yield from write(SWEEPS, AGAIN_PK, Upsert(shard, {}))), Applied):
         pass
 
 
 def finish_copy(shard: str, way: Way, entry: Props) -> Steps[bool]:
-    """What belongs between a done gate and its ledger row: the copy is brought up to date and closed. Until then the source stays in the
-    index, so that a crash leaves the shard to be found; False when this side no longer serves."""
+    """Bring the copy up to date and close it, between a done gate and its ledger row.
+
+    Until then the source stays in the index, so that repair finds the shard after a crash. Returns False if this side no longer serves.
+    """
     if not (yield from mirror(shard, way)):
         return False
     row = yield from get(way.copy + EVENTS, shard, GATE)
@@ -381,8 +388,8 @@ def finish_copy(shard: str, way: Way, entry: Props) -> Steps[bool]:
 def restore(shard: str, way: Way) -> Steps[bool]:
     """Bring a shard of the side that comes back up to date (`way.prune`), whatever either side has of it.
 
-    The source is sealed first: a batch of a writer that slept through everything must not get into it any more, once the other side has
-    been rid of what was never acknowledged. That includes shards of which the source has nothing.
+    The source is sealed first: a batch of a writer that was suspended must not enter it after unacknowledged rows were removed from the
+    other side. This includes shards of which the source has nothing.
     """
     if way.prune:
         yield from on(way.source, seal(shard))

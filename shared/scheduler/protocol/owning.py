@@ -1,7 +1,7 @@
 """Owning a shard: take, load, claim and settle, rest, finish.
 
-A `Session` is one owner's view. Only the functions here change it, and only to what the store has confirmed. Each returns False
-as soon as the store shows that the shard is someone else's; the session is then dead, and its owner starts nothing more.
+A `Session` is one owner's view. Only these functions change it, and only to what the store has confirmed. Each returns False as soon as the
+store shows that another owner has the shard; the session is then ended, and its owner starts nothing more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_CHANGES = 99
 
 @dataclass(slots=True)
 class Session:
-    """One owner's view of a shard it has taken."""
+    """One owner's view of a shard that it has taken."""
 
     shard: str
     owner: str
@@ -41,7 +41,7 @@ class Session:
 
 
 class Busy(NamedTuple):
-    """Someone else's, and alive: look again after `wait` milliseconds, when a silent gate would be old enough."""
+    """Another owner has the shard and is alive. wait: milliseconds after which its gate would be old enough to be taken."""
 
     wait: Millis
 
@@ -50,10 +50,10 @@ type Taken = Session | Busy | Literal["done", "gone"]
 
 
 def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: Millis = 0) -> Steps[Taken]:
-    """Become the owner, epoch + 1. `done`: finished, its index row may remain. `gone`: no gate and no index row, nothing to do.
+    """Become the owner with epoch + 1. `done`: finished, its index row may remain. `gone`: no gate and no index row, nothing to do.
 
-    `seen`: the gate, if it was just read; the store says so if that was too long ago. `stopped`: who wrote the gate before then, by the
-    store's time, is known to have stopped.
+    seen: the gate, if it was just read; the store refuses the write if that was too long ago. stopped: an owner that last wrote the gate
+    before this time, by the store's time, is known to have stopped.
     """
     while True:
         row = seen if seen is not None else (yield from read_gate(shard))
@@ -62,7 +62,7 @@ def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: M
             index = yield from get(SHARDS, index_partition(shard), named)
             if index is None:
                 return "gone"
-            # Filed, but never filled: taking the absent gate shuts the writer's first batch out.
+            # Filed but never filled: taking the absent gate excludes the writer's first batch.
             mine = Gate("owned", owner, epoch=1, index=named, bucket=bucket_of(named))
             answer = yield from write(EVENTS, shard, Insert(GATE, mine.props()))
             if isinstance(answer, Applied):
@@ -70,7 +70,7 @@ def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: M
             continue
         gate = parse_gate(row.props)
         if gate.holder == owner and gate.state == "owned":
-            # One's own lost answer. Whatever else of it still travels carries an older ETag.
+            # This owner's own lost answer. Its other writes that are still in flight carry an older ETag.
             return Session(shard, owner, Held(gate, row.etag), named)
         if gate.state == "done":
             return "done"
@@ -84,7 +84,7 @@ def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: M
 
 
 def load(session: Session) -> Steps[bool]:
-    """Read every row, finish the moves found half-way, and count afresh."""
+    """Read every row, finish interrupted moves, and count again."""
     rows = yield from effects.load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
     session.rows = {row.rk: row for row in rows}
     for row in rows:
@@ -94,7 +94,7 @@ def load(session: Session) -> Steps[bool]:
 
 
 def refence(session: Session) -> Steps[bool]:
-    """After a lost or refused answer: fence, then read everything again. Nothing is decided before that."""
+    """After a lost or refused answer, fence and then read everything again. Nothing is decided before that."""
     held = yield from fence(session.shard, session.held, session.held.gate)
     if held is None or held.gate.epoch != session.epoch:
         return False
@@ -103,10 +103,10 @@ def refence(session: Session) -> Steps[bool]:
 
 
 def step(session: Session, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> Steps[bool]:
-    """One transaction: settle `outcomes`, claim `claims`, beat. At most `MAX_CHANGES` rows in all.
+    """Run one transaction: settle `outcomes`, claim `claims`, send a heartbeat. At most `MAX_CHANGES` rows in all.
 
-    After True each outcome is settled; a claim is in for those of `claims` whose row now is `firing` under this session's epoch
-    (others were cancelled or moved in between, and `session.rows` shows it; or were left for the next step, the earliest never).
+    After True each outcome is settled. A claim is stored for those of `claims` whose row is now `firing` under this session's epoch. Others
+    were cancelled or moved in between, as `session.rows` shows, or were left for the next step; the earliest is never left.
     """
     pending, wanted = dict(outcomes), list(claims)
     refusals = 0
@@ -124,7 +124,7 @@ def step(session: Session, outcomes: Mapping[str, rules.RowOutcome], claims: Ite
         if isinstance(answer, Refused) and answer.at > 0:
             refusals += 1
             if refusals > 1:
-                # Users keep changing rows under our hands: look at all of them at once, and claim fewer, or none would ever be claimed.
+                # Users keep changing rows at the same time: read all of them at once and claim fewer, otherwise none would ever be claimed.
                 yield from load(session)
                 wanted = wanted[: (len(wanted) + 1) // 2]
                 continue
@@ -143,13 +143,13 @@ def step(session: Session, outcomes: Mapping[str, rules.RowOutcome], claims: Ite
 
 
 def plan(session: Session, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> dict[str, Props]:
-    """The row changes that are still to be made, given the rows as last confirmed."""
+    """Return the row changes that are still to be made, given the rows as last confirmed."""
     changes: dict[str, Props] = {}
     for rk, outcome in outcomes.items():
         if rk not in session.rows:
             continue  # a row that is gone needs nothing
         props = session.rows[rk].props
-        # A settlement applies to what this owner had claimed; a lapse to what nobody has.
+        # A settlement applies to rows that this owner had claimed; a lapse to unclaimed ones.
         if (props["state"] == "firing" and props.get("epoch") == session.epoch) or (
             outcome.state in ("lapsed", "dead") and rules.needs_claim(props, session.epoch)
         ):
@@ -164,19 +164,19 @@ def plan(session: Session, outcomes: Mapping[str, rules.RowOutcome], claims: Ite
 
 
 def changed(row: Row, change: Props, etag: str) -> Row:
-    """The row after a confirmed merge."""
+    """Return the row after a confirmed merge."""
     return Row(row.pk, row.rk, {**row.props, **change}, etag, row.timestamp, row.read_at)
 
 
 def counted(session: Session, changes: Mapping[str, Props]) -> Counts:
-    """The full counts as they will be once `changes` are in."""
+    """Return the full counts as they will be once `changes` are stored."""
     return rules.tally(str(changes.get(rk, row.props)["state"]) for rk, row in session.rows.items())
 
 
 def rest(session: Session, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[bool]:
-    """Let go until `wake`: the gate first, naming the wake-up, then the index row.
+    """Release the shard until `wake`: first the gate, which names the wake-up, then the index row.
 
-    `sent`: the caller sends the wake-up's message itself. A crash in between leaves the old index row, which repair finds.
+    sent: the caller sends the wake-up's message itself. A crash in between leaves the old index row, which repair finds.
     """
     key = index_key(session.shard, wake)
     old = session.held.gate.index or session.named
@@ -187,7 +187,7 @@ def rest(session: Session, wake: Millis, *, retries_only: bool, sent: bool) -> S
 
 
 def let_go(session: Session, state: Literal["resting", "done"], index: str) -> Steps[bool]:
-    """Write the session's last gate, with full counts. `index`: the index row that it names."""
+    """Write the session's last gate, with full counts. index: the index row that it names."""
     while True:
         gate = replace(session.held.gate, state=state, index=index, counts=counted(session, {}))
         answer = yield from write(EVENTS, session.shard, merge_gate(gate, session.held.etag))
@@ -201,7 +201,7 @@ def let_go(session: Session, state: Literal["resting", "done"], index: str) -> S
 
 
 def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[None]:
-    """Move the index row to the wake-up's minute; within the same minute, change it in place. At no instant is there none."""
+    """Move the index row to the wake-up's minute, or change it in place within the same minute. There is an index row at every instant."""
     partition = index_partition(session.shard)
     props: Props = {
         "state": "sent" if sent else "resting",
@@ -219,7 +219,7 @@ def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: 
             return
     first = old == key
     while True:
-        # "Not there" is no success: a crash may have left the index behind the gate. Look for the wake-up's own row, and make it only
+        # A missing old row is no success: a crash may have left the index behind the gate. Look for the wake-up's own row, and make it only
         # while the shard still rests as this session left it.
         if not first:
             gate = yield from read_gate(session.shard)
@@ -233,20 +233,21 @@ def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: 
     for stale in sorted({old, session.named} - {key}):
         left = yield from get(SHARDS, partition, stale)
         if left is not None:
-            # On its ETag: a delete that travels for long must not hit a row of the same minute that a later owner files. If it is lost,
-            # the row left over costs one message.
+            # On its ETag: a delete that is long in flight must not hit a row of the same minute that a later owner files. If the delete is
+            # lost, the remaining row costs one message.
             yield from write(SHARDS, partition, Delete(stale, left.etag))
 
 
 def bucket_of(key: str) -> str:
-    """The minute in an index row's key: the bucket of a shard whose gate was made before it was filled."""
+    """Return the minute in an index row's key: the bucket of a shard whose gate was made before it was filled."""
     return key.partition(":")[0]
 
 
 def finish(session: Session, entry: Props, before: Steps[bool] | None = None) -> Steps[bool]:
-    """Nothing is open any more: gate done, then the ledger row, then the index rows. `entry` is the ledger row without the counts.
+    """Finish a shard without open events: gate done, then the ledger row, then the index rows.
 
-    before: what comes between the gate and the rest; when it answers False the rest is left to whoever meets the done gate.
+    entry: the ledger row without the counts. before: steps between the gate and the rest; if they return False, the rest is left to the
+    next process that reads the done gate.
     """
     if not (yield from let_go(session, "done", session.held.gate.index)):
         return False
@@ -257,12 +258,12 @@ def finish(session: Session, entry: Props, before: Steps[bool] | None = None) ->
 
 
 def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
-    """What follows a done gate; repeated, harmlessly, by whoever meets one. The ledger first: what is not in it is in the index."""
+    """Do what follows a done gate; a repetition is harmless. The ledger is first: a shard that is not in it is in the index."""
     props: Props = {**entry, "shard": shard, **dict(zip(gate.counts._fields, gate.counts, strict=True))}
     key = f"{gate.bucket or bucket_of(named)}:{shard}"
     rows: list[Op] = [Insert(key, props)]
     if gate.counts.accepted:
-        # Together, and inserted: a shard is news once, however often this is repeated.
+        # In one transaction and inserted, so that a shard is news once, however often this is repeated.
         rows.append(Insert(NEWS + key, props))
     while not isinstance((yield from write(LEDGER, shard_tenant(shard), *rows)), Applied | Refused):
         pass
@@ -272,7 +273,7 @@ def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
 
 
 def claimed(session: Session, started: Iterable[str]) -> list[str]:
-    """Rows whose claim by this session is in the store and whose delivery has not been started, the earliest due first."""
+    """Return the rows with a stored claim of this session and no started delivery, the earliest due first."""
     known = set(started)
     ready = [
         row
@@ -283,7 +284,7 @@ def claimed(session: Session, started: Iterable[str]) -> list[str]:
 
 
 def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props], before: Callable[[Props], Steps[bool]] | None = None) -> Steps[None]:
-    """A done gate was met: repeat what follows it, unless nothing is left in the index. before: see `finish`."""
+    """Repeat what follows a done gate, unless nothing is left in the index. before: see `finish`."""
     row = yield from read_gate(shard)
     if row is None:
         return
