@@ -122,16 +122,33 @@ def parse_fleet(props: Props) -> Fleet:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpServerState:
+    """The part of a server's row that only servers that speak HTTP have. Servers with the library keep this in memory.
+
+    held: owned partitions with epochs, claimed under `spread`. terms: H and V in seconds at registration, `5:15`. spread: generation and
+    partition count that the server maps keys by, `2:8`. release_by: deadline to release a partition, in storage's time; 0 for none.
+    evicted: the deadline has passed, and the server's heartbeats are refused.
+    """
+
+    held: tuple[tuple[int, int], ...] = ()
+    terms: str = ""
+    spread: str = ""
+    release_by: Millis = 0
+    evicted: bool = False
+
+    @property
+    def mapped_generation(self) -> int:
+        """The generation that the server maps keys by."""
+        return int(self.spread.partition(":")[0] or 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
     """A server's heartbeat row. (incarnation, beat) is unique for each attempted write of its server, which makes it the write's nonce.
 
-    All servers: take, drop: orders to claim and to hand off. capacity: 0 for no limit of its own. scans: the server runs the library, can
-    scan and plan; False for a server that speaks HTTP. tell: 'exit' or 'drain', a request of an operator. avoid: partitions that it prefers
-    not to own. generation: the newest one that the server was informed of. expect: standby assignments.
-
-    Servers that speak HTTP: held: owned partitions with epochs, claimed under `spread`. terms: H and V at registration, `5:15`. spread:
-    generation and partition count that it maps keys by, `2:8`. release_by: deadline to release a partition, in storage's time; 0 for none.
-    evicted: the deadline has passed, and its heartbeats are refused.
+    take, drop: orders to claim and to hand off. capacity: 0 for no limit of its own. scans: the server runs the library, and can scan and
+    plan; False for a server that speaks HTTP. tell: 'exit' or 'drain', a request of an operator. avoid: partitions that it prefers not to
+    own. generation: the newest one that the server was informed of. expect: standby assignments. http: of a server that speaks HTTP.
     """
 
     name: str
@@ -145,19 +162,10 @@ class Server:
     drop: tuple[int, ...] = ()
     scans: bool = True
     tell: str = ""
-    held: tuple[tuple[int, int], ...] = ()
     avoid: tuple[int, ...] = ()
     generation: int = 1
-    terms: str = ""
-    spread: str = ""
     expect: Expected = ()
-    release_by: Millis = 0
-    evicted: bool = False
-
-    @property
-    def works(self) -> int:
-        """The generation that a server which speaks HTTP maps keys by."""
-        return int(self.spread.partition(":")[0] or 1)
+    http: HttpServerState = field(default_factory=HttpServerState)
 
     def props(self) -> Props:
         """Return the row's properties."""
@@ -302,10 +310,14 @@ _SERVER: Final = RowCodec(
     formats={
         "take": _NUMBERS,
         "drop": _NUMBERS,
-        "held": Format(join_held, lambda text: split_held(str(text))),
         "avoid": _NUMBERS,
         "expect": Format(join_expected, lambda text: split_expected(str(text))),
+        "http": RowCodec(
+            HttpServerState,
+            formats={"held": Format(join_held, lambda text: split_held(str(text)))},
+            added=("held", "terms", "spread", "release_by", "evicted"),
+        ),
     },
-    added=("scans", "tell", "held", "avoid", "generation", "terms", "spread", "expect", "release_by", "evicted"),
+    added=("scans", "tell", "avoid", "generation", "expect"),
     given=("name",),
 )

@@ -284,14 +284,14 @@ MAX_HELD: Final = 1000
 
 def is_fenced(incarnation: str, server: Server | None) -> bool:
     """Return True if requests of `incarnation` over HTTP are refused now and forever."""
-    return server is None or has_ended(incarnation, server) or server.scans or server.evicted
+    return server is None or has_ended(incarnation, server) or server.scans or server.http.evicted
 
 
 def pending_releases(server: Server) -> tuple[int, ...]:
     """Return the partitions that a server which speaks HTTP was ordered to release and still has, lowest first. In a resize these are all
     its partitions."""
-    drop = {number for number, _ in server.held} if server.generation > server.works else set(server.drop)
-    return tuple(sorted(number for number, _ in server.held if number in drop))
+    drop = {number for number, _ in server.http.held} if server.generation > server.http.mapped_generation else set(server.drop)
+    return tuple(sorted(number for number, _ in server.http.held if number in drop))
 
 
 def eviction_timeout(fleet: Fleet) -> float:
@@ -302,11 +302,12 @@ def eviction_timeout(fleet: Fleet) -> float:
 def is_waited_for(server: Server, intents: ActiveIntents) -> bool:
     """Return True if a resize or a manual control waits for the server's pending releases. A move that only balances does not count: an
     eviction for it would leave more partitions unserved than it improves."""
-    if server.generation > server.works:
-        return bool(server.held)
+    if server.generation > server.http.mapped_generation:
+        return bool(server.http.held)
     owes = set(pending_releases(server))
     return any(
-        number in owes and (placement_refusal(number, server, intents) or (number, epoch) in intents.bumps) for number, epoch in server.held
+        number in owes and (placement_refusal(number, server, intents) or (number, epoch) in intents.bumps)
+        for number, epoch in server.http.held
     )
 
 
@@ -352,8 +353,8 @@ def claim_refusal(partition: Partition | None, owner: Server | None, server: Ser
         return "offline"
     if reason := placement_refusal(partition.number, server, intents):
         return reason
-    if partition.closed or partition.generation != server.works:
+    if partition.closed or partition.generation != server.http.mapped_generation:
         return "resizing"
-    if not is_claimable(partition, owner, ServerSession("", server.name, server.incarnation, generation=server.works)):
+    if not is_claimable(partition, owner, ServerSession("", server.name, server.incarnation, generation=server.http.mapped_generation)):
         return "owned"
     return "limit" if room <= 0 else None

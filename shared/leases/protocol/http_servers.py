@@ -29,6 +29,7 @@ from ..rows import (
     SERVERS,
     ActiveIntents,
     Fleet,
+    HttpServerState,
     Intent,
     Server,
     active_intents,
@@ -183,13 +184,13 @@ def beat(
                 return ServerRejected("evicted")
             continue
         mine: Props = {"beat": server.beat, "domain": server.domain, "capacity": server.capacity, "load": float(server.load), **owes}
-        if found.generation > found.works and not found.held:
+        if found.generation > found.http.mapped_generation and not found.http.held:
             # Nothing is left of the former generation: this heartbeat switches to the new one.
             of_fleet = yield from get(FLEETS, key, FLEET)
             if of_fleet is None:
                 return ServerRejected("missing")
             mine["spread"] = spread(parse_fleet(of_fleet.props))
-            server = replace(server, spread=str(mine["spread"]))
+            server = replace(server, http=replace(server.http, spread=str(mine["spread"])))
         answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
         if isinstance(answer, Applied):
             return HeartbeatAccepted(server)
@@ -217,13 +218,13 @@ def claim(
             return ServerRejected("missing")
         if not _stands(found, fleet):
             return ServerRejected("fenced")
-        if generation != found.works:
+        if generation != found.http.mapped_generation:
             return ClaimResult((), tuple((number, "resizing") for number in partitions))
-        if max(partitions) >= parse_spread(found.spread)[1]:
-            return OutOfRange(parse_spread(found.spread)[1])
+        if max(partitions) >= parse_spread(found.http.spread)[1]:
+            return OutOfRange(parse_spread(found.http.spread)[1])
         rows, owners = yield from read_owners(key, partitions)
         there = {partition.number: (partition, etag) for partition, etag in rows}
-        held = dict(found.held)
+        held = dict(found.http.held)
         bound = min(fleet.most, found.capacity or rules.MAX_HELD, rules.MAX_HELD)
         ops: list[Op] = []
         claimed: list[tuple[int, int]] = []
@@ -273,12 +274,12 @@ def release(
             return ServerRejected("fenced")
         of_partition = yield from get(FLEETS, key, partition_key(number))
         mine: Props = {
-            "held": join_held(each for each in found.held if each[0] != number),
+            "held": join_held(each for each in found.http.held if each[0] != number),
             "drop": join_numbers(p for p in found.drop if p != number),
             # The server obeys its orders: the time for the rest starts again.
             "release_by": 0,
         }
-        if of_partition is None and (number, epoch) in found.held:
+        if of_partition is None and (number, epoch) in found.http.held:
             # The partition's row is missing: when it is restored (`repair`), it has no owner.
             answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
             if isinstance(answer, Applied):
@@ -306,16 +307,16 @@ def release(
 
 def _owes(key: str, row: Row, server: Server, now: Millis) -> Steps[Props | Literal["overdue"]]:
     """Return what a heartbeat must write about pending releases. Their time runs from the first heartbeat at which something waits."""
-    none: Props = {"release_by": 0} if server.release_by else {}
+    none: Props = {"release_by": 0} if server.http.release_by else {}
     if not rules.pending_releases(server):
         return none
         # Evaluated at each heartbeat: time under a control that was revoked must not count for the next one.
     fleet, intents = yield from _standing(key, now)
     if fleet is None or not rules.is_waited_for(server, intents):
         return none
-    if not server.release_by:
+    if not server.http.release_by:
         return {"release_by": row.read_at + round(1000 * rules.eviction_timeout(fleet))}
-    return "overdue" if row.read_at >= server.release_by else {}
+    return "overdue" if row.read_at >= server.http.release_by else {}
 
 
 def _unknown(key: str) -> Steps[ServerRejected]:
@@ -355,8 +356,7 @@ def _newcomer(key: str, name: str, told: ServerHeartbeat, fleet: Fleet, now: Mil
         scans=False,
         tell="drain" if drained else "",
         generation=fleet.generation,
-        terms=terms(fleet),
-        spread=spread(fleet),
+        http=HttpServerState(terms=terms(fleet), spread=spread(fleet)),
     ).props()
 
 
@@ -368,7 +368,7 @@ def _standing(key: str, now: Millis) -> Steps[tuple[Fleet | None, ActiveIntents]
 
 def _stands(server: Server, fleet: Fleet) -> bool:
     """Return True if the server runs under the fleet's current terms."""
-    return server.terms == terms(fleet) and not (fleet.closed and server.beat == 1)
+    return server.http.terms == terms(fleet) and not (fleet.closed and server.beat == 1)
 
 
 def _given_up(answer: object) -> ServerRejected:

@@ -42,11 +42,13 @@ def refill(key: str, fleet: Fleet, epoch: int) -> Steps[int | OwnersUnknown]:
         return OwnersUnknown(tuple(sorted(missing)), unsure)
     for row, server in living:
         etag = row.etag
-        for some in batched([(number, was) for number, was in server.held if number in missing], 99):
-            found = (Partition(number, server.name, server.incarnation, was, generation=server.works) for number, was in some)
+        for some in batched([(number, was) for number, was in server.http.held if number in missing], 99):
+            found = (
+                Partition(number, server.name, server.incarnation, was, generation=server.http.mapped_generation) for number, was in some
+            )
             inserts = (Insert(partition_key(each.number), each.props()) for each in found)
             # Conditional on its ETag: a partition that it releases meanwhile must not be restored as its own.
-            answer = yield from write(FLEETS, key, Merge(server_key(server.name), {"held": join_held(server.held)}, etag), *inserts)
+            answer = yield from write(FLEETS, key, Merge(server_key(server.name), {"held": join_held(server.http.held)}, etag), *inserts)
             if not isinstance(answer, Applied):
                 return (yield from refill(key, fleet, epoch))
             etag = answer.etags[0]

@@ -47,7 +47,7 @@ class HttpServers:
         heard = ServerHeartbeat(str(told.incarnation), told.seq, told.fault_domain, told.capacity, told.load)
         done = await self._runner.run(http_servers.beat(fleet_key(tenant, fleet), node, heard, self._clock.now()))
         if isinstance(done, HeartbeatAccepted):
-            h, v = http_servers.parse_terms(done.server.terms)
+            h, v = http_servers.parse_terms(done.server.http.terms)
             self._nudge(tenant, fleet, h)
             return _answer(done.server, told.seq, h, v)
         if isinstance(done, NameOccupied):
@@ -91,10 +91,10 @@ class HttpServers:
 
 
 def _answer(server: Server, seq: int, h: float, v: float) -> dict[str, Any]:
-    held = dict(server.held)
-    generation, partitions = http_servers.parse_spread(server.spread)
+    held = dict(server.http.held)
+    generation, partitions = http_servers.parse_spread(server.http.spread)
     # The orders belong to a generation that the server does not use yet: it must release all that it has first.
-    over = server.generation > server.works
+    over = server.generation > server.http.mapped_generation
     answer: dict[str, Any] = {
         "seq": seq,
         "validity_ms": round(v * 1000),

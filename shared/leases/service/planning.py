@@ -75,7 +75,7 @@ def orders_of(snapshot: FleetSnapshot, found: PartitionPlan, now: Millis) -> tup
     orders: list[ServerOrder] = []
     for member in facts.members:
         row = snapshot.summary.servers[member.name]
-        if row.age >= late or row.value.evicted:
+        if row.age >= late or row.value.http.evicted:
             continue
         take, drop = (tuple(each[:MAX_ORDERS]) for each in facts.orders(found, member.name))
         generation = max(snapshot.summary.fleet.generation, row.value.generation)

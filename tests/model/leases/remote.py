@@ -247,7 +247,7 @@ class RemoteWorld(World):
                 sent = client.sent[request.number - 1]
                 client = client._replace(valid=max(client.valid, sent))
                 if request.number >= client.latest:
-                    client = self._has(client._replace(latest=request.number), dict(server.held).get(PARTITION, 0))
+                    client = self._has(client._replace(latest=request.number), dict(server.http.held).get(PARTITION, 0))
             case ClaimResult(claimed):
                 for _, epoch in claimed:
                     client = self._has(client, epoch)

@@ -161,10 +161,10 @@ async def test_a_word_that_is_taken_back_in_time_costs_nothing(world: World) -> 
         for _ in range(round(PATIENCE) - 1):
             await world.clock.advance(1)
             await a.beat(), await b.beat()
-        assert (await world.server(key, "a")).release_by
+        assert (await world.server(key, "a")).http.release_by
         await world.say("undrain", server="a")
         await a.beat()
-        assert (await world.server(key, "a")).release_by == 0
+        assert (await world.server(key, "a")).http.release_by == 0
     assert len(a.held) == 2
 
 
@@ -187,7 +187,7 @@ async def test_the_time_for_a_word_begins_with_it_for_who_owes_a_move_that_only_
     for _ in range(round(PATIENCE) - 1):
         await world.clock.advance(1)
         await a.beat(), await b.beat()
-    assert not (await world.server(key, "a")).evicted
+    assert not (await world.server(key, "a")).http.evicted
     assert (await until_over(world, a, b, 3)).code == "fenced"
 
 
@@ -239,4 +239,4 @@ def test_an_eviction_whose_answer_is_lost_is_found_or_made_again(bench: Bench, f
     found = bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 4), 0))
     assert found == ServerRejected("fenced" if fault == "lost" else "evicted")
     row = bench.server("a")
-    assert (row.evicted, row.beat, bench.partition(0).owner) == (True, 3, "a")
+    assert (row.http.evicted, row.beat, bench.partition(0).owner) == (True, 3, "a")

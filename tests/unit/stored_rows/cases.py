@@ -22,6 +22,7 @@ from shared.leases.profiles import PROFILES, Profile
 from shared.leases.protocol.takeover import order_props
 from shared.leases.rows import (
     Fleet,
+    HttpServerState,
     Intent,
     MoveLimits,
     Partition,
@@ -130,14 +131,10 @@ def _leases() -> list[Case]:
             (4,),
             False,
             "exit",
-            ((5, 9), (6, 10)),
             (8, 7),
             3,
-            "5:15",
-            "2:8",
             (("s7", (5, 9)), ("s8", (12,))),
-            NOW,
-            True,
+            HttpServerState(((5, 9), (6, 10)), "5:15", "2:8", NOW, True),
         ),
         "server with a whole load": Server("s3", "dead", "", 0, load=3),
     }

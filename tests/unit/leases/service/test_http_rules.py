@@ -15,7 +15,7 @@ from shared.leases.protocol import http_servers, membership, repair, takeover
 from shared.leases.protocol.http_servers import ClaimResult, HeartbeatAccepted, NameOccupied, ServerHeartbeat, ServerRejected
 from shared.leases.protocol.membership import BeatApplied, Registered, ServerReport
 from shared.leases.protocol.repair import OwnersUnknown
-from shared.leases.rows import FLEET, ActiveIntents, Partition, Server, parse_fleet, partition_key, server_key
+from shared.leases.rows import FLEET, ActiveIntents, HttpServerState, Partition, Server, parse_fleet, partition_key, server_key
 from shared.leases.rules import ServerSession
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
@@ -25,7 +25,8 @@ from ..conftest import KEY, Bench
 
 INCARNATIONS = st.sampled_from(["i1", "i2"])
 STATES = st.sampled_from(["live", "draining", "dead"])
-SERVERS = st.builds(Server, st.just("a"), STATES, INCARNATIONS, st.integers(1, 5), scans=st.booleans(), evicted=st.booleans())
+HTTP = st.builds(HttpServerState, evicted=st.booleans())
+SERVERS = st.builds(Server, st.just("a"), STATES, INCARNATIONS, st.integers(1, 5), scans=st.booleans(), http=HTTP)
 
 
 @given(st.none() | SERVERS, INCARNATIONS, st.integers(1, 6), st.booleans())
@@ -34,7 +35,7 @@ def test_a_beat_renews_only_its_own_living_incarnation_and_only_upwards(
 ) -> None:
     heard = rules.judge_heartbeat(server, incarnation, seq, silent)
     mine = server is not None and server.incarnation == incarnation
-    if server is not None and mine and (server.state == "dead" or server.scans or server.evicted):
+    if server is not None and mine and (server.state == "dead" or server.scans or server.http.evicted):
         assert heard == "fenced"
     elif server is not None and mine:
         assert heard == ("renew" if seq > server.beat else "again" if seq == server.beat else "stale")
@@ -73,7 +74,7 @@ def test_a_first_beat_whose_answers_get_lost_registers_once(bench: Bench) -> Non
     bench.tables.faults.extend(["gone", "lost"])
     before = bench.tables.writes
     server = register(bench)
-    assert (server.incarnation, server.beat, server.scans, server.terms) == ("i1", 1, False, "5:15")
+    assert (server.incarnation, server.beat, server.scans, server.http.terms) == ("i1", 1, False, "5:15")
     assert bench.tables.writes == before + 2
 
 
@@ -91,7 +92,7 @@ def test_a_claim_whose_answer_is_lost_is_claimed_once(bench: Bench, fault: str) 
     register(bench)
     bench.tables.faults.append(fault)
     assert bench.drive(http_servers.claim(KEY, "a", "i1", [1, 0], 7)) == ClaimResult(((1, 1), (0, 1)), ())
-    assert bench.server("a").held == ((0, 1), (1, 1))
+    assert bench.server("a").http.held == ((0, 1), (1, 1))
     assert (bench.partition(0).owner, bench.partition(0).incarnation, bench.partition(0).since) == ("a", "i1", 7)
 
 
@@ -101,7 +102,7 @@ def test_a_release_whose_answer_is_lost_releases_once(bench: Bench, fault: str) 
     bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0))
     bench.tables.faults.append(fault)
     assert bench.drive(http_servers.release(KEY, "a", "i1", 0, 1, 9)) == "released"
-    assert (bench.partition(0).owner, bench.partition(0).epoch, bench.server("a").held) == ("", 1, ())
+    assert (bench.partition(0).owner, bench.partition(0).epoch, bench.server("a").http.held) == ("", 1, ())
 
 
 def test_answers_that_are_always_lost_are_told_as_unknown(bench: Bench) -> None:
@@ -140,7 +141,7 @@ def test_more_than_one_property_holds_is_refused(bench: Bench, monkeypatch: pyte
 
 def test_the_longest_list_of_what_a_server_has_fits_into_a_row() -> None:
     held = tuple((9000 + number, 4_000_000_000) for number in range(rules.MAX_HELD))
-    text = replace(Server("a", "live", "i1", 1), held=held).props()["held"]
+    text = Server("a", "live", "i1", 1, http=HttpServerState(held)).props()["held"]
     assert isinstance(text, str) and len(text) < 32 * 1024
 
 
@@ -227,7 +228,7 @@ def test_what_is_released_while_its_row_is_missing_comes_back_free(bench: Bench)
     assert bench.drive(http_servers.release(KEY, "a", "i1", 0, 2, 0)) == "stale"
     bench.tables.faults.append("lost")
     assert bench.drive(http_servers.release(KEY, "a", "i1", 0, 1, 0)) == "released"
-    assert bench.server("a").held == ((1, 1),)
+    assert bench.server("a").http.held == ((1, 1),)
     assert refill(bench) == 1 and bench.partition(0) == Partition(0, epoch=1000)
 
 

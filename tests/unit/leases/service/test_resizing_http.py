@@ -44,8 +44,8 @@ class Client:
     def heard(self, seq: int, found: Any) -> None:
         if isinstance(found, HeartbeatAccepted) and seq > self.latest:
             server, self.latest = found.server, seq
-            self.generation, self.partitions = http_servers.parse_spread(server.spread)
-            self.held = self.has(dict(server.held))
+            self.generation, self.partitions = http_servers.parse_spread(server.http.spread)
+            self.held = self.has(dict(server.http.held))
             self.release = sorted(self.held) if server.generation > self.generation else list(server.drop)
 
     def claimed(self, found: Any) -> None:
@@ -79,7 +79,7 @@ class Scene:
             deliver: Any = lambda found: client.heard(seq, found)  # noqa: E731
         elif what == "claim":
             numbers = [self.dice.randrange(client.partitions)]
-            generation = self.bench.server(client.name).works if self.blind else client.generation
+            generation = self.bench.server(client.name).http.mapped_generation if self.blind else client.generation
             make = lambda: http_servers.claim(KEY, client.name, f"{client.name}1", numbers, 0, generation)  # noqa: E731
             deliver = client.claimed
         else:
