@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown, Unavailable
+from ..engine.conflicts import CONFLICT, Conflict, retry_steps
 from ..engine.effects import LOST, Steps, get, load, write
 from ..leases.rows import FLEET, Fleet, parse_fleet
 from ..storage.names import FLEETS, TURNS
@@ -75,8 +76,9 @@ def report(
 ) -> Steps[AcceptedReport | ReportRefusal | Literal["missing"]]:
     """A replica's report. terms: the fleet's, as they were lately; for a replica that begins they are read. 'missing': there is no such
     fleet. Raises `OutcomeUnknown`, `Unavailable`."""
-    answer: object = None
-    for _ in range(TRIES):
+
+    def attempt() -> Steps[AcceptedReport | ReportRefusal | Literal["missing"] | Conflict]:
+        nonlocal terms
         seen = yield from look(key)
         if seen is None or seen.closed or told.seq == 1 or node not in seen.view.replicas:
             fleet, now = yield from read_fleet(key)
@@ -86,7 +88,7 @@ def report(
             if seen is not None and seen.closed:
                 # A fleet of the name was made anew before the former one was gone.
                 yield from end(key)
-                continue
+                return CONFLICT
             seen = seen or (yield from _fresh(key, now))
         heard = rules.receive(seen.view, node, told, seen.now, terms, draw, pending)
         if isinstance(heard, str):
@@ -100,11 +102,16 @@ def report(
             # The index comes before the rows, and goes after them.
             answer = yield from write(TURNS, INDEX, Upsert(key, {"at": seen.now}))
             if answer is LOST:
-                continue
+                return Conflict(answer)
         answer = yield from write(TURNS, key, *ops)
         if isinstance(answer, Applied):
             return heard
-    raise _given_up(answer)
+        return Conflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, Conflict):
+        raise _given_up(ended.answer)
+    return ended
 
 
 def scan(key: str, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING) -> Steps[TurnStep | Literal["missing"] | None]:
@@ -128,8 +135,8 @@ def publish(
     key: str, epoch: int, told: Publication, terms: TurnTerms
 ) -> Steps[Published | LatePublication | Literal["missing", "not-holder"]]:
     """A finished checkpoint. Raises `OutcomeUnknown`, `Unavailable`."""
-    answer: object = None
-    for _ in range(TRIES):
+
+    def attempt() -> Steps[Published | LatePublication | Literal["missing", "not-holder"] | Conflict]:
         seen = yield from look(key)
         if seen is None or seen.closed:
             return "missing"
@@ -150,13 +157,18 @@ def publish(
         answer = yield from write(TURNS, key, *ops)
         if isinstance(answer, Applied):
             return done
-    raise _given_up(answer)
+        return Conflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, Conflict):
+        raise _given_up(ended.answer)
+    return ended
 
 
 def revoke(key: str, epoch: int, note: str, author: str) -> Steps[Revoked | Literal["missing", "already-ended"]]:
     """Take a turn back. Raises `OutcomeUnknown`, `Unavailable`."""
-    answer: object = None
-    for _ in range(TRIES):
+
+    def attempt() -> Steps[Revoked | Literal["missing", "already-ended"] | Conflict]:
         seen = yield from look(key)
         if seen is None or seen.closed:
             return "missing"
@@ -166,14 +178,19 @@ def revoke(key: str, epoch: int, note: str, author: str) -> Steps[Revoked | Lite
         answer = yield from write(TURNS, key, _put(seen, TURN, replace(seen.view.group, turn=done.turn)))
         if isinstance(answer, Applied):
             return done
-    raise _given_up(answer)
+        return Conflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, Conflict):
+        raise _given_up(ended.answer)
+    return ended
 
 
 def forget_claim(key: str) -> Steps[Group | None]:
     """Take back what was claimed last by a primary: the group before, None when there was no claim. Raises `OutcomeUnknown`,
     `Unavailable`."""
-    answer: object = None
-    for _ in range(TRIES):
+
+    def attempt() -> Steps[Group | Conflict | None]:
         seen = yield from look(key)
         if seen is None or seen.closed:
             return None
@@ -184,7 +201,12 @@ def forget_claim(key: str) -> Steps[Group | None]:
         answer = yield from write(TURNS, key, _put(seen, TURN, after))
         if isinstance(answer, Applied):
             return before
-    raise _given_up(answer)
+        return Conflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, Conflict):
+        raise _given_up(ended.answer)
+    return ended
 
 
 # -- ending and forgetting
@@ -194,18 +216,20 @@ def end(key: str) -> Steps[None]:
     """The fleet ends: its turn is taken back and remembered, everything else goes. Raises `OutcomeUnknown`, `Unavailable`."""
     answer: object = None
     begun = False
-    for _ in range(TRIES):
+
+    def attempt() -> Steps[Conflict | None]:
+        nonlocal answer, begun
         seen = yield from look(key)
         if seen is None or (begun and not seen.closed and isinstance(answer, Refused)):
             # Another has ended it; this may be the next one of the name.
-            return
+            return None
         group = seen.view.group
         if not seen.closed:
             turn = replace(group.turn, state="revoked", ended=seen.now, note="the fleet ended") if group.turn.open else group.turn
             group = replace(group, turn=turn)
             answer = yield from write(TURNS, key, Replace(TURN, {**group.props(), "closed": True}, seen.etags[TURN]))
             # What comes in later finds the turn's row closed.
-            continue
+            return Conflict(answer)
         begun = True
         yield from write(TURNS, GONE, Upsert(key, group.props()))
         while True:
@@ -219,8 +243,12 @@ def end(key: str) -> Steps[None]:
             row = yield from get(TURNS, INDEX, key)
             if row is not None:
                 yield from write(TURNS, INDEX, Delete(key, row.etag))
-            return
-    raise _given_up(answer)
+            return None
+        return Conflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, Conflict):
+        raise _given_up(ended.answer)
 
 
 def tidy(key: str) -> Steps[int]:

@@ -38,7 +38,7 @@ async def try_repeatedly[T](attempt: Callable[[], Awaitable[T | Conflict]], trie
     return CONFLICT
 
 
-def retry_steps[T](attempt: Callable[[], Steps[T | Conflict]], tries: int) -> Steps[T | Conflict]:
+def retry_steps[T](attempt: Callable[[], Steps[T]], tries: int) -> Steps[T | Conflict]:
     """Return the result of the first attempt without a conflict; after `tries` attempts a `Conflict` with the last answer to a write,
     which says why they ended. For protocol generators."""
     answer: Written | None = None

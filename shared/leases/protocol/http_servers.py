@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown
+from ...engine.conflicts import Conflict, retry_steps
 from ...engine.effects import LOST, Steps, get, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row
@@ -132,8 +133,8 @@ def beat(
 
     Raises `OutcomeUnknown` if answers keep getting lost.
     """
-    answer: object = None
-    for _ in range(TRIES):
+
+    def attempt() -> Steps[HeartbeatAccepted | ServerRejected | NameOccupied | Conflict]:
         row = yield from get(FLEETS, key, server_key(name))
         found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
         # A first heartbeat counts only if a writer that closes the fleet has certainly seen the row (`closing`).
@@ -163,7 +164,7 @@ def beat(
             new = yield from _newcomer(key, name, told, fleet, now)
             entry = Insert(server_key(name), new) if row is None else Replace(server_key(name), new, row.etag)
             answer = yield from write(FLEETS, key, entry)
-            continue
+            return Conflict(answer)
         assert row is not None and found is not None
         if fleet is not None and not _stands(found, fleet):
             yield from write(FLEETS, key, Merge(row.rk, {"state": "dead"}, row.etag))
@@ -182,7 +183,7 @@ def beat(
             answer = yield from write(FLEETS, key, Merge(row.rk, {"state": "draining", "evicted": True}, row.etag))
             if isinstance(answer, Applied):
                 return ServerRejected("evicted")
-            continue
+            return Conflict(answer)
         mine: Props = {"beat": server.beat, "domain": server.domain, "capacity": server.capacity, "load": float(server.load), **owes}
         if found.generation > found.http.mapped_generation and not found.http.held:
             # Nothing is left of the former generation: this heartbeat switches to the new one.
@@ -194,7 +195,12 @@ def beat(
         answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
         if isinstance(answer, Applied):
             return HeartbeatAccepted(server)
-    return _given_up(answer)
+        return Conflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, Conflict):
+        return _given_up(ended.answer)
+    return ended
 
 
 def claim(
@@ -205,8 +211,8 @@ def claim(
 
     Raises `OutcomeUnknown`.
     """
-    answer: object = None
-    for _ in range(TRIES):
+
+    def attempt() -> Steps[ClaimResult | ServerRejected | OutOfRange | Conflict]:
         row = yield from get(FLEETS, key, server_key(name))
         if row is None:
             return (yield from _unknown(key))
@@ -254,7 +260,12 @@ def claim(
         answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag), *ops)
         if isinstance(answer, Applied):
             return done
-    return _given_up(answer)
+        return Conflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, Conflict):
+        return _given_up(ended.answer)
+    return ended
 
 
 def release(
@@ -265,7 +276,9 @@ def release(
     Raises `OutcomeUnknown`.
     """
     answer: object = None
-    for _ in range(TRIES):
+
+    def attempt() -> Steps[Literal["released", "stale"] | OutOfRange | ServerRejected | Conflict]:
+        nonlocal answer
         row = yield from get(FLEETS, key, server_key(name))
         if row is None:
             return (yield from _unknown(key))
@@ -284,7 +297,7 @@ def release(
             answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
             if isinstance(answer, Applied):
                 return "released"
-            continue
+            return Conflict(answer)
         if of_partition is None and answer is LOST:
             return "released"
         if of_partition is None:
@@ -302,7 +315,12 @@ def release(
         answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag), Replace(of_partition.rk, free.props(), of_partition.etag))
         if isinstance(answer, Applied):
             return "released"
-    return _given_up(answer)
+        return Conflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, Conflict):
+        return _given_up(ended.answer)
+    return ended
 
 
 def _owes(key: str, row: Row, server: Server, now: Millis) -> Steps[Props | Literal["overdue"]]:
