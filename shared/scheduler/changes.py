@@ -25,7 +25,7 @@ from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, place_
 from .mirror.pair import Mirror
 from .protocol.changing import WINDOW, ChangeResult, Done, Match, cancel, edit, move, moved_wake, redrive
 from .protocol.dispatch import ShardMessage, send
-from .protocol.mirroring import again, mirror, mirror_event
+from .protocol.mirroring import mirror, mirror_event, request_copy
 from .queries.lookup import START, EventFilter, EventLookup, ListPosition
 from .rows import etag_of_row, withdrawn
 from .timings import DISPATCH_AHEAD, REDRIVE_FOR, WAKE_EARLY
@@ -150,7 +150,7 @@ class Changes:
             async with self._mirror.serving() as way:
                 # An event that was redriven before, and not copied then, is found by its first place.
                 firsts = [await self._lookup.address(shard_tenant(shard), str(row.props["id"])) for row in rows.values()]
-                await self._runner.run(again(shard))
+                await self._runner.run(request_copy(shard))
                 shut = partial(mirror, way=way) if way is not None else None
                 placed = await self._runner.run(redrive(shard, rows, now, shut))
                 if way is not None and placed is not None:

@@ -54,7 +54,7 @@ dead = RouteGroup[Scheduler]("dead letters", scope="events")
 async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
     """Schedule an event."""
     made = await call.service.ingest.one(call.tenant, call.body, call.raw)
-    shown = made.shown if isinstance(made, Queued) else await call.service.showing.one(made.row)
+    shown = made.shown if isinstance(made, Queued) else await call.service.event_views.one(made.row)
     return Answer(_status(made), shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
 
 
@@ -74,7 +74,7 @@ async def events_batch(call: Call[Scheduler, bytes]) -> Answer:
 
 
 async def _shown(call: Call[Scheduler, Any, Any], status: int, row: Row) -> Answer:
-    return Answer(status, await call.service.showing.one(row), etag=etag_of_row(row))
+    return Answer(status, await call.service.event_views.one(row), etag=etag_of_row(row))
 
 
 def _status(made: Admitted | Queued) -> int:
@@ -188,7 +188,7 @@ async def stats(call: Call[Scheduler]) -> Answer:
 async def _page(call: Call[Scheduler, Any, Any], kind: str, chosen: EventFilter, limit: int, cursor: str | None) -> Answer:
     start = _place(decode_cursor(kind, cursor, list)) if cursor is not None else START
     rows, following = await call.service.lookup.events(call.tenant, chosen, limit, start)
-    shown = await call.service.showing.all(rows)
+    shown = await call.service.event_views.all(rows)
     return Answer(200, {"items": shown, "next": encode_cursor(kind, list(following)) if following is not None else None})
 
 

@@ -31,7 +31,7 @@ _ESCAPED = (b'"', b"\\", b"\n", b"\r", b"\t")
 _SEPARATORS = (b"\xe2\x80\xa8", b"\xe2\x80\xa9")
 """Line and paragraph separators, which are encoded as six characters."""
 _LONG_NUMBER = re.compile(rb"\d{16}|\d[.eE]|-0")
-"""What may hold a number that a double, or 64 bits, would change."""
+"""Text that may contain a number which a double, or 64 bits, would change."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class NewEvent:
 
 
 def body_props(body: bytes) -> Props:
-    """The payload's JSON text, cut to fit string properties."""
+    """Return the payload's JSON text, cut to fit string properties."""
     text = body.decode()
     if len(text) <= CHUNK:
         return {"body": text}
@@ -56,35 +56,35 @@ def body_props(body: bytes) -> Props:
 
 
 def body_of(props: Mapping[str, Any]) -> bytes:
-    """The payload's JSON as it was sent."""
+    """Return the payload's JSON exactly as sent."""
     text = str(props["body"])
-    # Counted, since a shorter payload merged over a longer one leaves the old tail behind.
+    # Counted, because a shorter payload that is merged over a longer one leaves the old tail behind.
     for number in range(1, int(props.get("chunks", 1))):
         text += str(props[f"body{number}"])
     return text.encode()
 
 
 def encoded_size(*texts: bytes) -> int:
-    """About how many bytes a row with these texts takes in a batch: JSON inside JSON escapes quotes, backslashes, odd line breaks."""
+    """Estimate the bytes of a row with these texts in a batch: JSON inside JSON escapes quotes, backslashes and unusual line breaks."""
     return OVERHEAD + sum(len(text) + text.count(b'"') + text.count(b"\\") + 3 * text.count(b"\xe2\x80") for text in texts)
 
 
 def content_hash(event: EventIn, body: bytes) -> str:
-    """Equal for equal content as sent: sorted members, `delay` as delay, defaults not filled in."""
+    """Return a hash that is equal for equal content as sent: sorted members, `delay` as delay, defaults not filled in."""
     content = event.model_dump(exclude_unset=True, exclude={"id", "payload"})
     canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS) + canonical_json(body)
     return hashlib.sha256(canonical).hexdigest()[:32]
 
 
 def canonical_json(body: bytes) -> bytes:
-    """The same bytes for the same JSON value, however it was laid out. Numbers are told apart to their last digit."""
+    """Return the same bytes for the same JSON value in any layout. Numbers are compared to their last digit."""
     if _LONG_NUMBER.search(body):
         return orjson.dumps(json.loads(body, parse_int=_number, parse_float=_number), option=orjson.OPT_SORT_KEYS)
     return orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
 
 
 def _number(text: str) -> int | str:
-    """The number exactly: one value for all its spellings, and no two numbers alike."""
+    """Return the exact number: one value for all its spellings, and never one value for two numbers."""
     try:
         sign, digits, exponent = Decimal(text).as_tuple()
     except InvalidOperation:
@@ -96,16 +96,16 @@ def _number(text: str) -> int | str:
         return 0
     if power >= 0 and len(figures) + power < 16:
         return int(figures + "0" * power) * (-1 if sign else 1)
-    # No string that anybody means begins with a NUL.
+    # Normal strings do not begin with a NUL.
     return f"\0{'-' if sign else ''}{figures}e{power}"
 
 
 def new_event(
     event: EventIn, body: bytes, now: Millis, durability: Durability = "standard", since: Millis | None = None, shift: Millis = 0
 ) -> NewEvent:
-    """The row of an accepted event, all but its id when the client chose none.
+    """Return the row of an accepted event, without its id if the client chose none.
 
-    `since`: what its delay counts from, if not from `now`. `shift`: its place in its flexible window (`rules.spread`).
+    since: time from which its delay counts, if not `now`. shift: its place in its flexible window (`rules.spread`).
     """
     due = (event.due if event.due is not None else (now if since is None else since) + (event.delay or 0)) + shift
     labels = orjson.dumps(event.labels) if event.labels else b""
@@ -128,7 +128,7 @@ def new_event(
 
 
 def withdrawn(event_id: str, created: Millis, due: Millis, now: Millis, nonce: str) -> NewEvent:
-    """The row of an event that is cancelled before it came out of the ingest queue: nothing of it is known but what its id tells."""
+    """Return the row of an event that is cancelled before it left the ingest queue. Only the facts in its id are known."""
     props: Props = {
         "id": event_id,
         "state": "cancelled",
@@ -146,7 +146,7 @@ def withdrawn(event_id: str, created: Millis, due: Millis, now: Millis, nonce: s
 
 
 def policy_of(tenant: Retry, override: str | None) -> RetryPolicy:
-    """The tenant's retry policy, with what the event changes of it."""
+    """Return the tenant's retry policy with the event's changes."""
     return _policy(tenant.attempts, tenant.first, tenant.max, tenant.within, override or "")
 
 
@@ -159,18 +159,18 @@ def _policy(attempts: int, first: Millis, longest: Millis, within: Millis, overr
 
 
 def etag_of_row(row: Row) -> str:
-    """The representation's ETag: changes whenever the row does, or the event lives elsewhere."""
+    """Return the representation's ETag: it changes with the row, and when the event moves to another place."""
     return etag_of(row.pk, row.rk, row.etag)
 
 
 def shown_state(props: Mapping[str, Any]) -> str:
-    """The state users see: a move under way is still scheduled."""
+    """Return the state that users see: an event that is being moved is still scheduled."""
     state = str(props["state"])
     return "scheduled" if state == "moving" else state
 
 
 def representation(row: Row) -> dict[str, Any]:
-    """The event as it stands, ready for orjson; the payload goes through untouched."""
+    """Return the event's representation, ready for orjson; the payload is passed through unchanged."""
     props = row.props
     state = shown_state(props)
     due = int(props["target_due"] if props["state"] == "moving" else props["due"])
@@ -179,11 +179,11 @@ def representation(row: Row) -> dict[str, Any]:
         "tenant": shard_tenant(row.pk),
         "state": state,
         "due": to_text(asked_due(props, due)),
-        # An event that waited in the ingest queue is filed under the time it was stored, and was taken in before.
+        # An event that waited in the ingest queue is filed under the time it was stored, but was accepted before.
         "created": to_text(int(props.get("asked", props["created"]))),
     }
     if props["channel"]:
-        # Neither is known of an event that was cancelled before it was stored.
+        # Both are unknown for an event that was cancelled before it was stored.
         shown["channel"] = props["channel"]
         shown["payload"] = orjson.Fragment(body_of(props))
     shown["attempts"] = attempt_history.attempts_for_api(props)

@@ -55,7 +55,7 @@ class Scheduler:
         self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True)
         queued_ids, parcels = QueuedIds(settings.master_key), signing_key(settings.master_key)
         self.lookup = EventLookup(self.runner, tables, clock, queued_ids, storage.places, FIRST if side == "second" else "")
-        self.showing = EventViews(directory, clock)
+        self.event_views = EventViews(directory, clock)
         self.stats = TenantStats(
             tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else ""
         )

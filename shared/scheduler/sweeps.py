@@ -39,7 +39,7 @@ from .keys import (
     use_row_key,
 )
 from .mirror.pair import Mirror
-from .protocol.dispatch import ShardMessage, asks, dispatch, hand_out, rounds_of, send, survey
+from .protocol.dispatch import ShardMessage, decide, dispatch, hand_out, rounds_of, send, unserved_events
 from .queries.totals import Totals
 from .timings import KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
 
@@ -124,7 +124,7 @@ class Sweeps:
             backlog = [row for row in page.rows if pacing.is_late(row, now)][: BACKLOG_ROWS - kept]
             late += backlog
             kept += len(backlog)
-            due = [row for row in page.rows if not pacing.is_late(row, now) and asks(row, now).do != "nothing"]
+            due = [row for row in page.rows if not pacing.is_late(row, now) and decide(row, now).do != "nothing"]
             counts.update(await asyncio.gather(*(self._one(row, dispatch(row, now)) for row in due)))
             counts["overdue"] += sum(int(row.props["wake"]) + timings.OWNER_SILENT <= now for row in page.rows)
             cursor = page.next
@@ -135,12 +135,12 @@ class Sweeps:
         """Hand out as many shards of the backlog as the set rate allows. Return counts by result."""
         counts: Counter[str] = Counter()
         pace = pacing.BacklogDrain((row.props for row in late), now, self._rate)
-        waiting = pacing.in_turn(row for row in late if asks(row, now).do != "nothing")
+        waiting = pacing.in_turn(row for row in late if decide(row, now).do != "nothing")
         for some in batched(waiting, IN_FLIGHT):
             if pace.full or counts["unsent"]:
                 break
             rows = [row for row in some if pace.admits(str(row.props["tenant"]))]
-            sizes = await asyncio.gather(*(self._one(row, survey(row)) for row in rows))
+            sizes = await asyncio.gather(*(self._one(row, unserved_events(row)) for row in rows))
             steps = []
             for row, size in zip(rows, sizes, strict=True):
                 tenant = str(row.props["tenant"])

@@ -14,7 +14,7 @@ from ..app.application import Application
 from ..app.timers import PERIODS
 from ..core.clock import Millis, SettableClock
 from ..scheduler.keys import MINUTE, minute_of
-from ..scheduler.protocol.dispatch import asks
+from ..scheduler.protocol.dispatch import decide
 from ..scheduler.queue_functions import QUEUE_FUNCTIONS, Act
 from ..scheduler.timings import DISPATCH_AHEAD
 from ..storage.memory import MemoryQueues, MemoryTables
@@ -207,6 +207,6 @@ def _first(rows: Iterator[Any], now: Millis) -> Millis | None:
         near = _minute(row.rk) - DISPATCH_AHEAD
         if near > ticks[-1] or (found is not None and near > found):
             return near if found is None else min(found, near)
-        asking = next((at for at in ticks if asks(row, at).do != "nothing"), ticks[-1])
+        asking = next((at for at in ticks if decide(row, at).do != "nothing"), ticks[-1])
         found = asking if found is None else min(found, asking)
     return found

@@ -23,7 +23,7 @@ _withdrawn = withdrawn
 _step, _append, _agenda, _may_change, _merge_gate = owning.step, ingest.append, rules.agenda, rules.may_change, gate.merge_gate
 
 
-def claims_not_written(session: owning.Session, outcomes: Mapping[str, rules.RowOutcome], claims: Sequence[str]) -> Steps[bool]:
+def claims_not_written(session: owning.OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims: Sequence[str]) -> Steps[bool]:
     """An owner that believes its claims without writing them."""
     if not (yield from _step(session, outcomes, ())):
         return False
@@ -113,10 +113,10 @@ def id_overwritten(tenant: str, event_id: str, body_hash: str, here: keys.Addres
     claim = Upsert(keys.id_row_key(event_id), {"at": here.text, "hash": body_hash})
     while not isinstance((yield Write(IDS, keys.id_partition(tenant, event_id), (claim,))), Applied):
         pass
-    return ingest.Fresh()
+    return ingest.FreshId()
 
 
-def refiled_in_two_steps(session: owning.Session, old: str, key: str, wake: int, *, retries_only: bool, sent: bool) -> Steps[None]:
+def refiled_in_two_steps(session: owning.OwnerSession, old: str, key: str, wake: int, *, retries_only: bool, sent: bool) -> Steps[None]:
     """A rest that removes the old index row before it writes the new one."""
     partition = keys.index_partition(session.shard)
     yield Write(SHARDS, partition, (Delete(old, ANY),))
@@ -159,7 +159,7 @@ def owners_never_silent(gate: Any, age: int) -> bool:
     return gate.state in ("open", "resting")
 
 
-def counts_added(session: owning.Session, changes: Mapping[str, Any]) -> Any:
+def counts_added(session: owning.OwnerSession, changes: Mapping[str, Any]) -> Any:
     """Counts that are added to what the gate says, a former owner's numbers included."""
     before, gained = session.held.gate.counts, rules.tally(str(change["state"]) for change in changes.values())
     return gained._replace(accepted=before.accepted, **{name: getattr(before, name) + getattr(gained, name) for name in _ENDS})

@@ -118,7 +118,7 @@ class Firing:
             before = guard.before_end if guard is not None else None
             await self._runner.run(owning.tidy(message.shard, message.index, lambda rows: entry_for(rows, self._clock.now()), before))
             return
-        if isinstance(taken, owning.Busy):
+        if isinstance(taken, owning.ShardBusy):
             # Another owner was alive a moment ago. The message comes back when that owner would be silent for too long.
             self._counters["shards_busy"] += 1
             await self._runner.run(send(message, self._clock.now() + taken.wait + 1_000, retries_only=retries))

@@ -33,7 +33,7 @@ class Owner:
 
     def __init__(
         self,
-        session: owning.Session,
+        session: owning.OwnerSession,
         attempts: DeliveryAttempts,
         *,
         runner: AsyncRunner,

@@ -23,8 +23,8 @@ from ..keys import HOME, MIRRORED, Address, place_of, server_id
 from ..mirror.pair import Mirror
 from ..protocol.changing import find
 from ..protocol.dispatch import ShardMessage, announce
-from ..protocol.ingest import Entry, Fresh, Known, append, file_shard, known_id, register_id
-from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on
+from ..protocol.ingest import Entry, FreshId, KnownId, append, file_shard, known_id, register_id
+from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on_side
 from ..rows import NewEvent
 from ..timings import DISPATCH_AHEAD, GROUP_WAIT, URGENT_FILL_TIME, WAKE_EARLY
 from .account_rotation import AccountRotation
@@ -152,7 +152,7 @@ class Writer:
         """Register a client's id for the place; if the id is in use, the result is the event that has it."""
         assert event.id is not None
         try:
-            known: Fresh | Known | None = None
+            known: FreshId | KnownId | None = None
             if filling.filed is None:
                 # Most likely the id is free. But a repeated request must not file a shard that stays empty.
                 known = await self._runner.run(known_id(tenant, event.id))
@@ -166,7 +166,7 @@ class Writer:
                     if way is not None and self._mirror is not None:
                         # Before the event is stored anywhere: otherwise a second event with the same id could be made after a failover.
                         await self._mirror.copied(mirror_id(tenant, event.id, way))
-            if isinstance(known, Known):
+            if isinstance(known, KnownId):
                 await self._settled(tenant, event.id, known)
                 # It may have moved since: the answer is its current row.
                 stands = await self._runner.run(find(Address(known.row.pk, known.row.rk))) or known.row
@@ -183,7 +183,7 @@ class Writer:
         async with self._mirror.serving() as way:
             yield way
 
-    async def _settled(self, tenant: str, event_id: str, known: Known) -> None:
+    async def _settled(self, tenant: str, event_id: str, known: KnownId) -> None:
         """Copy an event that already has the id, before any caller gets it as an answer."""
         async with self._serving(known.row.pk) as way:
             if way is not None and self._mirror is not None:
@@ -208,7 +208,7 @@ class Writer:
         near = opened.wake <= self._clock.now() + DISPATCH_AHEAD
         yield from file_shard(opened.shard, opened.wake, sent=near)
         if filling.mirrored and self._mirror is not None and not self._mirror.whole:
-            yield from on(SECOND, file_shard(opened.shard, opened.wake, sent=False))
+            yield from on_side(SECOND, file_shard(opened.shard, opened.wake, sent=False))
 
     async def _fill(self, tenant: str, filling: FillingShard) -> None:
         """Write pending events group by group until none is left."""

@@ -21,7 +21,7 @@ LAST = "~"
 GROUP = 50
 
 
-async def follow(tables: Tables, source: str, copy: str) -> Counter[str]:
+async def copy_tenants(tables: Tables, source: str, copy: str) -> Counter[str]:
     """Copy tenants and schedules from one side to the other; return counts of rows. Raises `StorageError`.
 
     source, copy: prefixes of tables.

@@ -28,7 +28,7 @@ from ..protocol.mirroring import AGAIN_PK, FENCE_PK, FENCE_ROW, FIRST, SECOND, F
 from ..queries.ledger import entry_for
 from ..queries.stats import copy_lag
 from ..timings import FAILBACK_OVERLAP, FAILBACK_RUN_FOR, RECOPY_AFTER
-from .copying import LAST, follow
+from .copying import LAST, copy_tenants
 from .orphans import shut_orphans
 from .pair import FenceObservation, MirrorPair
 
@@ -158,7 +158,7 @@ class Failover:
         seen = await self._pair.look()
         fence = seen.fence
         if fence.active == "first" and not fence.syncing:
-            counts = await follow(self._tables, FIRST, SECOND)
+            counts = await copy_tenants(self._tables, FIRST, SECOND)
             counts += await self._complete(Way(FIRST, SECOND, SECOND, "first", fence.epoch), now)
             if (
                 fence.epoch
@@ -185,7 +185,7 @@ class Failover:
         if counts["failed"]:
             return counts + Counter(waits=1)
         # Requests still go to the second account: copy what they changed of tenants and schedules meanwhile.
-        await follow(self._tables, SECOND, FIRST)
+        await copy_tenants(self._tables, SECOND, FIRST)
         await self._tables.write(FIRST + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"overtaken": False}, ANY),))
         self._marked = False
         await self._raise(seen, Fence("first", fence.epoch + 1))
@@ -196,7 +196,7 @@ class Failover:
 
     async def _bring(self, way: Way, seen: FenceObservation, now: Millis, phase: str) -> Counter[str]:
         """Bring the first account up to date: tenants, then every shard that is unfinished on either side or has ended meanwhile."""
-        counts = await follow(self._tables, SECOND, FIRST)
+        counts = await copy_tenants(self._tables, SECOND, FIRST)
         shards: set[str] = set()
         for side in (SECOND, FIRST):
             for partition in index_partitions(MIRRORED):

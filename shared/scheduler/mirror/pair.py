@@ -22,8 +22,8 @@ from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
 from ...storage.names import SWEEPS
 from ...storage.ports import Props, Tables
-from ..protocol.ingest import Known, known_id
-from ..protocol.mirroring import FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Side, Way, finish_copy, holds, mirror, parse_fence
+from ..protocol.ingest import KnownId, known_id
+from ..protocol.mirroring import FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Side, Way, finish_copy, mirror, parse_fence, still_serves
 from ..timings import FENCE_FRESH_FOR, FENCE_READ_TIMEOUT, FENCE_STALE_AFTER, MIRROR_COPY_EVERY, OWNER_MAY_START, OWNER_SILENT
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Mirror:
     def _way(self, seen: FenceObservation) -> Way | None:
         return Way("", SECOND, SECOND, "first", seen.fence.epoch) if self.side == "first" else None
 
-    async def known_before(self, tenant: str, event_id: str) -> Known | None:
+    async def known_before(self, tenant: str, event_id: str) -> KnownId | None:
         """Return the event that has the id in the first account alone; None if there is none, or if that account does not answer.
 
         Only the second side asks.
@@ -220,7 +220,7 @@ class MirrorGuard:
                 self.dirty = True
                 raise
         else:
-            ours = await self._runner.run(holds(self._fence))
+            ours = await self._runner.run(still_serves(self._fence))
         if ours:
             self._checked = sent
         return ours
@@ -248,4 +248,4 @@ class MirrorGuard:
         """Return the steps between a done gate and its ledger row."""
         if self._way is not None:
             return finish_copy(self._shard, self._way, entry)
-        return holds(self._fence)
+        return still_serves(self._fence)

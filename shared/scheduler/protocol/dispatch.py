@@ -43,7 +43,7 @@ def queue_for(*, retries_only: bool) -> str:
     return QUEUE_RETRIES if retries_only else QUEUE_SHARDS
 
 
-def asks(row: Row, now: Millis) -> DispatchDecision:
+def decide(row: Row, now: Millis) -> DispatchDecision:
     """Decide what the sweep does about an index row."""
     props = row.props
     paced = bool(props.get("events"))
@@ -52,7 +52,7 @@ def asks(row: Row, now: Millis) -> DispatchDecision:
 
 def dispatch(row: Row, now: Millis) -> Steps[str]:
     """Carry out the decision about one index row; return sent, resent, or nothing."""
-    todo = asks(row, now)
+    todo = decide(row, now)
     message = ShardMessage(index_shard(row.rk), row.rk)
     queue = queue_for(retries_only=bool(row.props.get("retries")))
     if todo.do == "send":
@@ -60,7 +60,7 @@ def dispatch(row: Row, now: Millis) -> Steps[str]:
             # On the listed ETag: if the row has changed, its new request was not sent. A refused or lost write needs no action.
             yield from write(SHARDS, row.pk, Merge(row.rk, {"state": "sent"}, row.etag))
             return "sent"
-    elif todo.do == "inspect" and (yield from survey(row)) is not None:
+    elif todo.do == "inspect" and (yield from unserved_events(row)) is not None:
         # The mark comes first, so that sweeps that meet, and later ones while no owner comes, do not send more and more messages.
         marked = yield from write(SHARDS, row.pk, Merge(row.rk, {"resent": now, "rounds": rounds_of(row) + 1}, row.etag))
         if isinstance(marked, Applied) and (yield from effects.send(queue, message.text(), now)):
@@ -73,7 +73,7 @@ def rounds_of(row: Row) -> int:
     return int(row.props.get("rounds", 0))
 
 
-def survey(row: Row) -> Steps[int | None]:
+def unserved_events(row: Row) -> Steps[int | None]:
     """Return the number of open events of an index row's shard; None while an owner serves it."""
     found = yield from read_gate(index_shard(row.rk))
     if found is None:

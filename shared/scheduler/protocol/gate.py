@@ -81,14 +81,14 @@ def read_gate(shard: str) -> Steps[Row | None]:
 
 
 @dataclass(slots=True)
-class Held:
+class HeldGate:
     """A gate that this process holds: its content, and the ETag it was last seen or written with."""
 
     gate: Gate
     etag: str
 
 
-def fence(shard: str, held: Held | None, initial: Gate) -> Steps[Held | None]:
+def fence(shard: str, held: HeldGate | None, initial: Gate) -> Steps[HeldGate | None]:
     """After a lost answer, make sure that the lost write is either applied by now or never will be.
 
     Replaces the gate conditionally with the same content (inserts `initial` if there is none), so that a write that is still in flight has
@@ -100,17 +100,17 @@ def fence(shard: str, held: Held | None, initial: Gate) -> Steps[Held | None]:
         if row is None:
             answer = yield from write(EVENTS, shard, Insert(GATE, initial.props()))
             if isinstance(answer, Applied):
-                return Held(initial, answer.etags[0])
+                return HeldGate(initial, answer.etags[0])
             continue
         gate = parse_gate(row.props)
         if gate.holder != me:
             return None
         if held is None or row.etag != held.etag:
             # The lost write was the only one in flight and it changed the ETag: it is stored and cannot be applied again.
-            return Held(gate, row.etag)
+            return HeldGate(gate, row.etag)
         answer = yield from write(EVENTS, shard, merge_gate(gate, row.etag))
         if isinstance(answer, Applied):
-            return Held(gate, answer.etags[0])
+            return HeldGate(gate, answer.etags[0])
 
 
 def seal(shard: str) -> Steps[None]:

@@ -27,7 +27,7 @@ from ..keys import (
     parse_address,
     shard_tenant,
 )
-from .gate import Counts, Gate, Held, fence, merge_gate, seal
+from .gate import Counts, Gate, HeldGate, fence, merge_gate, seal
 
 
 class Entry(NamedTuple):
@@ -47,7 +47,7 @@ class OpenShard:
     wake: Millis
     next_number: int = 0
     bytes: int = 0
-    held: Held | None = None
+    held: HeldGate | None = None
     lost: bool = False
 
     @property
@@ -92,7 +92,7 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
         )
         answer = yield from write(EVENTS, opened.shard, *add_ops(grown, held, entries))
         if isinstance(answer, Applied):
-            opened.held = Held(grown, answer.etags[0])
+            opened.held = HeldGate(grown, answer.etags[0])
             return Appended({entry.row: etag for entry, etag in zip(entries, answer.etags[1:], strict=True)})
         # Refused: an owner or a sealer has the gate. Lost: the result is unknown. In both cases the gate decides, and only then the rows.
         opened.held = yield from fence(opened.shard, held, opened.initial())
@@ -105,24 +105,24 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
             return Appended(stored)
 
 
-def add_ops(gate: Gate, held: Held | None, entries: Sequence[Entry]) -> tuple[Op, ...]:
+def add_ops(gate: Gate, held: HeldGate | None, entries: Sequence[Entry]) -> tuple[Op, ...]:
     """Return the operations of a batch. The gate is first, so that a refusal names it; events are inserted, never upserted."""
     first: Op = Insert(GATE, gate.props()) if held is None else merge_gate(gate, held.etag)
     return (first, *(Insert(entry.row, entry.props) for entry in entries))
 
 
-class Fresh(NamedTuple):
+class FreshId(NamedTuple):
     """The id names the caller's place: store the event there, and only there."""
 
 
-class Known(NamedTuple):
+class KnownId(NamedTuple):
     """The id is in use. row: its event as first stored (follow its pointer); hash: the creator's content."""
 
     row: Row
     hash: str
 
 
-def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> Steps[Fresh | Known]:
+def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> Steps[FreshId | KnownId]:
     """Name `here` as the place of a client's id, before the event is stored there.
 
     If another place is named and its event is missing, that place is sealed before it is read again: then no delayed batch can store the
@@ -133,28 +133,28 @@ def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> St
     while True:
         answer = yield from write(IDS, partition, Insert(key, claim))
         if isinstance(answer, Applied):
-            return Fresh()
+            return FreshId()
         named = yield from get(IDS, partition, key)
         if named is None:
             continue
         if named.props["at"] == here.text:
-            return Fresh()
+            return FreshId()
         found = yield from read_named(parse_address(str(named.props["at"])))
         if found is not None:
-            return Known(found, str(named.props["hash"]))
+            return KnownId(found, str(named.props["hash"]))
         answer = yield from write(IDS, partition, Merge(key, claim, named.etag))
         if isinstance(answer, Applied):
-            return Fresh()
+            return FreshId()
 
 
-def known_id(tenant: str, event_id: str, side: str = "") -> Steps[Known | None]:
+def known_id(tenant: str, event_id: str, side: str = "") -> Steps[KnownId | None]:
     """Return the event that has the id, if it exists now; None decides nothing. side: prefix of the table of ids."""
     named = yield from get(side + IDS, id_partition(tenant, event_id), id_row_key(event_id))
     if named is None:
         return None
     place = parse_address(str(named.props["at"]))
     row = yield from get(EVENTS, place.shard, place.row)
-    return Known(row, str(named.props["hash"])) if row is not None else None
+    return KnownId(row, str(named.props["hash"])) if row is not None else None
 
 
 def read_named(place: Address) -> Steps[Row | None]:

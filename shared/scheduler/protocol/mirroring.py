@@ -41,7 +41,7 @@ from ..keys import (
 )
 from ..rules import FINAL
 from .changing import CAME, ORIGIN
-from .gate import Held, parse_gate, seal
+from .gate import HeldGate, parse_gate, seal
 from .ingest import Entry, file_shard
 from .owning import close
 
@@ -92,7 +92,7 @@ class Way(NamedTuple):
     prune: bool = False
 
 
-def on[T](prefix: str, steps: Steps[T]) -> Steps[T]:
+def on_side[T](prefix: str, steps: Steps[T]) -> Steps[T]:
     """Run `steps` against the tables of one side."""
     answer: Any = None
     while True:
@@ -104,7 +104,7 @@ def on[T](prefix: str, steps: Steps[T]) -> Steps[T]:
         answer = yield effect._replace(table=prefix + effect.table) if isinstance(effect, Get | Load | Write) else effect
 
 
-def holds(way: Way) -> Steps[bool]:
+def still_serves(way: Way) -> Steps[bool]:
     """Return True if the side still serves, under the epoch with which it began."""
     row = yield from get(way.fence + SWEEPS, FENCE_PK, FENCE_ROW)
     fence = parse_fence(row)
@@ -141,10 +141,10 @@ def copy_shard(shard: str, way: Way, only: frozenset[str] | None, ready: set[str
         if (yield from unfiled(shard, way, gate)) and not (yield from file_copy(shard, way)) and gate is None:
             return []
         narrow = only if gate is not None else None
-        have = (yield from picked(way.copy, shard, narrow)) if gate is not None else {}
-        if not (yield from holds(way)):
+        have = (yield from load_events(way.copy, shard, narrow)) if gate is not None else {}
+        if not (yield from still_serves(way)):
             return None
-        rows = yield from picked(way.source, shard, narrow)
+        rows = yield from load_events(way.source, shard, narrow)
         if narrow is not None and any(rk not in rows or rk not in have or rows[rk].props["state"] == "firing" for rk in narrow):
             # A claim must be copied together with its owner's gate.
             only = None
@@ -159,12 +159,12 @@ def copy_shard(shard: str, way: Way, only: frozenset[str] | None, ready: set[str
                 continue
         changes = {rk: row for rk, row in rows.items() if rk not in have or have[rk].props.get(ORIGIN) != row.etag}
         assert source is not None
-        if needed := [place for rk, row in changes.items() for place in pointed(row, have.get(rk)) if place not in ready]:
+        if needed := [place for rk, row in changes.items() for place in pointed_shards(row, have.get(rk)) if place not in ready]:
             return needed
         for parent in [parse_address(str(row.props[CAME])) for rk, row in changes.items() if rk not in have and CAME in row.props]:
             if not (yield from set_going(parent, way)):
                 return None
-        ops: list[Op] = [put(rk, copied(row), have.get(rk)) for rk, row in sorted(changes.items())]
+        ops: list[Op] = [copy_op(rk, copied(row), have.get(rk)) for rk, row in sorted(changes.items())]
         if way.prune or (way.source == SECOND and source.props["state"] == "done"):
             # A done shard accepts nothing more: other rows of the side that comes back were never acknowledged.
             ops += [Delete(rk, row.etag) for rk, row in sorted(have.items()) if rk not in rows]
@@ -191,11 +191,11 @@ def file_copy(shard: str, way: Way) -> Steps[bool]:
     if source is None or not source.props["bucket"]:
         # The shard was never filled.
         return False
-    yield from on(way.copy, file_shard(shard, minute_of(str(source.props["bucket"])), sent=False))
+    yield from on_side(way.copy, file_shard(shard, minute_of(str(source.props["bucket"])), sent=False))
     return True
 
 
-def picked(prefix: str, shard: str, only: frozenset[str] | None) -> Steps[dict[str, Row]]:
+def load_events(prefix: str, shard: str, only: frozenset[str] | None) -> Steps[dict[str, Row]]:
     """Return the shard's event rows, or those named by `only`."""
     if only is None:
         rows = yield from load(prefix + EVENTS, shard, FIRST_EVENT, END_EVENTS)
@@ -208,7 +208,7 @@ def picked(prefix: str, shard: str, only: frozenset[str] | None) -> Steps[dict[s
     return found
 
 
-def pointed(row: Row, have: Row | None) -> list[str]:
+def pointed_shards(row: Row, have: Row | None) -> list[str]:
     """Return the shard that a row's pointer needs, unless the copy has that pointer already."""
     target = row.props.get("target")
     if not target or (have is not None and have.props.get("target") == target):
@@ -221,7 +221,7 @@ def copied(row: Row) -> Props:
     return {**row.props, ORIGIN: row.etag}
 
 
-def put(rk: str, props: Props, have: Row | None) -> Op:
+def copy_op(rk: str, props: Props, have: Row | None) -> Op:
     """Return the operation that writes `props` to the copied row."""
     return Insert(rk, props) if have is None else Replace(rk, props, have.etag)
 
@@ -239,7 +239,7 @@ def set_going(parent: Address, way: Way) -> Steps[bool]:
             have = yield from get(way.copy + EVENTS, parent.shard, parent.row)
         elif not (yield from file_copy(parent.shard, way)):
             return True
-        if not (yield from holds(way)):
+        if not (yield from still_serves(way)):
             return False
         row = yield from get(way.source + EVENTS, parent.shard, parent.row)
         if row is None or row.props["state"] not in ("moving", "moved", "dead") or (have is not None and is_going(row, have)):
@@ -252,7 +252,7 @@ def set_going(parent: Address, way: Way) -> Steps[bool]:
         # The event may have been moved there before, while the copy knows only its first place.
         if have is None and CAME in row.props and not (yield from set_going(parse_address(str(row.props[CAME])), way)):
             return False
-        if (yield from write_copy(parent.shard, way, gate, source, [put(parent.row, going(row), have)], whole=False)):
+        if (yield from write_copy(parent.shard, way, gate, source, [copy_op(parent.row, going(row), have)], whole=False)):
             return True
 
 
@@ -339,7 +339,7 @@ def mirror_id_row(partition: str, key: str, way: Way) -> Steps[bool]:
     """Copy one row of ids; return False if this side no longer serves."""
     while True:
         have = yield from get(way.copy + IDS, partition, key)
-        if not (yield from holds(way)):
+        if not (yield from still_serves(way)):
             return False
         row = yield from get(way.source + IDS, partition, key)
         if row is None or (have is not None and have.props.get(ORIGIN) == row.etag):
@@ -350,7 +350,7 @@ def mirror_id_row(partition: str, key: str, way: Way) -> Steps[bool]:
 
 
 def append_copy(
-    shard: str, way: Way, held: Held, copy: str | None, entries: Sequence[Entry], etags: Mapping[str, str]
+    shard: str, way: Way, held: HeldGate, copy: str | None, entries: Sequence[Entry], etags: Mapping[str, str]
 ) -> Steps[str | None]:
     """Copy a stored batch in the shortest way, for a writer that last saw the copy's gate with ETag `copy` (None: there is none yet).
 
@@ -364,7 +364,7 @@ def append_copy(
     return answer.etags[0] if isinstance(answer, Applied) else None
 
 
-def again(shard: str) -> Steps[None]:
+def request_copy(shard: str) -> Steps[None]:
     """Request another copy of a mirrored shard before a change to it, because a finished shard is in no index."""
     while not isinstance((yield from write(SWEEPS, AGAIN_PK, Upsert(shard, {}))), Applied):
         pass
@@ -381,7 +381,7 @@ def finish_copy(shard: str, way: Way, entry: Props) -> Steps[bool]:
     if row is not None:
         gate = parse_gate(row.props)
         if gate.state == "done" and gate.bucket:
-            yield from on(way.copy, close(shard, gate, entry, index_key(shard, minute_of(gate.bucket))))
+            yield from on_side(way.copy, close(shard, gate, entry, index_key(shard, minute_of(gate.bucket))))
     return True
 
 
@@ -392,5 +392,5 @@ def restore(shard: str, way: Way) -> Steps[bool]:
     other side. This includes shards of which the source has nothing.
     """
     if way.prune:
-        yield from on(way.source, seal(shard))
+        yield from on_side(way.source, seal(shard))
     return (yield from mirror(shard, way))

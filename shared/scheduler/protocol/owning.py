@@ -1,7 +1,7 @@
 """Owning a shard: take, load, claim and settle, rest, finish.
 
-A `Session` is one owner's view. Only these functions change it, and only to what the store has confirmed. Each returns False as soon as the
-store shows that another owner has the shard; the session is then ended, and its owner starts nothing more.
+An `OwnerSession` is one owner's view. Only these functions change it, and only to what the store has confirmed. Each returns False as
+soon as the store shows that another owner has the shard; the session is then ended, and its owner starts nothing more.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Ref
 from .. import rules, timings
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from .changing import finish_move
-from .gate import Counts, Gate, Held, fence, merge_gate, parse_gate, read_gate
+from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
 
 MAX_CHANGES = 99
 """Event rows in one transaction; the gate is the hundredth."""
 
 
 @dataclass(slots=True)
-class Session:
+class OwnerSession:
     """One owner's view of a shard that it has taken."""
 
     shard: str
     owner: str
-    held: Held
+    held: HeldGate
     named: str
     """Row key of the index row that the message named."""
     rows: dict[str, Row] = field(default_factory=dict)
@@ -40,16 +40,16 @@ class Session:
         return self.held.gate.epoch
 
 
-class Busy(NamedTuple):
+class ShardBusy(NamedTuple):
     """Another owner has the shard and is alive. wait: milliseconds after which its gate would be old enough to be taken."""
 
     wait: Millis
 
 
-type Taken = Session | Busy | Literal["done", "gone"]
+type TakeResult = OwnerSession | ShardBusy | Literal["done", "gone"]
 
 
-def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: Millis = 0) -> Steps[Taken]:
+def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: Millis = 0) -> Steps[TakeResult]:
     """Become the owner with epoch + 1. `done`: finished, its index row may remain. `gone`: no gate and no index row, nothing to do.
 
     seen: the gate, if it was just read; the store refuses the write if that was too long ago. stopped: an owner that last wrote the gate
@@ -66,24 +66,24 @@ def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: M
             mine = Gate("owned", owner, epoch=1, index=named, bucket=bucket_of(named))
             answer = yield from write(EVENTS, shard, Insert(GATE, mine.props()))
             if isinstance(answer, Applied):
-                return Session(shard, owner, Held(mine, answer.etags[0]), named)
+                return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named)
             continue
         gate = parse_gate(row.props)
         if gate.holder == owner and gate.state == "owned":
             # This owner's own lost answer. Its other writes that are still in flight carry an older ETag.
-            return Session(shard, owner, Held(gate, row.etag), named)
+            return OwnerSession(shard, owner, HeldGate(gate, row.etag), named)
         if gate.state == "done":
             return "done"
         age = row.read_at - row.timestamp
         if not rules.may_take(gate, age) and row.timestamp >= stopped:
-            return Busy(timings.OWNER_SILENT - age)
+            return ShardBusy(timings.OWNER_SILENT - age)
         mine = replace(gate, state="owned", holder=owner, epoch=gate.epoch + 1)
         answer = yield from write(EVENTS, shard, merge_gate(mine, row.etag))
         if isinstance(answer, Applied):
-            return Session(shard, owner, Held(mine, answer.etags[0]), named)
+            return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named)
 
 
-def load(session: Session) -> Steps[bool]:
+def load(session: OwnerSession) -> Steps[bool]:
     """Read every row, finish interrupted moves, and count again."""
     rows = yield from effects.load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
     session.rows = {row.rk: row for row in rows}
@@ -93,7 +93,7 @@ def load(session: Session) -> Steps[bool]:
     return True
 
 
-def refence(session: Session) -> Steps[bool]:
+def refence(session: OwnerSession) -> Steps[bool]:
     """After a lost or refused answer, fence and then read everything again. Nothing is decided before that."""
     held = yield from fence(session.shard, session.held, session.held.gate)
     if held is None or held.gate.epoch != session.epoch:
@@ -102,7 +102,7 @@ def refence(session: Session) -> Steps[bool]:
     return (yield from load(session))
 
 
-def step(session: Session, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> Steps[bool]:
+def step(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> Steps[bool]:
     """Run one transaction: settle `outcomes`, claim `claims`, send a heartbeat. At most `MAX_CHANGES` rows in all.
 
     After True each outcome is settled. A claim is stored for those of `claims` whose row is now `firing` under this session's epoch. Others
@@ -117,7 +117,7 @@ def step(session: Session, outcomes: Mapping[str, rules.RowOutcome], claims: Ite
         ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
         answer = yield from write(EVENTS, session.shard, *ops)
         if isinstance(answer, Applied):
-            session.held = Held(gate, answer.etags[0])
+            session.held = HeldGate(gate, answer.etags[0])
             for (rk, change), etag in zip(changes.items(), answer.etags[1:], strict=True):
                 session.rows[rk] = changed(session.rows[rk], change, etag)
             return True
@@ -142,7 +142,7 @@ def step(session: Session, outcomes: Mapping[str, rules.RowOutcome], claims: Ite
             return False
 
 
-def plan(session: Session, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> dict[str, Props]:
+def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> dict[str, Props]:
     """Return the row changes that are still to be made, given the rows as last confirmed."""
     changes: dict[str, Props] = {}
     for rk, outcome in outcomes.items():
@@ -168,12 +168,12 @@ def changed(row: Row, change: Props, etag: str) -> Row:
     return Row(row.pk, row.rk, {**row.props, **change}, etag, row.timestamp, row.read_at)
 
 
-def counted(session: Session, changes: Mapping[str, Props]) -> Counts:
+def counted(session: OwnerSession, changes: Mapping[str, Props]) -> Counts:
     """Return the full counts as they will be once `changes` are stored."""
     return rules.tally(str(changes.get(rk, row.props)["state"]) for rk, row in session.rows.items())
 
 
-def rest(session: Session, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[bool]:
+def rest(session: OwnerSession, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[bool]:
     """Release the shard until `wake`: first the gate, which names the wake-up, then the index row.
 
     sent: the caller sends the wake-up's message itself. A crash in between leaves the old index row, which repair finds.
@@ -186,13 +186,13 @@ def rest(session: Session, wake: Millis, *, retries_only: bool, sent: bool) -> S
     return True
 
 
-def let_go(session: Session, state: Literal["resting", "done"], index: str) -> Steps[bool]:
+def let_go(session: OwnerSession, state: Literal["resting", "done"], index: str) -> Steps[bool]:
     """Write the session's last gate, with full counts. index: the index row that it names."""
     while True:
         gate = replace(session.held.gate, state=state, index=index, counts=counted(session, {}))
         answer = yield from write(EVENTS, session.shard, merge_gate(gate, session.held.etag))
         if isinstance(answer, Applied):
-            session.held = Held(gate, answer.etags[0])
+            session.held = HeldGate(gate, answer.etags[0])
             return True
         if not (yield from refence(session)):
             return False
@@ -200,7 +200,7 @@ def let_go(session: Session, state: Literal["resting", "done"], index: str) -> S
             return True
 
 
-def refile(session: Session, old: str, key: str, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[None]:
+def refile(session: OwnerSession, old: str, key: str, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[None]:
     """Move the index row to the wake-up's minute, or change it in place within the same minute. There is an index row at every instant."""
     partition = index_partition(session.shard)
     props: Props = {
@@ -243,7 +243,7 @@ def bucket_of(key: str) -> str:
     return key.partition(":")[0]
 
 
-def finish(session: Session, entry: Props, before: Steps[bool] | None = None) -> Steps[bool]:
+def finish(session: OwnerSession, entry: Props, before: Steps[bool] | None = None) -> Steps[bool]:
     """Finish a shard without open events: gate done, then the ledger row, then the index rows.
 
     entry: the ledger row without the counts. before: steps between the gate and the rest; if they return False, the rest is left to the
@@ -272,7 +272,7 @@ def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
             pass
 
 
-def claimed(session: Session, started: Iterable[str]) -> list[str]:
+def claimed(session: OwnerSession, started: Iterable[str]) -> list[str]:
     """Return the rows with a stored claim of this session and no started delivery, the earliest due first."""
     known = set(started)
     ready = [

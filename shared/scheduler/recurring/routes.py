@@ -87,7 +87,7 @@ async def schedules_resume(call: Call[Scheduler]) -> Answer:
 async def schedules_trigger(call: Call[Scheduler]) -> Answer:
     """Fire a schedule once now, in addition to its occurrences."""
     made = await call.service.recurring.trigger(call.tenant, call.params["id"])
-    shown = await call.service.showing.one(made.row)
+    shown = await call.service.event_views.one(made.row)
     return Answer(202, shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
 
 

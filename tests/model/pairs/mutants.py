@@ -67,7 +67,7 @@ def cancel_acknowledged_early() -> list[Patch]:
 def first_closed_before_second() -> list[Patch]:
     plain = owning.finish
 
-    def finish(session: owning.Session, entry: Any, before: Any = None) -> Any:
+    def finish(session: owning.OwnerSession, entry: Any, before: Any = None) -> Any:
         done = yield from plain(session, entry)
         return done and (before is None or (yield from before))
 
@@ -77,9 +77,9 @@ def first_closed_before_second() -> list[Patch]:
 def second_closed_before_done() -> list[Patch]:
     plain = owning.finish
 
-    def finish(session: owning.Session, entry: Any, before: Any = None) -> Any:
+    def finish(session: owning.OwnerSession, entry: Any, before: Any = None) -> Any:
         gate = session.held.gate
-        yield from mirroring.on(SECOND, owning.close(session.shard, gate, entry, session.named))
+        yield from mirroring.on_side(SECOND, owning.close(session.shard, gate, entry, session.named))
         return (yield from plain(session, entry, before))
 
     return [(owning, "finish", finish)]

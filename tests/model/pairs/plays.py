@@ -14,7 +14,7 @@ from shared.engine.effects import Get, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import GATE, Address, event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.protocol import changing, dispatch, ingest, mirroring, owning
-from shared.scheduler.protocol.gate import Counts, Gate, Held
+from shared.scheduler.protocol.gate import Counts, Gate, HeldGate
 from shared.scheduler.protocol.mirroring import SECOND, Fence, Way, parse_fence
 from shared.storage.names import EVENTS, LEDGER, SHARDS
 from shared.storage.ports import Replace
@@ -40,7 +40,7 @@ def owner(name: str, text: str, way: Way = WAY) -> Any:
     if session == "done":
         yield from owning.tidy(shard, message.index, lambda rows: {}, lambda found: mirroring.finish_copy(shard, way, found))
         return ()
-    if isinstance(session, owning.Busy):
+    if isinstance(session, owning.ShardBusy):
         return (("again", text),)
     if not (yield from mirroring.mirror(shard, way)) or not (yield from owning.load(session)):
         return ()
@@ -69,14 +69,14 @@ def owner(name: str, text: str, way: Way = WAY) -> Any:
 
 def follower(name: str, text: str) -> Any:
     """An owner on the second."""
-    return (yield from mirroring.on(SECOND, plays.owner(name, text)))
+    return (yield from mirroring.on_side(SECOND, plays.owner(name, text)))
 
 
 def writer(name: str, event: str) -> Any:
     """A server id: acknowledged when the copy has it."""
     opened = ingest.OpenShard(shard_key(TENANT, f"m{name}1"), f"{name}1", 0)
     yield from ingest.file_shard(opened.shard, 0, sent=False)
-    yield from mirroring.on(SECOND, ingest.file_shard(opened.shard, 0, sent=False))
+    yield from mirroring.on_side(SECOND, ingest.file_shard(opened.shard, 0, sent=False))
     stored = yield from store(opened, event)
     return (("stored", event),) if stored else ()
 
@@ -97,12 +97,12 @@ def creator(name: str, event: str) -> Any:
     for generation in range(1, 3):
         opened = ingest.OpenShard(shard_key(TENANT, f"m{name}{generation}"), f"{name}{generation}", 0)
         yield from ingest.file_shard(opened.shard, 0, sent=False)
-        yield from mirroring.on(SECOND, ingest.file_shard(opened.shard, 0, sent=False))
+        yield from mirroring.on_side(SECOND, ingest.file_shard(opened.shard, 0, sent=False))
         here = Address(opened.shard, event_row(0))
         known = yield from ingest.register_id(TENANT, event, "hash", here)
         if not (yield from mirroring.mirror_id(TENANT, event, WAY)):
             return ()
-        if isinstance(known, ingest.Known):
+        if isinstance(known, ingest.KnownId):
             copied = yield from mirroring.mirror_event(Address(known.row.pk, known.row.rk), WAY)
             return (("stored", event),) if copied else ()
         if (yield from store(opened, event)):
@@ -112,7 +112,7 @@ def creator(name: str, event: str) -> Any:
 
 def creator_there(name: str, event: str) -> Any:
     """The client tries again, on the second."""
-    return (yield from mirroring.on(SECOND, plays.creator(name, event)))
+    return (yield from mirroring.on_side(SECOND, plays.creator(name, event)))
 
 
 def canceller(event: str, address: Address) -> Any:
@@ -123,7 +123,7 @@ def canceller(event: str, address: Address) -> Any:
 
 
 def canceller_there(event: str, address: Address) -> Any:
-    return (yield from mirroring.on(SECOND, plays.canceller(event, address)))
+    return (yield from mirroring.on_side(SECOND, plays.canceller(event, address)))
 
 
 def mover(event: str, address: Address, due: int, nonce: str) -> Any:
@@ -151,7 +151,7 @@ def redriver(shard: str, rk: str) -> Any:
 
 
 def redriver_there(shard: str, rk: str) -> Any:
-    return (yield from mirroring.on(SECOND, plays.redriver(shard, (rk,))))
+    return (yield from mirroring.on_side(SECOND, plays.redriver(shard, (rk,))))
 
 
 # -- what is stored when a play begins
@@ -230,7 +230,7 @@ def restorer(shard: str) -> Any:
 def sleeper(event: str) -> Any:
     """A writer of the first that knows nothing of what has happened since, and carries on where it was."""
     opened = Gate("open", "a1", index=index_key(X.shard, 0), bucket=minute_text(0), counts=rules.tally(["scheduled"]))
-    mine = ingest.OpenShard(X.shard, "a1", 0, next_number=1, held=Held(opened, "1"))
+    mine = ingest.OpenShard(X.shard, "a1", 0, next_number=1, held=HeldGate(opened, "1"))
     found = entry(event, 1)
     stored = (yield from ingest.append(mine, [found])).stored
     if not stored:

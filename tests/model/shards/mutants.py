@@ -15,7 +15,7 @@ from shared.engine.effects import LOST, Get, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import GATE, Address, index_partition, shard_tenant
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
-from shared.scheduler.protocol.gate import Held, parse_gate
+from shared.scheduler.protocol.gate import HeldGate, parse_gate
 from shared.storage.names import EVENTS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Upsert
 
@@ -46,7 +46,7 @@ class Mutant:
 
 
 def batch_not_tied() -> list[Patch]:
-    def add_ops(found: gate.Gate, held: Held | None, entries: Any) -> Any:
+    def add_ops(found: gate.Gate, held: HeldGate | None, entries: Any) -> Any:
         return (Upsert(GATE, found.props()), *(Insert(entry.row, entry.props) for entry in entries))
 
     return [(ingest, "add_ops", add_ops)]
@@ -56,7 +56,7 @@ def _deliver_unclaimed(states: frozenset[str]) -> list[Patch]:
     """Rows in `states` are delivered without a claim."""
     plain_plan, plain_claimed = owning.plan, owning.claimed
 
-    def plan(session: owning.Session, outcomes: Mapping[str, Any], claims: Any) -> Any:
+    def plan(session: owning.OwnerSession, outcomes: Mapping[str, Any], claims: Any) -> Any:
         claims = [rk for rk in claims if session.rows[rk].props["state"] not in states]
         changes = plain_plan(session, outcomes, claims)
         for rk, outcome in outcomes.items():
@@ -64,7 +64,7 @@ def _deliver_unclaimed(states: frozenset[str]) -> list[Patch]:
                 changes[rk] = {"state": outcome.state, **outcome.props}
         return changes
 
-    def claimed(session: owning.Session, started: Any) -> list[str]:
+    def claimed(session: owning.OwnerSession, started: Any) -> list[str]:
         ready = plain_claimed(session, started)
         return ready + [rk for rk, row in session.rows.items() if row.props["state"] in states]
 
@@ -72,7 +72,7 @@ def _deliver_unclaimed(states: frozenset[str]) -> list[Patch]:
 
 
 def elsewhere_without_fence() -> list[Patch]:
-    def fence(shard: str, held: Held | None, initial: gate.Gate) -> Any:
+    def fence(shard: str, held: HeldGate | None, initial: gate.Gate) -> Any:
         return None
         yield
 
@@ -80,11 +80,11 @@ def elsewhere_without_fence() -> list[Patch]:
 
 
 def read_back_without_fence() -> list[Patch]:
-    def fence(shard: str, held: Held | None, initial: gate.Gate) -> Any:
+    def fence(shard: str, held: HeldGate | None, initial: gate.Gate) -> Any:
         row = yield Get(EVENTS, shard, GATE)
         if row is None or (held is not None and row.etag == held.etag):
             return None  # it looks as if the write was not applied: go elsewhere
-        return Held(parse_gate(row.props), row.etag) if row.props["holder"] == initial.holder else None
+        return HeldGate(parse_gate(row.props), row.etag) if row.props["holder"] == initial.holder else None
 
     return [(ingest, "fence", fence)]
 
@@ -92,7 +92,7 @@ def read_back_without_fence() -> list[Patch]:
 def settlement_resent() -> list[Patch]:
     plain = owning.step
 
-    def step(session: owning.Session, outcomes: Mapping[str, Any], claims: Any) -> Any:
+    def step(session: owning.OwnerSession, outcomes: Mapping[str, Any], claims: Any) -> Any:
         steps = plain(session, outcomes, claims)
         effect = next(steps)
         try:
@@ -121,13 +121,13 @@ def done_while_retrying() -> list[Patch]:
 
 
 def unconditional_fence() -> list[Patch]:
-    def fence(shard: str, held: Held | None, initial: gate.Gate) -> Any:
+    def fence(shard: str, held: HeldGate | None, initial: gate.Gate) -> Any:
         row = yield Get(EVENTS, shard, GATE)
         if row is not None and row.props["holder"] != initial.holder:
             return None
         found = parse_gate(row.props) if row is not None else initial
         answer = yield Write(EVENTS, shard, (Upsert(GATE, found.props()),))
-        return Held(found, answer.etags[0]) if isinstance(answer, Applied) else None
+        return HeldGate(found, answer.etags[0]) if isinstance(answer, Applied) else None
 
     return [(owning, "fence", fence), (ingest, "fence", fence)]
 
@@ -135,7 +135,7 @@ def unconditional_fence() -> list[Patch]:
 def unconditional_rows() -> list[Patch]:
     plain = owning.step
 
-    def step(session: owning.Session, outcomes: Any, claims: Any) -> Any:
+    def step(session: owning.OwnerSession, outcomes: Any, claims: Any) -> Any:
         steps = plain(session, outcomes, claims)
         effect = next(steps)
         try:
@@ -153,7 +153,7 @@ def unconditional_rows() -> list[Patch]:
 def lost_claim_taken_as_done() -> list[Patch]:
     plain = owning.step
 
-    def step(session: owning.Session, outcomes: Any, claims: Any) -> Any:
+    def step(session: owning.OwnerSession, outcomes: Any, claims: Any) -> Any:
         steps = plain(session, outcomes, claims)
         effect = next(steps)
         try:
@@ -265,7 +265,7 @@ def mark_without_etag() -> list[Patch]:
 
 
 def counts_added() -> list[Patch]:
-    def counted(session: owning.Session, changes: Mapping[str, Any]) -> gate.Counts:
+    def counted(session: owning.OwnerSession, changes: Mapping[str, Any]) -> gate.Counts:
         counts = session.held.gate.counts._asdict()
         for rk, change in changes.items():
             before, after = session.rows[rk].props["state"], change["state"]
@@ -280,7 +280,7 @@ def counts_added() -> list[Patch]:
 def rest_counts_invented() -> list[Patch]:
     plain = owning.rest
 
-    def rest(session: owning.Session, wake: int, **options: Any) -> Any:
+    def rest(session: owning.OwnerSession, wake: int, **options: Any) -> Any:
         steps = plain(session, wake, **options)
         try:
             effect = next(steps)

@@ -33,7 +33,7 @@ def owner(name: str, text: str, held: int = 0) -> Any:
     if session == "done":
         yield from owning.tidy(message.shard, message.index, lambda rows: {})
         return ()
-    if isinstance(session, owning.Busy):
+    if isinstance(session, owning.ShardBusy):
         return (("again", text),)
     if not (yield from owning.load(session)):
         return ()
@@ -76,12 +76,12 @@ def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.RowOutcom
 def sweep(now: int, *, repair: bool = True) -> Any:
     rows = yield Sweep()
     for row in rows:
-        todo = dispatch.asks(row, now).do
+        todo = dispatch.decide(row, now).do
         if todo == "nothing" or (todo == "inspect" and not repair):
             continue
         if rules.in_backlog(int(row.props["wake"]), now):
             # As `Sweeps._drain` does.
-            size = yield from dispatch.survey(row)
+            size = yield from dispatch.unserved_events(row)
             if size is not None:
                 yield from dispatch.hand_out(row, now + 1, max(size, 1))
         else:
@@ -122,7 +122,7 @@ def creator(name: str, event: str) -> Any:
         yield from ingest.file_shard(opened.shard, 0, sent=False)
         here = Address(opened.shard, event_row(0))
         known = yield from ingest.register_id(TENANT, event, "hash", here)
-        if isinstance(known, ingest.Known):
+        if isinstance(known, ingest.KnownId):
             return (("stored", event),)
         stored = yield from ingest.append(opened, [entry(event)])
         if stored.stored:
@@ -138,7 +138,7 @@ def withdrawer(name: str, event: str) -> Any:
         yield from ingest.file_shard(opened.shard, 0, sent=False)
         here = Address(opened.shard, event_row(0))
         known = yield from ingest.register_id(TENANT, event, "", here)
-        if isinstance(known, ingest.Known):
+        if isinstance(known, ingest.KnownId):
             return (yield from canceller(event, Address(known.row.pk, known.row.rk)))
         stored = yield from ingest.append(opened, [gone])
         if stored.stored:

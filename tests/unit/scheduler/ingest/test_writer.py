@@ -142,7 +142,7 @@ async def test_minutes_that_have_passed_are_forgotten(world: World) -> None:
 async def test_event_goes_into_a_new_shard_when_an_owner_has_the_first(world: World) -> None:
     [first] = await store(world, event())
     taken = await world.do(world.app.scheduler.runner.run(owning.take(first.address.shard, "x", "me")))
-    assert isinstance(taken, owning.Session)
+    assert isinstance(taken, owning.OwnerSession)
     [second] = await store(world, event())
     assert second.address.shard != first.address.shard
     assert sorted(shards(world).values()) == [1, 1]
