@@ -150,8 +150,8 @@ async def test_refusal_says_when_a_change_becomes_possible_and_that_is_so(world:
     await world.run(5)
     await world.put_props("demo", lost["id"], flag=True)
     told = {each["id"]: (await world.demo.delete(f"{EVENTS}/{each['id']}")).json()["detail"] for each in (made, lost)}
-    assert "cancelled while its state is `retrying`" in told[made["id"]]
-    assert "until it has come to its end" in told[lost["id"]]
+    assert "while its state is `retrying`" in told[made["id"]]
+    assert "until it has ended" in told[lost["id"]]
     await world.run(40)
     for each in (made, lost):
         assert (await world.demo.event(each["id"]))["state"] == "retrying"
