@@ -1,6 +1,7 @@
 """Leases: at most one server of a fleet serves each partition. See docs/leases.md.
 
     profiles          profiles: heartbeat interval H, validity V, takeover timeout T
+    timings           durations of leases in the app
     rows              the stored rows of a fleet
     unreadable_rows   rows that were edited by hand and cannot be read
     rules             pure decisions of safety: who may act, who is silent, what may be claimed

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from ...core.clock import Millis, to_text
 from ...leases.profiles import Profile
-from ...leases.service.takeover_rules import TICK
+from ...leases.timings import TAKEOVER_PERIOD
 from ..model import NotificationKind
 
 type Kind = Literal["silent", "unserved", "missing", "servers", "forgotten", "late", "turns", "unreadable"]
@@ -32,7 +32,7 @@ LASTING: Final = 60.0
 
 def allowed_outage(profile: Profile) -> float:
     """Return the seconds for which a partition may have no owner. The app has taken over by then, and a hand-off is much shorter."""
-    return profile.takeover + 2 * TICK
+    return profile.takeover + 2 * TAKEOVER_PERIOD
 
 
 class AlarmDefinition(NamedTuple):

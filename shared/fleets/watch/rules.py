@@ -12,7 +12,8 @@ from ...leases.profiles import Profile
 from ...leases.rows import ActiveIntents, Intent, Partition, Server
 from ...leases.rules import has_ended
 from ...leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned
-from ...leases.service.takeover_rules import READ_PARTITIONS_EVERY, TICK, may_fence
+from ...leases.service.takeover_rules import may_fence
+from ...leases.timings import READ_PARTITIONS_EVERY, TAKEOVER_PERIOD
 from .alarms import ALARMS, FORGOTTEN_AFTER, KINDS, LATE_BEATS, MAX_SUBJECTS, Alarm, Kind, allowed_outage
 
 KEEP_DEAD: Final = 24 * 3600.0
@@ -88,7 +89,7 @@ def findings_of_summary(summary: FleetSummary, now: Millis) -> Findings:
     ages = {server.name: summary.servers[server.name].age for server in summary.living}
     late = tuple(name for name, age in ages.items() if age >= LATE_BEATS * profile.beat + 1 and not may_fence(profile, age))
     return Findings(
-        silent=tuple(name for name, age in ages.items() if may_fence(profile, age - 2 * TICK)),
+        silent=tuple(name for name, age in ages.items() if may_fence(profile, age - 2 * TAKEOVER_PERIOD)),
         late=late if len(late) >= max(2, len(ages) / 2) else (),
         live=len(usable_servers(summary.living, intents)),
         needed=fleet.minimum + fleet.spare,

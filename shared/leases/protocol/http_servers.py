@@ -43,10 +43,9 @@ from ..rows import (
     server_key,
 )
 from ..rules import Refusal
+from ..timings import FENCE_MARGIN
 from .takeover import read_owners
 
-GRACE: Final = 5.0
-"""Seconds beyond T before the app calls a row silent. The age of a row is a difference of the storage service's times, cut to seconds."""
 TRIES: Final = 8
 """Attempts to write while other writes come in between."""
 MAX_SERVERS: Final = 1000
@@ -127,7 +126,7 @@ def parse_terms(text: str) -> tuple[float, float]:
 
 
 def beat(
-    key: str, name: str, told: ServerHeartbeat, now: Millis, grace: float = GRACE
+    key: str, name: str, told: ServerHeartbeat, now: Millis, grace: float = FENCE_MARGIN
 ) -> Steps[HeartbeatAccepted | ServerRejected | NameOccupied]:
     """Renew a server's row, or register its incarnation. Usually one read and one write. now: wall time, for expiries.
 

@@ -16,13 +16,14 @@ from ...engine.effects import Steps, write
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Op, Props, Upsert
 from ..rows import FLEET, Intent
+from ..timings import INTENT_LIFETIME
 from .planning import Planning
 from .snapshot import FleetSummary, read_summary
 from .views import owners_of
 
 log = logging.getLogger(__name__)
 
-INTENT_LIFETIME: Final[Millis] = 3_600_000
+
 MAX_SERVERS: Final = 98
 """Servers in one transaction."""
 TRIES: Final = 5

@@ -1,36 +1,20 @@
-"""Decide what the takeover sweep must do for a fleet. Pure; with the durations of the sweeps."""
+"""Decide what the takeover sweep must do for a fleet. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Final
 
 from ...core.clock import Millis
 from ..profiles import Profile
 from ..rows import PARTITIONS, Intent, Server
+from ..timings import FENCE_MARGIN, REOPEN_AFTER
 from .snapshot import FleetSummary, Versioned
-
-MARGIN: Final = 5.0
-"""Seconds beyond T before the app fences. The age of a row is the difference of two times that storage cuts to seconds, possibly on two
-machines."""
-
-
-TICK: Final = 15.0
-"""Seconds between runs of the takeover sweep."""
-
-
-LEFT_CLOSED: Final = 60.0
-"""Seconds after which a fleet that is still closed is reopened: the change that closed it was interrupted."""
-
-
-READ_PARTITIONS_EVERY: Final[Millis] = 240_000
-"""Milliseconds after which a fleet's partition rows are read again, even if nothing seems to have changed."""
 
 
 def may_fence(profile: Profile, age: float) -> bool:
     """Return True if a server may be fenced. age: seconds since its row was written, by the storage service's clock."""
-    return age >= profile.takeover + MARGIN
+    return age >= profile.takeover + FENCE_MARGIN
 
 
 def fingerprint(summary: FleetSummary) -> str:
@@ -61,4 +45,4 @@ def outdated_requests(summary: FleetSummary, now: Millis) -> list[Versioned[Serv
 
 def is_left_closed(summary: FleetSummary) -> bool:
     """Return True if an interrupted change has left the fleet closed, so that no server can register."""
-    return summary.fleet.closed and summary.age >= LEFT_CLOSED
+    return summary.fleet.closed and summary.age >= REOPEN_AFTER

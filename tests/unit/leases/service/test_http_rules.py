@@ -17,6 +17,7 @@ from shared.leases.protocol.membership import BeatApplied, Registered, ServerRep
 from shared.leases.protocol.repair import OwnersUnknown
 from shared.leases.rows import FLEET, ActiveIntents, HttpServerState, Partition, Server, parse_fleet, partition_key, server_key
 from shared.leases.rules import ServerSession
+from shared.leases.timings import FENCE_MARGIN
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Delete, Merge
@@ -130,7 +131,7 @@ def test_a_server_that_is_sure_to_be_seen_stays_under_a_fleet_that_closes(bench:
 
 def test_a_namesake_is_told_how_long_to_wait(bench: Bench) -> None:
     register(bench)
-    assert bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i2", 1), 0)) == NameOccupied(18 + http_servers.GRACE)
+    assert bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i2", 1), 0)) == NameOccupied(18 + FENCE_MARGIN)
 
 
 def test_more_than_one_property_holds_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
