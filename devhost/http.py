@@ -71,7 +71,7 @@ class HttpFunctions:
         except web.HTTPRequestEntityTooLarge:
             return web.Response(status=413)
         except ConnectionResetError:
-            # The caller ended in the middle of its body: nobody is there to be answered.
+            # The caller closed the connection in the middle of its body: no answer can reach it.
             return web.Response(status=400)
         name, parameters = found
         headers = _headers(request)

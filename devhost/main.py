@@ -1,8 +1,8 @@
 """Starts everything a developer needs, in one process and one loop, and ends it cleanly.
 
 Order of the start: the data folder is locked, Azurite is spawned, the receiver listens, the environment is set, the app is
-indexed, storage answers, triggers start. The end goes the other way round: nothing new is accepted, the app's own `leave` is told, running
-invocations finish within `DEVHOST_GRACE` seconds, the app's own `shutdown` runs, and only then do receiver and storage go.
+indexed, storage answers, triggers start. The end has the reverse order: nothing new is accepted, the app's own `leave` is called, running
+invocations finish within `DEVHOST_GRACE` seconds, the app's own `shutdown` runs, and then the receiver and storage stop.
 """
 
 import argparse
@@ -34,7 +34,7 @@ CLOSE_TIMEOUT = 10.0  # seconds for settling messages, and again for the app's o
 
 @dataclass(frozen=True)
 class Options:
-    """What to run and where; see `python -m devhost --help`. A port of 0 picks a free one."""
+    """The options of the devhost; see `python -m devhost --help`. A port of 0 chooses a free one."""
 
     app: Path
     host: str
@@ -155,7 +155,7 @@ class DevHost:
         return f"http://{self._options.host}:{await self._receiver.start(self._options.host, port)}/"
 
     def _set_environment(self, receiver_url: str | None) -> None:
-        """What is in the environment wins, then what only this process knows, then the settings file."""
+        """Set the app's environment. Existing variables win, then values that only this process knows, then the settings file."""
         if receiver_url is not None:
             os.environ.setdefault("TOCSIN_RECEIVER", receiver_url)
         apply_values(load_values(self._options.app), os.environ)

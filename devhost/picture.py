@@ -65,25 +65,25 @@ def _path(boxes: dict[str, list[float]], arrow: dict[str, Any]) -> str:
 
 def draw(source: str) -> str:
     """The SVG of a source. KeyError for an arrow to a box that is not there."""
-    told = tomllib.loads(source)
-    wide, high = (round(2 * MARGIN + told[name] * size) for name, size in zip(("columns", "rows"), CELL, strict=True))
+    picture = tomllib.loads(source)
+    wide, high = (round(2 * MARGIN + picture[name] * size) for name, size in zip(("columns", "rows"), CELL, strict=True))
     given = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {wide} {high}", "role": "img"}
     svg = ET.Element("svg", given | {"width": str(wide), "height": str(high)})
-    ET.SubElement(svg, "title").text = told["title"]
+    ET.SubElement(svg, "title").text = picture["title"]
     ET.SubElement(svg, "style").text = STYLE
     head = {"id": "head", "viewBox": "0 0 8 8", "refX": "7", "refY": "4", "markerWidth": "8", "markerHeight": "8"}
     marker = ET.SubElement(ET.SubElement(svg, "defs"), "marker", head | {"orient": "auto-start-reverse"})
     ET.SubElement(marker, "path", {"class": "head", "d": "M 0 0 L 8 4 L 0 8 z"})
     ET.SubElement(svg, "rect", {"class": "ground", "width": str(wide), "height": str(high)})
-    for area in told["areas"]:
+    for area in picture["areas"]:
         x, y, w, h = _place(area["at"])
         ET.SubElement(svg, "rect", {"class": "area", "x": f"{x:g}", "y": f"{y:g}", "width": f"{w:g}", "height": f"{h:g}", "rx": "8"})
         ET.SubElement(svg, "text", {"class": "caption", "x": f"{x + 10:g}", "y": f"{y + 20:g}"}).text = area["text"]
-    boxes = {box["name"]: box["at"] for box in told["boxes"]}
-    for arrow in told["arrows"]:
+    boxes = {box["name"]: box["at"] for box in picture["boxes"]}
+    for arrow in picture["arrows"]:
         ends = {"marker-end": "url(#head)"} | ({"marker-start": "url(#head)"} if arrow.get("both") else {})
         ET.SubElement(svg, "path", {"class": "arrow", "d": _path(boxes, arrow)} | ends)
-    for box in told["boxes"]:
+    for box in picture["boxes"]:
         x, y, w, h = _place(box["at"])
         ET.SubElement(svg, "rect", {"class": "box", "x": f"{x:g}", "y": f"{y:g}", "width": f"{w:g}", "height": f"{h:g}", "rx": "6"})
         top = y + h / 2 - 9 * (len(box["text"]) - 1) + 5

@@ -40,7 +40,7 @@ class CompiledRoute:
     bounds: tuple[tuple[str, int], ...]
 
     def accepts(self, method: str, count: int) -> bool:
-        """Whether the method and the number of segments fit; a cheap test before the pattern's."""
+        """Return True if the method and the number of segments match; a cheap test before the pattern's."""
         fewest, most = self.segments
         return (not self.methods or method in self.methods) and fewest <= count and (most is None or count <= most)
 

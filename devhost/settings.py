@@ -30,7 +30,7 @@ class QueueOptions:
 
 @dataclass(frozen=True)
 class HostOptions:
-    """What the devhost uses of host.json."""
+    """The part of host.json that the devhost uses."""
 
     route_prefix: str = "api"
     queues: QueueOptions = field(default_factory=QueueOptions)

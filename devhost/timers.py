@@ -23,7 +23,7 @@ NEVER = "0001-01-01T00:00:00+00:00"
 
 
 class TimerClock(Protocol):
-    """Where timers get the time from."""
+    """The clock that timers use."""
 
     def now(self) -> datetime:
         """The time in UTC."""

@@ -1,6 +1,6 @@
-"""`python -m devhost.demo.child MODULE ARGUMENTS`: runs a module as a program, and tells it to end (SIGTERM) when its standard input ends.
+"""`python -m devhost.demo.child MODULE ARGUMENTS`: run a module as a program, and end it (SIGTERM) when its standard input ends.
 
-Whoever holds the other end of that pipe is not outlived, not even when it is killed.
+So the program never outlives the process that holds the other end of that pipe, even if that process is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _end_with_input() -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     del sys.argv[0]
     threading.Thread(target=_end_with_input, daemon=True).start()
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

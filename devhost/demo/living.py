@@ -1,9 +1,9 @@
-"""`python -m devhost.demo.living`: a small living system to look at in the dashboard, until Ctrl-C.
+"""`python -m devhost.demo.living`: a small living system to watch in the dashboard, until Ctrl-C.
 
-Events come and go, to receivers of which one is ill and one refuses; five nodes share the partitions of a fleet and take checkpoints in
-turns, one of them their primary. In turn an emulated Azure updates their hosts, a receiver breaks down, an operator drains a node, and
-somebody restarts one. All parts are the real ones, on a storage of their own; nothing is left behind. `OTEL_...` settings go to the app: a
-collector gets its traces.
+Events are delivered to receivers; one of them fails often and one refuses. Five nodes share the partitions of a fleet and take
+checkpoints in turns; one of them is the primary. In turn, an emulated Azure updates their hosts, a receiver breaks down, an operator
+drains a node, and a user restarts one. All parts are the real ones on their own storage; nothing is left behind. `OTEL_...` settings go
+to the app, so that a collector gets its traces.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from .system import ADMIN_KEY, DEMO_KEY, System
 PRIMARY: Final = "n1"
 BATCH: Final = 50
 EVERY: Final = 5.0
-"""Events at once, and seconds from one batch to the next. Each batch makes a shard or two that an instance has in work while it waits for
-their events, and it has 24 in work at the most: the same events in many small batches would be late."""
+"""Events in a batch, and seconds between two batches. Each batch creates one or two shards that an instance serves while it waits for
+their events, and an instance serves at most 24 shards: the same events in many small batches would be late."""
 PLANNED: Final = 2_000
-"""Events over the first hour, so that there is something to come."""
+"""Events over the first hour, so that the dashboard shows coming events."""
 CHANNELS: Final = {"default": 1.0, "flaky": 0.12, "broken": 0.004}
-"""Channel -> which share of events goes to it, the rest to the first. `flaky` fails every third time, `broken` refuses for good."""
+"""Share of events of each channel; the rest goes to the first. `flaky` fails every third time, `broken` always refuses."""
 FIRST: Final = 10.0
 PAUSE: Final = 20.0
-"""Seconds before the first chapter, and between two."""
+"""Seconds before the first chapter, and between two chapters."""
 LASTS: Final = 40.0
 """Seconds that a receiver is down, and a node drained."""
 CHECKPOINT: Final = 6.0
@@ -52,16 +52,16 @@ SEEN: Final = ("delivered", "retried", "dead", "checkpoints", "update", "outage"
 
 
 class Receivers:
-    """Where the deliveries go."""
+    """The receivers of the demonstration's channels."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
         self.down = False
-        """Whether `flaky` fails every time."""
+        """True if `flaky` fails every time."""
         self._runner = web.ServerRunner(web.Server(self._take, access_log=None), shutdown_timeout=1.0)
 
     async def start(self) -> str:
-        """Listen; the address, with a slash at its end."""
+        """Listen, and return the address with a slash at its end."""
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}/"
@@ -82,7 +82,7 @@ class Receivers:
 
 
 class Life:
-    """What has happened so far, and all that goes on."""
+    """The activities of the demonstration, and counts of what has happened."""
 
     def __init__(self, system: System, fleet: DemoFleet, story: Story, receivers: Receivers) -> None:
         self._system, self._fleet, self._story, self._receivers = system, fleet, story, receivers
@@ -91,11 +91,11 @@ class Life:
 
     @property
     def seen(self) -> Counter[str]:
-        """How often each has happened."""
+        """Counts of what has happened, by name."""
         return self._seen + self._receivers.seen
 
     async def go_on(self) -> None:
-        """All of it at once, until cancelled. Raises `DemoFailed`, and whatever else ends a part of it."""
+        """Run all activities until cancelled. Raises `DemoFailed`, and other errors of the activities."""
         async with asyncio.TaskGroup() as group:
             for part in (self._schedule, self._events, self._watch, self._figures, self._chapters):
                 group.create_task(part())
@@ -149,7 +149,7 @@ class Life:
                         turn.result(sequence, f"/backup/{name}-{sequence}", random.randint(10**8, 10**9))
                     self._seen["checkpoints"] += 1
                 except TurnLost:
-                    # Maintenance goes first. Its next turn comes.
+                    # Maintenance has priority. The replica gets another turn later.
                     self._seen["turns lost"] += 1
 
     # -- the chapters
@@ -159,7 +159,7 @@ class Life:
             "update": ("Azure plans to update all hosts: watch Maintenance, and partitions that leave in time", self._update),
             "outage": ("the receiver of channel flaky breaks down: watch Now, its breaker opens and its events wait", self._outage),
             "drain": ("an operator drains n4: watch Partitions by server", self._drain),
-            "restart": ("somebody restarts n3 in the portal, which is approved at once: watch Maintenance", self._restart),
+            "restart": ("a user restarts n3 in the portal, which is approved at once: watch Maintenance", self._restart),
         }
         await asyncio.sleep(FIRST)
         while True:
@@ -192,7 +192,7 @@ class Life:
 
 
 async def live(folder: Path, console: Console, port: int, until_seen: bool) -> None:
-    """Go on until cancelled, or until everything has been seen once, which is printed then. Raises `DemoFailed`."""
+    """Run until cancelled; with `until_seen`, until everything has happened once, and print the counts. Raises `DemoFailed`."""
     receivers = Receivers()
     url = await receivers.start()
     settings = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
@@ -215,7 +215,7 @@ async def live(folder: Path, console: Console, port: int, until_seen: bool) -> N
                         await asyncio.wait([going], timeout=0.5)
                 finally:
                     going.cancel()
-                    # What ended it counts; that it was cancelled does not.
+                    # The error that ended it counts; the cancellation does not.
                     await asyncio.wait([going])
                 if not going.cancelled():
                     going.result()
@@ -238,9 +238,9 @@ Ctrl-C ends it, and leaves nothing behind.
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; its exit code. A signal is how it usually ends."""
+    """Run the command and return its exit code. A signal usually ends it."""
     parser = argparse.ArgumentParser(prog="python -m devhost.demo.living", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--port", type=int, default=int(os.environ.get("PORT") or 0), help="the app's port; a free one unless told")
+    parser.add_argument("--port", type=int, default=int(os.environ.get("PORT") or 0), help="the app's port (default: a free one)")
     parser.add_argument("--until-seen", action="store_true", help="end when everything has been seen once, and print it as JSON")
     given = parser.parse_args(arguments)
     return run(lambda folder: live(folder, console_of(given.until_seen), given.port, given.until_seen)) or 0

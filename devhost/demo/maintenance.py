@@ -1,7 +1,8 @@
 """`python -m devhost.demo.maintenance`: a rolling host update over five nodes in three fault domains, as a time-line.
 
-Real parts: the app on Azurite, an agent process on each node, lease keepers, hooks that are programs; Azure's metadata service is the
-emulator. The fleet approves early, one fault domain after the other, as the guard lets it. Exit code 1 when something was out of order.
+The parts are real: the app on Azurite, an agent process on each node, lease keepers, hooks that are programs. Azure's metadata service is
+the emulator. The fleet approves early, one fault domain after the other, as the domain guard allows. The exit code is 1 if a step was out
+of order.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LONGEST: Final = 420.0
 
 
 def judge(story: Story) -> list[str]:
-    """What was out of order."""
+    """Return a sentence for each step that was out of order."""
     found = [f"{node} was hit before it was prepared" for node in story.unprepared]
     for node, stages in story.at.items():
         found += [f"{node}: no {stage}" for stage in STAGES if stage not in stages]
@@ -37,7 +38,7 @@ def judge(story: Story) -> list[str]:
 
 
 async def demonstrate(folder: Path, console: Console, as_json: bool) -> None:
-    """Run it all, and tell it. Raises `DemoFailed`, also when something was out of order."""
+    """Run the demonstration and print it. Raises `DemoFailed`, also if a step was out of order."""
     story = Story(console)
     async with System(folder) as system, azure() as imds, DemoFleet(system, imds, story) as fleet:
         console.print(f"five nodes, three fault domains, {PARTITIONS} partitions; the app is at {system.url}")
@@ -56,7 +57,7 @@ async def demonstrate(folder: Path, console: Console, as_json: bool) -> None:
 
 
 def table(story: Story) -> Table:
-    """The time-line of each node: seconds since the beginning, and a bar of them."""
+    """Return the time-line of each node: seconds since the beginning, and a bar."""
     shown = Table(title="A rolling host update (seconds since the beginning)")
     for column in ("node", "domain", *STAGES, "out of service"):
         shown.add_column(column, justify="left" if column in ("node", "out of service") else "right")
@@ -82,7 +83,7 @@ def _bar(stages: dict[str, float], end: float, width: int = 40) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m devhost.demo.maintenance", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--json", action="store_true", help="print the time-line as JSON, and nothing else")
     given = parser.parse_args(arguments)

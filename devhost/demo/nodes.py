@@ -34,20 +34,20 @@ FLEET: Final = {
 }
 STAGES: Final = ("notice", "leases left", "prepared", "approved", "impact", "restored")
 WIDTH: Final = 130
-"""Columns of what goes into a file."""
+"""Columns of the output if it is not a terminal."""
 HOOK: Final = 'echo "{kind} $TOCSIN_EVENT_ID" >> {diary}'
 
 
 class _Screen(Console):
     def on_broken_pipe(self) -> None:
-        # Nobody reads any more: that ends it in order, as a signal does. The console would end the process from within a task.
+        # The reader of the output has ended: end in order, as after a signal. The console would end the process from within a task.
         with contextlib.suppress(SystemExit):
             super().on_broken_pipe()
         signal.raise_signal(signal.SIGTERM)
 
 
 def console_of(quiet: bool) -> Console:
-    """What a demonstration prints on."""
+    """Return the console of a demonstration."""
     console = _Screen(highlight=False, quiet=quiet)
     if not console.is_terminal:
         console.width = WIDTH
@@ -55,14 +55,14 @@ def console_of(quiet: bool) -> Console:
 
 
 def azure() -> Emulator:
-    """Azure's metadata service for the machines, with nothing planned yet."""
+    """Return Azure's metadata service for the machines, without planned events."""
     vms = [{"name": node, "scope": "set", "host": f"host-{node}", "fault_domain": int(domain)} for node, domain in NODES.items()]
     return Emulator(scenario_of({"vms": vms, "imds": {"rate": 1000, "first_call": "PT0S"}}))
 
 
 @dataclass
 class Story:
-    """What happened, by node and stage, in seconds since the beginning."""
+    """The times of each node's stages, in seconds since the beginning."""
 
     console: Console
     began: float = field(default_factory=time.monotonic)
@@ -77,7 +77,7 @@ class Story:
         return time.monotonic() - self.began
 
     def tell(self, node: str, what: str, text: str = "") -> None:
-        """One line. From its notice on the first time of each stage counts; restores the last."""
+        """Print a line and record the stage. After the notice, the first time of each stage counts, and the last one of `restored`."""
         stages = self.at[node]
         if what == "notice" or (what in STAGES and "notice" in stages):
             stages[what] = self.now if what == "restored" else stages.get(what, self.now)
@@ -89,16 +89,16 @@ class Story:
         self.say(f"{node} [dim](domain {NODES[node]})[/]  {what}{f'  [dim]{text}[/]' if text else ''}")
 
     def say(self, text: str) -> None:
-        """A line with the time."""
+        """Print a line with the time."""
         self.console.print(f"[dim]{self.now:6.1f} s[/]  {text}")
 
     def next_chapter(self) -> None:
-        """Stages count anew."""
+        """Forget the stages of the last chapter."""
         self.at = {node: {} for node in NODES}
 
     @property
     def done(self) -> bool:
-        """Whether each node has been through it, and is back."""
+        """True if each node has passed all stages."""
         return all(set(stages) >= set(STAGES) for stages in self.at.values())
 
 
@@ -123,7 +123,7 @@ class Node:
         made = {"scopes": ["agent"], "fleet": "db", "node": self.name}
         key = await self._system.call("POST", "tenants/demo/keys", made, key=ADMIN_KEY)
         hooks = {kind: {"command": ["sh", "-c", HOOK.format(kind=kind, diary=self._diary)]} for kind in ("prepare", "restore", "verify")}
-        told = {
+        settings = {
             "state": str(self._folder / "state"),
             "node": {"name": self.name, "scope": "set", "location": "westeurope", "fault_domain": NODES[self.name]},
             "imds": {"url": self._imds.url(self.name), "poll_seconds": 0.5},
@@ -134,21 +134,21 @@ class Node:
         }
         config = self._folder / "agent.yaml"
         # JSON is YAML.
-        config.write_text(json.dumps(told))
+        config.write_text(json.dumps(settings))
         environment = {**os.environ, "TOCSIN_KEY": key["key"]}
         await self._agent.start("shared.cli", "agent", "--config", str(config), "--log", "json", environment=environment)
 
     def look(self) -> None:
-        """Tell what is new of leases and hooks."""
+        """Print changes of leases and hooks. Raises `DemoFailed` if the agent has ended."""
         if self._agent.ended:
             raise DemoFailed(f"the agent of {self.name} ended; its log is {self._agent.log}")
         serves = bool(self.held)
-        # One that has none when notice is given has left by then.
+        # A node without partitions at its notice has already handed off its leases.
         stages = self._story.at[self.name]
         without = not serves and "notice" in stages and "leases left" not in stages
         if without or (self._serves is not None and serves != self._serves):
             self._story.tell(self.name, "serves again" if serves else "leases left")
-        # Having none yet is no news.
+        # A node that has had no partition yet is not worth a line.
         if serves or self._serves is not None:
             self._serves = serves
         lines = self._diary.read_text().splitlines()
@@ -159,19 +159,19 @@ class Node:
         self._read = len(lines)
 
     async def stop(self) -> None:
-        """End both."""
+        """End the agent and the keeper."""
         await self._agent.stop()
         await asyncio.to_thread(self._keeper.stop)
         self._tables.close()
 
     @property
     def held(self) -> int:
-        """Partitions that it has."""
+        """Number of partitions that the node owns."""
         return len(self._keeper.owned())
 
 
 class DemoFleet:
-    """`async with Fleet(...) as fleet`: the fleet `db` and its machines; they end with it."""
+    """The fleet `db` and its machines, as an async context manager that ends them."""
 
     def __init__(self, system: System, imds: Emulator, story: Story) -> None:
         self._system, self._imds, self._story = system, imds, story
@@ -194,42 +194,42 @@ class DemoFleet:
 
     @property
     def whole(self) -> bool:
-        """Whether each node serves its part, and every partition is served."""
+        """True if every partition is served, and each node serves at least one."""
         return sum(node.held for node in self._nodes) == PARTITIONS and all(node.held for node in self._nodes)
 
     def look(self) -> None:
-        """Tell what is new. Raises `DemoFailed` when an agent has ended."""
+        """Print changes of all nodes. Raises `DemoFailed` if an agent has ended."""
         for node in self._nodes:
             node.look()
 
     async def until(self, done: Callable[[], bool], seconds: float) -> None:
-        """Look on until it is so. Raises `DemoFailed` when it takes longer."""
+        """Print changes until `done()` is True. Raises `DemoFailed` after `seconds`."""
         until = time.monotonic() + seconds
         while not done():
             if time.monotonic() > until:
-                raise DemoFailed("it takes too long; the logs tell more")
+                raise DemoFailed(f"this takes longer than {seconds:g} s; the logs show more")
             await asyncio.sleep(0.1)
             self.look()
 
-    def plan(self, name: str, nodes: list[str], **told: Any) -> None:
-        """Let Azure plan something for machines. name: of its own. told: as in scenarios of the emulator."""
+    def plan(self, name: str, nodes: list[str], **fields: Any) -> None:
+        """Let Azure plan an event for machines, under a new name. fields: those of the emulator's scenarios."""
         self._planned[name] = nodes
-        self._imds.do({"event": {"name": name, "vms": nodes, **told}})
+        self._imds.do({"event": {"name": name, "vms": nodes, **fields}})
 
     def update(self, name: str = "update", duration: int = 3) -> None:
-        """Let Azure plan a host update: each domain in its turn, none of them soon. Who approves early is hit early."""
+        """Let Azure plan a host update, one fault domain after the other, with long notice. Early approval makes it start early."""
         for domain in sorted(set(NODES.values())):
             nodes = [node for node, at in NODES.items() if at == domain]
             self.plan(f"{name}-{domain}", nodes, type="Freeze", duration=duration, notice=f"PT{5 + 5 * int(domain)}M", settles="PT2S")
 
     def over(self, name: str) -> bool:
-        """Whether all that was planned by this name, or by it and a domain, is over."""
+        """Return True if all events planned under this name, or under it and a domain, have ended."""
         names = {each for each in self._planned if each == name or each.startswith(f"{name}-")}
         return names <= {event.name for event in self._imds.world.ended}
 
     def _tell(self, line: Happening) -> None:
         stages = {"scheduled": "notice", "approved": "approved", "impact-began": "impact"}
-        # What hooks wrote before this comes before it.
+        # Print what hooks wrote before this line first.
         self.look()
         if line.kind in stages and line.event in self._planned:
             for node in self._planned[line.event] if line.kind != "impact-began" or not line.vm else [line.vm]:

@@ -1,4 +1,4 @@
-"""How a demonstration begins and ends: in a folder of its own, until it is over or told to end, and nothing of it stays."""
+"""Run a demonstration in its own folder until it is over or a signal ends it, and remove everything afterwards."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class DemoFailed(Exception):
 
 
 class Child:
-    """A module as a process of its own that writes to a log. It ends when told, and with this process, however that ends."""
+    """A module that runs as a separate process and writes to a log. It ends with this process, however that ends."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
         self._process: Process | None = None
 
     async def start(self, module: str, *arguments: str, environment: Mapping[str, str]) -> None:
-        """Start it. In a session of its own: Ctrl-C is for the demonstration, which ends its parts in order."""
+        """Start it in its own session, so that Ctrl-C reaches only the demonstration, which ends its parts in order."""
         command = (sys.executable, "-m", "devhost.demo.child", module, *arguments)
         with self.log.open("wb") as output:
             self._process = await asyncio.create_subprocess_exec(
@@ -44,7 +44,7 @@ class Child:
 
     @property
     def ended(self) -> bool:
-        """Whether it was started and is over."""
+        """True if it was started and has ended."""
         return self._process is not None and self._process.returncode is not None
 
     def last_words(self) -> str:
@@ -73,7 +73,7 @@ def run(work: Callable[[Path], Coroutine[Any, Any, object]]) -> int | None:
     folder = Path(tempfile.mkdtemp(prefix="tocsin-demo-"))
     code: int | None = 1
     try:
-        code = 0 if asyncio.run(_until_told(work, folder)) else None
+        code = 0 if asyncio.run(_run_until_signal(work, folder)) else None
         shutil.rmtree(folder)
     except* (DemoFailed, AzuriteError) as errors:
         with contextlib.suppress(OSError):
@@ -83,16 +83,16 @@ def run(work: Callable[[Path], Coroutine[Any, Any, object]]) -> int | None:
     return code
 
 
-async def _until_told(work: Callable[[Path], Coroutine[Any, Any, object]], folder: Path) -> bool:
+async def _run_until_signal(work: Callable[[Path], Coroutine[Any, Any, object]], folder: Path) -> bool:
     task = asyncio.ensure_future(work(folder))
-    told: list[float] = []
+    signals: list[float] = []
 
     def end() -> None:
-        told.append(time.monotonic())
-        if len(told) == 1:
+        signals.append(time.monotonic())
+        if len(signals) == 1:
             _say("Ending, in some seconds; a second Ctrl-C ends it at once.")
             task.cancel()
-        elif told[-1] - told[0] > AGAIN:
+        elif signals[-1] - signals[0] > AGAIN:
             shutil.rmtree(folder, ignore_errors=True)
             os._exit(130)
 
@@ -101,7 +101,7 @@ async def _until_told(work: Callable[[Path], Coroutine[Any, Any, object]], folde
     try:
         await task
     except asyncio.CancelledError:
-        if not told:
+        if not signals:
             raise
         return False
     return True

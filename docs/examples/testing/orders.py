@@ -1,4 +1,4 @@
-"""A shop that cancels orders which nobody has paid for within 30 days."""
+"""A shop that cancels orders that were not paid within 30 days."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,7 +22,7 @@ class Orders:
             self._client.cancel(f"order-{order}:unpaid")
 
     def unpaid(self, headers: Mapping[str, str], body: bytes) -> int:
-        """What the web framework calls when a delivery comes in; the status to answer."""
+        """Handle a delivery from the web framework and return the status to answer."""
         try:
             delivery = tocsin.verify(headers, body, self._secret)
         except tocsin.BadDelivery:
