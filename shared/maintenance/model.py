@@ -1,4 +1,4 @@
-"""Wire models of maintenance: agents' reports, approvals, events and what people ask for. Durations are in the unit their name says."""
+"""Request and response models of maintenance (api.md). The suffix of a duration's name is its unit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .rows import GrantState, LedgerSource, LedgerStatus, NodePhaseName
 
 MAX_SEQ = 2**53 - 1
 MAX_REPORTED = 500
-"""Events in one report."""
+"""Largest number of events in one report."""
 MAX_NAMED = 1000
-"""VMs that one event names."""
+"""Largest number of VMs that one event names."""
 
 Id = Annotated[
     str,
@@ -46,40 +46,44 @@ PhaseIn = Annotated[NodePhaseName, BeforeValidator(_upper)]
 
 
 class EntryIn(Strict):
-    """What an agent says of one event."""
+    """An agent's entry about one event."""
 
     event_id: Id
     type: Text64
     status: Annotated[Literal["Scheduled", "Started", "Unknown"], BeforeValidator(_capital)]
     not_before: Time | None = None
     source: Annotated[LedgerSource, BeforeValidator(_capital)] = "Platform"
-    duration_s: int = Field(-1, ge=-1, le=31_536_000, description="Seconds of impact; 0: none, -1: not known.")
+    duration_s: int = Field(-1, ge=-1, le=31_536_000, description="Seconds of impact. 0: none, -1: unknown.")
     resources: list[Vm] = Field(default_factory=list, max_length=MAX_NAMED)
-    phase: PhaseIn = Field(description="Where the node stands with it.")
+    phase: PhaseIn = Field(description="Phase of the node for this event.")
     reason: Text300 | None = None
     observed_ms: int | None = Field(None, ge=0, le=MAX_SEQ, description="Impact that the agent measured.")
-    outcome: Literal["completed", "cancelled", "completed or cancelled"] | None = Field(None, description="How it ended, once it is DONE.")
+    outcome: Literal["completed", "cancelled", "completed or cancelled"] | None = Field(
+        None, description="Outcome, once the phase is DONE."
+    )
 
 
 class AgentReportIn(Strict):
-    """What an agent says of its node, all of it each time."""
+    """An agent's report of its node. Each report is complete."""
 
     node: NodeName
-    seq: int = Field(ge=1, le=MAX_SEQ, description="Grows with each report, over restarts too.")
-    vm: Vm = Field(description="The node's name as the metadata service says it (`compute.name`): what events name.")
-    scope: Text300 = Field(description="Availability set or placement group: VMs whose documents are the same.")
+    seq: int = Field(ge=1, le=MAX_SEQ, description="Number that grows with each report, also over restarts.")
+    vm: Vm = Field(description="The VM's name in the metadata service (`compute.name`), by which events name it.")
+    scope: Text300 = Field(description="Availability set or placement group. Its VMs share one document of events.")
     location: Text64 = ""
     fault_domain: Text64 = ""
     boot_id: Text64 = ""
-    incarnation: int | None = Field(None, description="Of the document, on this VM; null before the first.")
+    incarnation: int | None = Field(None, description="Incarnation of the last document on this VM; null before the first.")
     disabled: bool = Field(description="The agent has taken the node out of service.")
     events: list[EntryIn] = Field(max_length=MAX_REPORTED)
-    caught_up: bool | None = Field(None, description="It is in step with the others, also since it was put back; else only time says so.")
+    caught_up: bool | None = Field(
+        None, description="true: the node has caught up since it was restored. Otherwise it counts as caught up after `catch_up`."
+    )
     resource_id: Text300 | None = Field(None, description="The VM's Azure resource id, for the transport `arm`.")
 
 
 class LeasedOut(Strict):
-    """An approval that the agent is to POST, and that it has to itself for so long from the SEND of its report."""
+    """An approval that the agent should POST. It is leased for `lease_ms` from the SEND of the report."""
 
     id: str
     event_id: str
@@ -95,7 +99,7 @@ class HeldEventOut(Strict):
 
 
 class OrderOut(Strict):
-    """What the agent is asked to do."""
+    """A command to the agent."""
 
     id: str
     event_id: str
@@ -115,7 +119,7 @@ class RehearsalOut(Strict):
 
 
 class MonitorsOut(Strict):
-    """Who acts for the whole fleet, and who stands by. The epoch counts changes of the primary."""
+    """The agents that act for the whole fleet. The epoch counts changes of the primary."""
 
     primary: str | None
     secondary: str | None
@@ -123,25 +127,29 @@ class MonitorsOut(Strict):
 
 
 class RuleOut(Strict):
-    """What is done about events that fit. Fields left out fit any."""
+    """The action for matching events. A field that is left out matches any event."""
 
     action: Literal["approve", "prepare", "hold", "ignore"]
     type: Maybe[str] = None
     source: Maybe[LedgerSource] = None
-    max_seconds: Maybe[int] = Field(default=None, description="Only for impacts known to last at most this long.")
+    max_seconds: Maybe[int] = Field(default=None, description="Matches only impacts known to last at most this, in seconds.")
 
 
 class AgentSettingsOut(Strict):
-    """What the fleet's definition asks of its agents: they keep it over restarts, and go by it when the app is away."""
+    """The fleet's settings for its agents. They keep them over restarts, and use them while the app cannot be reached."""
 
-    lead_ms: int = Field(description="How long before NotBefore a node prepares, where its agent's own file does not say.")
-    leads_ms: dict[str, int] = Field(description="The same by type of event.")
-    require_central: bool = Field(description="Without the app's word nothing prepared is approved; also where the file alone says so.")
-    rules: list[RuleOut] = Field(description="The first that fits decides; of it and of the file's the stricter counts.")
+    lead_ms: int = Field(description="Time before NotBefore at which a node prepares, if its agent's own file sets none.")
+    leads_ms: dict[str, int] = Field(description="Lead times by type of event.")
+    require_central: bool = Field(
+        description="true: an agent that prepared approves an event only with the app's consent. The agent's file can require it, too."
+    )
+    rules: list[RuleOut] = Field(
+        description="The first rule that matches decides. If the agent's file has a matching rule too, the stricter of the two counts."
+    )
 
 
 class AgentReportAnswer(Strict):
-    """What the agent is to know. An event that it has PREPARED and that is not in `hold` may be approved."""
+    """The answer to an agent's report. The agent may approve an event that it reported as PREPARED and that is not in `hold`."""
 
     next_report_ms: int
     approvals: list[LeasedOut]
@@ -153,7 +161,7 @@ class AgentReportAnswer(Strict):
 
 
 class ResultIn(Strict):
-    """How an agent's POST of a leased approval went."""
+    """The result of an agent's POST of a leased approval."""
 
     node: NodeName
     outcome: ApprovalOutcome
@@ -161,7 +169,7 @@ class ResultIn(Strict):
 
 
 class NodePhase(Strict):
-    """Where a node stands with an event."""
+    """A node's phase for an event."""
 
     phase: NodePhaseName
     reported: Stamp
@@ -177,20 +185,20 @@ class ApprovalOut(Strict):
     reason: str
     at: Stamp
     expires: Maybe[Stamp] = None
-    node: Maybe[str] = Field(default=None, description="Whose agent has it, or had it last.")
+    node: Maybe[str] = Field(default=None, description="Node of the agent that has the approval, or had it last.")
 
 
 class ImpactOut(Strict):
-    """What was told of an impact beside what came of it."""
+    """The announced impact beside the measured one."""
 
-    notice_ms: int | None = Field(description="From the first report to NotBefore.")
-    advertised_ms: int | None = Field(description="Null: not known.")
-    observed_ms: dict[str, int] = Field(description="As nodes measured it; those that noticed nothing are left out.")
-    lasted_ms: int | None = Field(description="From Started to its end; null while it is open, or never seen started.")
+    notice_ms: int | None = Field(description="Time from the first report to NotBefore.")
+    advertised_ms: int | None = Field(description="Announced duration; null: unknown.")
+    observed_ms: dict[str, int] = Field(description="Impact as measured by nodes. Nodes without a measured impact are left out.")
+    lasted_ms: int | None = Field(description="Time from its start to its end; null while it is open, or if its start was not seen.")
 
 
 class MaintenanceEventOut(Strict):
-    """A scheduled event, as the agents' reports come to it."""
+    """A scheduled event, merged from the agents' reports."""
 
     event_id: str
     type: str
@@ -218,24 +226,24 @@ class MaintenanceEventList(Strict):
 
 
 class ReasonIn(Strict):
-    """Why."""
+    """A reason."""
 
     reason: Note = ""
 
 
 class DecidedOut(Strict):
-    """What was decided."""
+    """The decision."""
 
     id: str
     state: Literal["granted", "held"]
 
 
 class RehearseIn(Strict):
-    """A rehearsal: the nodes' hooks are run as for an event, without Azure."""
+    """A rehearsal: the nodes' hooks run as for an event, without Azure."""
 
     nodes: list[NodeName] = Field(min_length=1, max_length=MAX_NAMED)
     type: Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
-    notice: Annotated[Duration, Field(ge=0, le=3_600_000, description="From now to its NotBefore.")] = 300_000
+    notice: Annotated[Duration, Field(ge=0, le=3_600_000, description="Time from now to its NotBefore.")] = 300_000
     duration_s: int = Field(9, ge=0, le=3600)
 
 
@@ -248,11 +256,11 @@ class RehearsedOut(Strict):
 class DeliveredOut(Strict):
     """The answer to Event Grid."""
 
-    validationResponse: Maybe[str] = Field(default=None, description="Of a subscription that is to be validated: its code.")
+    validationResponse: Maybe[str] = Field(default=None, description="Validation code of a new subscription.")
 
 
 class NodeMaintenance(Strict):
-    """What a node's agent told last."""
+    """The last report of a node's agent."""
 
     vm: str
     scope: str
@@ -260,6 +268,6 @@ class NodeMaintenance(Strict):
     fault_domain: str
     reported: Stamp
     disabled: bool
-    leaving: bool = Field(description="Leases are to be elsewhere for now.")
+    leaving: bool = Field(description="true: leases must leave this node for now.")
     monitor: Literal["primary", "secondary"] | None
     events: dict[str, NodePhase]

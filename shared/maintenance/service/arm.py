@@ -1,4 +1,5 @@
-"""Approvals by way of Azure Resource Manager, for when the named VM itself hangs: the Maintenance resource provider's acknowledge call."""
+"""Sends approvals through Azure Resource Manager, by the acknowledge call of its Maintenance provider; also works if the VM itself
+hangs."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ ENDPOINT: Final = "https://management.azure.com"
 API_VERSION: Final = "2025-11-01"
 _SCOPE: Final = "https://management.azure.com/.default"
 TIMEOUT: Final = 15.0
-"""Seconds of one call."""
+"""Seconds that one call may take."""
 _RESOURCE = re.compile(
     r"/subscriptions/[A-Za-z0-9-]{1,64}/resourceGroups/[A-Za-z0-9_().-]{1,90}/providers/Microsoft\.Compute/"
     r"(?:virtualMachines|virtualMachineScaleSets|availabilitySets)/[A-Za-z0-9_.-]{1,80}(?:/virtualMachines/[A-Za-z0-9_.-]{1,80})?",
@@ -30,36 +31,37 @@ type TokenSource = Callable[[], Awaitable[str]]
 
 
 class Acknowledged(NamedTuple):
-    """How it went."""
+    """The result of an approval."""
 
     outcome: ApprovalOutcome
     http_status: int
 
 
 class Acknowledge(Protocol):
-    """Gives Azure an approval."""
+    """Sends an approval to Azure."""
 
     async def __call__(self, resource_id: str, event_id: str) -> Acknowledged:
-        """Acknowledge an event that names the resource. Never raises for what a network or Azure may do."""
+        """Acknowledge an event that names the resource. Network errors and refusals are returned, never raised."""
 
 
 class NoApproval(TocsinError):
-    """This cannot be acknowledged: the message says why."""
+    """The event cannot be acknowledged; the message has the reason."""
 
 
 def url_of(resource_id: str, event_id: str, endpoint: str = ENDPOINT) -> str:
-    """Where an event is acknowledged. Raises `NoApproval` for what is no VM's id, so that nothing else is ever called."""
+    """Return the URL that acknowledges an event. Raises `NoApproval` unless both ids are valid, so that no other resource is ever
+    called."""
     if not _RESOURCE.fullmatch(resource_id):
         raise NoApproval("resource_id is not the Azure resource id of a VM, scale set or availability set")
     if not _EVENT.fullmatch(event_id):
-        raise NoApproval("the event's id is none of Azure's")
-    # An instance of a scale set is approved for by way of the set.
+        raise NoApproval("the event id is not one that Azure assigns")
+    # The event of a scale set's instance is acknowledged on the set.
     of = re.sub(r"(?i)(/virtualMachineScaleSets/[^/]+)/virtualMachines/[^/]+$", r"\1", resource_id)
     return f"{endpoint}{of}/providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge?api-version={API_VERSION}"
 
 
 class ArmClient:
-    """One per process; its session and credential are made when first needed. Belongs to one event loop."""
+    """Calls Azure Resource Manager. One per process; creates its session and credential when first needed. Belongs to one event loop."""
 
     def __init__(self, client_id: str | None, *, endpoint: str = ENDPOINT, token: TokenSource | None = None) -> None:
         self._client_id, self._endpoint, self._token = client_id, endpoint, token
@@ -81,7 +83,7 @@ class ArmClient:
                 await answer.read()
                 return _judged(answer.status)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            log.warning("Azure Resource Manager is not reached: %s", type(error).__name__, extra={"action": "maintenance_arm_away"})
+            log.warning("Azure Resource Manager cannot be reached: %s", type(error).__name__, extra={"action": "maintenance_arm_away"})
             return Acknowledged("unreachable", 0)
 
     async def close(self) -> None:
@@ -97,14 +99,14 @@ class ArmClient:
         from azure.core.exceptions import AzureError
 
         if self._credential is None:
-            # Imported here: half a second of start-up that fleets without this transport need not spend.
+            # Imported here, because it takes half a second that only fleets with this transport need.
             from azure.identity.aio import DefaultAzureCredential
 
             self._credential = DefaultAzureCredential(managed_identity_client_id=self._client_id)
         try:
             return str((await self._credential.get_token(_SCOPE)).token)
         except AzureError as error:
-            # What it says may name what it tried; its kind says enough.
+            # The error's message may name credentials that were tried. Its type is enough.
             raise OSError(f"no token: {type(error).__name__}") from None
 
 

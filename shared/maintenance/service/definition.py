@@ -1,4 +1,4 @@
-"""What a fleet's definition says of maintenance, for the rules."""
+"""Reads the maintenance settings of a fleet's definition for the rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..timings import HAND_OFF
 
 
 def terms_of(fleet: Fleet) -> MaintenanceTerms:
-    """The terms of a fleet as it is stored."""
+    """Return the maintenance settings of a stored fleet."""
     told = FleetMaintenance.model_validate(json.loads(fleet.rest).get("maintenance", {}))
     # An order is read with the next beat but one at the latest, given with one before, and carried out within the drain.
     hand_off = max(HAND_OFF, round((fleet.limits.drain + 3 * fleet.profile.beat) * 1000))

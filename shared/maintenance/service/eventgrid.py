@@ -1,7 +1,7 @@
-"""What Event Grid delivers of scheduled events: an additional source beside the agents' documents.
+"""Reads scheduled events that Event Grid delivers, a source in addition to the agents' documents.
 
-Azure Resource Notifications emits `ScheduledEventEmitted` for maintenance resources, also with the states that no document shows: Completed
-and Canceled. Services share the type for things of their own; whatever is not a VM's event is left alone.
+Azure Resource Notifications emits `ScheduledEventEmitted` for maintenance resources, also with states that no document shows: Completed and
+Canceled. Other services use the same type. Deliveries that are not about a VM's event are ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..rows import EventRow, FleetEvents, LedgerSource
 VALIDATION: Final = "Microsoft.EventGrid.SubscriptionValidationEvent"
 EMITTED: Final = "Microsoft.ResourceNotifications.MaintenanceResources.ScheduledEventEmitted"
 MOST: Final = 500
-"""Deliveries in one call."""
+"""Largest number of deliveries in one call."""
 
 type AzureStatus = Literal["Scheduled", "Started", "Completed", "Canceled"]
 _STATUS: Final = ("Scheduled", "Started", "Completed", "Canceled")
@@ -26,7 +26,7 @@ _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
 
 
 class Emitted(NamedTuple):
-    """One delivery that tells of a VM's event."""
+    """A delivery about a VM's event."""
 
     event_id: str
     type: str
@@ -38,7 +38,7 @@ class Emitted(NamedTuple):
 
 
 def validation_code(deliveries: list[Any]) -> str | None:
-    """The code that Event Grid wants back before it delivers anything; None when it does not ask."""
+    """Return the validation code that Event Grid expects in the answer; None if it does not ask for one."""
     for each in deliveries:
         if isinstance(each, dict) and each.get("eventType") == VALIDATION:
             data = each.get("data")
@@ -47,8 +47,8 @@ def validation_code(deliveries: list[Any]) -> str | None:
     return None
 
 
-def emitted(delivery: Any) -> Emitted | None:
-    """What a delivery tells; None for what is no VM's scheduled event."""
+def parse_delivery(delivery: Any) -> Emitted | None:
+    """Parse a delivery; None if it is not about a VM's scheduled event."""
     found: Any = delivery
     for name in ("data", "resourceInfo", "properties"):
         kind = found.get("eventType", EMITTED) if isinstance(found, dict) and name == "data" else EMITTED
@@ -72,22 +72,30 @@ def emitted(delivery: Any) -> Emitted | None:
     )
 
 
-def noted(event: EventRow | None, told: Emitted, view: FleetEvents, now: Millis) -> EventRow | None:
-    """The event after a delivery; None when it names no VM of this fleet, or VMs of a name in several scopes."""
+def merge_delivery(event: EventRow | None, delivery: Emitted, view: FleetEvents, now: Millis) -> EventRow | None:
+    """Return the event after a delivery; None if it names no VM of this fleet, or a VM name that exists in several scopes."""
     if event is None:
-        scopes = {node.scope for node in view.nodes.values() if node.vm in told.resources}
+        scopes = {node.scope for node in view.nodes.values() if node.vm in delivery.resources}
         if len(scopes) != 1:
             return None
         event = EventRow(
-            told.event_id, scopes.pop(), told.type, "scheduled", now, told.not_before, told.source, told.duration, told.resources
+            delivery.event_id,
+            scopes.pop(),
+            delivery.type,
+            "scheduled",
+            now,
+            delivery.not_before,
+            delivery.source,
+            delivery.duration,
+            delivery.resources,
         )
-    if told.status == "Completed":
+    if delivery.status == "Completed":
         return replace(event, azure="completed")
-    if told.status == "Canceled":
+    if delivery.status == "Canceled":
         return replace(event, azure="cancelled")
-    if not event.listed and event.status == "scheduled" and told.status == "Scheduled":
-        # No document has it yet, so this is the latest word.
-        return replace(event, not_before=told.not_before, duration=told.duration)
-    if told.status == "Started" and event.status == "scheduled":
+    if not event.listed and event.status == "scheduled" and delivery.status == "Scheduled":
+        # No document has the event yet, so this is the latest information.
+        return replace(event, not_before=delivery.not_before, duration=delivery.duration)
+    if delivery.status == "Started" and event.status == "scheduled":
         return replace(event, status="started", started=now)
     return event

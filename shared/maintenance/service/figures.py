@@ -1,6 +1,7 @@
-"""Gauges of fleets' maintenance for `/api/metrics`: the alarms that last, as each fleet's entry in the index has them.
+"""Gauges of fleets' maintenance for `/api/metrics`: the raised alarms, from each fleet's index row.
 
-The minute's inspection, which reads all fleets, puts them there: a look reads a page for each thousand fleets, and none of their rows.
+The inspection of every minute, which reads all fleets, writes them there. Metrics then read one page per thousand fleets, and none of their
+rows.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ _NONE: Final = "{}"
 
 
 class MaintenanceFigures(NamedTuple):
-    """One fleet's, or (`REST`) those of all beyond the first together. alarms: how many events have each of them, a fleet's own watch
-    counted as one."""
+    """The gauges of one fleet, or (`REST`) of all beyond the first `MOST_FLEETS` together. alarms: number of events with each alarm; the
+    fleet itself counts as one event."""
 
     tenant: str
     fleet: str
     alarms: Counter[str]
 
 
-def noted(view: FleetEvents) -> Props:
-    """What a fleet's entry is to say of its alarms. One may name a node behind its kind."""
+def alarm_props(view: FleetEvents) -> Props:
+    """Return the alarms for a fleet's index row. An alarm may have a place after its kind."""
     places = [*(event.alarms for event in view.events.values()), view.alarms.alarms]
     found = Counter(kind for alarms in places for kind in {alarm.partition(" ")[0] for alarm in alarms})
     return {"alarms": orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode()}
 
 
-def says(entry: Row, props: Props) -> bool:
-    """Whether a fleet's entry has these."""
+def has_alarms(entry: Row, props: Props) -> bool:
+    """Return true if a fleet's index row has these alarms."""
     return entry.props.get("alarms", _NONE) == props["alarms"]
 
 
-async def look(tables: Tables) -> list[MaintenanceFigures]:
-    """Those of the fleets that have agents: the first by name each, the others together. Raises `StorageError`."""
+async def read_figures(tables: Tables) -> list[MaintenanceFigures]:
+    """Return the gauges of the fleets with agents: the first by name singly, the others together. Raises `StorageError`."""
     found: dict[str, MaintenanceFigures] = {}
     for row in await load_rows(tables, MAINTENANCE, INDEX, "", "~"):
         tenant, _, fleet = row.rk.partition(":") if len(found) < MOST_FLEETS else (REST, "", REST)

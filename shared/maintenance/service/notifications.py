@@ -1,4 +1,5 @@
-"""What a fleet's channel is told of maintenance: each event's way, and what is wrong. Ids follow from what is told, so twice is once."""
+"""Notices to a fleet's channel about maintenance: status changes and alarms. Ids depend on the content, so a repeated notice is one
+event."""
 
 from __future__ import annotations
 
@@ -19,34 +20,34 @@ from ..terms import MaintenanceTerms
 log = logging.getLogger(__name__)
 
 KIND: Final = "maintenance"
-"""Under which of the kinds in a fleet's `notify` all of this falls."""
+"""The kind of these notices in a fleet's `notify`."""
 _PREPARE: Final = "prepare@"
 _LONGEST: Final = 200
-"""Characters of an id."""
+"""Longest id, in characters."""
 _EARLY: Final[Millis] = 60_000
-"""An event that is this much further away than its lead gets an event of its own for when nodes prepare."""
+"""An event that is further away than its lead by this time also gets a notice at the time at which nodes prepare."""
 
 SENTENCES: Final = {
-    "disagreement": "agents tell different things of it",
-    "silent": "agents of nodes that it names are silent",
-    "prolonged": "it has been started for more than half an hour",
+    "disagreement": "agents report different details of it",
+    "silent": "agents of nodes that it names do not report",
+    "prolonged": "it started more than half an hour ago and is still open",
     "prepare-failed": "a node could not be prepared",
-    "restore-failed": "a node could not be put back into service",
-    "approval-failed": "Azure did not take its approval",
-    "single-monitor": "only one node watches for the whole fleet",
+    "restore-failed": "a node could not be restored",
+    "approval-failed": "Azure refused its approval",
+    "single-monitor": "only one node can act as monitor for the fleet",
     "monitors-together": "both monitors are in one fault domain",
-    "domains-down": "more fault domains are down at once than may be",
+    "domains-down": "more fault domains are down at once than the quorum allows",
 }
 
 
 def channel_of(rest: str) -> str | None:
-    """Where a fleet wants to be told, by the rest of its definition; None for nowhere."""
+    """Return the channel for a fleet's notices, from its stored definition; None for no channel."""
     notify = orjson.loads(rest).get("notify") or {}
     return str(notify["channel"]) if notify.get("channel") and KIND in notify.get("kinds", ()) else None
 
 
 def of_event(key: str, event: EventRow, what: str, channel: str, now: Millis) -> dict[str, Any]:
-    """The notice of one thing about an event: a status, `+alarm` or `-alarm`."""
+    """Return the notice of a status, `+alarm` or `-alarm` of an event."""
     named = {
         "event_id": event.event_id,
         "event_type": event.type,
@@ -61,15 +62,15 @@ def of_event(key: str, event: EventRow, what: str, channel: str, now: Millis) ->
 
 
 def of_fleet(key: str, what: str, channel: str, now: Millis) -> dict[str, Any]:
-    """The notice of something wrong with the watch itself."""
-    # Raised and over may come again and again: each is told with the minute it was seen in.
+    """Return the notice of an alarm of the fleet itself."""
+    # An alarm may be raised and cleared repeatedly, so each notice has the minute in its id.
     return _notice(key, f"fleet:{now // 60_000}", what, channel, now, {})
 
 
-def owed(
+def due_notices(
     key: str, kept: EventRow | AlarmsRow, terms: MaintenanceTerms, channel: str | None, now: Millis
 ) -> list[tuple[str, dict[str, Any] | None]]:
-    """What has not been told yet, each with its notice; without one where the fleet wants none."""
+    """Return what is not published yet, each with its notice; None for the notice if the fleet has no channel."""
     if channel is None:
         return [(what, None) for what in unpublished(kept)]
     if not isinstance(kept, EventRow):
@@ -80,7 +81,7 @@ def owed(
 
 
 def to_prepare(key: str, event: EventRow, terms: MaintenanceTerms, channel: str, now: Millis) -> tuple[str, dict[str, Any]] | None:
-    """An event for the moment at which nodes prepare, if that is far enough away, and its mark; one for each NotBefore."""
+    """Return the mark and the notice for the time at which nodes prepare, if that is far enough away; one for each NotBefore."""
     if event.status != "scheduled" or event.not_before is None:
         return None
     at = event.not_before - terms.lead_of(event.type)
@@ -105,33 +106,33 @@ def _notice(key: str, about: str, what: str, channel: str, now: Millis, more: di
         payload |= {"alarm": what[1:], "state": "raised" if what[0] == "+" else "cleared", "text": f"{fleet}: {SENTENCES[alarm]}"}
     name = fleet.replace(".", "~")
     marks = {"+": "raised~", "-": "cleared~"}
-    told = marks.get(what[0], "") + what.lstrip("+-")
-    ident = re.sub(r"[^A-Za-z0-9:~_-]", "~", f"maintenance:{name}:{about}:{told}")
+    mark = marks.get(what[0], "") + what.lstrip("+-")
+    ident = re.sub(r"[^A-Za-z0-9:~_-]", "~", f"maintenance:{name}:{about}:{mark}")
     if len(ident) > _LONGEST:
         ident = f"{ident[: _LONGEST - 33]}~{sha256(ident.encode()).hexdigest()[:32]}"
     return {"id": ident, "due": to_text(now), "channel": channel, "payload": payload}
 
 
 async def publish(publisher: EventPublisher, key: str, notice: dict[str, Any]) -> bool:
-    """Tell the tenant's channel. False: try again later. Raises `StorageError`."""
+    """Publish a notice to the tenant's channel. Returns false if it must be repeated later. Raises `StorageError`."""
     try:
         await publisher(key.partition(":")[0], notice)
     except Problem as refused:
         if refused.status in (429, 503):
             return False
         if refused.code == "id-conflict":
-            # It was told before, and what noted that was lost.
+            # It was published before, but that was not recorded.
             return True
         extra = {"action": "maintenance_notify_refused", "fleet": key}
-        log.warning("The channel of %s does not take what is told of maintenance: %s", key, refused.detail, extra=extra)
+        log.warning("The notice about maintenance of %s is refused: %s", key, refused.detail, extra=extra)
     return True
 
 
 def log_of(key: str, kept: EventRow | AlarmsRow, what: str) -> None:
-    """The line for operators; there is none for the time to prepare."""
+    """Log a published notice, except that of the time to prepare."""
     if what.startswith(_PREPARE):
         return
-    about = f"event {kept.event_id}" if isinstance(kept, EventRow) else "the watch"
+    about = f"event {kept.event_id}" if isinstance(kept, EventRow) else "the fleet"
     alarm = what[1:].partition(" ")[0] if what[0] in "+-" else None
     named: dict[str, Any] = {"fleet": key} | ({"event_id": kept.event_id} if isinstance(kept, EventRow) else {})
     if alarm is None:
@@ -140,4 +141,4 @@ def log_of(key: str, kept: EventRow | AlarmsRow, what: str) -> None:
         log.warning("%s: %s: %s", key, about, SENTENCES[alarm], extra={"action": "maintenance_alarm", "alarm": what[1:], **named})
     else:
         extra = {"action": "maintenance_alarm_cleared", "alarm": what[1:], **named}
-        log.info("%s: %s: no longer so: %s", key, about, SENTENCES[alarm], extra=extra)
+        log.info("%s: %s: alarm cleared: %s", key, about, SENTENCES[alarm], extra=extra)

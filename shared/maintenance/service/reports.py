@@ -1,4 +1,4 @@
-"""Agents' reports and what people ask for: read a view, decide by `rules`, write what changed in one transaction."""
+"""Serves agents' reports and operators' requests: reads a view, decides by `rules`, writes the changes in one transaction."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _REFUSED: Final[Mapping[rules.AgentReportRefusal, str]] = {
 
 
 class Leases(Protocol):
-    """What maintenance asks of a fleet's leases."""
+    """The part of a fleet's leases that maintenance needs."""
 
     async def held(self, key: str, nodes: Iterable[str]) -> Mapping[str, int]:
-        """How many partitions nodes have; who has none may be left out. Raises `StorageError`."""
+        """Return the number of partitions of nodes. Nodes without any may be left out. Raises `StorageError`."""
 
     async def leave(self, key: str, nodes: Mapping[str, bool]) -> None:
-        """Have partitions leave the nodes that map to True, and let those return that map to False. Raises `StorageError`."""
+        """Make partitions leave the nodes that map to True, and allow them back on those that map to False. Raises `StorageError`."""
 
 
 class MaintenanceService:
@@ -51,69 +51,69 @@ class MaintenanceService:
 
     # -- agents
 
-    async def report(self, tenant: str, fleet: str, told: AgentReportIn) -> dict[str, Any]:
-        """The answer to a report.
+    async def report(self, tenant: str, fleet: str, body: AgentReportIn) -> dict[str, Any]:
+        """Apply an agent's report and return the answer.
 
         Raises 404, 409 `stale-seq`, `too-many-nodes`, `too-many-events`, `changed-meanwhile`, 422, `StorageError`.
         """
         key, terms = await self._of(tenant, fleet)
-        node = _node(told)
+        node = _node(body)
         lost_one = False
 
         async def attempt() -> dict[str, Any] | Conflict:
             nonlocal lost_one
             read = await self._store.read(key, node.node)
             if rules.needs_all_nodes(read.view, node) or node.node not in read.view.nodes:
-                # An event that could not be written as a new one may be in the ledger, as one that was over long ago.
+                # An event that could not be inserted may be in the ledger as one that ended long ago.
                 back = lost_one and any(entry.listed and entry.event_id not in read.view.events for entry in node.entries)
                 read = await self._store.read(key, whole=True, old=back)
             before = read.view.nodes.get(node.node)
             asked = rules.nodes_to_drain(read.view, node, terms)
             held = await self._leases.held(key, asked) if asked else {}
-            heard = rules.receive(read.view, node, terms, held, read.whole, read.now)
-            if not isinstance(heard, rules.AcceptedAgentReport):
-                raise conflict(heard, _REFUSED[heard])
+            accepted = rules.receive(read.view, node, terms, held, read.whole, read.now)
+            if not isinstance(accepted, rules.AcceptedAgentReport):
+                raise conflict(accepted, _REFUSED[accepted])
             if before is None:
-                # Before its first row: no fleet with rows is left out of the timers' sight, whatever fails in between.
+                # Before its first row, so that the timers find every fleet with rows, whatever fails in between.
                 await self._store.enlist(key)
             try:
-                if not await self._store.write(key, read, _changed(read, heard)):
+                if not await self._store.write(key, read, _changed(read, accepted)):
                     lost_one = True
                     return CONFLICT
             except TooLarge as error:
                 raise invalid("/events", f"too much to keep: {error}") from None
             if before is None:
-                # And after: the fleet may have ended meanwhile, with its entry, and what was just written is to be found and removed.
+                # And after it: if the fleet ended meanwhile, its entry is gone, and the new row must be found and removed.
                 await self._store.enlist(key)
-            await self._tell_leases(key, before, heard.node)
-            return answer_out(heard.answer, terms)
+            await self._update_drain(key, before, accepted.node)
+            return answer_out(accepted.answer, terms)
 
         return await retry_on_conflict(attempt, ATTEMPTS, contended)
 
-    async def result(self, tenant: str, fleet: str, approval: str, told: ResultIn) -> None:
-        """How a leased approval went. Raises 404, 409 `lease-lost`, `changed-meanwhile`, `StorageError`."""
+    async def result(self, tenant: str, fleet: str, approval: str, body: ResultIn) -> None:
+        """Apply the result of a leased approval. Raises 404, 409 `lease-lost`, `changed-meanwhile`, `StorageError`."""
         key, _ = await self._of(tenant, fleet)
 
         async def attempt() -> Conflict | None:
             read = await self._store.read(key)
-            made = rules.finish(read.view, approval, told.node, told.outcome, told.http_status or 0)
+            made = rules.finish(read.view, approval, body.node, body.outcome, body.http_status or 0)
             if made is None:
                 raise not_found("approval")
             if made == "lease-lost":
-                raise conflict("lease-lost", "the approval is another agent's by now, or is over; do not POST it again")
-            extra = {"action": "maintenance_posted", "fleet": key, "event_id": made.event_id, "outcome": told.outcome, "node": told.node}
+                raise conflict("lease-lost", "the approval was given to another agent, or is over; do not POST it again")
+            extra = {"action": "maintenance_posted", "fleet": key, "event_id": made.event_id, "outcome": body.outcome, "node": body.node}
             kept = _kept(read, made)
             if not kept:
-                # Told once more: the answer to the first did not arrive.
+                # A repeated result, because the answer to the first was lost.
                 return None
             if await self._store.write(key, read, kept):
-                log.info("%s: the approval of %s by way of %s: %s", key, made.event_id, told.node, told.outcome, extra=extra)
+                log.info("%s: the approval of %s by way of %s: %s", key, made.event_id, body.node, body.outcome, extra=extra)
                 return None
             return CONFLICT
 
         await retry_on_conflict(attempt, ATTEMPTS, contended)
 
-    # -- people
+    # -- operators
 
     async def approve(self, tenant: str, fleet: str, event_id: str, by: str, reason: str) -> dict[str, str]:
         """Grant an event's approval. Raises 404, 409 `already-started`, `changed-meanwhile`, `StorageError`."""
@@ -143,23 +143,25 @@ class MaintenanceService:
         assert made.hold is not None
         return {"id": made.hold.id, "state": "held"}
 
-    async def rehearse(self, tenant: str, fleet: str, event_id: str, told: RehearseIn) -> str:
-        """Have nodes rehearse an event. Raises 404, 409 `too-many-events`, `changed-meanwhile`, 422 for nodes without an agent,
-        `StorageError`."""
+    async def rehearse(self, tenant: str, fleet: str, event_id: str, body: RehearseIn) -> str:
+        """Start a rehearsal on nodes. Returns the event's id.
+
+        Raises 404, 409 `too-many-events`, `changed-meanwhile`, 422 for nodes without an agent, `StorageError`.
+        """
         key, _ = await self._of(tenant, fleet)
-        nodes = tuple(dict.fromkeys(told.nodes))
+        nodes = tuple(dict.fromkeys(body.nodes))
 
         async def attempt() -> str | Conflict:
             read = await self._store.read(key, whole=True)
-            for at, name in enumerate(told.nodes):
+            for at, name in enumerate(body.nodes):
                 if name not in read.view.nodes:
                     raise invalid(f"/nodes/{at}", "no agent has reported for this node")
             if sum(each.open for each in read.view.events.values()) >= MAX_OPEN:
                 raise conflict("too-many-events", _REFUSED["too-many-events"])
-            made = rules.rehearsal(event_id, read.view, nodes, told.type, told.notice, told.duration_s, read.now)
+            made = rules.rehearsal(event_id, read.view, nodes, body.type, body.notice, body.duration_s, read.now)
             if await self._store.write(key, read, _kept(read, made)):
                 extra = {"action": "maintenance_rehearsal", "fleet": key, "event_id": event_id, "nodes": list(nodes)}
-                log.info("%s: %d nodes rehearse a %s", key, len(nodes), told.type, extra=extra)
+                log.info("%s: %d nodes rehearse a %s", key, len(nodes), body.type, extra=extra)
                 return made.event_id
             return CONFLICT
 
@@ -168,13 +170,18 @@ class MaintenanceService:
     # -- Event Grid
 
     async def delivered(self, tenant: str, fleet: str, deliveries: list[Any]) -> int:
-        """What Event Grid delivers; how many told of this fleet. Raises 404, 409 `changed-meanwhile`, 422, `StorageError`."""
+        """Apply deliveries of Event Grid. Returns the number that concerned this fleet.
+
+        Raises 404, 409 `changed-meanwhile`, 422, `StorageError`.
+        """
         key, _ = await self._of(tenant, fleet)
-        told = [found for each in deliveries if (found := eventgrid.emitted(each)) is not None]
-        if len(told) < len(deliveries):
-            extra = {"action": "maintenance_eventgrid_ignored", "fleet": key, "count": len(deliveries) - len(told)}
-            log.info("%s: %d deliveries of Event Grid tell of no VM's event", key, len(deliveries) - len(told), extra=extra)
-        if not told:
+        reported = [found for each in deliveries if (found := eventgrid.parse_delivery(each)) is not None]
+        if len(reported) < len(deliveries):
+            extra = {"action": "maintenance_eventgrid_ignored", "fleet": key, "count": len(deliveries) - len(reported)}
+            log.info(
+                "%s: %d deliveries of Event Grid are not about a VM's scheduled event", key, len(deliveries) - len(reported), extra=extra
+            )
+        if not reported:
             return 0
 
         async def attempt() -> int | Conflict:
@@ -182,9 +189,9 @@ class MaintenanceService:
             events = dict(read.view.events)
             known = 0
             room = MAX_OPEN - sum(event.open for event in events.values())
-            for each in told:
+            for each in reported:
                 before = events.get(each.event_id) or await self._store.event(key, each.event_id)
-                made = eventgrid.noted(before, each, read.view, read.now)
+                made = eventgrid.merge_delivery(before, each, read.view, read.now)
                 if made is not None and (each.event_id in events or (made.open and room > 0)):
                     known += 1
                     room -= each.event_id not in events
@@ -198,12 +205,12 @@ class MaintenanceService:
             return CONFLICT
 
         # Each attempt writes at most `MOST_ROWS` events.
-        return await retry_on_conflict(attempt, ATTEMPTS + len(told) // MOST_ROWS, contended)
+        return await retry_on_conflict(attempt, ATTEMPTS + len(reported) // MOST_ROWS, contended)
 
     # -- views
 
     async def events(self, tenant: str, fleet: str, limit: int, after: int = 0) -> tuple[list[dict[str, Any]], int | None]:
-        """Events, open ones first, then the latest; `after` so many. Raises 404, `StorageError`."""
+        """Return a page of events, open ones first, then the latest, after the first `after`. Raises 404, `StorageError`."""
         key, _ = await self._of(tenant, fleet)
         read = await self._store.read(key, whole=True)
         found = sorted(await self._store.events(key), key=lambda each: (not each.open, -each.seen, each.event_id))
@@ -211,7 +218,7 @@ class MaintenanceService:
         return items, after + limit if len(found) > after + limit else None
 
     async def event(self, tenant: str, fleet: str, event_id: str) -> dict[str, Any]:
-        """One event. Raises 404, `StorageError`."""
+        """Return one event. Raises 404, `StorageError`."""
         key, _ = await self._of(tenant, fleet)
         event = await self._store.event(key, event_id)
         if event is None:
@@ -219,12 +226,12 @@ class MaintenanceService:
         return event_out(event, (await self._store.read(key, whole=True)).view)
 
     async def nodes(self, key: str) -> dict[str, dict[str, Any]]:
-        """What agents told last, by node. Raises `StorageError`."""
+        """Return the last reports of agents, by node. Raises `StorageError`."""
         view = (await self._store.read(key, whole=True)).view
         return {name: node_out(node, view) for name, node in view.nodes.items()}
 
     async def pending(self, key: str) -> dict[str, PendingImpact]:
-        """The next impact that each node of a fleet is to expect. Raises `StorageError`."""
+        """Return the next impact of each node of a fleet. Raises `StorageError`."""
         read = await self._store.read(key)
         if not any(event.open and not event.rehearsal for event in read.view.events.values()):
             return {}
@@ -232,7 +239,7 @@ class MaintenanceService:
         return rules.pending(read.view, read.now)
 
     async def end(self, key: str) -> None:
-        """The fleet has ended: remove what is kept of it. Raises `StorageError`; safe to repeat."""
+        """Remove all rows of an ended fleet. Safe to repeat. Raises `StorageError`."""
         await self._store.end(key)
 
     # -- inside
@@ -262,21 +269,21 @@ class MaintenanceService:
 
         return await retry_on_conflict(attempt, ATTEMPTS, contended)
 
-    async def _tell_leases(self, key: str, before: NodeRow | None, node: NodeRow) -> None:
+    async def _update_drain(self, key: str, before: NodeRow | None, node: NodeRow) -> None:
         if node.leaving == (before is not None and before.leaving):
             return
         try:
             await self._leases.leave(key, {node.node: node.leaving})
         except (StorageError, Problem) as error:
-            # The sweep says it again.
+            # The sweep repeats it.
             extra = {"action": "maintenance_leases_wait", "fleet": key, "node": node.node}
-            log.warning("%s: leases of %s could not be told: %s", key, node.node, error, extra=extra)
+            log.warning("%s: the drain of %s could not be changed: %s", key, node.node, error, extra=extra)
 
 
-def _node(told: AgentReportIn) -> NodeRow:
+def _node(body: AgentReportIn) -> NodeRow:
     entries: dict[str, NodeEntry] = {}
-    for each in told.events:
-        # Listed twice: what came first counts.
+    for each in body.events:
+        # If an event is listed twice, the first entry counts.
         entries.setdefault(
             each.event_id,
             NodeEntry(
@@ -294,32 +301,32 @@ def _node(told: AgentReportIn) -> NodeRow:
             ),
         )
     return NodeRow(
-        told.node,
-        told.vm,
-        told.scope,
-        told.seq,
+        body.node,
+        body.vm,
+        body.scope,
+        body.seq,
         0,
-        told.location,
-        told.fault_domain,
-        told.boot_id,
-        told.incarnation,
-        told.disabled,
-        told.resource_id or "",
+        body.location,
+        body.fault_domain,
+        body.boot_id,
+        body.incarnation,
+        body.disabled,
+        body.resource_id or "",
         tuple(entries.values()),
-        caught_up=bool(told.caught_up),
+        caught_up=bool(body.caught_up),
     )
 
 
-def _changed(read: StoredEvents, heard: rules.AcceptedAgentReport) -> dict[str, MaintenanceRow]:
-    """The rows that a report changes, its node's first."""
-    kept: dict[str, MaintenanceRow] = {node_key(heard.node.node): heard.node}
-    if heard.monitors != read.view.monitors:
-        kept[MONITORS] = heard.monitors
-    return kept | changed_events(read.view, heard.events)
+def _changed(read: StoredEvents, accepted: rules.AcceptedAgentReport) -> dict[str, MaintenanceRow]:
+    """Return the rows that a report changes, its node's first."""
+    kept: dict[str, MaintenanceRow] = {node_key(accepted.node.node): accepted.node}
+    if accepted.monitors != read.view.monitors:
+        kept[MONITORS] = accepted.monitors
+    return kept | changed_events(read.view, accepted.events)
 
 
 def changed_events(view: FleetEvents, events: Mapping[str, EventRow]) -> dict[str, MaintenanceRow]:
-    """The rows of events that are not as they were."""
+    """Return the rows of the changed events."""
     return {event_key(event_id): event for event_id, event in events.items() if event != view.events.get(event_id)}
 
 

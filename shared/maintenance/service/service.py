@@ -1,4 +1,4 @@
-"""Maintenance in one process: its parts, made once and wired together."""
+"""Builds the parts of maintenance in the app and connects them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .store import MaintenanceStore
 from .sweep import MaintenanceSweep
 
 PENDING_AGE = 5.0
-"""Seconds that what nodes are to expect is answered from memory: every report of a replica asks."""
+"""Seconds for which pending impacts are answered from memory. Every report of a replica asks for them."""
 MOST_PENDING = 1000
 
 
 class Maintenance:
-    """One per process."""
+    """Maintenance in one process: the service, the timers' sweep and the views of others."""
 
     def __init__(self, tables: Tables, clock: Clock, leases: Leases, publisher: EventPublisher, acknowledge: Acknowledge) -> None:
         store = MaintenanceStore(tables)
@@ -32,12 +32,12 @@ class Maintenance:
         self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)
 
     async def pending(self, key: str) -> dict[str, PendingImpact]:
-        """The next impact that each node of a fleet is to expect, at most some seconds old. Raises `StorageError`."""
+        """Return the next impact of each node of a fleet, at most `PENDING_AGE` seconds old. Raises `StorageError`."""
         return await self._pending.get(key) or dict(NO_PENDING)
 
     async def figures(self) -> list[figures.MaintenanceFigures]:
-        """Gauges. Raises `StorageError`."""
-        return await figures.look(self._tables)
+        """Return the gauges. Raises `StorageError`."""
+        return await figures.read_figures(self._tables)
 
     async def _read_pending(self, key: str) -> dict[str, PendingImpact] | None:
         return await self.service.pending(key) or None

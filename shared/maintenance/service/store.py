@@ -35,7 +35,7 @@ MOST_ROWS: Final = MAX_EGT_ROWS - 4
 
 @dataclass(frozen=True, slots=True)
 class StoredEvents:
-    """What was read: the view, the rows' ETags by key, and the storage service's time of the answer. whole: with all nodes."""
+    """The rows that were read. etags: by row key. now: the storage service's time of the answer. whole: the view has all nodes."""
 
     view: FleetEvents
     etags: Mapping[str, str]
@@ -44,7 +44,7 @@ class StoredEvents:
 
 
 class MaintenanceStore:
-    """One per process; keeps nothing."""
+    """Reads and writes maintenance rows. One per process; keeps no state."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -55,8 +55,11 @@ class MaintenanceStore:
         return parse_fleet(row.props) if row is not None else None
 
     async def read(self, key: str, node: str | None = None, *, whole: bool = False, old: bool = False) -> StoredEvents:
-        """The fleet's fresh events (`old`: the whole ledger) and what stands beside them, with one node's row or (`whole`) all of them.
-        Raises `StorageError`."""
+        """Read the fleet's fresh events (`old`: the whole ledger), monitors and alarms, with one node's row or (`whole`) those of all
+        nodes.
+
+        Raises `StorageError`.
+        """
         rows, now = await self._rows(key, ALARMS, NODES[1] if whole else NODES[0], () if old else _FRESH)
         if node is not None and not whole:
             found = await self._tables.get(MAINTENANCE, key, node_key(node))
@@ -74,12 +77,12 @@ class MaintenanceStore:
         return StoredEvents(view, {row.rk: row.etag for row in rows}, now, whole)
 
     async def event(self, key: str, event_id: str) -> EventRow | None:
-        """One event, however old. Raises `StorageError`."""
+        """Return one event of any age. Raises `StorageError`."""
         row = await self._tables.get(MAINTENANCE, key, event_key(event_id))
         return parse_event(row) if row is not None else None
 
     async def events(self, key: str) -> list[EventRow]:
-        """All events of the ledger. Raises `StorageError`."""
+        """Return all events of the ledger. Raises `StorageError`."""
         return [parse_event(row) for row in await load_rows(self._tables, MAINTENANCE, key, *EVENTS)]
 
     async def write(self, key: str, read: StoredEvents, kept: Mapping[str, MaintenanceRow | None]) -> bool:
@@ -100,26 +103,26 @@ class MaintenanceStore:
     # -- the index
 
     async def index(self) -> list[str]:
-        """Keys of the fleets that have agents. Raises `StorageError`."""
+        """Return the keys of the fleets with agents. Raises `StorageError`."""
         return [row.rk for row in await load_rows(self._tables, MAINTENANCE, INDEX, "", "~")]
 
     async def entries(self, keys: Sequence[str]) -> dict[str, Row]:
-        """What the index has of these, which come in order. Raises `StorageError`."""
-        # '!' sorts before all that names may hold, so this is the first key beyond the last.
+        """Return the index rows of these fleets, which are in order. Raises `StorageError`."""
+        # '!' sorts before every character of names, so this is the first key beyond the last.
         return {row.rk: row for row in await load_rows(self._tables, MAINTENANCE, INDEX, keys[0], keys[-1] + "!")}
 
     async def note(self, key: str, props: Props) -> None:
-        """Keep this with a fleet's entry in the index, if it has one still. Raises `StorageError`."""
+        """Merge properties into a fleet's index row, if it still exists. Raises `StorageError`."""
         await self._tables.write(MAINTENANCE, INDEX, (Merge(key, props, ANY),))
 
     async def enlist(self, key: str) -> None:
-        """Put a fleet in the index. Raises `StorageError`."""
+        """Add a fleet to the index. Raises `StorageError`."""
         await self._tables.write(MAINTENANCE, INDEX, (Upsert(key, {"fresh": True}),))
 
     # -- the end
 
     async def stale(self, key: str, events: Iterable[EventRow], *, remove: bool) -> int:
-        """Take events that are over out of what reports read, or out of the ledger; how many."""
+        """Take ended events out of what reports read, or (`remove`) out of the ledger. Returns their number."""
         keys = [event_key(each.event_id) for each in events]
         for start in range(0, len(keys), MAX_EGT_ROWS):
             some = keys[start : start + MAX_EGT_ROWS]
@@ -127,7 +130,7 @@ class MaintenanceStore:
         return len(keys)
 
     async def end(self, key: str) -> None:
-        """Remove all of a fleet that has ended. Raises `StorageError`; safe to repeat."""
+        """Remove all rows of an ended fleet. Safe to repeat. Raises `StorageError`."""
         rows = await load_rows(self._tables, MAINTENANCE, key, "", "~")
         for start in range(0, len(rows), MAX_EGT_ROWS):
             await self._tables.write(MAINTENANCE, key, [Delete(row.rk, ANY) for row in rows[start : start + MAX_EGT_ROWS]])

@@ -1,4 +1,4 @@
-"""What the app does for maintenance without being asked: what ends, expires, is due or forgotten; leases told; notices; the ledger."""
+"""The timers' part of maintenance: ends, expiries and due approvals, drains of leases, notices, and the ledger."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 SCANNED: Final = "maintenance-scan"
 INSPECTED: Final = "maintenance-inspection"
 FRESH: Final[Millis] = 26 * 3_600_000
-"""Agents speak of an event for a day after its end; for so long reports are compared with it."""
+"""Time for which reports are compared with an ended event. Agents report an event for a day after its end."""
 
 
 class MaintenanceSweep:
-    """One per process; holds no state between ticks."""
+    """Sweeps over all fleets with agents. One per process; keeps no state between ticks."""
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class MaintenanceSweep:
         self._turns = FleetCursor(tables, clock, MAINTENANCE, INDEX)
 
     async def run_once(self, now: Millis) -> Counter[str]:
-        """Every few seconds: fleets with open events. Counts `fleets`, `busy`, `changed`, `told`, `acknowledged`, `failed`."""
+        """Sweep the fleets with open events, every few seconds. Counts `fleets`, `busy`, `changed`, `told`, `acknowledged`, `failed`."""
         return await self._go(SCANNED, everything=False)
 
     async def inspect(self, now: Millis) -> Counter[str]:
-        """Every minute: all fleets. Counts as `run_once`."""
+        """Sweep all fleets, every minute. Counts as `run_once`."""
         return await self._go(INSPECTED, everything=True)
 
     async def retain(self, now: Millis) -> Counter[str]:
-        """Every hour: what is over goes out of the way, and out of the ledger when it is old. Counts `aged`, `removed`."""
+        """Take ended events out of what reports read, and old ones out of the ledger, every hour. Counts `aged`, `removed`."""
         counts: Counter[str] = Counter()
         for key in await self._store.index():
             row = await self._tables.get(FLEETS, key, FLEET)
@@ -112,13 +112,13 @@ class MaintenanceSweep:
         gone = dict.fromkeys(read.view.nodes, False)
         await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()})
         counts["acknowledged"] += await self._acknowledge_due(key, after, terms, read.now)
-        counts["told"] += await self._tell(key, fleet, terms, after, read.now)
-        if entry is not None and not figures.says(entry, alarms := figures.noted(after)):
+        counts["told"] += await self._publish(key, fleet, terms, after, read.now)
+        if entry is not None and not figures.has_alarms(entry, alarms := figures.alarm_props(after)):
             await self._store.note(key, alarms)
         return counts
 
     async def _acknowledge_due(self, key: str, view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> int:
-        """Give Azure the approvals that are due by way of its resource manager."""
+        """Send due approvals to Azure Resource Manager. Returns their number."""
         if terms.transport != "arm":
             return 0
         done = 0
@@ -134,7 +134,7 @@ class MaintenanceSweep:
                 continue
             answer = await self._acknowledge(resource, event.event_id)
             extra = {"action": "maintenance_acknowledged", "fleet": key, "event_id": event.event_id, "outcome": answer.outcome}
-            log.info("%s: the approval of %s by way of Azure Resource Manager: %s", key, event.event_id, answer.outcome, extra=extra)
+            log.info("%s: the approval of %s through Azure Resource Manager: %s", key, event.event_id, answer.outcome, extra=extra)
             done += await self._settle(key, event.event_id, given, answer)
         return done
 
@@ -151,17 +151,17 @@ class MaintenanceSweep:
 
         return await try_repeatedly(attempt, ATTEMPTS) is True
 
-    async def _tell(self, key: str, fleet: Fleet, terms: MaintenanceTerms, view: FleetEvents, now: Millis) -> int:
-        """Publish what has not been told; what fails is made up for next time. view: as it was just written."""
+    async def _publish(self, key: str, fleet: Fleet, terms: MaintenanceTerms, view: FleetEvents, now: Millis) -> int:
+        """Publish the notices that are due; a failed one is repeated next time. view: as it was just written."""
         channel = notifications.channel_of(fleet.rest)
-        if not any(notifications.owed(key, kept, terms, channel, now) for kept in _told_of(view)):
+        if not any(notifications.due_notices(key, kept, terms, channel, now) for kept in _publishable(view)):
             return 0
         read = await self._store.read(key)
         changed: dict[str, MaintenanceRow] = {}
-        for kept in _told_of(read.view):
+        for kept in _publishable(read.view):
             done = [
                 what
-                for what, notice in notifications.owed(key, kept, terms, channel, read.now)
+                for what, notice in notifications.due_notices(key, kept, terms, channel, read.now)
                 if notice is None or await notifications.publish(self._publisher, key, notice)
             ]
             for what in done:
@@ -170,17 +170,17 @@ class MaintenanceSweep:
                 rk = event_key(kept.event_id) if isinstance(kept, EventRow) else ALARMS
                 changed[rk] = replace(kept, told=rules.mark_published(kept, done))
         if changed:
-            # Somebody else's write in between: ids are the same next time, so nothing is told twice.
+            # If another write came in between, the next sweep repeats the notices under the same ids, so none is delivered twice.
             await self._store.write(key, read, changed)
         return len(changed)
 
 
-def _told_of(view: FleetEvents) -> list[EventRow | AlarmsRow]:
+def _publishable(view: FleetEvents) -> list[EventRow | AlarmsRow]:
     return [*view.events.values(), view.alarms]
 
 
 def _changed(before: FleetEvents, after: FleetEvents) -> dict[str, MaintenanceRow | None]:
-    """The rows that differ; None: to be removed. What decisions rest on comes first."""
+    """Return the rows that differ; None for a row to remove. Rows on which decisions depend come first."""
     kept: dict[str, MaintenanceRow | None] = {}
     if after.monitors != before.monitors:
         kept[MONITORS] = after.monitors

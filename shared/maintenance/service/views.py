@@ -1,4 +1,4 @@
-"""What there is to see of maintenance: events with their nodes, and nodes with their events. Rows to wire data."""
+"""Shows maintenance rows as the API answers: events with their nodes, and nodes with their events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..terms import MaintenanceTerms
 
 
 def answer_out(answer: AgentAnswer, terms: MaintenanceTerms) -> dict[str, Any]:
-    """The answer to a report, with the settings that the fleet's agents go by."""
+    """Return the answer to a report, with the fleet's settings for agents."""
     return {
         "next_report_ms": answer.next_report,
         "approvals": [_leased(each) for each in answer.approvals],
@@ -34,7 +34,7 @@ def answer_out(answer: AgentAnswer, terms: MaintenanceTerms) -> dict[str, Any]:
 
 
 def event_out(event: EventRow, view: FleetEvents) -> dict[str, Any]:
-    """An event as answered. view: of the fleet; the nodes of an open event are those in it."""
+    """Return an event as the API answers it. The nodes of an open event come from `view`."""
     shown: dict[str, Any] = {
         "event_id": event.event_id,
         "type": event.type,
@@ -59,7 +59,7 @@ def event_out(event: EventRow, view: FleetEvents) -> dict[str, Any]:
 
 
 def impact(event: EventRow) -> dict[str, Any]:
-    """What was told of an impact beside what came of it."""
+    """Return the announced impact beside the measured one."""
     return {
         "notice_ms": max(0, event.not_before - event.seen) if event.not_before is not None else None,
         "advertised_ms": event.duration * 1000 if event.duration >= 0 else None,
@@ -69,7 +69,7 @@ def impact(event: EventRow) -> dict[str, Any]:
 
 
 def node_out(node: NodeRow, view: FleetEvents) -> dict[str, Any]:
-    """What a node's agent told last."""
+    """Return the last report of a node's agent."""
     monitors = view.monitors
     role = {monitors.primary: "primary", monitors.secondary: "secondary"}.get(node.node)
     return {

@@ -1,20 +1,17 @@
-"""What a file of settings amounts to, and what in it may not be meant: for `tocsin agent --check`."""
+"""Summarizes a configuration file and lists doubtful settings, for `tocsin agent --check`."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from typing import Any, Final
+from typing import Any
 
-from ..hooks.runner import Hook
+from ..hooks.runner import DEFAULT_DEADLINE
 from .config import Config
-
-_DEFAULT_DEADLINE: Final = Hook().deadline
-"""The deadline of a hook whose file tells none: a bound, and no word on how long it takes."""
 
 
 def summary(config: Config) -> dict[str, Any]:
-    """The file in a few texts; without the key."""
+    """Return the configuration as short texts, without the key."""
     settings = config.settings
     app = config.app
     rules = [_rule(rule.action, rule.type, rule.source, rule.max_seconds, rule.resources) for rule in settings.rules]
@@ -24,7 +21,7 @@ def summary(config: Config) -> dict[str, Any]:
         "metadata service": f"{config.imds}, every {config.poll:g} s",
         "node": config.node.name or config.node.vm or "as the metadata service says",
         "state": str(config.state),
-        "health": f"http://{config.health[0]}:{config.health[1]}" if config.health else "answered nowhere",
+        "health": f"http://{config.health[0]}:{config.health[1]}" if config.health else "off",
         "prepares": f"{_lead(config)} before NotBefore" + "".join(f", {kind} {lead:g} s" for kind, lead in settings.leads.items()),
         "rules": [*rules, *fleets, "events of users: approve", "no impact: approve", "else: prepare"],
         "hooks": [f"{kind}: {' '.join(hook.command) or hook.call} ({hook.deadline:g} s)" for kind, hook in config.hooks.items()],
@@ -32,7 +29,7 @@ def summary(config: Config) -> dict[str, Any]:
 
 
 def list_doubts(config: Config) -> list[str]:
-    """What is allowed, and may not be meant."""
+    """Return warnings about settings that are allowed but may be mistakes."""
     found: list[str] = []
     if "prepare" not in config.hooks:
         found.append("there is no prepare hook: events that need preparation are approved at their time without anything being done")
@@ -40,10 +37,10 @@ def list_doubts(config: Config) -> list[str]:
         found.append("there is no verify hook: the node counts as back once restore has ended")
     for kind, hook in config.hooks.items():
         if hook.command and shutil.which(hook.command[0]) is None:
-            found.append(f"hooks.{kind}: {hook.command[0]} is no program that can be run here")
+            found.append(f"hooks.{kind}: {hook.command[0]} is not a program that can be run here")
     prepare, leads = config.hooks.get("prepare"), [config.settings.lead_of(""), *config.settings.leads.values()]
-    if prepare is not None and prepare.deadline > max(leads) and prepare.deadline != _DEFAULT_DEADLINE:
-        text = f"prepare may take {prepare.deadline:g} s, and begins {max(leads):g} s before NotBefore: the impact may come in its middle"
+    if prepare is not None and prepare.deadline > max(leads) and prepare.deadline != DEFAULT_DEADLINE:
+        text = f"prepare may take {prepare.deadline:g} s, and begins {max(leads):g} s before NotBefore: the impact may come first"
         found.append(text)
     parent = next((folder for folder in (config.state, *config.state.parents) if folder.exists()), config.state)
     if not os.access(parent, os.W_OK):
@@ -52,9 +49,9 @@ def list_doubts(config: Config) -> list[str]:
 
 
 def _lead(config: Config) -> str:
-    """Of the file; what it leaves out, the fleet says."""
-    told = f"{config.settings.lead_of(''):g} s"
-    return f"as the fleet says, else {told}" if config.app is not None and config.settings.lead is None else told
+    """Describe the lead time: from the file, else from the fleet."""
+    shown = f"{config.settings.lead_of(''):g} s"
+    return f"as the fleet says, else {shown}" if config.app is not None and config.settings.lead is None else shown
 
 
 def _rule(action: str, *wanted: object) -> str:

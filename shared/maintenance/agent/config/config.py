@@ -1,6 +1,6 @@
-"""The agent's file of settings, TOML or YAML, read whole and checked whole: a wrong one is refused with everything that is wrong in it.
+"""Reads the agent's configuration file, TOML or YAML. A wrong file is refused with all of its errors.
 
-Numbers of seconds end in `_seconds`. No key is ever in it: `app.key_file` names the file that holds it, or TOCSIN_KEY does.
+Keys in seconds end in `_seconds`. The file holds no secret: `app.key_file` names the file with the app's key, or TOCSIN_KEY holds it.
 docs/maintenance.md explains each setting.
 """
 
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from ....core.errors import TocsinError
 from ..hooks.recipes import RECIPES
-from ..hooks.runner import Hook
+from ..hooks.runner import DEFAULT_DEADLINE, Hook
 from ..http_exchange import root_of
 from ..imds.client import API_VERSION, BASE
 from ..model import EVENT_TYPES, Action, EventSource, HookKind
@@ -40,7 +40,7 @@ _MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class BadConfig(TocsinError):
-    """The file cannot be used. faults: what is wrong, each with its place; nothing in it is a secret."""
+    """The file cannot be used. faults: all errors, each with its place; they contain no secret."""
 
     def __init__(self, path: Path, faults: list[str]) -> None:
         super().__init__(f"{path}: " + "; ".join(faults))
@@ -49,7 +49,7 @@ class BadConfig(TocsinError):
 
 @dataclass(frozen=True, slots=True)
 class AppSettings:
-    """Where reports go. tenant: only for an admin key."""
+    """The app that gets the reports. tenant: only for an admin key."""
 
     url: str
     fleet: str
@@ -59,7 +59,7 @@ class AppSettings:
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """Who this node is; what is empty, IMDS tells."""
+    """The identity of this node. IMDS supplies the fields that are empty."""
 
     name: str = ""
     vm: str = ""
@@ -70,7 +70,8 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole file. settings.vm is empty where IMDS is to tell. poll: seconds between looks. health: where it answers; None: nowhere."""
+    """The whole file. settings.vm is empty if IMDS supplies it. poll: seconds between polls. health: address of the endpoint; None for
+    none."""
 
     state: Path
     node: NodeSettings
@@ -84,7 +85,7 @@ class Config:
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> Config:
-    """What the file says. environment: that of the process unless told. Raises `BadConfig` with all that is wrong."""
+    """Read the configuration. environment: by default that of the process. Raises `BadConfig` with all errors."""
     table = parse(path)
     wrong: list[str] = []
     config = _read(Section(table, "", wrong), wrong, os.environ if environment is None else environment, path.parent)
@@ -94,7 +95,7 @@ def load(path: Path, environment: Mapping[str, str] | None = None) -> Config:
 
 
 def parse(path: Path) -> dict[str, Any]:
-    """The file as a table; by its name it is TOML, or YAML where that ends in .yaml or .yml. Raises `BadConfig` with line and column."""
+    """Parse the file: YAML if its name ends in .yaml or .yml, else TOML. Raises `BadConfig` with line and column."""
     try:
         with path.open("rb") as file:
             raw = file.read(_LARGEST + 1)
@@ -104,13 +105,13 @@ def parse(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise BadConfig(path, [f"byte {error.start}: not UTF-8; save it as UTF-8"]) from None
     if len(raw) > _LARGEST:
-        raise BadConfig(path, ["more than 1 MiB; this is no file of settings"])
+        raise BadConfig(path, ["larger than 1 MiB; expected a configuration file"])
     table = _yaml(path, text) if path.suffix in (".yaml", ".yml") else _toml(path, text)
     if table is None:
-        # YAML of nothing but comments.
+        # A YAML file of comments alone.
         return {}
     if not isinstance(table, dict):
-        raise BadConfig(path, ["not a table of settings; it begins with a line like `imds:`"])
+        raise BadConfig(path, ["expected a table of settings, with lines like `imds:`"])
     return table
 
 
@@ -122,28 +123,29 @@ def _toml(path: Path, text: str) -> Any:
 
 
 def _unreadable(error: Exception) -> str:
-    """What is wrong with a value, like a date that does not exist. Of a number of thousands of digits Python tells its own remedy."""
+    """Describe an invalid value, such as a date that does not exist. Python's own text for numbers of thousands of digits does not help
+    users."""
     if isinstance(error, RecursionError):
         return "nested too deep"
     return "a number has too many digits" if "set_int_max_str_digits" in str(error) else str(error)
 
 
 def _yaml(path: Path, text: str) -> Any:
-    # Loaded where it is used: who writes TOML does not pay for it.
+    # Imported here, because a TOML file does not need it.
     try:
         import yaml
     except ImportError:
         raise BadConfig(path, ["YAML needs the package PyYAML: install it, or write TOML"]) from None
 
     class Loader(yaml.SafeLoader):
-        """Refuses what YAML's own rules forbid and its loader takes: a key that is there twice."""
+        """Refuses duplicate keys, which YAML forbids but its loader accepts."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen: set[str] = set()
             for key, _ in node.value:
                 name = str(key.value)
                 if name in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"the key {name} is there twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(None, None, f"duplicate key {name}", key.start_mark)
                 seen.add(name)
             return super().construct_mapping(node, deep)
 
@@ -160,7 +162,7 @@ def _yaml(path: Path, text: str) -> Any:
 def _read(top: Section, wrong: list[str], environment: Mapping[str, str], folder: Path) -> Config:
     state = Path(top.text("state", STATE))
     if not state.is_absolute():
-        top.complain("state", f"{str(state)!r} is not an absolute path; write one like {STATE}")
+        top.add_fault("state", f"{str(state)!r} is not an absolute path; write one like {STATE}")
     node = _node(top.section("node"))
     imds = top.section("imds")
     url = _root(imds, "url", BASE)
@@ -181,7 +183,7 @@ def _read(top: Section, wrong: list[str], environment: Mapping[str, str], folder
 def _node(section: Section) -> NodeSettings:
     name = section.text("name")
     if name and not _NODE.fullmatch(name):
-        section.complain("name", "a node's name is 1 to 64 letters, digits and inner . _ -")
+        section.add_fault("name", f"{name!r} is not a node name: 1 to 64 letters, digits and inner . _ -")
     node = NodeSettings(name, *(section.text(key) for key in ("vm", "scope", "location", "fault_domain")))
     section.close()
     return node
@@ -192,30 +194,30 @@ def _root(section: Section, key: str, default: str) -> str:
     try:
         return root_of(url)
     except ValueError as error:
-        section.complain(key, str(error))
+        section.add_fault(key, str(error))
         return default
 
 
 def _app(top: Section, environment: Mapping[str, str], folder: Path) -> tuple[AppSettings | None, bool, float]:
-    usual = AgentSettings("")
+    defaults = AgentSettings("")
     if not top.has("app"):
-        return None, False, usual.patience
+        return None, False, defaults.patience
     section = top.section("app")
     url = _root(section, "url", "https://app.invalid")
     if not section.has("url"):
-        section.complain("url", "left out; write the app's address, like https://app.example, or leave the whole of `app` out")
+        section.add_fault("url", "missing; set the app's address, such as https://app.example, or remove the whole table `app`")
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
-        section.complain("url", "the key would be sent in the clear; write https://")
+        section.add_fault("url", "the key would be sent without encryption; use https://")
     fleet = section.text("fleet")
     if not _FLEET.fullmatch(fleet):
-        section.complain("fleet", "write the fleet's name: 1 to 40 of a-z, 0-9 and inner hyphens")
+        section.add_fault("fleet", "expected the fleet's name: 1 to 40 of a-z, 0-9 and inner hyphens")
     if section.has("key"):
-        section.complain("key", "a key does not belong into this file; write key_file, or set TOCSIN_KEY")
+        section.add_fault("key", "the key must not be in this file; set key_file or TOCSIN_KEY")
     key = _key(section, environment, folder)
     settings = AppSettings(url, fleet, key, section.text("tenant"))
     require_central = section.flag("require_central", False)
-    patience = section.number("patience_seconds", usual.patience, 0, HOUR)
+    patience = section.number("patience_seconds", defaults.patience, 0, HOUR)
     section.close()
     return settings, require_central, patience
 
@@ -226,24 +228,26 @@ def _key(section: Section, environment: Mapping[str, str], folder: Path) -> str:
         path = folder / named
         try:
             if path.stat().st_mode & stat.S_IRWXO:
-                section.complain("key_file", f"every user of this machine may use {path}; run: chmod 600 {path}")
+                section.add_fault("key_file", f"other users of this machine can read {path}; run: chmod 600 {path}")
             key = path.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "not a text"
-            section.complain("key_file", f"{path} cannot be read: {why}")
+            section.add_fault("key_file", f"{path} cannot be read: {why}")
             return ""
     else:
         key = environment.get("TOCSIN_KEY", "")
         if not key:
-            section.complain("key_file", "left out, and TOCSIN_KEY is not set; name a file that holds a key with scope agent")
+            section.add_fault("key_file", "missing, and TOCSIN_KEY is not set; name a file that holds a key with scope agent")
             return ""
     if not _KEY.fullmatch(key):
-        section.complain("key_file", f"no key in {'it' if named else 'TOCSIN_KEY'}: 8 to 200 letters, digits and . _ ~ + / -")
+        section.add_fault(
+            "key_file", f"{'the file' if named else 'TOCSIN_KEY'} holds no valid key: 8 to 200 letters, digits and . _ ~ + / -"
+        )
     return key
 
 
 def _settings(top: Section, vm: str, hooks: Mapping[HookKind, Hook]) -> AgentSettings:
-    usual = AgentSettings(vm)
+    defaults = AgentSettings(vm)
     section = top.section("maintenance")
     leads = section.section("lead_seconds_by_type")
     by_type = {kind: leads.number(kind, 0, 0, HOUR) for kind in EVENT_TYPES if leads.has(kind)}
@@ -251,16 +255,16 @@ def _settings(top: Section, vm: str, hooks: Mapping[HookKind, Hook]) -> AgentSet
     settings = AgentSettings(
         vm,
         rules=tuple(_rule(rule) for rule in top.sections("rules")),
-        freeze_limit=section.number("freeze_limit_seconds", usual.freeze_limit, 0, HOUR),
+        freeze_limit=section.number("freeze_limit_seconds", defaults.freeze_limit, 0, HOUR),
         lead=section.number("lead_seconds", LEAD, 0, HOUR) if section.has("lead_seconds") else None,
         leads=by_type,
         hooks={kind: hook.deadline for kind, hook in hooks.items()},
-        approve_failed=section.flag("approve_failed", usual.approve_failed),
+        approve_failed=section.flag("approve_failed", defaults.approve_failed),
         after_reboot="prepare" if section.text("after_reboot", "keep", among=("keep", "prepare")) == "prepare" else "keep",
-        idempotent=section.flag("finish_prepare", usual.idempotent),
-        near=section.number("near_seconds", usual.near, 0, DAY),
-        prepare_tries=section.whole("prepare_tries", usual.prepare_tries, 1, 100),
-        post_tries=section.whole("post_tries", usual.post_tries, 1, 100),
+        idempotent=section.flag("finish_prepare", defaults.idempotent),
+        near=section.number("near_seconds", defaults.near, 0, DAY),
+        prepare_tries=section.whole("prepare_tries", defaults.prepare_tries, 1, 100),
+        post_tries=section.whole("post_tries", defaults.post_tries, 1, 100),
     )
     section.close()
     return settings
@@ -268,7 +272,7 @@ def _settings(top: Section, vm: str, hooks: Mapping[HookKind, Hook]) -> AgentSet
 
 def _rule(section: Section) -> ActionRule:
     if not section.has("action"):
-        section.complain("action", "left out; write approve, prepare, hold or ignore")
+        section.add_fault("action", "missing; use approve, prepare, hold or ignore")
     action = section.text("action", "prepare", among=("approve", "prepare", "hold", "ignore"))
     kind = section.text("type", among=EVENT_TYPES)
     source = section.text("source", among=("Platform", "User"))
@@ -290,7 +294,7 @@ def _hooks(top: Section, folder: Path) -> dict[HookKind, Hook]:
         section = top.section("recipe")
         name = section.text("name", among=RECIPES)
         if not name and not section.has("name"):
-            section.complain("name", f"left out; write one of {', '.join(RECIPES)}")
+            section.add_fault("name", f"missing; use one of {', '.join(RECIPES)}")
         if name:
             hooks |= RECIPES[name](section)
             section.close()
@@ -300,18 +304,18 @@ def _hooks(top: Section, folder: Path) -> dict[HookKind, Hook]:
             hooks[kind] = _hook(section.section(kind), folder)
     section.close()
     if "prepare" in hooks and "restore" not in hooks:
-        section.complain("restore", "left out, but there is a prepare; nothing would bring the node back")
+        section.add_fault("restore", "missing, but there is a prepare hook; no hook would put the node back into service")
     return hooks
 
 
 def _hook(section: Section, folder: Path) -> Hook:
     command, call = section.texts("command"), section.text("call")
     if section.has("command") == section.has("call"):
-        section.complain("command", 'write either command = ["program", "argument"] or call = "module:function"')
+        section.add_fault("command", 'set either command = ["program", "argument"] or call = "module:function"')
     if call and not _MODULE.fullmatch(call):
-        section.complain("call", 'not like "module:function"')
+        section.add_fault("call", 'expected a text like "module:function"')
     where = section.text("path")
-    deadline = section.number("deadline_seconds", 60, 0.1, DAY)
+    deadline = section.number("deadline_seconds", DEFAULT_DEADLINE, 0.1, DAY)
     environment = section.pairs("environment")
     section.close()
     return Hook(command, call, str(folder / where) if where else "", deadline, environment)
@@ -326,6 +330,6 @@ def _health(section: Section) -> tuple[str, int] | None:
     section.close()
     host, _, port = address.rpartition(":")
     if not host or not _PORT.fullmatch(port) or int(port) > 65535:
-        section.complain("address", f"{address!r} is not like {HEALTH}")
+        section.add_fault("address", f"{address!r} is not like {HEALTH}")
         return None
     return host.strip("[]"), int(port)

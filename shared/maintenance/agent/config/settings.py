@@ -1,4 +1,4 @@
-"""What a node's agent is told to do. `config` reads it from a file."""
+"""The agent's settings for its decisions. `config` reads them from the file."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from ..model import HookKind
 from ..policy import ActionRule, FleetPolicy
 
 LEAD: Final = 30.0
-"""Seconds before NotBefore that a node prepares where neither its file nor its fleet says."""
+"""Seconds before NotBefore at which a node prepares if neither its file nor its fleet sets a lead time."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What a node's agent is told to do. Seconds throughout.
+    """The settings by which an agent decides. All times are in seconds.
 
-    vm: this node's name as the metadata service says it (`compute.name`). lead: how long before NotBefore to prepare, None where the file
-    does not say; leads: by type. policy: what the fleet asks for, as last heard. freeze_limit: a Freeze known to be shorter is no impact.
-    hooks: those configured, with their deadlines. central: an app is configured, fleet: in which fleet. require_central: without the app's
-    word nothing prepared is approved. patience: how long an app must be away before the node goes by itself, for one lost call must not get
-    round the fleet's guard. approve_failed: approve though prepare failed. after_reboot: what is done when the event still lasts and
-    services came up at boot. idempotent: a prepare that runs when the impact begins is left to finish. near: a node is not put back for
-    less than this until the next event's preparation. prepare_tries: made even when NotBefore has passed. stale: without a believable
-    document for so long the agent is not ready.
+    vm: this node's name in the metadata service (`compute.name`). lead: time before NotBefore at which it prepares, None if the file does
+    not set it; leads: by type. policy: the fleet's settings, as last received. freeze_limit: a Freeze known to be shorter counts as no
+    impact. hooks: the configured ones, with their deadlines. central: an app is configured; fleet: the node's fleet there. require_central:
+    events that were prepared for are approved only with the app's consent. patience: time without the app after which the node decides by
+    itself; one lost call must not bypass the fleet's domain guard. approve_failed: approve although prepare failed. after_reboot: action
+    when the event still lasts and services started at boot. idempotent: a prepare that is running when the impact begins is left to finish.
+    near: a node is not restored when the next event's preparation is closer than this. prepare_tries: attempts that are made even after
+    NotBefore. retry_first, retry_most, restore_most: shortest and longest pause between attempts, and longest between attempts to restore.
+    late_warning, started_warning: an event that is this late, or lasts this long, gives a warning. gap: a longer gap between ticks counts
+    as an impact. stale: the agent is not ready without a valid document for this long. keep_done: time for which ids of past events are
+    kept.
     """
 
     vm: str
@@ -55,13 +58,15 @@ class AgentSettings:
     policy: FleetPolicy = field(default_factory=FleetPolicy)
 
     def lead_of(self, kind: str) -> float:
-        """Seconds before NotBefore that the node prepares for events of a type. The file knows how long its hooks take, so what it says
-        goes before what the fleet says."""
+        """Return the seconds before NotBefore at which the node prepares for events of a type.
+
+        The file has precedence over the fleet, because its author knows how long the hooks take.
+        """
         for leads, lead in ((self.leads, self.lead), (self.policy.leads, self.policy.lead)):
             if (found := leads.get(kind, lead)) is not None:
                 return found
         return LEAD
 
     def following(self, policy: FleetPolicy | None) -> AgentSettings:
-        """The same with what the fleet asks for."""
+        """Return these settings with the fleet's."""
         return self if policy is None else replace(self, policy=policy)

@@ -1,6 +1,6 @@
 """Calls a Python hook in a process of its own: `python -P call_python.py module:function [folder]`, with the event as JSON on stdin.
 
-Run by its path and free of imports of ours, so that a hook pays for nothing that it does not use.
+It is run by its path and imports nothing of this package, so that a hook starts fast.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 
 def main(where: str, folder: str = "") -> int:
-    """Exit code of the call: 0, or 1 where the function returns False. What it raises ends the process with a traceback."""
+    """Call the function and return the exit code: 1 if it returns False, else 0. An exception ends the process with a traceback."""
     if folder:
         sys.path.insert(0, folder)
     module, _, name = where.partition(":")

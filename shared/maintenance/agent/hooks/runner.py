@@ -1,10 +1,10 @@
-"""Runs hooks: commands, or Python callables in a process of their own, each in a process group that can be ended whole.
+"""Runs hooks: commands, or Python callables in a process of their own. Each has a process group, which is ended as a whole.
 
-A hook gets its event twice: as JSON on stdin, and in its environment (`TOCSIN_...`, `environment_of`). It has a deadline; past it, or when
-it is stopped, its group gets SIGTERM and, after a grace, SIGKILL. What it says on stdout and stderr is kept, the last 16 KiB of it.
+A hook gets its event twice: as JSON on stdin, and in its environment (`TOCSIN_...`, `environment_of`). After its deadline, or when it is
+stopped, its group gets SIGTERM and, after a grace, SIGKILL. The last 16 KiB of its output (stdout and stderr) are kept.
 
-A hook that outlives its agent (kill -9) would race with the next agent's: each run leaves a note in the state folder, and `end_leftovers`
-ends what an earlier agent left running before anything else is begun. Linux only: it waits by pidfd.
+A hook that outlives its agent (kill -9) would race with the hooks of the next agent. So each run has a note in the state folder, and
+`end_leftovers` ends the hooks of an earlier agent before anything else starts. Linux only: it waits by pidfd.
 """
 
 from __future__ import annotations
@@ -25,39 +25,41 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 type HookOutcome = Literal["done", "failed", "late", "stopped"]
-"""late: past its deadline and ended. stopped: ended because its event went away, or the agent does."""
+"""late: ended at its deadline. stopped: ended because its event is gone, or because the agent ends."""
 
 KEPT: Final = 16 * 1024
-"""Bytes of output that are kept, the last ones."""
+"""Bytes of output that are kept, from its end."""
 GRACE: Final = 5.0
 """Seconds between SIGTERM and SIGKILL."""
+DEFAULT_DEADLINE: Final = 60.0
+"""Seconds that a hook may run where the configuration file sets no `deadline_seconds`. The last resort against a hook that hangs."""
 LONGEST_VARIABLE: Final = 32 * 1024
-"""Bytes of a variable; Linux takes no more than 128 KiB, and the whole event is on stdin."""
+"""Largest environment variable in bytes. Linux accepts at most 128 KiB, and the whole event is on stdin."""
 SECRETS: Final = frozenset({"TOCSIN_KEY"})
-"""What of the agent's environment no hook sees."""
+"""Variables of the agent's environment that hooks do not get."""
 GATE: Final = 'read -r go && exec "$@" </proc/self/fd/{}'
-"""What the process of a hook does first: wait until it has been noted. If the agent ends before that, the hook never begins."""
+"""Shell code that delays a hook until its note is written. If the agent ends before that, the hook never starts."""
 CALLER: Final = Path(__file__).with_name("call_python.py")
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """What is run: `command`, or `call` ("module:function", looked up on `path` too). `deadline` in seconds."""
+    """A configured hook: `command`, or `call` ("module:function", found on `path` too). `deadline` in seconds."""
 
     command: tuple[str, ...] = ()
     call: str = ""
     path: str = ""
-    deadline: float = 60.0
+    deadline: float = DEFAULT_DEADLINE
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def argv(self) -> Sequence[str]:
-        """The process that runs it."""
+        """Return the command line of the hook's process."""
         return self.command or (sys.executable, "-P", str(CALLER), self.call, *([self.path] if self.path else []))
 
 
 @dataclass(frozen=True, slots=True)
 class HookResult:
-    """How a run ended. code: its exit code, negative a signal's number, None where nothing could be started."""
+    """The result of a run. code: exit code, negative for a signal, None if nothing could be started."""
 
     outcome: HookOutcome
     code: int | None
@@ -66,10 +68,10 @@ class HookResult:
 
 
 class RunningHook(Protocol):
-    """A hook under way."""
+    """A running hook."""
 
     def stop(self) -> None:
-        """End it; `done` is called with "stopped" once it is gone. Does not wait."""
+        """End the hook without waiting; `done` is called with "stopped" once it is gone."""
 
 
 class HookRunner(Protocol):
@@ -80,23 +82,23 @@ class HookRunner(Protocol):
 
 
 def environment_of(name: str, hook: Hook, event: Mapping[str, Any], base: Mapping[str, str]) -> dict[str, str]:
-    """What the process of a hook finds in its environment.
+    """Return the environment of a hook's process.
 
-    `base` without our secrets, the hook's own variables, TOCSIN_HOOK, TOCSIN_DEADLINE_SECONDS, and each key of `event` as TOCSIN_<KEY>:
-    texts as they are, None empty, anything else as JSON. What is longer than `LONGEST_VARIABLE` is left out.
+    It has `base` without secrets, the hook's own variables, TOCSIN_HOOK, TOCSIN_DEADLINE_SECONDS, and each key of `event` as TOCSIN_<KEY>:
+    texts unchanged, None as empty, other values as JSON. Values longer than `LONGEST_VARIABLE` are left out.
     """
-    told = {key: value for key, value in base.items() if key not in SECRETS}
-    told |= hook.environment
-    told |= {"TOCSIN_HOOK": name, "TOCSIN_DEADLINE_SECONDS": f"{hook.deadline:g}"}
+    environment = {key: value for key, value in base.items() if key not in SECRETS}
+    environment |= hook.environment
+    environment |= {"TOCSIN_HOOK": name, "TOCSIN_DEADLINE_SECONDS": f"{hook.deadline:g}"}
     for key, value in event.items():
         text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
         if len(text.encode()) <= LONGEST_VARIABLE and "\0" not in text:
-            told[f"TOCSIN_{key.upper()}"] = text
-    return told
+            environment[f"TOCSIN_{key.upper()}"] = text
+    return environment
 
 
 class ProcessRunner:
-    """Runs hooks as processes. `folder` holds a note for each that is under way."""
+    """Runs hooks as processes. `folder` holds a note for each running hook."""
 
     def __init__(self, folder: Path, *, grace: float = GRACE) -> None:
         self._folder, self._grace = folder, grace
@@ -108,19 +110,19 @@ class ProcessRunner:
         return run
 
     def end_leftovers(self) -> list[str]:
-        """End the hooks that an agent before this one left running; their names. Blocks for the grace at most, and a little."""
+        """End the hooks that an earlier agent left running. Returns their names. Blocks for little more than the grace."""
         ended: list[str] = []
         for note in sorted(self._folder.glob("*.run")):
             try:
-                told = json.loads(note.read_text())
-                name, pid, born = str(told["hook"]), int(told["pid"]), str(told["born"])
+                fields = json.loads(note.read_text())
+                name, pid, born = str(fields["hook"]), int(fields["pid"]), str(fields["born"])
             except (OSError, ValueError, KeyError, TypeError):
                 note.unlink(missing_ok=True)
                 continue
             with contextlib.suppress(ProcessLookupError):
                 handle = os.pidfd_open(pid)
                 try:
-                    # Looked at after it was opened: a number that is in use again by now is of another birth.
+                    # Compared after the process was opened: a reused pid has another birth.
                     if _birth(pid) == born:
                         _end(pid, handle, self._grace)
                         ended.append(name)
@@ -139,7 +141,7 @@ class _Process:
         self._bell = os.eventfd(0)
 
     def stop(self) -> None:
-        # Locked: the number of a closed file may be another file's by now.
+        # Locked, because the descriptor may be closed and reused by another thread.
         with self._lock:
             if not self._over:
                 os.eventfd_write(self._bell, 1)
@@ -160,18 +162,18 @@ class _Process:
 
     def _run(self, began: float, output: bytearray) -> tuple[HookOutcome, int | None]:
         environment = environment_of(self._name, self._hook, self._event, os.environ)
-        # A file, not a pipe: a hook that never reads its stdin must hold nobody up.
-        with tempfile.TemporaryFile() as told:
-            told.write(json.dumps(dict(self._event)).encode())
-            told.flush()
+        # A file instead of a pipe, because a hook that never reads its stdin must not block the agent.
+        with tempfile.TemporaryFile() as event_file:
+            event_file.write(json.dumps(dict(self._event)).encode())
+            event_file.flush()
             process = subprocess.Popen(
-                ("/bin/sh", "-c", GATE.format(told.fileno()), "hook", *self._hook.argv()),
+                ("/bin/sh", "-c", GATE.format(event_file.fileno()), "hook", *self._hook.argv()),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 start_new_session=True,
-                pass_fds=(told.fileno(),),
+                pass_fds=(event_file.fileno(),),
             )
         assert process.stdin is not None and process.stdout is not None
         handle = os.pidfd_open(process.pid)
@@ -184,7 +186,7 @@ class _Process:
             if outcome != "done":
                 _end(process.pid, handle, self._grace)
                 _drain(process.stdout.fileno(), output)
-            # Not waited for: one that even SIGKILL does not end hangs in the kernel, and may do so for hours.
+            # Without waiting: a process that survives SIGKILL hangs in the kernel, possibly for hours.
             code = process.poll()
         except BaseException:
             _end(process.pid, handle, self._grace)
@@ -198,7 +200,7 @@ class _Process:
         return ("failed" if outcome == "done" and code else outcome), code
 
     def _wait(self, out: int, handle: int, began: float, output: bytearray) -> HookOutcome:
-        """Until the process is gone, its time is up, or it is to stop."""
+        """Wait until the process is gone, its deadline has passed, or it must stop."""
         os.set_blocking(out, False)
         poll = select.poll()
         for number in (out, handle, self._bell):
@@ -211,16 +213,16 @@ class _Process:
             if self._bell in ready:
                 return "stopped"
             if out in ready and not _drain(out, output):
-                # Closed by the hook, which may still be at work.
+                # The hook closed its output, but may still be running.
                 poll.unregister(out)
             if handle in ready:
-                # Only what is there: a process that it left in the background may hold the pipe open for ever.
+                # Read only what is available: a background process of the hook may keep the pipe open for ever.
                 _drain(out, output)
                 return "done"
 
 
 def _drain(out: int, output: bytearray) -> bool:
-    """Take what can be read now; whether more may come."""
+    """Read the available output. Returns true if more may come."""
     for _ in range(64):
         try:
             taken = os.read(out, 65536)
@@ -234,7 +236,7 @@ def _drain(out: int, output: bytearray) -> bool:
 
 
 def _end(pid: int, handle: int, grace: float) -> None:
-    """End the group that `pid` leads: SIGTERM, and SIGKILL to what is left of it. The leader is gone, or as good as, afterwards."""
+    """End the process group that `pid` leads: SIGTERM, then SIGKILL to the rest. Waits for the leader, at most twice the grace."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGTERM)
     poll = select.poll()
@@ -246,7 +248,7 @@ def _end(pid: int, handle: int, grace: float) -> None:
 
 
 def _birth(pid: int) -> str:
-    """What tells a process from another that had its number: its start, in ticks since the boot, and the boot. Empty: gone."""
+    """Return what identifies a process beside its pid: the boot id and its start, in ticks since the boot. Empty if it is gone."""
     try:
         ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {ticks}"

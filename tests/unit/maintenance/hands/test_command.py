@@ -51,7 +51,7 @@ def test_check_says_what_a_file_amounts_to_and_what_may_not_be_meant(file: Path,
     code, out, _ = command(capsys, "--config", str(file), "--check")
     assert code == 0 and out.startswith(f"{file} is valid\n")
     assert "Freeze from Platform of at most 5 s on vm_1: approve; events of users: approve" in out
-    assert "hooks.prepare: /no/such/program is no program that can be run here" in out
+    assert "hooks.prepare: /no/such/program is not a program that can be run here" in out
     assert "prepare may take 45 s, and begins 30 s before NotBefore" in out and "there is no verify hook" in out
     assert not (file.parent / "state").exists()
 

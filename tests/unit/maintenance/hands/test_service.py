@@ -247,7 +247,7 @@ def test_dry_run_says_what_it_would_do_and_does_nothing(running: Running, caplog
     until(lambda: phases(agent) == ["DONE"], "pretends to the end")
     assert (hooks.ran, service.approved) == ([], []) and not config.state.exists()
     said = [record.getMessage() for record in caplog.records if getattr(record, "action", "") == "agent_dry_run"]
-    assert [line for line in said if "tell the app" not in line] == ["would run prepare", "would approve", "would run restore"]
+    assert [line for line in said if "report to the app" not in line] == ["would run prepare", "would approve", "would run restore"]
 
 
 def test_once_does_what_one_look_asks_for_and_ends(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""Ready-made hooks: `recipe.name` in the agent's file names one, the other settings of that table are its own.
+"""Ready-made hooks: `recipe.name` in the agent's file names a recipe; the other keys of that table are the recipe's settings.
 
     cassandra   takes a Cassandra node out of its ring and puts it back, by nodetool
     systemd     stops units and starts them again
 
-A recipe runs as Python hooks, each in a process of its own. It notes in the agent's folder what it switched off and was on before, and
-switches on just that: what an operator had switched off stays off.
+A recipe runs as Python hooks, each in a process of its own. It notes in the agent's folder what it switched off, and later switches on only
+that. What an operator had switched off stays off.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from ...config.sections import Section
 from ...model import HookKind
-from ..runner import Hook
+from ..runner import DEFAULT_DEADLINE, Hook
 
 _ROOT: Final = str(Path(__file__).parents[5])
-"""The folder that holds our package, under whichever name: a hook's process finds it there."""
+"""The folder of this package, where a hook's process finds it."""
 
 
 def _cassandra(section: Section) -> dict[HookKind, Hook]:
@@ -30,20 +30,22 @@ def _cassandra(section: Section) -> dict[HookKind, Hook]:
         "service": section.text("service", "cassandra"),
         "thrift": section.flag("thrift", False),
     }
-    return _of("cassandra", section, options, ("prepare", "emergency", "restore", "verify"))
+    return _build("cassandra", section, options, ("prepare", "emergency", "restore", "verify"))
 
 
 def _systemd(section: Section) -> dict[HookKind, Hook]:
     units = section.texts("units")
     if not section.has("units"):
-        section.complain("units", 'left out; write the units to stop, like ["cassandra.service"]')
-    return _of("systemd", section, {"units": units, "systemctl": section.text("systemctl", "systemctl")}, ("prepare", "restore", "verify"))
+        section.add_fault("units", 'left out; write the units to stop, like ["cassandra.service"]')
+    return _build(
+        "systemd", section, {"units": units, "systemctl": section.text("systemctl", "systemctl")}, ("prepare", "restore", "verify")
+    )
 
 
-def _of(name: str, section: Section, options: Mapping[str, Any], kinds: tuple[HookKind, ...]) -> dict[HookKind, Hook]:
-    deadline = section.number("deadline_seconds", 60, 0.1, 86_400)
-    told = {"TOCSIN_RECIPE": json.dumps(options)}
-    return {kind: Hook(call=f"{__name__}.{name}:{kind}", path=_ROOT, deadline=deadline, environment=told) for kind in kinds}
+def _build(name: str, section: Section, options: Mapping[str, Any], kinds: tuple[HookKind, ...]) -> dict[HookKind, Hook]:
+    deadline = section.number("deadline_seconds", DEFAULT_DEADLINE, 0.1, 86_400)
+    environment = {"TOCSIN_RECIPE": json.dumps(options)}
+    return {kind: Hook(call=f"{__name__}.{name}:{kind}", path=_ROOT, deadline=deadline, environment=environment) for kind in kinds}
 
 
 RECIPES: Final[Mapping[str, Callable[[Section], dict[HookKind, Hook]]]] = {"cassandra": _cassandra, "systemd": _systemd}

@@ -1,4 +1,4 @@
-"""Takes a Cassandra node out of service before an impact, and puts it back: clients first, then gossip, and back the other way round.
+"""Takes a Cassandra node out of service before an impact and puts it back: clients first, then gossip; back in the opposite order.
 
 Only what was on is switched off, and only that is switched on again. After a reboot nothing is switched on: Cassandra comes up whole,
 and what is off then was switched off by somebody else. Each step may be done twice.
@@ -36,7 +36,7 @@ class _Node:
 
 
 def prepare(event: dict[str, Any]) -> bool:
-    """Out of service."""
+    """Take the node out of service."""
     try:
         _leave(_Node(), finish=True)
     except StepFailed as error:
@@ -45,7 +45,7 @@ def prepare(event: dict[str, Any]) -> bool:
 
 
 def emergency(event: dict[str, Any]) -> bool:
-    """Out of service, without what takes long: the impact may come any moment."""
+    """Take the node out of service without slow steps, because the impact may come at any moment."""
     try:
         _leave(_Node(), finish=False)
     except StepFailed as error:
@@ -69,7 +69,7 @@ def _leave(node: _Node, *, finish: bool) -> None:
 
 
 def restore(event: dict[str, Any]) -> bool:
-    """Back in service, as far as we took it out."""
+    """Put back into service what `prepare` or `emergency` took out."""
     note = Note.read("cassandra")
     if note is None or note.restored:
         print("nothing was switched off by us")
@@ -77,7 +77,7 @@ def restore(event: dict[str, Any]) -> bool:
     try:
         node = _Node()
         if not note.of_this_boot:
-            print("the machine was started anew since: Cassandra comes up by itself")
+            print("the machine has booted since: Cassandra starts by itself")
         elif note.drained:
             do("systemctl", "restart", node.settings["service"])
         else:
@@ -91,7 +91,7 @@ def restore(event: dict[str, Any]) -> bool:
 
 
 def verify(event: dict[str, Any]) -> bool:
-    """Whether what was on is on again, and the ring takes the node for up and normal."""
+    """Return true if everything that was on is on again, and the ring shows the node as up and normal."""
     note = Note.read("cassandra")
     if note is not None and not note.on:
         print("somebody else had taken this node out of service: nothing to verify")

@@ -1,4 +1,4 @@
-"""What recipes share: the note of what was on before, and the running of commands."""
+"""Shared by recipes: the note of what was switched off, and functions that run commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class StepFailed(Exception):
-    """Ends a hook: a command failed; its own words are in the message."""
+    """A command of a hook failed. The message has its output."""
 
 
 @dataclass(slots=True)
@@ -48,24 +48,24 @@ class Note:
 
     @classmethod
     def of(cls, recipe: str, on: list[str]) -> Self:
-        """A new one, saved."""
+        """Create and save a note."""
         note = cls(Path(os.environ["TOCSIN_STATE"]) / f"{recipe}.json", BOOT.read_text().strip(), on)
         note.save()
         return note
 
     @property
     def of_this_boot(self) -> bool:
-        """Whether the machine has not been started anew since."""
+        """Return true if the machine has not booted since."""
         return self.boot == BOOT.read_text().strip()
 
     def save(self) -> None:
-        """Put it on disk, so that it survives the machine's end in the next instant."""
+        """Write the note to disk, so that it survives an immediate end of the machine."""
         told = {"boot": self.boot, "on": self.on, "drained": self.drained, "restored": self.restored}
         replace_file(self.path, json.dumps(told))
 
 
 def options() -> dict[str, Any]:
-    """The recipe's settings."""
+    """Return the recipe's settings."""
     told: dict[str, Any] = json.loads(os.environ["TOCSIN_RECIPE"])
     return told
 
@@ -86,7 +86,7 @@ def ask(*command: str) -> tuple[int, str]:
 
 
 def do(*command: str) -> str:
-    """Run a command that must succeed; its output."""
+    """Run a command that must succeed, and return its output. Raises `StepFailed`."""
     code, said = ask(*command)
     if code:
         raise StepFailed(f"{' '.join(command)} ended with {code}: {said.strip()[-500:]}")
@@ -94,6 +94,6 @@ def do(*command: str) -> str:
 
 
 def told(function: str, error: StepFailed) -> bool:
-    """Say why a hook failed; False, which fails it."""
+    """Print why a hook failed. Returns False, which makes the hook fail."""
     print(f"{function}: {error}", file=sys.stderr, flush=True)
     return False

@@ -1,4 +1,4 @@
-"""Stops units before an impact and starts them again, in the other order. Units that were not active before are left alone.
+"""Stops units before an impact and starts them again in the opposite order. Units that were not active before are left alone.
 
 Settings: units (in the order of stopping), systemctl.
 """
@@ -25,7 +25,7 @@ def prepare(event: dict[str, Any]) -> bool:
 
 
 def restore(event: dict[str, Any]) -> bool:
-    """Start what was active; after a reboot too, where a unit is not enabled."""
+    """Start the units that were active, also after a reboot, where a unit may not be enabled."""
     note = Note.read("systemd")
     if note is None or note.restored:
         print("nothing was stopped by us")
@@ -41,7 +41,7 @@ def restore(event: dict[str, Any]) -> bool:
 
 
 def verify(event: dict[str, Any]) -> bool:
-    """Whether what was active is so again."""
+    """Return true if the units that were active are active again."""
     settings, note = options(), Note.read("systemd")
     try:
         off = [unit for unit in (note.on if note else []) if not _active(settings, unit)]
@@ -53,7 +53,7 @@ def verify(event: dict[str, Any]) -> bool:
 
 
 def _active(settings: dict[str, Any], unit: str) -> bool:
-    """activating and reloading count: such a unit is to be stopped too."""
+    """Return true if the unit is active. `activating` and `reloading` count too, because such a unit must be stopped as well."""
     _, said = ask(settings["systemctl"], "show", "--property=ActiveState", "--value", unit)
     state = said.strip()
     if state not in ("active", "activating", "reloading", "deactivating", "inactive", "failed", "maintenance"):
