@@ -21,7 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from prometheus_client import Metric as Family
 
 from shared.maintenance.rows import AlarmsRow, FleetEvents
-from shared.maintenance.service.figures import noted
+from shared.maintenance.service.figures import alarm_props
 from shared.ops.export.logs import OtelLogHandler
 from shared.ops.export.points import CounterForm, metrics_data
 from shared.ops.export.service import MetricsPublisher
@@ -249,5 +249,5 @@ def test_application_insights_gets_all_three_and_the_alerts_find_their_fields() 
 
 
 def test_alarms_of_maintenance_are_counted_by_kind_whatever_node_they_name() -> None:
-    found = noted(FleetEvents({}, {}, None, AlarmsRow(("restore-failed n1", "restore-failed n2", "single-monitor"))))  # type: ignore[arg-type]
+    found = alarm_props(FleetEvents({}, {}, None, AlarmsRow(("restore-failed n1", "restore-failed n2", "single-monitor"))))  # type: ignore[arg-type]
     assert found == {"alarms": '{"restore-failed":1,"single-monitor":1}'}
