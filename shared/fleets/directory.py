@@ -119,18 +119,6 @@ class FleetDirectory:
         items = [await self._with_progress(tenant, fleet_out(name, fleet), fleet) for name, fleet in there]
         return items, entries[limit - 1].name if len(entries) > limit else None
 
-    async def every(self, after: str = "", limit: int | None = None) -> list[str]:
-        """Return the keys of all tenants' fleets after the key `after`, in order; at most `limit`."""
-        found: list[str] = []
-        cursor: str | None = None
-        first = after + "\x20" if after else ""
-        while True:
-            page = await self._tables.query(FLEETS, INDEX, first=first, cursor=cursor)
-            found += [entry.key for entry in map(_entry, page.rows) if not entry.ending]
-            cursor = page.next
-            if cursor is None or (limit is not None and len(found) >= limit):
-                return found if limit is None else found[:limit]
-
     async def _with_progress(self, tenant: str, out: FleetOut, fleet: Fleet) -> FleetOut:
         """Return the fleet with the progress of its resize."""
         if not fleet.former:

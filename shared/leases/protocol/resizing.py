@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...core.clock import Millis
+from ...engine.conflicts import Conflict, retry_steps
 from ...engine.effects import MAX_LOST, Steps, get, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import MAX_EGT_ROWS, Applied, Insert, Merge, Props, Replace
@@ -62,7 +63,8 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[ResizeOutcome]:
 
     New rows are inserted first, closed, so that every partition of the fleet's row has a row.
     """
-    for _ in range(MAX_LOST):
+
+    def attempt() -> Steps[ResizeOutcome | Conflict]:
         rows = yield from load(FLEETS, key, FLEET, INTENTS[1])
         row = next((row for row in rows if row.rk == FLEET), None)
         if row is None:
@@ -83,8 +85,12 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[ResizeOutcome]:
         answer = yield from write(FLEETS, key, Merge(FLEET, props, row.etag))
         if isinstance(answer, Applied):
             return ResizeBegun(wanted)
-        # After a refusal or a lost answer the row shows the outcome, whoever wrote it.
-    return "contended"
+        return Conflict(answer)
+
+    ended = yield from retry_steps(attempt, MAX_LOST)
+    if isinstance(ended, Conflict):
+        return "contended"
+    return ended
 
 
 def _insert(key: str, wanted: Fleet) -> Steps[None]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from ...core.clock import Clock, Millis
 from ...engine.async_runner import AsyncRunner
+from ...engine.conflicts import Conflict, retry_steps
 from ...engine.effects import Steps, write
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Op, Props, Upsert
@@ -60,7 +61,8 @@ def write_intents(key: str, nodes: Mapping[str, bool], now: Millis) -> Steps[boo
 
     After `TRIES` conflicts return False: the next sweep tries again.
     """
-    for _ in range(TRIES):
+
+    def attempt() -> Steps[bool | Conflict]:
         seen = yield from read_summary(key)
         if seen is None:
             return False
@@ -71,7 +73,12 @@ def write_intents(key: str, nodes: Mapping[str, bool], now: Millis) -> Steps[boo
         answer = yield from write(FLEETS, key, Merge(FLEET, count, seen.etag), *ops)
         if isinstance(answer, Applied):
             return True
-    return False
+        return Conflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, Conflict):
+        return False
+    return ended
 
 
 def intent_changes(seen: FleetSummary, nodes: Mapping[str, bool], now: Millis) -> tuple[Op, ...]:

@@ -7,6 +7,7 @@ import logging
 from ....core.clock import Clock
 from ....core.errors import StorageError
 from ....engine.async_runner import AsyncRunner
+from ....engine.conflicts import Conflict, retry_steps
 from ....engine.effects import LOST, Steps, get, load, write
 from ....storage.names import FLEETS
 from ....storage.ports import Applied, Merge
@@ -89,7 +90,9 @@ def carry_out(key: str, request: ControlRequest) -> Steps[IntentChange | None]:
     Raises `Problem` 404 for a partition or server that does not exist, and 409.
     """
     unsure: IntentChange | None = None
-    for _ in range(TRIES):
+
+    def attempt() -> Steps[IntentChange | Conflict | None]:
+        nonlocal unsure
         found = yield from _read_controls(key)
         if found is None:
             return None
@@ -104,7 +107,12 @@ def carry_out(key: str, request: ControlRequest) -> Steps[IntentChange | None]:
         if isinstance(answer, Applied):
             return change
         unsure = change if answer is LOST else unsure
-    raise contended()
+        return Conflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, Conflict):
+        raise contended()
+    return ended
 
 
 def _read_controls(key: str) -> Steps[FleetSummary | None]:
