@@ -33,7 +33,7 @@ class Store:
     queue: str = field(default_factory=lambda: f"test-{os.getpid()}-{next(_names)}")
 
     async def until[T](self, look: Callable[[], Awaitable[T]]) -> T:
-        """What `look` gives once it is something; time passes meanwhile, the twin's at once. Fails after 20 s."""
+        """Return the first result of `look` that is true. The twin's clock is advanced meanwhile. Fails after 20 s."""
         for _ in range(400):
             if found := await look():
                 return found

@@ -32,7 +32,7 @@ async def coordinators(store: Store, fleet: str) -> list[CheckpointService]:
     return [CheckpointService(store.tables, AsyncRunner(store.tables, clock), clock, SystemIds(), nothing_pending) for _ in range(3)]
 
 
-def told(seq: int, **more: Any) -> TurnReportIn:
+def report(seq: int, **more: Any) -> TurnReportIn:
     body = {"seq": seq, "role": "secondary", "term": 7, "applied": 5, "last_checkpoint": 0, "taking": None, "mono_ms": 1000 + seq}
     return TurnReportIn.model_validate(body | more)
 
@@ -43,7 +43,7 @@ async def test_coordinators_at_once_hand_out_one_turn_and_take_one_publish(store
     nodes = [f"n{number}" for number in range(8)]
     handed: list[tuple[str, int]] = []
     for seq in (1, 2, 3):
-        calls = [apps[(number + seq) % 3].report(TENANT, fleet, node, told(seq)) for number, node in enumerate(nodes)]
+        calls = [apps[(number + seq) % 3].report(TENANT, fleet, node, report(seq)) for number, node in enumerate(nodes)]
         answers = await asyncio.gather(*calls, *(app.run_once(0) for app in apps))
         handed += [(node, answer["turn"]["epoch"]) for node, answer in zip(nodes, answers, strict=False) if answer["turn"]]
     # Its holder takes nothing so far: it may get the turn once more.
@@ -64,7 +64,7 @@ async def test_of_two_that_claim_one_term_at_once_one_is_primary(store: Store) -
 
     async def claim(number: int) -> str:
         try:
-            await apps[number % 3].report(TENANT, fleet, f"n{number}", told(1, role="primary"))
+            await apps[number % 3].report(TENANT, fleet, f"n{number}", report(1, role="primary"))
         except Problem as problem:
             return problem.code
         return "primary"
@@ -77,7 +77,7 @@ async def test_a_fleet_that_ends_leaves_its_last_turn_alone(store: Store) -> Non
     fleet = f"{store.queue}c"
     key = fleet_key(TENANT, fleet)
     apps = await coordinators(store, fleet)
-    await apps[0].report(TENANT, fleet, "n0", told(1))
+    await apps[0].report(TENANT, fleet, "n0", report(1))
     # More than one transaction removes.
     many = [ReplicaRow(f"n{number}", number + 1, 1, "secondary", 7, 0, 5, 5) for number in range(1, 101)]
     await store.tables.write(TURNS, key, [Insert(replica_key(each.node), each.props()) for each in many])
@@ -85,7 +85,7 @@ async def test_a_fleet_that_ends_leaves_its_last_turn_alone(store: Store) -> Non
     assert (await store.tables.query(TURNS, key)).rows == []
     assert (await store.tables.query(TURNS, INDEX, first=key, end=key + "!")).rows == []
     # Made anew: the fleet's row is still there.
-    answer = await apps[1].report(TENANT, fleet, "m", told(1))
+    answer = await apps[1].report(TENANT, fleet, "m", report(1))
     assert answer["turn"] is None, "who took the last turn may still be at it"
     seen = await apps[2].look(key)
     assert seen is not None and (seen.view.group.turn.epoch, seen.view.group.turn.state, seen.view.group.lives) == (1, "revoked", 2)

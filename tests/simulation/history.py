@@ -35,8 +35,8 @@ from .checks.trace import Entry, Trace
 from .checks.verdict import judge
 from .plan import Plan, upkeep
 from .profile import Effect, Profile, draw
+from .world.api import ADMIN_KEY
 from .world.channels import SICK, Ward
-from .world.door import ADMIN_KEY
 from .world.host import POISON, Host
 from .world.instance import Instance, make_task
 from .world.loop import Stuck, VirtualLoop

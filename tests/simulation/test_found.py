@@ -15,7 +15,7 @@ from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS
 from shared.storage.ports import Insert, Merge, Props
 from tests.simulation.history import World
-from tests.simulation.world.door import call
+from tests.simulation.world.api import call
 from tests.simulation.world.storage import at_once
 
 SHARD, ROW = "23-aaaaaaaaaaaaaaaa-t0", "e000"

@@ -14,7 +14,7 @@ from shared.core.durations import format_duration
 from shared.core.errors import Problem, StorageError
 
 from .checks.oracle import FINAL, FOREVER, STATES, Claim, Register, Step, Story
-from .world.door import JSON, LINES, Reply, call
+from .world.api import JSON, LINES, Reply, call
 from .world.instance import Instance
 
 if TYPE_CHECKING:

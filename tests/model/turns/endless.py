@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from shared.checkpoints.node import rules as manners
+from shared.checkpoints.node import rules as node_rules
 from shared.checkpoints.rows import Group, ReplicaRow
 from tests.model.checking.checker import Report
 from tests.model.checking.fair import Promise, leads_to
 
-from . import desk
+from . import coordinator
 from .state import Faults, Forget, Node, Play, Revoke, State
 from .world import World, highest, local
 
@@ -53,7 +53,7 @@ class Endless(World):
                 yield f"{name} starts again", lambda n=name, o=node: self._with(state, n, up=True, life=o.life + 1, said=o.last)
             elif name in self.play.troubled:
                 yield from self._trouble(state, name, node)
-        if state.faults.revoke and (epoch := desk.open_epoch(self.rows(state))):
+        if state.faults.revoke and (epoch := coordinator.open_epoch(self.rows(state))):
             revoked = self._spend(state, "revoke", under_way=(Revoke(epoch),))
             yield "the turn is revoked", lambda: self._handle(revoked, Revoke(epoch), 0, 0.0)
 
@@ -95,7 +95,7 @@ class Endless(World):
 
     def _unanswered(self, state: State, name: str) -> State:
         state = state._replace(answers=(), under_way=())
-        return self._with(state, name, me=manners.report_failed(dict(state.nodes)[name].me))
+        return self._with(state, name, me=node_rules.report_failed(dict(state.nodes)[name].me))
 
     def _publish(self, state: State, name: str) -> State:
         [request] = state.under_way
@@ -110,9 +110,9 @@ class Endless(World):
 
     def key(self, state: State) -> Hashable:
         rows = self.rows(state)
-        group = desk.view(rows).group
+        group = coordinator.view(rows).group
         turn, nodes = group.turn, dict(state.nodes)
-        now, here = desk.START + state.now, local(state.now)
+        now, here = coordinator.START + state.now, local(state.now)
 
         def epoch(of: int) -> int:
             return max(-1, of - turn.epoch) if of else -2
@@ -154,7 +154,7 @@ def open_turn(world: World) -> Callable[[State], int]:
     """Of a state, the epoch of the turn that goes on or is waited out, 0 for none."""
 
     def found(state: State) -> int:
-        turn = desk.view(world.rows(state)).group.turn
+        turn = coordinator.view(world.rows(state)).group.turn
         return turn.epoch if turn.open or turn.state == "revoked" else 0
 
     return found

@@ -12,7 +12,7 @@ from shared.storage.ports import ANY
 from tests.model.checking.checker import Report, explore
 from tests.model.leases.mutants import Mutant, Patch
 
-from . import desk, endless
+from . import coordinator, endless
 from .plays import PLAYS
 from .state import SLOWEST, Change, Play
 from .world import World
@@ -115,13 +115,13 @@ def any_checkpoint_ends() -> list[Patch]:
 
 
 def turn_written_without_its_etag() -> list[Patch]:
-    plain = desk.change
+    plain = coordinator.change
 
     def change(*args: Any) -> Change | None:
         found = plain(*args)
         return found and Change(tuple((rk, ANY if rk == TURN else expected, row) for rk, expected, row in found.rows))
 
-    return [(desk, "change", change)]
+    return [(coordinator, "change", change)]
 
 
 def latest_replaced() -> list[Patch]:

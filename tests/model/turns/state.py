@@ -22,7 +22,7 @@ START = 1_800_000_000
 """Of the service's clock, in seconds."""
 
 
-class Told(NamedTuple):
+class ReplicaReport(NamedTuple):
     """A report on its way. life: the process that sent it. taking: an epoch, 0 for none. last: its last checkpoint's sequence."""
 
     node: str
@@ -53,7 +53,7 @@ class Forget(NamedTuple):
     """An operator takes back what was claimed by a primary."""
 
 
-type Request = Told | Publish | Revoke | Scan | Forget
+type Request = ReplicaReport | Publish | Revoke | Scan | Forget
 
 
 class Answer(NamedTuple):

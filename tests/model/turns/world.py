@@ -16,13 +16,13 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from shared.checkpoints.node import rules as manners
+from shared.checkpoints.node import rules as node_rules
 from shared.checkpoints.rows import replica_key
 from shared.storage.ports import ANY
 from tests.model.checking.checker import Violation
 
-from . import desk
-from .state import DRIFT, PARTS, START, Answer, Change, Forget, Node, Pending, Play, Publish, Request, Revoke, Scan, State, Told
+from . import coordinator
+from .state import DRIFT, PARTS, START, Answer, Change, Forget, Node, Pending, Play, Publish, ReplicaReport, Request, Revoke, Scan, State
 
 type Rows = tuple[tuple[str, Any], ...]
 
@@ -107,9 +107,9 @@ class World:
                 yield f"{describe(request)} is lost", lambda r=request: self._spend(state, "lose", under_way=without(state.under_way, r))
         for number in dict.fromkeys(state.pending):
             pending = self._pendings[number]
-            yield f"the app writes {desk.describe(pending.change)}", lambda n=number: self._write(state, n)
+            yield f"the app writes {coordinator.describe(pending.change)}", lambda n=number: self._write(state, n)
             if state.faults.again and not isinstance(pending.request, Scan):
-                label = f"the answer to that write is lost: {desk.describe(pending.change)}"
+                label = f"the answer to that write is lost: {coordinator.describe(pending.change)}"
                 yield label, lambda n=number: self._look_again(state, n)
         for answer in dict.fromkeys(state.answers):
             yield f"{answer.node} has the answer {answer.seq}{told(answer)}", lambda a=answer: self._arrive(state, a)
@@ -120,7 +120,7 @@ class World:
                 for draw in self.play.draws:
                     label = f"the sweep reads (Date {state.now - lag})"
                     yield label, lambda la=lag, d=draw: self._handle(self._spend(state, "scan"), Scan(), la, d)
-        if state.faults.revoke and (epoch := desk.open_epoch(self.rows(state))):
+        if state.faults.revoke and (epoch := coordinator.open_epoch(self.rows(state))):
             request = Revoke(epoch)
             yield f"turn {epoch} is revoked", lambda: self._spend(state, "revoke", under_way=(*state.under_way, request))
 
@@ -154,7 +154,7 @@ class World:
 
     def _over(self, state: State, name: str) -> State:
         node = dict(state.nodes)[name]
-        return self._with(state, name, runs=False, me=manners.end_turn(node.me), said=node.last)
+        return self._with(state, name, runs=False, me=node_rules.end_turn(node.me), said=node.last)
 
     def _spend(self, state: State, what: str, **changes: Any) -> State:
         return state._replace(faults=state.faults._replace(**{what: getattr(state.faults, what) - 1}), **changes)
@@ -177,8 +177,8 @@ class World:
             here = self._local(now, name, node)
             if node.orphan is not None and here >= node.orphan.until:
                 node = node._replace(orphan=None)
-            if node.runs and manners.stop_reason(node.me, here, primary=node.role == "primary"):
-                node = node._replace(runs=False, me=manners.end_turn(node.me))
+            if node.runs and node_rules.stop_reason(node.me, here, primary=node.role == "primary"):
+                node = node._replace(runs=False, me=node_rules.end_turn(node.me))
             nodes.append((name, node))
         return state._replace(now=now, nodes=tuple(nodes))
 
@@ -186,9 +186,9 @@ class World:
 
     def _send(self, state: State, name: str, *, free: bool = False, ready: bool | None = None) -> State:
         node = dict(state.nodes)[name]
-        me = manners.start_report(node.me, self._local(state.now, name, node))
+        me = node_rules.start_report(node.me, self._local(state.now, name, node))
         taking = me.held.epoch if me.held is not None else 0
-        report = Told(name, node.life, me.seq, node.role, node.term, taking, node.said, ready=not free if ready is None else ready)
+        report = ReplicaReport(name, node.life, me.seq, node.role, node.term, taking, node.said, ready=not free if ready is None else ready)
         state = self._with(state, name, me=me, reports=node.reports - (not free))
         return self._tidy(state._replace(under_way=(*state.under_way, report)))
 
@@ -200,24 +200,24 @@ class World:
         if answer.refused:
             return self._refused(state, answer.node, node, answer.refused)
         turn = (answer.epoch, answer.limit / 1000) if answer.epoch else None
-        heard = manners.ReportReply(turn, frozenset(answer.revoked))
+        heard = node_rules.ReportReply(turn, frozenset(answer.revoked))
         here = self._local(state.now, answer.node, node)
-        me, act = manners.apply_answer(node.me, answer.seq, heard, here, may=node.role == "secondary")
-        if isinstance(act, manners.BeginTurn):
+        me, act = node_rules.apply_answer(node.me, answer.seq, heard, here, may=node.role == "secondary")
+        if isinstance(act, node_rules.BeginTurn):
             self._check_begun(state, answer)
             return self._with(state, answer.node, me=me, runs=True)
-        if isinstance(act, manners.StopTurn) and node.runs:
-            return self._with(state, answer.node, me=manners.end_turn(me), runs=False)
+        if isinstance(act, node_rules.StopTurn) and node.runs:
+            return self._with(state, answer.node, me=node_rules.end_turn(me), runs=False)
         return self._with(state, answer.node, me=me)
 
     def _refused(self, state: State, name: str, node: Node, why: str) -> State:
         """It stops what it takes, and begins anew; or it ends, as another process has its name."""
         if why == "unknown-replica":
-            return self._with(state, name, life=node.life + 1, me=manners.restart(node.me), runs=False)
-        return self._with(state, name, up=False, me=manners.ReplicaState(), runs=False)
+            return self._with(state, name, life=node.life + 1, me=node_rules.restart(node.me), runs=False)
+        return self._with(state, name, up=False, me=node_rules.ReplicaState(), runs=False)
 
     def _check_begun(self, state: State, answer: Answer) -> None:
-        holder, handed = desk.handed(self.rows(state), answer.epoch)
+        holder, handed = coordinator.handed(self.rows(state), answer.epoch)
         if holder not in ("", answer.node) or not handed:
             raise Violation(f"never handed out: {answer.node} begins turn {answer.epoch}")
 
@@ -236,7 +236,7 @@ class World:
 
     def _crash(self, state: State, name: str, node: Node) -> State:
         orphan = node.me.held if node.runs else node.orphan
-        return self._tidy(self._with(self._spend(state, "crash"), name, up=False, me=manners.ReplicaState(), runs=False, orphan=orphan))
+        return self._tidy(self._with(self._spend(state, "crash"), name, up=False, me=node_rules.ReplicaState(), runs=False, orphan=orphan))
 
     def _restart(self, state: State, name: str, node: Node, *, leads: bool = False) -> State:
         told = {"role": "primary" if leads else "secondary", "term": highest(state) + leads, "said": node.last}
@@ -249,7 +249,7 @@ class World:
         asked = (state.store, request, date, draw)
         found = self._decided.get(asked)
         if found is None:
-            found = self._decided[asked] = desk.decide(self.play, self.rows(state), request, date, draw)
+            found = self._decided[asked] = coordinator.decide(self.play, self.rows(state), request, date, draw)
         change, answer = found
         state = state._replace(under_way=without(state.under_way, request))
         if change is not None:
@@ -262,7 +262,7 @@ class World:
         """Apply what was decided: it still holds, or it would not be pending."""
         before, pending = self.rows(state), self._pendings[number]
         after = {**before, **{rk: new for rk, _, new in pending.change.rows}}
-        desk.check_latest(before, after, pending.request)
+        coordinator.check_latest(before, after, pending.request)
         state = state._replace(store=self._stored(after), pending=without(state.pending, number))
         kept = []
         for each in state.pending:
@@ -293,7 +293,7 @@ class World:
 
     def _lose(self, state: State, answer: Answer) -> State:
         state = self._spend(state, "lose", answers=without(state.answers, answer))
-        return self._with(state, answer.node, me=manners.report_failed(dict(state.nodes)[answer.node].me))
+        return self._with(state, answer.node, me=node_rules.report_failed(dict(state.nodes)[answer.node].me))
 
     def _tidy(self, state: State) -> State:
         """Without what has no effect any more: answers that nobody awaits, reports that came too late."""
@@ -302,7 +302,9 @@ class World:
         under_way = tuple(
             each
             for each in state.under_way
-            if not isinstance(each, Told) or not desk.over(rows, each) or self._awaited(state, each.node, each.life, each.seq)
+            if not isinstance(each, ReplicaReport)
+            or not coordinator.over(rows, each)
+            or self._awaited(state, each.node, each.life, each.seq)
         )
         return self._ordered(state._replace(answers=answers, under_way=under_way))
 
@@ -348,7 +350,7 @@ def told(answer: Answer) -> str:
 
 def describe(request: Request) -> str:
     match request:
-        case Told(name, life, seq, role, term, taking, _):
+        case ReplicaReport(name, life, seq, role, term, taking, _):
             former = f" of process {life}" if life > 1 else ""
             return f"report {seq}{former} of {name} ({role} {term}{f', taking {taking}' if taking else ''})"
         case Publish(name, epoch, sequence):

@@ -17,7 +17,7 @@ from shared.scheduler.rules import tally
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import Row
 
-from ..world.door import call
+from ..world.api import call
 from ..world.instance import Instance
 from .oracle import FINAL, Story
 

@@ -22,7 +22,7 @@ from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Message
 
 from ..history import World, quietly
-from .door import call
+from .api import call
 from .host import Host
 from .instance import Instance
 from .storage import at_once

@@ -23,7 +23,7 @@ from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, EVENTS, IDS, LEDGER, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
 
 from ..history import Report, TrueClock, World, quietly
-from .door import ADMIN_KEY
+from .api import ADMIN_KEY
 from .host import POISON
 from .instance import Instance
 from .storage import SimQueues, SimTables

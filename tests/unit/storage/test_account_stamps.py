@@ -30,7 +30,7 @@ def storage(*accounts: MemoryTables, second: MemoryTables | None = None, detache
 
 
 async def start(*accounts: MemoryTables, second: MemoryTables | None = None, detached: Detached = "") -> Storage:
-    """What a start does."""
+    """Open the storage over these accounts and check their stamps, as a start does."""
     found = storage(*accounts, second=second, detached=bool(detached))
     await check(found, detached)
     return found

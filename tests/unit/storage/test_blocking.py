@@ -1,4 +1,4 @@
-"""The blocking adapter under faults: nothing is sent twice, and a lost answer is told from a request that was never sent."""
+"""The blocking adapter under faults: nothing is sent twice, and a lost answer is distinguished from a request that was never sent."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_missing_rights_are_rejected_and_no_key_shows(idle_bench: Bench, t
 
 
 class Credential:
-    """Gives tokens that end `lasts` seconds from now; fails when told to."""
+    """Gives tokens that end `lasts` seconds from now, or fails on request."""
 
     def __init__(self, lasts: int) -> None:
         self.lasts, self.asked, self.fails = lasts, 0, False

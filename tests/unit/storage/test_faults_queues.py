@@ -1,4 +1,4 @@
-"""What the queue adapter makes of a service that fails."""
+"""The queue adapter against a service that fails."""
 
 from __future__ import annotations
 

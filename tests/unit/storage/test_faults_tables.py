@@ -1,4 +1,4 @@
-"""What the table adapter makes of a service that fails."""
+"""The table adapter against a service that fails."""
 
 from __future__ import annotations
 

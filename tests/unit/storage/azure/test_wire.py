@@ -22,7 +22,7 @@ KEYS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters
 
 
 def as_answered(raw: bytes) -> dict[str, Any]:
-    """What the service answers for an entity it was given: doubles lose their point, and gain their type."""
+    """Return the service's answer for a stored entity: doubles without a decimal point, with their type."""
     return {**orjson.loads(raw), "odata.etag": "e", "Timestamp": "2026-11-21T10:21:55.25Z"}
 
 

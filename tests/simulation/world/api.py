@@ -1,4 +1,4 @@
-"""The front door of an instance: a request goes in as the host hands it over, what was parsed of the answer comes out."""
+"""Calls of an instance's routes: the request is the one that the host passes; the answer is parsed."""
 
 from __future__ import annotations
 

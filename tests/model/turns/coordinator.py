@@ -1,4 +1,4 @@
-"""An instance of the app at its work: what it writes and answers, by the production rules, for what it has read."""
+"""The coordinator of turns: by the production rules, it derives the rows to write and the answer from the rows that it has read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shared.checkpoints import rules
 from shared.checkpoints.rows import LATEST, REPLICAS, TURN, Group, LatestCheckpoint, ReplicaRow, TurnRow, replica_key
 from tests.model.checking.checker import Violation
 
-from .state import DRIFT, START, Answer, Change, Forget, Play, Publish, Request, Revoke, Told
+from .state import DRIFT, START, Answer, Change, Forget, Play, Publish, ReplicaReport, Request, Revoke
 
 type Rows = Mapping[str, Any]
 
@@ -27,10 +27,10 @@ def view(rows: Rows) -> rules.FleetTurns:
 
 
 def decide(play: Play, rows: Rows, request: Request, date: int, draw: float) -> tuple[Change | None, Answer | None]:
-    """What is to be written, None for nothing, and the answer to a report, None when it tells its sender nothing."""
+    """Return the rows to write and the answer to a report. None for nothing to write, and for requests without an answer."""
     seen = view(rows)
     match request:
-        case Told():
+        case ReplicaReport():
             report = rules.ReplicaReport(
                 request.seq,
                 "primary" if request.role == "primary" else "secondary",
@@ -71,7 +71,7 @@ def with_turn(group: Group, turn: TurnRow) -> Group:
 
 
 def change(play: Play, rows: Rows, wanted: Mapping[str, Any]) -> Change | None:
-    """What differs, each on the condition that the row is as it was read."""
+    """Return the rows that differ, each on the condition that the stored row is still the one that was read."""
     plain = {rk: lasting(play, row) for rk, row in wanted.items()}
     found = tuple((rk, rows.get(rk), row) for rk, row in sorted(plain.items()) if rows.get(rk) != row)
     return Change(found) if found else None
@@ -102,14 +102,14 @@ def handed(rows: Rows, epoch: int) -> tuple[str, bool]:
     return (turn.holder, turn.attempt > 0) if turn.epoch == epoch else ("", True)
 
 
-def over(rows: Rows, told: Told) -> bool:
+def over(rows: Rows, told: ReplicaReport) -> bool:
     """Whether a report has no effect any more, whenever it is handled."""
     row = rows.get(replica_key(told.node))
     return row is not None and row.incarnation == str(told.life) and row.seq >= told.seq
 
 
 def check_latest(before: Rows, after: Rows, request: Request) -> None:
-    """Raises `Violation` when the newest checkpoint is not what it should be after a write."""
+    """Raise `Violation` when a write published a checkpoint that is older, or not of the current turn."""
     was, now = before.get(LATEST), after.get(LATEST)
     if was == now:
         return
