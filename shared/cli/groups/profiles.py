@@ -11,7 +11,7 @@ from .connections import connections
 
 def register(app: typer.Typer) -> None:
     """Add the command; the help of `tocsin` does not list it."""
-    add_command(app, "profiles", profiles, hidden=True, deprecated=True)
+    add_command(app, "profiles", profiles, hidden=True)
 
 
 def profiles(json: JsonOption = False) -> None:

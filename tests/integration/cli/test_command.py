@@ -176,7 +176,7 @@ def test_interrupt_while_it_starts_leaves_no_traceback(environment: dict[str, st
 BEFORE = """
 import os, signal, sys
 from shared.cli import main, start
-main._streams = lambda: os.kill(os.getpid(), signal.SIGINT)
+main._prepare_streams = lambda: os.kill(os.getpid(), signal.SIGINT)
 sys.argv[1:] = ["leases", "list"]
 start.main()
 """
@@ -201,7 +201,7 @@ def _writes_no_file() -> None:
 
 def test_output_that_takes_nothing_is_told_and_what_is_closed_is_empty(environment: dict[str, str], tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as full:
-        words = [*COMMAND, "profiles"]
+        words = [*COMMAND, "connections"]
         pipes = {"stdout": full, "stderr": subprocess.PIPE}
         said = subprocess.run(words, cwd=ROOT, env=environment, text=True, timeout=DEADLINE, preexec_fn=_writes_no_file, **pipes)
     assert said.returncode == 1 and said.stderr == "tocsin: the operation failed: File too large\n"

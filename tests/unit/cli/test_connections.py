@@ -106,7 +106,7 @@ def test_profiles_are_listed_without_keys(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    for words in (["profiles"], ["profiles", "--json"]):
+    for words in (["connections"], ["connections", "--json"]):
         with pytest.raises(SystemExit):
             frame.main(words)
         said = capsys.readouterr().out

@@ -68,7 +68,7 @@ def test_help_ends_with_examples_that_parse(path: tuple[str, ...]) -> None:
         if path == ("completion",):
             assert "tocsin completion " in example
             continue
-        name = ("connections",) if command.deprecated else path
+        name = ("connections",) if command.hidden else path
         assert tuple(words[: len(name) + 1]) == ("tocsin", *name), example
         COMMANDS[name].make_context(example, words[len(name) + 1 :])
 
