@@ -72,15 +72,15 @@ class PlannerInput:
         """
         now = self.fleet.generation
         owners = {number: row.owner for number, row in self.partitions.items() if row.owner and not generations.is_behind(row, now)}
-        heirs = generations.planned_owners(self.partitions, before or self.servers, self.fleet)
+        initial = generations.planned_owners(self.partitions, before or self.servers, self.fleet)
         budget = self.fleet.partitions if self.fleet.former else budget
         epochs = {number: partition.epoch for number, partition in self.partitions.items()}
         prohibited, offline = self.intents.prohibited | self._avoided(), self.intents.offline | self._kept()
         intents = replace(self.intents, prohibited=prohibited, offline=offline)
-        found = plan(self.fleet.partitions, owners | heirs, self.members, intents, most=self.fleet.most, budget=budget, epochs=epochs)
+        found = plan(self.fleet.partitions, owners | initial, self.members, intents, most=self.fleet.most, budget=budget, epochs=epochs)
         # These partitions have had no owner yet, so placing them is no move from one server to another.
-        moves = [move for move in found.moves if move.partition not in heirs]
-        moves += [PartitionMove(number, "", server, "unowned") for number in heirs if (server := found.target.get(number))]
+        moves = [move for move in found.moves if move.partition not in initial]
+        moves += [PartitionMove(number, "", server, "unowned") for number in initial if (server := found.target.get(number))]
         return replace(found, moves=tuple(sorted(moves)))
 
     def _kept(self) -> set[int]:
@@ -110,7 +110,7 @@ class PlannerInput:
         here = {number for number in has if self.partitions[number].generation >= self.fleet.generation}
         return sorted((mine - here) | (mine & bumped)), sorted((has - mine) | (has - here) | (has & bumped))
 
-    def heirs(self, ending: Collection[str]) -> dict[str, Expected]:
+    def standby_assignments(self, ending: Collection[str]) -> dict[str, Expected]:
         """Return the standby assignments for servers that have probably ended, by standby server: their partitions in the next plan.
 
         Servers that speak HTTP get none; they get their orders after the fencing.
@@ -120,12 +120,12 @@ class PlannerInput:
         coming = {number: row.name for row in servers.values() if row.state != "dead" for number in row.take}
         partitions = {number: replace(row, owner=coming.get(number, row.owner)) for number, row in self.partitions.items()}
         found = PlannerInput(self.fleet, self.intents, partitions, servers, unreadable=self.unreadable).plan(0)
-        heirs: dict[str, dict[str, list[int]]] = {}
-        for number, heir in sorted(found.target.items()):
+        assignments: dict[str, dict[str, list[int]]] = {}
+        for number, standby in sorted(found.target.items()):
             owner = self.partitions[number].owner if number in self.partitions else ""
-            if owner in ending and self.has(owner, number) and heir in servers and servers[heir].scans:
-                heirs.setdefault(heir, {}).setdefault(owner, []).append(number)
-        return {heir: tuple((owner, tuple(numbers)) for owner, numbers in sorted(by.items())) for heir, by in heirs.items()}
+            if owner in ending and self.has(owner, number) and standby in servers and servers[standby].scans:
+                assignments.setdefault(standby, {}).setdefault(owner, []).append(number)
+        return {standby: tuple((owner, tuple(numbers)) for owner, numbers in sorted(by.items())) for standby, by in assignments.items()}
 
 
 def _grouped(servers: Mapping[int, str]) -> dict[str, list[int]]:

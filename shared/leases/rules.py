@@ -142,7 +142,7 @@ def released_row(session: ServerSession, partition: int, now: Millis) -> Partiti
 # -- decisions of an observer
 
 
-class Observation(NamedTuple):
+class ServerObservation(NamedTuple):
     """A server's heartbeat, and when it was first seen."""
 
     incarnation: str
@@ -150,15 +150,15 @@ class Observation(NamedTuple):
     first: ReceivedAt
 
 
-def observe(before: Observation | None, server: Server, at: ReceivedAt) -> Observation:
+def observe(before: ServerObservation | None, server: Server, at: ReceivedAt) -> ServerObservation:
     """Return the observation after reading the row again. Only the server's own writes count: orders that other servers write into the row
     of a server that has ended must not keep it alive, and ETags have repeated in emulators."""
     if before is not None and (before.incarnation, before.beat) == (server.incarnation, server.beat):
         return before
-    return Observation(server.incarnation, server.beat, at)
+    return ServerObservation(server.incarnation, server.beat, at)
 
 
-def is_silent(sight: Observation, at: ReceivedAt, takeover: float) -> bool:
+def is_silent(sight: ServerObservation, at: ReceivedAt, takeover: float) -> bool:
     """Return True if the row, read again unchanged at `at`, has been unchanged for T."""
     return at.seconds >= sight.first.ripens(takeover)
 
@@ -249,7 +249,7 @@ def scan_interval(server: str, live: Iterable[str], profile: Profile) -> float:
 
 
 def suspects(
-    server: str, looking: Collection[str], ages: Mapping[str, float], sights: Mapping[str, Observation], profile: Profile, now: float
+    server: str, looking: Collection[str], ages: Mapping[str, float], sights: Mapping[str, ServerObservation], profile: Profile, now: float
 ) -> set[str]:
     """Return the servers whose rows are read again when their observations are T old.
 

@@ -12,7 +12,7 @@ from ..profiles import PROFILES, Profile, unsafe_reason
 from ..protocol import membership
 from ..protocol.membership import AwaitingTakeover, IncarnationFenced, LiveNamesake, Registered, ServerReport
 from ..rows import Fleet
-from ..rules import Observation, ServerSession
+from ..rules import ServerObservation, ServerSession
 from .failures import RequestFailures
 from .keeper_state import KeeperState
 from .state_file import NameInUse
@@ -69,7 +69,7 @@ class Registration:
         """
         session = self._incarnation()
         proven = proof(session.incarnation)
-        before: Observation | None = None
+        before: ServerObservation | None = None
         while not self._keeper_state.stopping:
             try:
                 found = yield from membership.register(session, publish(), before, proven, self._profile.takeover)

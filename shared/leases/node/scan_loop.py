@@ -22,7 +22,7 @@ from ..planner_input import PlannerInput, read_fleet, read_planner_input
 from ..profiles import Profile
 from ..protocol import resizing, takeover
 from ..rows import MAX_ORDERS, Server, parse_partition, parse_server, partition_key
-from ..rules import Observation, ServerSession
+from ..rules import ServerObservation, ServerSession
 from .keeper_state import KeeperState
 from .standby import StandbyAssignments
 
@@ -63,7 +63,7 @@ class ScanLoop:
     ) -> None:
         self._key, self._server, self._keeper_state = key, server, keeper_state
         self._steady, self._wall, self._chance = steady, wall, chance
-        self._sights: dict[str, Observation] = {}
+        self._sights: dict[str, ServerObservation] = {}
         self._known: frozenset[tuple[str, str, str, int]] | None = None
         self._suspects: set[str] = set()
         self._due, self._incarnation = False, ""

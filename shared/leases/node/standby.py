@@ -17,7 +17,7 @@ from .. import rules, unreadable_rows
 from ..planner_input import PlannerInput, read_planner_input
 from ..protocol import takeover
 from ..rows import join_expected, parse_server, server_key
-from ..rules import Observation
+from ..rules import ServerObservation
 from .keeper_state import KeeperState
 
 EXPECTED: Final = 2.0
@@ -34,13 +34,13 @@ class StandbyAssignments:
         key: str,
         server: str,
         keeper_state: KeeperState,
-        sights: dict[str, Observation],
+        sights: dict[str, ServerObservation],
         steady: Callable[[], float],
         wall: Callable[[], Millis],
     ) -> None:
         self._key, self._server, self._keeper_state, self._sights = key, server, keeper_state, sights
         self._steady, self._wall = steady, wall
-        self._foreseen: dict[str, Observation] = {}
+        self._foreseen: dict[str, ServerObservation] = {}
         self._seen: dict[str, tuple[str, int]] = {}
 
     # -- as a scanner
@@ -79,17 +79,17 @@ class StandbyAssignments:
         if facts is None or facts.fleet.former or 2 * len(ending) > len(facts.members):
             return
         self._keeper_state.counts["foreseen"] += 1
-        heirs = facts.heirs(ending)
-        if mine := heirs.pop(self._server, None):
+        assignments = facts.standby_assignments(ending)
+        if mine := assignments.pop(self._server, None):
             self._keeper_state.set_expected(mine, self._steady() + EXPECTED * self._keeper_state.fleet.profile.beat)
         told: dict[str, tuple[Props, str]] = {
-            heir: ({"expect": join_expected(expected)}, facts.etags[heir])
-            for heir, expected in heirs.items()
-            if facts.servers[heir].expect != expected
+            standby: ({"expect": join_expected(expected)}, facts.etags[standby])
+            for standby, expected in assignments.items()
+            if facts.servers[standby].expect != expected
         }
-        for heir in (yield from takeover.write_orders(self._key, told)):
+        for standby in (yield from takeover.write_orders(self._key, told)):
             for _ in range(TRIES):
-                if (yield from takeover.write_expected(self._key, heir, heirs[heir])):
+                if (yield from takeover.write_expected(self._key, standby, assignments[standby])):
                     break
 
     # -- as a standby server

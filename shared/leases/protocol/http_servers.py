@@ -126,7 +126,7 @@ def parse_terms(text: str) -> tuple[float, float]:
 
 
 def beat(
-    key: str, name: str, told: ServerHeartbeat, now: Millis, grace: float = FENCE_MARGIN
+    key: str, name: str, heartbeat: ServerHeartbeat, now: Millis, grace: float = FENCE_MARGIN
 ) -> Steps[HeartbeatAccepted | ServerRejected | NameOccupied]:
     """Renew a server's row, or register its incarnation. Usually one read and one write. now: wall time, for expiries.
 
@@ -137,7 +137,7 @@ def beat(
         row = yield from get(FLEETS, key, server_key(name))
         found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
         # A first heartbeat counts only if a writer that closes the fleet has certainly seen the row (`closing`).
-        fresh = told.seq == 1 or (found is not None and found.incarnation == told.incarnation and found.beat == 1)
+        fresh = heartbeat.seq == 1 or (found is not None and found.incarnation == heartbeat.incarnation and found.beat == 1)
         fleet: Fleet | None = None
         silent, age = False, 0.0
         if fresh:
@@ -148,7 +148,7 @@ def beat(
             if row is not None:
                 age = (row.read_at - row.timestamp) / 1000
                 silent = age >= fleet.profile.takeover + grace
-        hearing = rules.judge_heartbeat(found, told.incarnation, told.seq, silent)
+        hearing = rules.judge_heartbeat(found, heartbeat.incarnation, heartbeat.seq, silent)
         if hearing == "fenced" or hearing == "stale":
             return ServerRejected(hearing) if row is not None else (yield from _unknown(key))
         if hearing == "in-use":
@@ -160,7 +160,7 @@ def beat(
                 return ServerRejected("contended")
             if row is None and not (yield from _room(key)):
                 return ServerRejected("full")
-            new = yield from _newcomer(key, name, told, fleet, now)
+            new = yield from _newcomer(key, name, heartbeat, fleet, now)
             entry = Insert(server_key(name), new) if row is None else Replace(server_key(name), new, row.etag)
             answer = yield from write(FLEETS, key, entry)
             return Conflict(answer)
@@ -172,10 +172,10 @@ def beat(
             return HeartbeatAccepted(found)
         server = replace(
             found,
-            beat=told.seq,
-            domain=found.domain if told.domain is None else told.domain,
-            capacity=found.capacity if told.capacity is None else told.capacity,
-            load=found.load if told.load is None else told.load,
+            beat=heartbeat.seq,
+            domain=found.domain if heartbeat.domain is None else heartbeat.domain,
+            capacity=found.capacity if heartbeat.capacity is None else heartbeat.capacity,
+            load=found.load if heartbeat.load is None else heartbeat.load,
         )
         owes = yield from _owes(key, row, found, now)
         if owes == "overdue":
@@ -355,7 +355,7 @@ def _room(key: str) -> Steps[bool]:
     return True
 
 
-def _newcomer(key: str, name: str, told: ServerHeartbeat, fleet: Fleet, now: Millis) -> Steps[Props]:
+def _newcomer(key: str, name: str, heartbeat: ServerHeartbeat, fleet: Fleet, now: Millis) -> Steps[Props]:
     """Return the row of a server that registers. If it is drained, the row says so from the start."""
     standing = list[Intent]()
     for intent in (Intent("drain", server=name), Intent("prohibit", server=name)):
@@ -365,11 +365,11 @@ def _newcomer(key: str, name: str, told: ServerHeartbeat, fleet: Fleet, now: Mil
     return Server(
         name,
         "live",
-        told.incarnation,
+        heartbeat.incarnation,
         1,
-        told.domain or "",
-        told.capacity or 0,
-        told.load or 0.0,
+        heartbeat.domain or "",
+        heartbeat.capacity or 0,
+        heartbeat.load or 0.0,
         scans=False,
         tell="drain" if drained else "",
         generation=fleet.generation,

@@ -17,7 +17,7 @@ from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Replace, Row
 from .. import rules, unreadable_rows
 from ..rows import Partition, Server, ServerState, join_expected, join_numbers, parse_partition, parse_server, partition_key, server_key
-from ..rules import BeatAttempt, Claim, Holding, Observation, ServerSession
+from ..rules import BeatAttempt, Claim, Holding, ServerObservation, ServerSession
 
 MAX_RIDERS = 99
 """Claims and releases in the transaction of one heartbeat."""
@@ -43,7 +43,7 @@ class Registered:
 class AwaitingTakeover:
     """Another incarnation's row has not been silent for T: try again with this observation."""
 
-    sight: Observation
+    sight: ServerObservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LiveNamesake:
 
 
 def register(
-    session: ServerSession, publish: ServerReport, before: Observation | None, proven: Collection[str], takeover: float
+    session: ServerSession, publish: ServerReport, before: ServerObservation | None, proven: Collection[str], takeover: float
 ) -> Steps[Registered | AwaitingTakeover | LiveNamesake | IncarnationFenced | None]:
     """Try once to register the session's incarnation. None: an answer or a race was lost; try again with the same session.
 

@@ -27,7 +27,7 @@ from ..rows import (
     partition_key,
     server_key,
 )
-from ..rules import Claim, Observation, ServerSession
+from ..rules import Claim, ServerObservation, ServerSession
 
 FEW = 16
 """Partitions that are read one by one. More are read by one query."""
@@ -37,11 +37,11 @@ RACES = 4
 """Conflicts with heartbeats after which the remaining orders are written one by one."""
 
 
-def observe_servers(key: str, sights: dict[str, Observation]) -> Steps[list[Row]]:
+def observe_servers(key: str, sights: dict[str, ServerObservation]) -> Steps[list[Row]]:
     """Read all servers' rows and update `sights` (observations by server). Return the readable rows. Dead servers are not observed."""
     rows = yield from load(FLEETS, key, *SERVERS)
     at = yield from receiving()
-    seen: dict[str, Observation] = {}
+    seen: dict[str, ServerObservation] = {}
     found, _ = unreadable_rows.parse_rows(rows, parse_server)
     for _, server in found:
         if server.state != "dead":
@@ -51,7 +51,7 @@ def observe_servers(key: str, sights: dict[str, Observation]) -> Steps[list[Row]
     return [row for row, _ in found]
 
 
-def fence(key: str, server: str, sights: dict[str, Observation], takeover: float) -> Steps[Literal["fenced", "gone", "lives"]]:
+def fence(key: str, server: str, sights: dict[str, ServerObservation], takeover: float) -> Steps[Literal["fenced", "gone", "lives"]]:
     """Read a silent server's row again, and mark it dead if it has been unchanged for T. `gone`: it was dead or missing already.
 
     The mark is conditional on the ETag just read: a heartbeat that comes in meanwhile makes the store refuse the mark, and the mark makes
@@ -74,7 +74,7 @@ def fence(key: str, server: str, sights: dict[str, Observation], takeover: float
     return "lives"
 
 
-def is_still_silent(key: str, server: str, sights: dict[str, Observation], after: float) -> Steps[bool]:
+def is_still_silent(key: str, server: str, sights: dict[str, ServerObservation], after: float) -> Steps[bool]:
     """Read a server's row again. Return True if it has been unchanged for `after` seconds."""
     row = yield from get(FLEETS, key, server_key(server))
     at = yield from receiving()
@@ -86,15 +86,15 @@ def is_still_silent(key: str, server: str, sights: dict[str, Observation], after
     return rules.is_silent(sight, at, after)
 
 
-def write_orders(key: str, told: Mapping[str, tuple[Props, str]]) -> Steps[list[str]]:
+def write_orders(key: str, new_orders: Mapping[str, tuple[Props, str]]) -> Steps[list[str]]:
     """Write orders into servers' rows, each on its ETag, in one transaction unless heartbeats come in between.
 
     Successors then look for partitions before their owners have released them. Return the servers that may not have received their orders.
     """
-    left, missed = list(told), list[str]()
+    left, missed = list(new_orders), list[str]()
     while left and len(missed) <= RACES:
         some = left[:MAX_ORDERED]
-        answer = yield from write(FLEETS, key, *(Merge(server_key(name), *told[name]) for name in some))
+        answer = yield from write(FLEETS, key, *(Merge(server_key(name), *new_orders[name]) for name in some))
         if isinstance(answer, Refused):
             missed.append(left.pop(answer.at))
             continue

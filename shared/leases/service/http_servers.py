@@ -39,17 +39,17 @@ class HttpServers:
     def __init__(self, runner: AsyncRunner, clock: Clock, nudge: OnHeartbeat = lambda tenant, fleet, beat: None) -> None:
         self._runner, self._clock, self._nudge = runner, clock, nudge
 
-    async def beat(self, tenant: str, fleet: str, node: str, told: BeatIn) -> dict[str, Any]:
+    async def beat(self, tenant: str, fleet: str, node: str, request: BeatIn) -> dict[str, Any]:
         """Apply a heartbeat and return its answer.
 
         Raises 404, 409 `fenced`, `stale-seq`, `name-in-use`, `too-many-servers`, `changed-meanwhile`, `StorageError`.
         """
-        heard = ServerHeartbeat(str(told.incarnation), told.seq, told.fault_domain, told.capacity, told.load)
-        done = await self._runner.run(http_servers.beat(fleet_key(tenant, fleet), node, heard, self._clock.now()))
+        heartbeat = ServerHeartbeat(str(request.incarnation), request.seq, request.fault_domain, request.capacity, request.load)
+        done = await self._runner.run(http_servers.beat(fleet_key(tenant, fleet), node, heartbeat, self._clock.now()))
         if isinstance(done, HeartbeatAccepted):
             h, v = http_servers.parse_terms(done.server.http.terms)
             self._nudge(tenant, fleet, h)
-            return _answer(done.server, told.seq, h, v)
+            return _answer(done.server, request.seq, h, v)
         if isinstance(done, NameOccupied):
             wait = {"retry-after": str(max(1, -int(-done.wait // 1)))}
             text = f"another incarnation of {node} is live; wait until it is fenced, or register under another name"
@@ -78,10 +78,10 @@ class HttpServers:
             "refused": [{"partition": number, "reason": reason} for number, reason in done.refused],
         }
 
-    async def release(self, tenant: str, fleet: str, partition: int, told: ReleaseIn) -> None:
+    async def release(self, tenant: str, fleet: str, partition: int, request: ReleaseIn) -> None:
         """Release a partition. Raises 404, 409 `stale-epoch`, `fenced`, `changed-meanwhile`, `StorageError`."""
         key, now = fleet_key(tenant, fleet), self._clock.now()
-        done = await self._runner.run(http_servers.release(key, told.node, str(told.incarnation), partition, told.epoch, now))
+        done = await self._runner.run(http_servers.release(key, request.node, str(request.incarnation), partition, request.epoch, now))
         if done == "stale":
             raise conflict("stale-epoch", "the node does not own the partition under this epoch")
         if isinstance(done, OutOfRange):

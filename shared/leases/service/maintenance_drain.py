@@ -88,9 +88,9 @@ def intent_changes(seen: FleetSummary, nodes: Mapping[str, bool], now: Millis) -
     """
     standing = {intent.server: intent for intent in seen.intents if intent.verb == "maintain"}
     # A drained server cannot take partitions over, unless its drain ends with this change.
-    barred = {name for name in seen.in_force(now).drained if nodes.get(name, True) or name not in standing}
+    unavailable = {name for name in seen.in_force(now).drained if nodes.get(name, True) or name not in standing}
     left = {name for name, gone in nodes.items() if gone}
-    refuge = any(server.name not in left and server.name not in barred for server in seen.living if server.state == "live")
+    refuge = any(server.name not in left and server.name not in unavailable for server in seen.living if server.state == "live")
     ops: list[Op] = []
     for name, gone in sorted(nodes.items()):
         before = standing.get(name)

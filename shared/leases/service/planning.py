@@ -41,11 +41,11 @@ class ServerOrder(NamedTuple):
 
 
 class PlanResult(NamedTuple):
-    """A plan and its orders. told: number of servers that have received theirs."""
+    """A plan and its orders. ordered: number of servers that have received theirs."""
 
     plan: PartitionPlan
     orders: tuple[ServerOrder, ...] = ()
-    told: int = 0
+    ordered: int = 0
 
     @property
     def settled(self) -> bool:
@@ -86,8 +86,8 @@ def orders_of(snapshot: FleetSnapshot, found: PartitionPlan, now: Millis) -> tup
 
 def give_order(key: str, order: ServerOrder) -> Steps[bool]:
     """Write one order. Return False if the server is dead, or its heartbeats came in between `TRIES` times."""
-    told: Props = {"take": join_numbers(order.take), "drop": join_numbers(order.drop), "generation": order.generation}
-    answer = yield from write(FLEETS, key, Merge(server_key(order.server), told, order.etag))
+    props: Props = {"take": join_numbers(order.take), "drop": join_numbers(order.drop), "generation": order.generation}
+    answer = yield from write(FLEETS, key, Merge(server_key(order.server), props, order.etag))
     if isinstance(answer, Applied):
         return True
     for _ in range(TRIES - 1):
@@ -118,7 +118,7 @@ class Planning:
 
     async def carry_out(self, key: str, planned: PlanResult) -> PlanResult:
         """Give the orders of a plan. Raises `StorageError`; some orders may have been given then."""
-        told = 0
+        ordered = 0
         for some in batched(planned.orders, IN_FLIGHT):
-            told += sum(await asyncio.gather(*(self._runner.run(give_order(key, order)) for order in some)))
-        return planned._replace(told=told)
+            ordered += sum(await asyncio.gather(*(self._runner.run(give_order(key, order)) for order in some)))
+        return planned._replace(ordered=ordered)

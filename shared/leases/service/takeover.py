@@ -133,10 +133,10 @@ class TakeoverSweep:
         found = await self.plan(summary.key, now) if changed or waiting else None
         if found is None:
             return Counter()
-        snapshot, settled, told = found
+        snapshot, settled, ordered = found
         after = LastPlan(takeover_rules.fingerprint(snapshot.summary), settled, now)
         await self._memory.save(PLANNED, summary.key, last_plan_props(after), before.etag)
-        return Counter(plans=1, orders=told)
+        return Counter(plans=1, orders=ordered)
 
     async def plan(self, key: str, now: Millis) -> tuple[FleetSnapshot, bool, int] | None:
         """Plan and give orders. Return the snapshot, whether nothing is left to do, and the number of servers with new orders."""
@@ -144,7 +144,7 @@ class TakeoverSweep:
         if snapshot is None:
             return None
         planned = await self._planning.carry_out(key, await self._planning.plan(snapshot, now))
-        return snapshot, planned.settled, planned.told
+        return snapshot, planned.settled, planned.ordered
 
     async def fence(self, key: str, server: Versioned[Server]) -> bool:
         """Mark a silent server dead, on the ETag that showed its age. Return False if it sent a heartbeat, or another writer was first."""

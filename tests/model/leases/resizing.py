@@ -57,7 +57,7 @@ class Resize(Play):
 def serve(name: str, life: Life, profile: Profile) -> Any:
     """A server: what the keeper does, one step at a time and in any order."""
     session = ServerSession(KEY, life.server, name)
-    sights: dict[str, rules.Observation] = {}
+    sights: dict[str, rules.ServerObservation] = {}
     got = yield from membership.register(session, ServerReport(), None, (), profile.takeover)
     if not isinstance(got, Registered):
         return

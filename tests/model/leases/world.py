@@ -93,7 +93,7 @@ class State(NamedTuple):
 def live(name: str, life: Life, proven: tuple[str, ...], profile: Profile) -> Any:
     """What the keeper does, one step at a time and in any order."""
     session = ServerSession(KEY, life.server, name)
-    sights: dict[str, rules.Observation] = {}
+    sights: dict[str, rules.ServerObservation] = {}
     before = None
     while True:
         got = yield from membership.register(session, ServerReport(), before, proven, profile.takeover)

@@ -55,7 +55,7 @@ Sight("i", 1, SentAt(0))
 def test_the_rules_ask_for_the_one_moment_they_may_count_from() -> None:
     assert get_type_hints(rules.later_send)["sent"] is SentAt
     assert get_type_hints(rules.BeatAttempt)["sent"] is SentAt
-    assert get_type_hints(rules.Observation)["first"] is ReceivedAt
+    assert get_type_hints(rules.ServerObservation)["first"] is ReceivedAt
     assert get_type_hints(rules.is_silent)["at"] is ReceivedAt
     assert not issubclass(SentAt, ReceivedAt) and not issubclass(ReceivedAt, SentAt)
 

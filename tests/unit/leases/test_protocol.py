@@ -18,7 +18,7 @@ from shared.leases.protocol.membership import (
     ServerReport,
 )
 from shared.leases.rows import Fleet
-from shared.leases.rules import HandOff, Observation, ServerSession
+from shared.leases.rules import HandOff, ServerObservation, ServerSession
 
 from .conftest import KEY, Bench, T
 
@@ -43,8 +43,8 @@ def expires(session: ServerSession) -> float:
     return rules.valid_until(session, PROFILES["default"])
 
 
-def silence(bench: Bench) -> dict[str, Observation]:
-    sights: dict[str, Observation] = {}
+def silence(bench: Bench) -> dict[str, ServerObservation]:
+    sights: dict[str, ServerObservation] = {}
     bench.drive(takeover.observe_servers(KEY, sights))
     bench.moment += T
     return sights

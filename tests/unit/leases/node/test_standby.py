@@ -44,17 +44,17 @@ def moments(ended: int, moving: int) -> list[PlannerInput]:
 
 @pytest.mark.parametrize(("ended", "moving"), list(permutations(range(4), 2)))
 def test_whoever_foresees_an_end_names_the_same_heir_at_each_moment_of_a_hand_over(ended: int, moving: int) -> None:
-    assert [each.heirs({"a"}) for each in moments(ended, moving)] == 5 * [{"c": (("a", (ended,)),)}]
+    assert [each.standby_assignments({"a"}) for each in moments(ended, moving)] == 5 * [{"c": (("a", (ended,)),)}]
 
 
 def test_who_was_told_to_take_a_partition_of_one_that_ends_is_its_heir() -> None:
     for name in "bc":
-        assert facts({0: "a", 1: ""}, told(name, [0])).heirs({"a"}) == {name: (("a", (0,)),)}
+        assert facts({0: "a", 1: ""}, told(name, [0])).standby_assignments({"a"}) == {name: (("a", (0,)),)}
 
 
 def test_orders_to_one_that_ends_count_for_nothing() -> None:
     owners = {0: "a", 1: "b", 2: "c"}
-    assert facts(owners, told("a", [1, 2])).heirs({"a"}) == facts(owners).heirs({"a"})
+    assert facts(owners, told("a", [1, 2])).standby_assignments({"a"}) == facts(owners).standby_assignments({"a"})
 
 
 class Looks:

@@ -307,7 +307,7 @@ async def test_a_dry_run_shows_moves_with_reasons_and_does_nothing(world: World)
     await settle(a, b, c)
     assert c.has == set()
     planned = await world.control.plan("demo", "fleet", dry_run=False)
-    assert planned.told == len(planned.orders) == 2
+    assert planned.ordered == len(planned.orders) == 2
     await settle(a, b, c)
     assert len(c.has) == 1
 
