@@ -1,4 +1,4 @@
-"""shared.engine.moments."""
+"""Moments on the steady clock of this process, as sent and received requests show them."""
 
 from __future__ import annotations
 
