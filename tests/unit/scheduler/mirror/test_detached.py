@@ -102,5 +102,5 @@ async def test_first_that_was_overtaken_is_not_served_alone_by_mistake(pair: Pai
 
 
 def test_second_account_is_either_there_or_given_up() -> None:
-    with pytest.raises(UnsafeSettings, match="TOCSIN_MIRROR_DETACHED gives the second account up"):
+    with pytest.raises(UnsafeSettings, match="TOCSIN_MIRROR_DETACHED gives up the second account"):
         Settings(storage="UseDevelopmentStorage=true", mirror=MIRROR, mirror_detached="yes")  # type: ignore[arg-type]
