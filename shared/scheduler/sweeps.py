@@ -174,19 +174,19 @@ class Sweeps:
         A shard that has nothing to do yet rests again. Shards beyond `RECALL` wake at their own time.
         """
         where = (Where("tenant", "eq", tenant), Where("retries", "eq", True))
-        told = 0
+        woken = 0
         for partition in self._partitions:
             cursor: str | None = None
-            while told < RECALL:
-                page = await self._tables.query(SHARDS, partition, where=where, limit=min(1000, RECALL - told), cursor=cursor)
+            while woken < RECALL:
+                page = await self._tables.query(SHARDS, partition, where=where, limit=min(1000, RECALL - woken), cursor=cursor)
                 now = self._clock.now()
                 steps = [send(ShardMessage(index_shard(row.rk), row.rk), now, retries_only=True) for row in page.rows]
                 await asyncio.gather(*(self._one(row, each) for row, each in zip(page.rows, steps, strict=True)))
-                told += len(page.rows)
+                woken += len(page.rows)
                 cursor = page.next
                 if cursor is None:
                     break
-        return told
+        return woken
 
     async def retain(self, tenants: Iterable[str], now: Millis) -> Counter[str]:
         """Remove expired finished shards for at most `RETENTION_RUN_FOR` seconds; the next run continues. Return counts by result."""

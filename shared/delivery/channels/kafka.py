@@ -174,7 +174,7 @@ class KafkaSender:
         try:
             producer = await opened
         except Exception:
-            return  # it was never opened, and whoever asked for it was told
+            return  # it was never opened, and the callers got the error
         await producer.close()
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How events enter the scheduler, by HTTP and by queue.
+"""The ways by which events enter the scheduler: HTTP and queues.
 
 admission           checks that need stored state (channels, limits, sizes), then the writer
 writer              gathers events that arrive together into few transactions

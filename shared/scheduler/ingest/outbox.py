@@ -84,16 +84,16 @@ class Outbox:
         return group
 
     async def _send(self, group: list[_Pending]) -> None:
-        told: StorageError | None = None
+        failure: StorageError | None = None
         try:
             await self._queues.send(QUEUE_INGEST, sign_message(self._key, [each.entry for each in group]))
         except Rejected as error:
-            told = error
+            failure = error
         except StorageError as error:
             # A send is repeated when its answer is lost, so even a refusal may follow a message that was stored.
-            told = OutcomeUnknown(f"the ingest queue did not confirm: {error}")
+            failure = OutcomeUnknown(f"the ingest queue did not confirm: {error}")
         except Exception as error:
-            told = OutcomeUnknown(f"the outbox failed: {type(error).__name__}")
+            failure = OutcomeUnknown(f"the outbox failed: {type(error).__name__}")
             log.exception("The outbox raised an unexpected error", extra={"action": "outbox_failed"})
         for each in group:
-            each.sink.settle(each.number, told)
+            each.sink.settle(each.number, failure)

@@ -225,12 +225,12 @@ class Writer:
                 await self._announce(filling)
         except Exception as error:
             filling.closed = True
-            told = self._told(filling, error)
-            if told is not None and told is not error:
+            failure = self._failure_for(filling, error)
+            if failure is not None and failure is not error:
                 log.exception("A writer raised an unexpected error", extra={"action": "writer_failed"})
             while filling.pending:
                 pending = filling.pending.popleft()
-                pending.sink.settle(pending.number, told)
+                pending.sink.settle(pending.number, failure)
         finally:
             filling.task = None
             if filling.pending:
@@ -259,9 +259,9 @@ class Writer:
                 each.sink.settle(each.number, await self._alone(filling, each) if len(group) > 1 else error)
             return
         except Exception as error:
-            told = self._told(filling, error)
+            failure = self._failure_for(filling, error)
             for each in group:
-                each.sink.settle(each.number, told)
+                each.sink.settle(each.number, failure)
             raise
         for each in group:
             each.sink.settle(each.number, stored.get(each.entry.row))
@@ -286,7 +286,7 @@ class Writer:
         filling.closed = True
         return (yield from mirror(opened.shard, way, frozenset(stored)))
 
-    def _told(self, filling: FillingShard, error: Exception) -> StorageError | None:
+    def _failure_for(self, filling: FillingShard, error: Exception) -> StorageError | None:
         """Return the failure for the waiting callers, or None to try another shard: nothing was written and another account is left."""
         if isinstance(error, Unavailable) and self._rota.avoid(place_of(filling.opened.shard)):
             log.warning("An account gets no new shards for a while: %s", error, extra={"action": "account_avoided"})
