@@ -53,7 +53,7 @@ class RemoveRequest(NamedTuple):
 
 
 def parse_request(request: EventRequest, payload: bytes | None, known: bool) -> UpsertRequest | RemoveRequest | RejectedRequest:
-    """What a request asks for, with BigBen's own words when it asks for nothing that can be done. `known`: the tenant is the caller's."""
+    """Return the parsed request, or its refusal with the message that BigBen uses. known: the caller may act for the tenant."""
     if request.tenant is None:
         return RejectedRequest(400, "tenant not present")
     if request.mode == "UPSERT" and request.eventTime is None:
