@@ -137,10 +137,10 @@ async def test_a_new_process_of_the_library_takes_over(kit: Tocsin) -> None:
         await kit.app.timers.run_once("lease_scan")
         await kit.advance(seconds=30)
     session = ServerSession(fleet_key("demo", "lib"), "m", "m2")
-    drive = kit.app.carrier.drive
-    assert await drive(membership.register(session, ServerReport(), None, (), 18.0)) == Registered()
-    claims = await drive(takeover.scout(session, sorted(before)))
-    assert isinstance(await drive(membership.beat(session, ServerReport(), "live", claims)), BeatApplied)
+    run = kit.app.runner.run
+    assert await run(membership.register(session, ServerReport(), None, (), 18.0)) == Registered()
+    claims = await run(takeover.scout(session, sorted(before)))
+    assert isinstance(await run(membership.beat(session, ServerReport(), "live", claims)), BeatApplied)
     after = {each["partition"]: (each["owner"], each["epoch"]) for each in (await get(kit, "fleets/lib/leases"))["items"]}
     assert after == {number: ("m", epoch + 1) for number, epoch in before.items()} and len(after) == 5
 
