@@ -81,7 +81,7 @@ def as_json(figures: Sequence[Figure], machine: Mapping[str, str]) -> str:
 
 
 def as_markdown(figures: Sequence[Figure], machine: Mapping[str, str]) -> str:
-    """The table for docs/performance.md."""
+    """The table for docs/explain/performance.md."""
     lines = [f"- {name}: {value}" for name, value in machine.items()]
     lines += ["", "| figure | measured | target | reached | |", "| --- | ---: | ---: | --- | --- |"]
     for figure in figures:

@@ -13,7 +13,7 @@ param tags object
 
 // Each query answers with rows when something is wrong. Windows are ISO 8601 durations, severity 0 is the worst. Metrics come once a minute,
 // one value a record, counters as their total so far; all of a minute have the same TimeGenerated, and sampling does not touch them.
-// docs/observability.md has the same table for Prometheus.
+// docs/reference/observability.md has the same table for Prometheus.
 var rules = [
   {
     name: 'ledger-gap'
@@ -76,7 +76,7 @@ var rules = [
     severity: 1
     window: 'PT10M'
     every: 'PT5M'
-    about: 'A fleet leaves partitions unserved, or their rows are missing: docs/operations.md tells what to do.'
+    about: 'A fleet leaves partitions unserved, or their rows are missing: docs/how-to/operations.md tells what to do.'
     query: 'AppMetrics | where Name == "tocsin_lease_alarm" and Sum > 0 | where tostring(Properties.alarm) == "unserved" or tostring(Properties.alarm) == "missing"'
   }
   {

@@ -1,4 +1,4 @@
-"""Checkpoints: one replica at a time takes its own, in fair turns, never the primary. See docs/checkpoints.md.
+"""Checkpoints: one replica at a time takes its own, in fair turns, never the primary. See docs/explain/checkpoints.md.
 
     rules       what becomes of turns: pure decisions
     choice      who gets the next one

@@ -1,4 +1,4 @@
-"""Decides about a fleet's turns, from the rows that were read. Pure. docs/checkpoints.md explains why these rules are safe.
+"""Decides about a fleet's turns, from the rows that were read. Pure. docs/explain/checkpoints.md explains why these rules are safe.
 
     receive       applies a replica's report: stores it, ends the turn or grants the next one, and answers
     scan          does what is due without a report

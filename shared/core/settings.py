@@ -5,7 +5,7 @@ upper-case `TOCSIN_...` except the storage connection, which follows the Functio
 share it: `TocsinStorage` (a connection string) or `TocsinStorage__tableServiceUri`, `TocsinStorage__queueServiceUri`,
 `TocsinStorage__credential`, `TocsinStorage__clientId` (identity). One that is empty counts as not set.
 
-docs/settings.md is made from this class: `make settings`.
+docs/reference/settings.md is made from this class: `make settings`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Settings(BaseSettings):
         False, description="Serve `/api/bigben` on loopback without a key, as BigBen did. For the emulator only: refused otherwise."
     )
     kafka_sources: SecretStr = Field(
-        SecretStr(""), description="Kafka topics whose messages are events, and of which tenant: a JSON array, see docs/kafka.md."
+        SecretStr(""), description="Kafka topics whose messages are events, and of which tenant: a JSON array, see docs/how-to/kafka.md."
     )
     kafka_poll_seconds: float = Field(25.0, ge=0.5, le=50, description="How long a tick of `ingest_kafka` (every 30 s) takes messages in.")
     bucket_seconds: int = Field(60, ge=60, le=60, description="Bucket width. One minute; kept as a named figure.")

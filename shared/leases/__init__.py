@@ -1,4 +1,4 @@
-"""Leases: at most one server of a fleet serves each partition. See docs/leases.md.
+"""Leases: at most one server of a fleet serves each partition. See docs/explain/leases.md.
 
     profiles          profiles: heartbeat interval H, validity V, takeover timeout T
     timings           durations of leases in the app

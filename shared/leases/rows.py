@@ -5,7 +5,7 @@
     p:{00042}        the owner of partition 42: owner, incarnation, epoch
     s:{server}       a server's heartbeat row: incarnation, beat, state, orders
 
-In key order partitions come before servers: a scan reads the row of a partition's owner after the partition's row (docs/leases.md).
+In key order partitions come before servers: a scan reads the row of a partition's owner after the partition's row (docs/explain/leases.md).
 """
 
 from __future__ import annotations

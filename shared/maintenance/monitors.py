@@ -1,7 +1,7 @@
 """Elects the monitors, the agents that act for the whole fleet: two in different fault domains, one of them primary. Pure.
 
 The primary is offered approvals first. It is replaced when it falls silent, and when an event names its own node. Being primary is a lease
-in the sense of docs/leases.md: the epoch makes the app refuse an agent that has lost it.
+in the sense of docs/explain/leases.md: the epoch makes the app refuse an agent that has lost it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides about a fleet's maintenance, from the rows that were read. Pure. See docs/maintenance.md.
+"""Decides about a fleet's maintenance, from the rows that were read. Pure. See docs/explain/maintenance.md.
 
     receive   applies an agent's report: stores it, merges its events, and answers
     sweep     does what is due without a report

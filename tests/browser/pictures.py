@@ -1,4 +1,4 @@
-"""`python -m tests.browser.pictures`: makes the pictures of docs/dashboard.md anew, of a seeded app with a made-up hour behind it."""
+"""`python -m tests.browser.pictures`: creates the pictures of docs/reference/dashboard.md from a seeded app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change a fleet's partition count while its servers run. `generations` has the states of a row, docs/leases.md the proof.
+"""Change a fleet's partition count while its servers run. `generations` has the states of a row, docs/explain/leases.md the proof.
 
 `begin` writes the new count. `sweep` continues the resize, and may be called by any process, at any time and several times at once. Both
 may be interrupted between any two steps.

@@ -83,7 +83,7 @@ class UnreadableDocument:
 
 
 class EventPhase(StrEnum):
-    """The phase of this node for an event. docs/maintenance.md has the state diagram."""
+    """The phase of this node for an event. docs/explain/maintenance.md has the state diagram."""
 
     FOREIGN = "FOREIGN"
     WAITING = "WAITING"
@@ -390,7 +390,7 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True)
 class WriteLog:
-    """Write a log line. A warning means that an operator should look. action: a stable name; docs/maintenance.md lists them."""
+    """Write a log line. A warning means that an operator should look. action: a stable name; docs/explain/maintenance.md lists them."""
 
     level: Literal["info", "warning"]
     action: str

@@ -1,4 +1,4 @@
-"""Converts a snapshot to Prometheus text (exposition format 0.0.4). docs/observability.md describes each metric."""
+"""Converts a snapshot to Prometheus text (exposition format 0.0.4). docs/reference/observability.md describes each metric."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Why not the SDK's pipeline: azure-core folds a connection reset after sending and a connection that was never made into one
 `ServiceRequestError`, and the difference decides whether a write may be sent again. It also costs more than the store itself
-(docs/storage.md has the figures).
+(docs/explain/storage.md has the figures).
 
 A call that may be repeated is tried again on 408, 429, 5xx, time-outs and resets. One that may not is tried again only when
 the service cannot have seen it (connection never made) or said so (429).

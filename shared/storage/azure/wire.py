@@ -2,7 +2,7 @@
 
 Pure functions over bytes. The SDK builds batches through `email.message` and parses answers part by part, which costs ten
 times the store's own work; these do the same with one pass over each row. Source: the Table service REST reference
-("Payload format", "Performing entity group transactions", "Querying tables and entities") and docs/storage.md's measurements.
+("Payload format", "Performing entity group transactions", "Querying tables and entities") and docs/explain/storage.md's measurements.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from ..ports import Applied, Insert, Merge, Props, Row, Tables
 log = logging.getLogger(__name__)
 
 STAMP_PK, STAMP_ROW = "storage", "place"
-LONGER = "the list may only grow at its end (docs/storage.md)"
+LONGER = "the list may only grow at its end (docs/explain/storage.md)"
 type Detached = Literal["", "yes", "stale"]
 
 
@@ -93,7 +93,7 @@ async def prove_second(home: Tables, second: Tables) -> None:
         raise UnsafeSettings(f"TocsinMirror is not the account that mirrored events were copied to: {GONE}")
 
 
-GONE = "bring that one back, or give it up (docs/durability.md, `TOCSIN_MIRROR_DETACHED`)"
+GONE = "bring that one back, or give it up (docs/explain/durability.md, `TOCSIN_MIRROR_DETACHED`)"
 
 
 async def check_alone(home: Tables, detached: Detached) -> None:

@@ -1,7 +1,7 @@
 """A server that speaks HTTP, in the world of the lease protocol: its requests and their answers take any time, come twice, or never.
 
 Three moments of a request are kept apart: the server sends it, an instance of the app handles it (read by read and write by write, and two
-instances at once), the answer arrives. The server here does what docs/fleets.md asks of one, and nothing more: its validity counts from
+instances at once), the answer arrives. The server follows docs/reference/fleets.md, and does nothing more: its validity counts from
 its SEND of the first try of a number, it has what the answer to its latest beat says and what it claimed since, and it never takes back
 what it has begun to release.
 """

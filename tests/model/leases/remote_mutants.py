@@ -1,4 +1,4 @@
-"""Broken HTTP leases. Each leaves out one sentence of docs/fleets.md; the checker must find the two owners it leads to."""
+"""Broken HTTP leases. Each leaves out one sentence of docs/reference/fleets.md; the checker must find the two owners it leads to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken turns. Each leaves out one sentence of docs/checkpoints.md; the checker must find what it leads to."""
+"""Broken turns. Each leaves out one sentence of docs/explain/checkpoints.md; the checker must find what it leads to."""
 
 from __future__ import annotations
 

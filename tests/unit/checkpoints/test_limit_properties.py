@@ -1,5 +1,5 @@
-"""A turn's holder has stopped before the turn can be ended for its time, however clocks run within what docs/checkpoints.md assumes of
-them ("Why it is safe", 3). True time is in milliseconds; so are limits.
+"""A turn's holder has stopped before the turn can be ended for its timeout, for all clocks within the bounds of
+docs/explain/checkpoints.md ("Why it is safe", 3). True time is in milliseconds; so are limits.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Unreliable(MemoryTables):
 
 @dataclass
 class Member:
-    """A replica that keeps to docs/checkpoints.md. taking: the turn in hand, until `until` (seconds); made: what it has to publish."""
+    """A replica that follows docs/explain/checkpoints.md. taking: its turn, until `until` (seconds); made: its unpublished checkpoint."""
 
     name: str
     role: str = "secondary"

@@ -1,4 +1,6 @@
-"""The agent's decisions: pure functions of what is known, what was observed, and the moment. docs/maintenance.md has the state table.
+"""The agent's decisions: pure functions of what is known, what was observed, and the moment.
+
+docs/explain/maintenance.md has the state table.
 
 Production, the model checker and the random scripts run these very functions. What they hold:
 

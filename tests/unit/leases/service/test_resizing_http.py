@@ -27,7 +27,7 @@ SEEDS = 40
 
 @dataclass
 class Client:
-    """A server that keeps to docs/fleets.md. left: by partition, the highest epoch that it began to give back."""
+    """A server that keeps to docs/reference/fleets.md. left: by partition, the highest epoch that it began to give back."""
 
     name: str
     seq: int = 1

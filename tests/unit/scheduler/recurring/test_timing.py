@@ -42,7 +42,7 @@ def distinct_zones() -> list[str]:
     return sorted(found.values())
 
 
-# ---- the examples of docs/schedules.md
+# ---- the examples of docs/reference/schedules.md
 
 GAP = "gap"
 FOLD = "fold"
