@@ -270,7 +270,7 @@ async def test_loop_takes_turn_after_turn_until_sigterm_ends_it_and_its_program(
 async def test_refused_key_is_explained_and_not_shown(served: Served) -> None:
     served.app.faults.extend([(401, "unauthenticated")])
     code, out, err = await (await Command.start(served, "--", "true")).ended()
-    assert code == Exit.BROKEN and any(line.startswith("  do: Give a valid key") for line in err), err
+    assert code == Exit.BROKEN and any(line.startswith("  do: Set TOCSIN_KEY") for line in err), err
     assert KEY not in out + "".join(err)
 
 
