@@ -54,7 +54,7 @@ async def test_a_message_over_the_limit_is_final_and_one_at_the_limit_is_not() -
         (Rejected("AuthorizationFailure: AccountKey=s3cret"), "refuses the message (AuthorizationFailure)"),
         (Rejected("QueueNotFound (404)"), "does not exist"),
         (Rejected("?"), "refuses the message (no reason given)"),
-        (OutcomeUnknown("lost s3cret"), "may have been put"),
+        (OutcomeUnknown("lost s3cret"), "may have been stored"),
         (Unavailable("429 s3cret"), "cannot be reached"),
     ],
 )
