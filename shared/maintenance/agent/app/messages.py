@@ -1,4 +1,4 @@
-"""Reports to the app, and what its answers say: plain values to JSON and back. api: POST .../maintenance/reports."""
+"""Builds reports to the app and parses its answers. API: POST .../maintenance/reports."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
-class CreatedReport:
-    """What an answer says. next: seconds until the app wants the next report."""
+class ReportReceipt:
+    """A parsed answer. next: seconds until the app expects the next report."""
 
     answer: AppAnswer
     next: float
 
 
 def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
-    """A report of `state`, but for its `seq`."""
+    """Return a report of `state`, without its `seq`."""
     told = {
         "node": node,
         "vm": machine.vm,
@@ -60,12 +60,12 @@ def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
 
 
 def near(state: NodeState) -> bool:
-    """Whether an event is on this node, or it is being put back: then reports are in a hurry."""
+    """Return true if an event is on this node, or the node is being restored: then reports are urgent."""
     return any(record.phase not in (EventPhase.FOREIGN, EventPhase.DONE) for record in state.events.values())
 
 
-def read_answer(body: bytes, sent: float, told: frozenset[str]) -> CreatedReport | str:
-    """The answer to a report that was sent at `sent` (steady) and showed `told` as PREPARED; a text says why it is none."""
+def read_answer(body: bytes, sent: float, told: frozenset[str]) -> ReportReceipt | str:
+    """Parse the answer to a report sent at `sent` (steady) that showed `told` as PREPARED. Returns a text for an invalid answer."""
     try:
         raw = json.loads(body, parse_constant=_refuse)
         grants = tuple(_grant(each, sent) for each in _list(raw, "approvals"))
@@ -76,7 +76,7 @@ def read_answer(body: bytes, sent: float, told: frozenset[str]) -> CreatedReport
         wait = raw.get("next_report_ms", 1000 * USUAL) / 1000
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         return f"the app's answer cannot be read ({type(error).__name__}: {error})"
-    return CreatedReport(answer, min(max(wait, SHORTEST), LONGEST))
+    return ReportReceipt(answer, min(max(wait, SHORTEST), LONGEST))
 
 
 def _chosen(records: Iterable[EventRecord]) -> list[EventRecord]:
@@ -85,8 +85,11 @@ def _chosen(records: Iterable[EventRecord]) -> list[EventRecord]:
 
 
 def _fitting(records: Iterable[EventRecord], vm: str) -> list[dict[str, Any]]:
-    """As many as there is room for. An event is told of with all its names or not at all: the app gives no approval that a named node
-    has not told of, but it would for nodes whose names it does not know."""
+    """Return the entries that fit into a report.
+
+    An event is reported with all of its names or not at all: the app waits for reports of all named nodes before it gives an approval, and
+    it cannot wait for nodes with names that it does not know.
+    """
     found: list[dict[str, Any]] = []
     left = ROOM
     for record in records:
@@ -99,7 +102,7 @@ def _fitting(records: Iterable[EventRecord], vm: str) -> list[dict[str, Any]]:
 
 
 def event_of(record: EventRecord) -> dict[str, Any]:
-    """An event as reports, hooks and health show it."""
+    """Return an event as reports, hooks and health show it."""
     event = record.event
     told: dict[str, Any] = {
         "event_id": event.event_id,
@@ -121,7 +124,7 @@ def event_of(record: EventRecord) -> dict[str, Any]:
 
 
 def _entry(record: EventRecord, vm: str) -> dict[str, Any]:
-    """The same within the app's bounds: what it would refuse would cost the whole report."""
+    """Return an event within the app's limits. A value beyond them would make the app refuse the whole report."""
     told = event_of(record)
     told["type"] = _clean(told["type"], 64)
     told["duration_s"] = min(told["duration_s"], LASTING)
@@ -182,7 +185,7 @@ def _monitors(raw: Any) -> ElectedMonitors | None:
 
 
 def _policy(raw: Any) -> FleetPolicy | None:
-    """The fleet's settings; None where the app is of a release that does not tell them."""
+    """Parse the fleet's settings; None if the app's release does not send them."""
     if raw is None:
         return None
     leads = {str(kind): _seconds(lead) for kind, lead in raw["leads_ms"].items()}

@@ -1,6 +1,6 @@
-"""Tells the app: at once when something has changed, else when the app wants to hear next. While it is away, what changed waits on disk.
+"""Reports to the app: at once after a change, else at the interval that the app asks for. While the app is away, reports wait on disk.
 
-One thread of its own; the agent's loop never waits for the app. The app's answers come back to the loop as observations.
+It has its own thread, so that the agent's loop never waits for the app. The app's answers come back to the loop as observations.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from ..http_exchange import HttpAnswer, TransportFailure, exchange
 from ..imds.client import Machine
 from ..journal import ReportBacklog
 from ..model import AppUnreachable, NodeState, Observation, SendResult
-from .messages import USUAL, CreatedReport, body_of, near, read_answer
+from .messages import USUAL, ReportReceipt, body_of, near, read_answer
 
 log = logging.getLogger(__name__)
 
 PATIENCE: Final = 10.0
-"""Seconds that the app has for an answer."""
+"""Seconds for which an answer of the app is awaited."""
 NEAR_RETRY, FAR_RETRY = 5.0, 60.0
-"""Longest seconds between two attempts while an event is near, and else."""
+"""Longest pause in seconds between two attempts, while an event is near and otherwise."""
 RESULT_TRIES: Final = 10
 FIRST: Final = 5.0
-"""Seconds within which the first report goes out, where nothing has changed."""
+"""Seconds within which the first report is sent if nothing has changed."""
 BATCH: Final = 50
-"""Waiting reports sent before the file of them is written anew."""
+"""Waiting reports that are sent before their file is rewritten."""
 LEAP: Final = 1000
-"""By how much `seq` is raised where the app has seen a higher one: doubled each time."""
+"""Amount by which `seq` is raised when the app has seen a higher one. It grows with each attempt."""
 
 
 class AppClient:
-    """The app's routes for one fleet. The key goes into a header and nowhere else."""
+    """Calls the app's routes of one fleet. The key is sent in a header only."""
 
     def __init__(self, app: AppSettings, ask: Callable[..., HttpAnswer | TransportFailure] = exchange) -> None:
         self._root = f"{app.url}/api/v1/fleets/{quote(app.fleet, safe='')}/maintenance"
@@ -57,9 +57,9 @@ class AppClient:
 
 
 class Reporter:
-    """`start` begins the thread. hear: takes observations. wall, steady, chance: clocks and jitter.
+    """Sends reports and results on its own thread. hear: takes observations. wall, steady, chance: clocks and jitter.
 
-    What has changed goes through the file of waiting reports even when the app is there: a report that a crash cuts off is not lost.
+    Changes go through the file of waiting reports even while the app answers, so that a crash loses none.
     """
 
     def __init__(
@@ -88,27 +88,27 @@ class Reporter:
     # -- called by the loop
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         threading.Thread(target=self._serve, name="reports", daemon=True).start()
 
     def changed(self, state: NodeState) -> None:
-        """What is reported has changed: it goes out now."""
+        """Send a report of a changed state now."""
         with self._bell:
             self._changes.append(state)
             self._bell.notify_all()
 
     def result(self, result: SendResult) -> None:
-        """How a leased approval went; it goes out now."""
+        """Send the result of a leased approval now."""
         with self._bell:
             self._results.append((result, RESULT_TRIES))
             self._bell.notify_all()
 
     def latest(self, state: NodeState) -> None:
-        """What a report that is due without a change is made of."""
+        """Set the state for reports that are due without a change."""
         self._state = state
 
     def close(self, timeout: float) -> None:
-        """End once all that has changed is out or on disk; waits so many seconds for that at most."""
+        """End once all changes are sent or on disk; wait at most `timeout` seconds for that."""
         with self._bell:
             self._bell.wait_for(lambda: not (self._busy or self._changes or self._results), timeout)
             self._closed = True
@@ -121,14 +121,14 @@ class Reporter:
             try:
                 self.run_once()
             except OSError as error:
-                # Of the disk: an exchange raises nothing.
-                log.warning("Reports that wait cannot be kept: %s", error.strerror, extra={"action": "agent_reports_unkept"})
+                # An error of the disk: an exchange raises none.
+                log.warning("Waiting reports cannot be stored: %s", error.strerror, extra={"action": "agent_reports_unkept"})
                 self._later()
-                # The node is not to wait for the fleet's word on what it could not say.
+                # The node must not wait for an answer to a report that it could not send.
                 self._hear(AppUnreachable(f"reports cannot be kept: {error.strerror}"))
 
     def _wait(self) -> bool:
-        """Until there is something to do; False: it is over."""
+        """Wait until there is something to do. Returns false after `close`."""
         with self._bell:
             self._busy = False
             self._bell.notify_all()
@@ -141,7 +141,7 @@ class Reporter:
             return False
 
     def run_once(self) -> None:
-        """Keep what has changed; then, unless the app is away and its next turn is not yet due, say all that there is to say."""
+        """Store changes. Then send everything, unless the app is away and the next attempt is not due."""
         with self._bell:
             changes = list(self._changes)
             self._changes.clear()
@@ -157,21 +157,22 @@ class Reporter:
         while waiting := self._backlog.first(BATCH):
             sent = 0
             for number, body in enumerate(waiting, 1):
-                # Only the newest vouches for what it shows as PREPARED: in those before it, that may be so no longer.
+                # Only the newest report counts for PREPARED events: older ones may be outdated.
                 if not self._tell(body, told if number == len(self._backlog) else frozenset()):
                     break
                 sent = number
             self._backlog.delivered(sent)
             if sent < len(waiting):
                 return
-        # Whoever has just told what has changed has told how things stand.
+        # A report of a change is a full report too, so no further one is due.
         state = self._state
         if due and not waited and state is not None and not self._tell(body_of(state, self._node, self._machine), prepared(state)):
             return
         self._deliver_results()
 
     def _tell(self, body: Mapping[str, Any], told: frozenset[str]) -> bool:
-        """Send one report; False: the app is away. One that the app refuses for good is dropped, for it would stop all behind it."""
+        """Send one report. Returns false if the app is away. A report that is refused for good is dropped, because it would block all later
+        ones."""
         for _ in range(3):
             self._seq += 1
             sent = self._steady()
@@ -185,7 +186,7 @@ class Reporter:
         if isinstance(answer, TransportFailure):
             return self._away(answer.reason, "silence")
         if answer.status == 200:
-            # What there was no room for was not told.
+            # Events that had no room in the report were not sent.
             shown = frozenset(entry["event_id"] for entry in body["events"])
             heard = read_answer(answer.body, sent, told & shown)
             if isinstance(heard, str):
@@ -199,7 +200,7 @@ class Reporter:
         log.warning("The app refuses a report, which is dropped: %s", why, extra={"action": "agent_report_refused"})
         return True
 
-    def _taken(self, heard: CreatedReport) -> None:
+    def _taken(self, heard: ReportReceipt) -> None:
         self._figures.add("tocsin_agent_reports_total", outcome="taken")
         self._failures, self._leap = 0, LEAP
         # Long intervals are spread: whole fleets start at one time.
@@ -244,7 +245,7 @@ def _detail(body: bytes) -> str:
 
 
 def _problem(body: bytes, key: str) -> str:
-    """What a problem document says; empty where the body is none."""
+    """Return a field of a problem document; empty if the body is none."""
     try:
         return str(json.loads(body).get(key) or "")
     except (ValueError, AttributeError):

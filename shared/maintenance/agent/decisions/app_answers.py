@@ -1,4 +1,4 @@
-"""What comes from outside the machine's documents: the app's answers, and rehearsals, which the agent plays by its own clock."""
+"""Applies the app's answers, and plays rehearsals by the agent's own clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .work import AWAITING, OVER, StepInProgress
 
 
 def heard(work: StepInProgress, answer: AppAnswer) -> None:
-    """The app answered a report: holds and leased approvals replace those known."""
+    """Apply an answer to a report. Its holds and leased approvals replace those known before."""
     if work.node.app.away:
         work.log("agent_app_back", "the app answers again")
     grants = {grant.event_id: grant for grant in answer.grants if _takes(work, grant)}
@@ -33,7 +33,7 @@ def heard(work: StepInProgress, answer: AppAnswer) -> None:
 
 
 def _follow(work: StepInProgress, policy: FleetPolicy | None) -> None:
-    """What the fleet asks for now. An app that does not say leaves what is known."""
+    """Store the fleet's settings. If the app does not send them, the known ones stay."""
     known = work.node.policy
     if policy is None and known is not None:
         return
@@ -47,7 +47,7 @@ def _follow(work: StepInProgress, policy: FleetPolicy | None) -> None:
 
 
 def away(work: StepInProgress, reason: str) -> None:
-    """The app could not be asked: the node goes by its own rules."""
+    """Apply a failed report: the node follows its own rules."""
     if not work.node.app.away:
         work.log("agent_app_away", f"the app cannot be reached: {reason}", warn=True)
     since = work.node.app.away_since if work.node.app.away else work.now.steady
@@ -55,7 +55,7 @@ def away(work: StepInProgress, reason: str) -> None:
 
 
 def _takes(work: StepInProgress, grant: LeasedApproval) -> bool:
-    """Whether a leased approval can be made use of; what cannot is told at once."""
+    """Return true if a leased approval can be used. Otherwise its result is reported at once."""
     record = work.events.get(grant.event_id)
     if record is None or not record.listed or record.phase in OVER or record.event.status == "Started" or record.event.rehearsal:
         work.emit(SendResult(grant.id, "gone"))
@@ -97,7 +97,7 @@ def _rehearse(work: StepInProgress, event: ScheduledEvent) -> None:
 
 
 def play(work: StepInProgress) -> None:
-    """Rehearsals begin at their NotBefore, last their duration, and are gone."""
+    """Start each rehearsal at its NotBefore, and end it after its duration."""
     for record in list(work.mine()):
         event = record.event
         if not event.rehearsal or event.not_before is None or work.now.wall < event.not_before:

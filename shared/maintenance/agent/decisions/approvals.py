@@ -1,7 +1,7 @@
-"""Approvals: which event may be approved now, and if not why; and what came of a POST.
+"""Decides which events are approved now, and applies the results of POSTs.
 
-An approval counts for all machines that the event names, and cannot be taken back. So one that needs preparation goes out only while this
-node is prepared, on a document just read, and with the fleet's word where others are named.
+An approval counts for all machines that the event names, and cannot be withdrawn. So for an event that needs preparation it is sent only
+while this node is prepared, on a fresh document, and with the app's consent if other machines are named.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_SECONDS = 15.0
 
 
 def approve(work: StepInProgress) -> None:
-    """Decide on intents; each is saved before its POST."""
+    """Decide on approvals. Each intent is saved before its POST."""
     _expire(work)
     for record in list(work.events.values()):
         if record.phase in OVER or record.event.status == "Started":
@@ -45,7 +45,7 @@ def approve(work: StepInProgress) -> None:
         reason, grant = held(work, record)
         if reason and reason != record.reason:
             record = work.put(record, reason=reason)
-            # Every approval begins so; a fleet that does not answer is another reason soon.
+            # Every approval begins so. If the fleet does not answer, another reason follows soon.
             if reason not in (ASKING, ASKING_FIRST):
                 work.log("agent_approval_held", reason, record)
         elif not reason and _open(work, record):
@@ -53,7 +53,7 @@ def approve(work: StepInProgress) -> None:
 
 
 def _ready(work: StepInProgress, record: EventRecord) -> bool:
-    """Whether nothing more is to be done on this node before the event is approved."""
+    """Return true if this node needs to do nothing more before the event is approved."""
     if not work.needs(record):
         return record.phase in (EventPhase.WAITING, EventPhase.PREPARED)
     if record.phase is EventPhase.PREPARE_FAILED:
@@ -62,7 +62,7 @@ def _ready(work: StepInProgress, record: EventRecord) -> bool:
 
 
 def held(work: StepInProgress, record: EventRecord) -> tuple[str, LeasedApproval | None]:
-    """Why an event that the node is ready for is not approved now ('' when it is), and the fleet's approval that it goes out under."""
+    """Return why an event is not approved now, although the node is ready ('' when it is), and the leased approval to use."""
     node, settings, event = work.node, work.settings, record.event
     choice = work.choice(record)
     if event.rehearsal:
@@ -93,7 +93,7 @@ def held(work: StepInProgress, record: EventRecord) -> tuple[str, LeasedApproval
 
 
 def unasked(node: NodeState, now: Now, settings: AgentSettings) -> bool:
-    """Whether the fleet may yet say what it wants: its settings were never heard, and it has not been away for long."""
+    """Return true if the fleet's settings were never received, and may still arrive: the app has not been away for long."""
     unheard = settings.central and not settings.dry_run and node.policy is None
     return unheard and (not node.app.away or _patient(node, now, settings))
 
@@ -103,7 +103,7 @@ def _patient(node: NodeState, now: Now, settings: AgentSettings) -> bool:
 
 
 def _open(work: StepInProgress, record: EventRecord) -> bool:
-    """Whether a POST can go out now: on a document just read, not beside another, and after a failure not for ever."""
+    """Return true if a POST can be sent now: on a fresh document, not beside another POST, and with bounded repetition."""
     soon, settings = record.event.not_before, work.settings
     if record.posting or record.look_first or not work.node.sighted or record.unsure or work.now.steady < record.post_at:
         return False
@@ -124,7 +124,7 @@ def _post(work: StepInProgress, record: EventRecord, grant: str) -> None:
 
 
 def posted(work: StepInProgress, post: ApprovalPosted) -> None:
-    """What came of a POST. Only a 200 approves; whatever else it was, the document tells what is true."""
+    """Apply the result of a POST. Only a 200 approves. After any other result, the next document shows the state."""
     record = work.events.get(post.event_id)
     if post.grant:
         _drop_grant(work, post.event_id, post.grant)
@@ -153,7 +153,7 @@ def posted(work: StepInProgress, post: ApprovalPosted) -> None:
 
 
 def _expire(work: StepInProgress) -> None:
-    """Leases that ran out go to another agent: nothing is POSTed under them."""
+    """Drop leases that ran out. They go to another agent, so nothing may be POSTed under them."""
     app, now = work.node.app, work.now
     live = {key: grant for key, grant in app.grants.items() if now.steady < grant.until and now.wall < grant.expires}
     if len(live) != len(app.grants):

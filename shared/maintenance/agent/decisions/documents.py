@@ -1,4 +1,4 @@
-"""What start-up and documents tell: which events are on this node, begin, and are gone."""
+"""Applies the start and each document: which events are on this node, start, and are gone."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .work import OVER, StepInProgress
 
 
 def start(work: StepInProgress, begun: StartUp) -> None:
-    """The process begins. What was under way when it ended is found again once a document tells how the events stand."""
+    """Apply the start of the process. Work that was under way continues once a document shows the state of the events."""
     rebooted = work.node.boot_id not in ("", begun.boot_id)
     work.set(boot_id=begun.boot_id, rebooted=rebooted, since=work.now.steady, looked=False)
     work.log("agent_started", "the agent starts", found=begun.found, rebooted=int(rebooted), disabled=int(work.node.disabled))
     if begun.found == "corrupt":
         work.log("agent_state_unreadable", "the state file could not be read and was set aside", warn=True, marker=int(begun.marker))
     if work.node.policy is None or work.node.policy.of != work.settings.fleet:
-        # Another fleet's word, or that of one which this node is not in any more.
+        # The settings of another fleet, or of one that this node has left.
         work.follow(None)
         work.set(app=AppState())
     if begun.found != "kept" and begun.marker:
-        # Only our own mark counts: an operator may have drained the node.
+        # Only the agent's own mark counts, because an operator may have drained the node.
         work.set(disabled=True)
         work.log("agent_state_lost", "the state is lost, and our mark says that we took the node out of service: it is put back", warn=True)
     for record in work.mine():
@@ -31,7 +31,7 @@ def start(work: StepInProgress, begun: StartUp) -> None:
 
 
 def look(work: StepInProgress, document: EventsDocument) -> None:
-    """A document that can be believed, at least in part."""
+    """Apply a document that is valid, at least in part."""
     node = work.node
     whole = not document.problems
     same = whole and document.incarnation is not None and document.incarnation == node.incarnation
@@ -62,7 +62,7 @@ def look(work: StepInProgress, document: EventsDocument) -> None:
 
 
 def blind(work: StepInProgress, reason: str) -> None:
-    """Nothing to believe: what is known stays, timers run on."""
+    """Apply a failed poll: the known state stays, and timers run on."""
     if work.node.complaint != reason:
         work.log("agent_document_missing", reason, warn=True)
     work.set(looked=True, sighted=False, complaint=reason)
@@ -93,7 +93,7 @@ def _listed(work: StepInProgress, event: ScheduledEvent) -> None:
 
 
 def _new(work: StepInProgress, event: ScheduledEvent, on_me: bool, known: EventRecord | None) -> None:
-    """An event seen for the first time on this node, or seen again after it was gone. What was approved once is not approved again."""
+    """Add an event that is new on this node, or back after it was gone. An event that was approved once is not approved again."""
     record = EventRecord(event, EventPhase.FOREIGN, work.now.wall)
     if not on_me:
         work.put(record)
@@ -134,12 +134,12 @@ def _again(work: StepInProgress, record: EventRecord, event: ScheduledEvent) -> 
 
 
 def _due(work: StepInProgress, event: ScheduledEvent) -> str:
-    """When preparing is due, for people."""
+    """Return the time at which preparing is due, as text."""
     return to_text(prepare_at(event, work.settings) or work.now.wall)
 
 
 def began(work: StepInProgress, record: EventRecord) -> None:
-    """The impact may come at any moment: nothing is prepared any more, and nothing approved."""
+    """Apply the start of an event: its impact may come at any moment, so nothing is prepared or approved any more."""
     phase = record.phase
     run = work.node.run
     if phase is EventPhase.PREPARING and run is not None and run.event_id == record.event.event_id and not work.settings.idempotent:
@@ -159,7 +159,7 @@ def began(work: StepInProgress, record: EventRecord) -> None:
 
 
 def gone(work: StepInProgress, record: EventRecord) -> None:
-    """The event is over or off. Whether the node is put back is decided when all of a document is known."""
+    """Apply the end of an event. The restore of the node is decided once the whole document is applied."""
     outcome: EventOutcome = "completed or cancelled"
     if record.phase is EventPhase.FOREIGN:
         work.drop(record.event.event_id)
@@ -179,13 +179,13 @@ def gone(work: StepInProgress, record: EventRecord) -> None:
 
 
 def finish(work: StepInProgress, record: EventRecord, reason: str = "") -> None:
-    """The last word on an event; its id is kept, so that it is known if it comes back."""
+    """Finish an event. Its id is kept, so that it is recognized if it comes back."""
     record = work.put(record, phase=EventPhase.DONE, done_at=work.now.wall, reason=reason)
     work.log("agent_event_done", f"done: {record.outcome}{', ' + reason if reason else ''}", record)
 
 
 def stop_hook(work: StepInProgress) -> None:
-    """The hook that runs is not wanted any more; its end is awaited all the same."""
+    """Stop the running hook, because it is not needed any more. Its end is awaited."""
     run = work.node.run
     if run is not None and not run.stopping:
         work.emit(StopHook(run.number))

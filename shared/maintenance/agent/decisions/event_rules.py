@@ -1,5 +1,7 @@
-"""What is to be done about an event: of the file's rules and of the fleet's the first that fits counts, and of those two the stricter;
-where neither has one, the rules of the house decide."""
+"""Chooses the action for an event. The first matching rule of the file and that of the fleet count, and of the two the stricter.
+
+If neither has a matching rule, the default rules decide.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,22 @@ if TYPE_CHECKING:
     from ....core.clock import Millis
 
 _LASTING: Final = ("Preempt", "Terminate")
-"""They end the machine, whatever duration they name."""
+"""Types that end the machine, for any duration that they name."""
 _STRICTEST: Final[Mapping[tuple[bool, bool], Action]] = {
     (False, True): "approve",
     (True, True): "prepare",
     (True, False): "hold",
     (False, False): "ignore",
 }
-"""By whether it is prepared for, and whether the node approves it."""
+"""The action by two properties: the node prepares for the event, and the node approves it."""
 
 
 def choose(event: ScheduledEvent, settings: AgentSettings) -> Action:
-    """approve: at once, unprepared. prepare: before it, then approve. hold: prepare, and leave approving to the fleet or to NotBefore.
-    ignore: neither. A rehearsal is always prepared for."""
+    """Return the action for an event.
+
+    approve: approve at once, without preparation. prepare: prepare, then approve. hold: prepare, and leave the approval to the fleet or to
+    NotBefore. ignore: do neither. A rehearsal is always prepared for.
+    """
     if event.rehearsal:
         return "prepare"
     said = [_first(rules, event) for rules in (settings.rules, settings.policy.rules)]
@@ -36,7 +41,7 @@ def choose(event: ScheduledEvent, settings: AgentSettings) -> Action:
 
 
 def strictest(actions: Iterable[Action]) -> Action:
-    """What is right by all of them: prepared for where one asks for it, approved only where each does."""
+    """Return the strictest combination: prepare if one action does, approve only if all do."""
     asked = set(actions)
     return _STRICTEST[bool(asked & {"prepare", "hold"}), not asked & {"hold", "ignore"}]
 
@@ -46,7 +51,7 @@ def _first(rules: Iterable[ActionRule], event: ScheduledEvent) -> Action | None:
 
 
 def fits(rule: ActionRule, event: ScheduledEvent) -> bool:
-    """Whether all that the rule names is so. A type is compared without regard to case; an unknown duration fits no bound."""
+    """Return true if the rule matches. Types are compared case-insensitively. An unknown duration matches no bound."""
     return (
         (rule.type is None or rule.type.lower() == event.type.lower())
         and (rule.source is None or rule.source == event.source)
@@ -56,19 +61,19 @@ def fits(rule: ActionRule, event: ScheduledEvent) -> bool:
 
 
 def harmless(event: ScheduledEvent, settings: AgentSettings) -> bool:
-    """Whether it is known to be no impact: of a known type that leaves the machine alive, and of duration 0 or a short enough Freeze."""
+    """Return true if the event is known to have no impact: a known type that keeps the machine, with duration 0 or a short Freeze."""
     if event.type not in EVENT_TYPES or event.type in _LASTING:
         return False
     return event.duration == 0 or (event.type == "Freeze" and 0 <= event.duration < settings.freeze_limit)
 
 
 def prepare_at(event: ScheduledEvent, settings: AgentSettings) -> Millis:
-    """When (wall) preparing is due; 0: at once. A Preempt gives too little notice to wait for anything."""
+    """Return the wall time at which preparing is due; 0 for at once. A Preempt gives too little notice to wait."""
     if event.not_before is None or event.type == "Preempt":
         return 0
     return event.not_before - round(1000 * settings.lead_of(event.type))
 
 
 def names(event: ScheduledEvent, vm: str) -> bool:
-    """Whether the event is on this machine: its name to the letter, for a host name or a part of a name may be another's."""
+    """Return true if the event names this machine exactly. A host name or a part of a name may belong to another machine."""
     return event.rehearsal or vm in event.resources

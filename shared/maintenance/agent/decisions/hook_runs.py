@@ -1,4 +1,5 @@
-"""Hooks: what is due, how it went, and when the node is put back. One hook runs at a time, so that none undoes what another does."""
+"""Decides which hook is due, applies its result, and restores the node. One hook runs at a time, so that none undoes the work of
+another."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ from .event_rules import prepare_at
 from .work import AWAITING, StepInProgress
 
 OVERDUE = 30.0
-"""Seconds after its deadline when a hook that has not ended is told of."""
+"""Seconds after its deadline at which a hook that has not ended is logged."""
 ASK_FIRST, ASK_MOST = 5.0, 60.0
-"""Seconds between two questions whether the node has caught up."""
+"""Shortest and longest pause in seconds between two runs of the hook `caught_up`."""
 FIRST_LOOK = 5.0
-"""Seconds after its start that the agent waits for a first look before it goes by what it knew of events."""
+"""Seconds after its start for which the agent waits for a first poll before it relies on its saved events."""
 
 
 def back_off(failures: int, first: float, most: float) -> float:
-    """Seconds to wait after so many failures: doubling, bounded."""
+    """Return the seconds to wait after `failures`: doubling, bounded."""
     return backoff.exponential(first, failures - 1, most, 30)
 
 
@@ -27,7 +28,7 @@ def back_off(failures: int, first: float, most: float) -> float:
 
 
 def advance(work: StepInProgress) -> None:
-    """Timers and the fleet's wishes: what is to be prepared now."""
+    """Start preparing for the events that are due, by time or by command of the fleet."""
     for record in work.mine():
         if _due(work, record):
             record = work.put(record, phase=EventPhase.PREPARING, hurry=False, reason="")
@@ -49,15 +50,17 @@ def _due(work: StepInProgress, record: EventRecord) -> bool:
         case EventPhase.PREPARE_FAILED:
             return record.hurry or (now.steady >= record.retry_at and may_retry(work, record))
         case EventPhase.PREPARED | EventPhase.APPROVED:
-            # Prepared under another boot, or approved when it still was no impact.
+            # Prepared under another boot, or approved when it still had no impact.
             anyway = record.phase is EventPhase.APPROVED and work.settings.approve_failed and record.tries > 0
             return not record.unsure and not record.event.rehearsal and work.needs(record) and not work.is_prepared(record) and not anyway
     return False
 
 
 def _to_be_seen(work: StepInProgress, record: EventRecord) -> bool:
-    """Whether a look must tell first how an event known from before the start stands. After a boot past NotBefore that is waited for in
-    any case: the boot may have been the impact."""
+    """Return true if a poll must first show the state of an event from before the start.
+
+    After a boot past NotBefore that is required in any case, because the boot may have been the impact.
+    """
     if not record.unsure:
         return False
     soon = record.event.not_before
@@ -67,7 +70,7 @@ def _to_be_seen(work: StepInProgress, record: EventRecord) -> bool:
 
 
 def may_retry(work: StepInProgress, record: EventRecord) -> bool:
-    """Until NotBefore, and a few times in any case."""
+    """Return true until NotBefore, and for a minimum number of attempts in any case."""
     soon = record.event.not_before
     return record.tries < work.settings.prepare_tries or (soon is not None and work.now.wall < soon)
 
@@ -81,11 +84,11 @@ def _prepared(work: StepInProgress, record: EventRecord) -> None:
 
 
 def run_next(work: StepInProgress) -> None:
-    """Begin the hook that is wanted most, when none runs."""
+    """Start the most urgent hook, if none is running."""
     run = work.node.run
     if run is not None:
         if run.kind == "caught_up" and (work.node.disabled or any(_wants(work, record) for record in work.mine())):
-            # It does nothing but ask, and nothing waits for it.
+            # It only checks the node, and nothing waits for it.
             stop_hook(work)
         limit = work.settings.hooks.get(run.kind, 0.0) + OVERDUE
         if not run.overdue and work.now.steady >= run.since + limit:
@@ -112,7 +115,7 @@ def run_next(work: StepInProgress) -> None:
 
 
 def _wants(work: StepInProgress, record: EventRecord) -> bool:
-    """Whether an event wants a hook to run."""
+    """Return true if an event needs a hook to run."""
     return record.hook_wanted is not None or (record.phase is EventPhase.PREPARING and not _to_be_seen(work, record))
 
 
@@ -127,7 +130,7 @@ def _launch(work: StepInProgress, kind: HookKind, record: EventRecord | None, at
 
 
 def ended(work: StepInProgress, end: HookEnded) -> None:
-    """A hook ended. One that was told to stop has done nothing to count on."""
+    """Apply the end of a hook. The result of a hook that was asked to stop does not count."""
     run = work.node.run
     if run is None or run.number != end.run:
         return
@@ -166,8 +169,10 @@ def _prepare_ended(work: StepInProgress, record: EventRecord, end: HookEnded) ->
 
 
 def keeps_away(work: StepInProgress, record: EventRecord) -> bool:
-    """Whether an event on this node forbids to put it back: any that is listed, but one that is ignored and has not begun, or that will
-    not be prepared for in a long while."""
+    """Return true if an event on this node prevents its restore.
+
+    Every listed event does, except one that is ignored and has not started, and one with a preparation that is still far away.
+    """
     if record.event.status != "Started":
         if work.choice(record) == "ignore":
             return False
@@ -177,7 +182,7 @@ def keeps_away(work: StepInProgress, record: EventRecord) -> bool:
 
 
 def put_back(work: StepInProgress) -> None:
-    """Decide whether the node is to be put back: when WE took it out of service, and the last event is gone."""
+    """Decide to restore the node: if THE AGENT took it out of service, and the last event is gone."""
     node = work.node
     waiting = _awaiting(work)
     if not node.disabled:
@@ -199,7 +204,7 @@ def put_back(work: StepInProgress) -> None:
 def _put_back(work: StepInProgress, restore: Restore) -> None:
     kind: HookKind = restore.step
     if kind == "restore":
-        # Whatever was prepared is prepared no longer once this begins.
+        # Once this begins, no earlier preparation counts any more.
         for record in list(work.events.values()):
             if record.prepared_boot:
                 work.put(record, prepared_boot="")
@@ -211,7 +216,7 @@ def _put_back(work: StepInProgress, restore: Restore) -> None:
 
 
 def _restored_step(work: StepInProgress, restore: Restore) -> None:
-    """A step is done: the next, or the end."""
+    """Go on to the next step of the restore, or end it."""
     if restore.step == "restore":
         work.set(restore=replace(restore, step="verify"))
         run_next(work)
@@ -242,7 +247,7 @@ def _restore_ended(work: StepInProgress, kind: HookKind, end: HookEnded) -> None
 
 
 def _asked(work: StepInProgress, end: HookEnded) -> None:
-    """Whether the node has caught up with the others; if not, it is asked again."""
+    """Apply the result of the hook `caught_up`; on failure it runs again later."""
     asks = work.node.asks + 1
     if end.ok:
         work.set(in_step=True, asks=0)
@@ -252,5 +257,5 @@ def _asked(work: StepInProgress, end: HookEnded) -> None:
 
 
 def _awaiting(work: StepInProgress) -> list[EventRecord]:
-    """Events that are gone, and done once the node is back."""
+    """Return the events that are gone, and are done once the node is restored."""
     return [record for record in work.events.values() if record.phase in AWAITING]

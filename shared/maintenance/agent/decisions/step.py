@@ -1,12 +1,12 @@
-"""The agent's decisions: pure functions of what is known, what was observed, and the moment.
+"""The agent's decisions: pure functions of the state, the observation and the time.
 
 docs/explain/maintenance.md has the state table.
 
-Production, the model checker and the random scripts run these very functions. What they hold:
+Production, the model checker and the random tests run these functions. Their invariants:
 
 1. never approve unprepared: an event that needs preparation is approved only after its prepare succeeded in this life of the services;
-2. always restore after the last event, if WE took the node out of service;
-3. never act on garbage: nothing is approved and nothing put back unless the last look brought a whole document.
+2. always restore after the last event, if THE AGENT took the node out of service;
+3. never act on garbage: nothing is approved and nothing restored unless the last poll brought a document without unreadable parts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Decision(NamedTuple):
 
 
 def step(state: NodeState, observation: Observation, now: Now, settings: AgentSettings) -> Decision:
-    """What follows from one observation. Never raises for what a document, a hook or the app may say."""
+    """Apply one observation. Never raises for any content of a document, a hook or the app."""
     work = StepInProgress(state, now, settings)
     match observation:
         case StartUp():
@@ -73,7 +73,7 @@ def step(state: NodeState, observation: Observation, now: Now, settings: AgentSe
 
 
 def _settle(work: StepInProgress) -> None:
-    """All that is due by now, whatever was observed: a decision that was missed is made at the next observation."""
+    """Do everything that is due now. A decision that was missed is made at the next observation."""
     app_answers.play(work)
     hook_runs.advance(work)
     hook_runs.put_back(work)
@@ -84,12 +84,12 @@ def _settle(work: StepInProgress) -> None:
 
 
 def prepared(state: NodeState) -> frozenset[str]:
-    """The events that a report made from this state shows as PREPARED; goes into Answer.told."""
+    """Return the events that a report of this state shows as PREPARED; for `AppAnswer.told`."""
     return frozenset(event_id for event_id, record in state.events.items() if record.phase is EventPhase.PREPARED)
 
 
 def unready(state: NodeState, now: Now, settings: AgentSettings) -> str:
-    """Why the agent is not ready; '' when it is."""
+    """Return why the agent is not ready; '' when it is."""
     if state.stopping:
         return "the agent ends"
     if state.good_at is None:
@@ -99,7 +99,7 @@ def unready(state: NodeState, now: Now, settings: AgentSettings) -> str:
 
 
 def next_wake(state: NodeState, now: Now, settings: AgentSettings) -> float | None:
-    """Steady seconds from now until something is due by a timer; None when nothing is. 0: already due, and waiting for something else."""
+    """Return the seconds until a timer is due; None if there is none. 0: one is due already and waits for something else."""
     settings = settings.following(state.policy)
     waits = []
     for record in state.events.values():

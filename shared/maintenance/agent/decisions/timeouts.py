@@ -1,4 +1,4 @@
-"""What only time tells: impacts seen as gaps, events that last too long, ids that need not be kept any more."""
+"""Applies the passing of time: impacts measured as gaps, warnings about late or long events, and removal of old ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXPOSED: Final = (EventPhase.STARTED, EventPhase.APPROVED, EventPhase.PREPARED)
 
 
 def tick(work: StepInProgress) -> None:
-    """A gap between two ticks on either clock, for a frozen machine's steady one may have stood still, is an impact observed."""
+    """Measure a gap between two ticks as an impact, on either clock, because the steady clock of a frozen machine may stop."""
     before, now = work.node.ticked, work.now
     work.set(ticked=now)
     if before is None:
@@ -30,7 +30,7 @@ def tick(work: StepInProgress) -> None:
 
 
 def warn(work: StepInProgress) -> None:
-    """Warnings that each event gives once."""
+    """Give the warnings that are due, each once per event."""
     now, settings = work.now, work.settings
     for record in list(work.mine()):
         soon, started = record.event.not_before, record.started_at
@@ -43,7 +43,7 @@ def warn(work: StepInProgress) -> None:
 
 
 def forget(work: StepInProgress) -> None:
-    """Ids of events that are done are kept for a day."""
+    """Remove events that have been done for `keep_done` seconds."""
     for event_id, record in list(work.events.items()):
         if (
             record.done_at is not None

@@ -1,4 +1,4 @@
-"""One step under way: the state as it becomes, and the effects gathered. Made and used up within `rules.step`, which stays pure."""
+"""The work of one step: the changing state and the collected effects. Used only within `step.step`, which stays pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..policy import FleetPolicy
 from .event_rules import choose
 
 OVER: Final = frozenset({EventPhase.RESTORING, EventPhase.RESTORE_FAILED, EventPhase.DONE})
-"""Of events that no longer are on this node."""
+"""Phases of events that are no longer on this node."""
 type Fields = Mapping[str, str | int]
 AWAITING: Final = (EventPhase.RESTORING, EventPhase.RESTORE_FAILED)
 
 
 class StepInProgress:
-    """The state in `node` and `events`; `put` and `set` change it."""
+    """Holds the state in `node` and `events`, which `put` and `set` change."""
 
     def __init__(self, state: NodeState, now: Now, settings: AgentSettings) -> None:
         self.node, self.now, self.settings = state, now, settings.following(state.policy)
@@ -36,19 +36,19 @@ class StepInProgress:
         self.node = replace(self.node, **changes)
 
     def follow(self, policy: FleetPolicy | None) -> None:
-        """Keep what the fleet asks for, and go by it from now on."""
+        """Store the fleet's settings and use them from now on."""
         self.set(policy=policy)
         self.settings = self._file.following(policy)
 
     def put(self, record: EventRecord, **changes: Any) -> EventRecord:
-        """Keep a record, with changes."""
+        """Store a record with changes."""
         record = replace(record, **changes) if changes else record
         if self.events.get(record.event.event_id) != record:
             self._copy()[record.event.event_id] = record
         return record
 
     def drop(self, event_id: str) -> None:
-        """Forget a record."""
+        """Remove a record."""
         del self._copy()[event_id]
 
     def emit(self, *effects: AgentEffect) -> None:
@@ -64,7 +64,7 @@ class StepInProgress:
         fields: Fields | None = None,
         **more: str | int,
     ) -> None:
-        """A line about an event, or about none."""
+        """Emit a log line, about an event if one is given."""
         level: Literal["info", "warning"] = "warning" if warn else "info"
         event_id, fields = "", {**(fields or {}), **more}
         if record is not None:
@@ -75,29 +75,29 @@ class StepInProgress:
         self.emit(WriteLog(level, action, text, event_id, fields))
 
     def once(self, record: EventRecord, note: str, text: str) -> EventRecord:
-        """A warning that an event gives only once; `note` is its action."""
+        """Emit a warning once per event; `note` is its action."""
         if note in record.notes:
             return record
         self.log(note, text, record, warn=True)
         return self.put(record, notes=record.notes | {note})
 
     def mine(self) -> Iterator[EventRecord]:
-        """Records of events that are on this node now."""
+        """Iterate over the records of events that are on this node now."""
         return (record for record in list(self.events.values()) if record.phase not in OVER and record.phase is not EventPhase.FOREIGN)
 
     def choice(self, record: EventRecord) -> Action:
         return choose(record.event, self.settings)
 
     def needs(self, record: EventRecord) -> bool:
-        """Whether it is to be prepared for before it is approved."""
+        """Return true if the event needs preparation before it is approved."""
         return self.choice(record) in ("prepare", "hold")
 
     def is_prepared(self, record: EventRecord) -> bool:
-        """Whether prepare succeeded in this life of the services."""
+        """Return true if prepare succeeded since the last boot."""
         return record.prepared_boot != "" and record.prepared_boot == self.node.boot_id
 
     def effects(self) -> tuple[AgentEffect, ...]:
-        """What was gathered, and a Report where something changed that reports show."""
+        """Return the collected effects, with a SendReport if the content of reports has changed."""
         before, node = self._before, self.node
         same = before.events is node.events and _beside(before) == _beside(node)
         if not same and _shown(before) != _shown(node):

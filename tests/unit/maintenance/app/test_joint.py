@@ -9,7 +9,7 @@ from email.utils import formatdate
 from typing import Any, Final
 
 from shared.maintenance import approvals, rules
-from shared.maintenance.agent.app.messages import CreatedReport, body_of, read_answer
+from shared.maintenance.agent.app.messages import ReportReceipt, body_of, read_answer
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions import step as agents
 from shared.maintenance.agent.imds.client import Machine
@@ -114,7 +114,7 @@ class One:
             self.observe(AppUnreachable("lost"))
             return
         found = read_answer(answer, sent, shown)
-        assert isinstance(found, CreatedReport), found
+        assert isinstance(found, ReportReceipt), found
         self.holds = set(found.answer.holds)
         self.observe(found.answer)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.maintenance.agent.app.messages import MOST, MOST_NAMED, CreatedReport, body_of, near, read_answer
+from shared.maintenance.agent.app.messages import MOST, MOST_NAMED, ReportReceipt, body_of, near, read_answer
 from shared.maintenance.agent.app.reporter import AppClient, Reporter
 from shared.maintenance.agent.config.config import AppSettings
 from shared.maintenance.agent.config.settings import AgentSettings
@@ -231,7 +231,7 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
         ),
     )
     found = read_answer(told.model_dump_json().encode(), 50.0, frozenset({"e9"}))
-    assert isinstance(found, CreatedReport) and found.next == 5
+    assert isinstance(found, ReportReceipt) and found.next == 5
     assert found.answer.told == {"e9"}
     assert found.answer.grants == (LeasedApproval("a1", "e1", 55.0, NOT_BEFORE),)
     assert found.answer.holds == {"e2": "another domain is down"}
@@ -272,7 +272,7 @@ def test_answer_that_cannot_be_read_as_a_whole_says_nothing(body: bytes) -> None
 @pytest.mark.parametrize(("asked", "seconds"), [(0, 0.5), (5000, 5), (10**9, 900)])
 def test_next_report_is_bounded_whatever_the_app_asks(asked: int, seconds: float) -> None:
     found = read_answer(answer(next_report_ms=asked).body, 0, frozenset())
-    assert isinstance(found, CreatedReport) and found.next == seconds
+    assert isinstance(found, ReportReceipt) and found.next == seconds
 
 
 def test_change_goes_out_at_once_and_vouches_for_what_it_shows_prepared(desk: Callable[..., Desk]) -> None:
@@ -310,7 +310,7 @@ def test_rules_and_rehearsals_of_an_odd_app_are_values_that_an_agent_can_go_by()
     settings = {"lead_ms": 1000, "leads_ms": {}, "require_central": False, "rules": rules}
     body = json.dumps({"settings": settings, "rehearsals": [{"event_id": "r1", "duration_s": 10**400}]}).encode()
     found = read_answer(body, 0, frozenset())
-    assert isinstance(found, CreatedReport)
+    assert isinstance(found, ReportReceipt)
     node, settled = NodeState("b"), AgentSettings("vm_1", central=True)
     for at, observation in enumerate((StartUp("b", "none"), found.answer, DocumentRead(EventsDocument(1, (event(),))), Tick())):
         now = Now(30_000 * at, 30.0 * at)
