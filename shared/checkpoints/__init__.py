@@ -1,16 +1,13 @@
-"""Checkpoints: one replica at a time takes its own, in fair turns, never the primary. See docs/explain/checkpoints.md.
+"""Checkpoints: one secondary replica at a time takes its checkpoint, in fair turns, never the primary. See docs/explain/checkpoints.md.
 
-    rules       what becomes of turns: pure decisions
-    choice      who gets the next one
-    timeouts    how long it may take
-    clocks      whether a replica's clock can be trusted
-    rows        what is stored
-    node        what a replica does about its turns: pure decisions
-    participant `CheckpointParticipant`, what a replica runs: it tells its `health`; `turn` is what its code sees; `publishing` what becomes
-                of that, `state` what is remembered of it over restarts
-    command     a program within a turn, behind a `guard`: a process of its own that ends it whatever happens
+    rules        decide about turns; pure, with `turns`, `selection`, `timeouts` and `clock_rate`
+    timings      constants that may be tuned
+    rows         the stored rows
+    protocol     applies decisions to the store
+    service/     runs in the app
+    node/        runs beside a replica: `CheckpointParticipant`, and the command that runs a program within a turn
 
-What nodes use is loaded when first asked for: the app has no use for the client.
+The node's part is imported when it is first used, because the app does not need the client.
 """
 
 from __future__ import annotations

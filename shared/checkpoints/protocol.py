@@ -1,4 +1,4 @@
-"""How decisions of `rules` reach the store: generators without I/O, which a runner carries out. All of them are safe to abandon between
+"""Applies decisions of `rules` to the store: generators without I/O, which a runner carries out. All of them are safe to abandon between
 any two effects, and to repeat.
 
 Every change is one transaction on the ETags of what it was decided from. A lost answer, like a lost race, leads to another look.
@@ -38,15 +38,12 @@ from .rows import (
 )
 from .rules import AcceptedReport, FleetTurns, LatePublication, Publication, Published, ReplicaReport, ReportRefusal, Revoked
 from .terms import terms_of
+from .timings import KEEP_SILENT, KEEP_TURNS
 from .turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, is_free
 
 GONE: Final = ":gone"
-"""A partition of its own: of a fleet that ended, its last turn; one made anew goes on from there."""
+"""A partition with the last turn of each ended fleet. A new fleet of the same name continues from it."""
 TRIES: Final = 10
-KEEP_TURNS: Final = 1000
-"""Ended turns that are kept of a fleet."""
-KEEP_SILENT: Final[Millis] = 86_400_000
-"""A replica that has been silent for so long is forgotten."""
 _BATCH: Final = 100
 
 
@@ -60,7 +57,7 @@ class StoredTurns(NamedTuple):
 
 
 def look(key: str) -> Steps[StoredTurns | None]:
-    """One read. None when no replica ever reported."""
+    """Read a fleet's turns, in one request. None when no replica ever reported."""
     rows = yield from load(TURNS, key, *STANDING)
     turn = next((row for row in rows if row.rk == TURN), None)
     if turn is None:
@@ -74,8 +71,11 @@ def look(key: str) -> Steps[StoredTurns | None]:
 def report(
     key: str, node: str, told: ReplicaReport, terms: TurnTerms, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING
 ) -> Steps[AcceptedReport | ReportRefusal | Literal["missing"]]:
-    """A replica's report. terms: the fleet's, as they were lately; for a replica that begins they are read. 'missing': there is no such
-    fleet. Raises `OutcomeUnknown`, `Unavailable`."""
+    """Apply a replica's report.
+
+    terms: the fleet's, possibly some seconds old; for a replica that registers they are read again. 'missing': there is no such fleet.
+    Raises `OutcomeUnknown`, `Unavailable`.
+    """
 
     def attempt() -> Steps[AcceptedReport | ReportRefusal | Literal["missing"] | Conflict]:
         nonlocal terms
@@ -86,7 +86,7 @@ def report(
                 return "missing"
             terms = terms_of(fleet)
             if seen is not None and seen.closed:
-                # A fleet of the name was made anew before the former one was gone.
+                # The fleet was created again before the former one of its name was removed.
                 yield from end(key)
                 return CONFLICT
             seen = seen or (yield from _fresh(key, now))
@@ -99,7 +99,7 @@ def report(
         if not ops:
             return heard
         if heard.group.lives != seen.view.group.lives:
-            # The index comes before the rows, and goes after them.
+            # The index row is written before the other rows, and removed after them.
             answer = yield from write(TURNS, INDEX, Upsert(key, {"at": seen.now}))
             if answer is LOST:
                 return Conflict(answer)
@@ -115,7 +115,7 @@ def report(
 
 
 def scan(key: str, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING) -> Steps[TurnStep | Literal["missing"] | None]:
-    """Do what is due without a report; what changed, None for nothing. 'missing': there is no such fleet."""
+    """Do what is due without a report. Returns the change, or None. 'missing': there is no such fleet."""
     seen = yield from look(key)
     fleet, _ = yield from read_fleet(key)
     if fleet is None:
@@ -127,14 +127,14 @@ def scan(key: str, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDIN
     if not ops:
         return None
     answer = yield from write(TURNS, key, *ops)
-    # Another was quicker, or nobody knows: the next look tells.
+    # Another write won, or the outcome is unknown: the next read shows it.
     return stepped if isinstance(answer, Applied) else None
 
 
 def publish(
     key: str, epoch: int, told: Publication, terms: TurnTerms
 ) -> Steps[Published | LatePublication | Literal["missing", "not-holder"]]:
-    """A finished checkpoint. Raises `OutcomeUnknown`, `Unavailable`."""
+    """Publish a finished checkpoint. Raises `OutcomeUnknown`, `Unavailable`."""
 
     def attempt() -> Steps[Published | LatePublication | Literal["missing", "not-holder"] | Conflict]:
         seen = yield from look(key)
@@ -187,8 +187,10 @@ def revoke(key: str, epoch: int, note: str, author: str) -> Steps[Revoked | Lite
 
 
 def forget_claim(key: str) -> Steps[Group | None]:
-    """Take back what was claimed last by a primary: the group before, None when there was no claim. Raises `OutcomeUnknown`,
-    `Unavailable`."""
+    """Drop the highest claim to be primary. Returns the group before, or None when there was no claim.
+
+    Raises `OutcomeUnknown`, `Unavailable`.
+    """
 
     def attempt() -> Steps[Group | Conflict | None]:
         seen = yield from look(key)
@@ -213,7 +215,7 @@ def forget_claim(key: str) -> Steps[Group | None]:
 
 
 def end(key: str) -> Steps[None]:
-    """The fleet ends: its turn is taken back and remembered, everything else goes. Raises `OutcomeUnknown`, `Unavailable`."""
+    """End the fleet's turns: revoke and keep the last turn, and remove all else. Raises `OutcomeUnknown`, `Unavailable`."""
     answer: object = None
     begun = False
 
@@ -221,14 +223,14 @@ def end(key: str) -> Steps[None]:
         nonlocal answer, begun
         seen = yield from look(key)
         if seen is None or (begun and not seen.closed and isinstance(answer, Refused)):
-            # Another has ended it; this may be the next one of the name.
+            # Another process has ended it. These rows may belong to the next fleet of the name.
             return None
         group = seen.view.group
         if not seen.closed:
             turn = replace(group.turn, state="revoked", ended=seen.now, note="the fleet ended") if group.turn.open else group.turn
             group = replace(group, turn=turn)
             answer = yield from write(TURNS, key, Replace(TURN, {**group.props(), "closed": True}, seen.etags[TURN]))
-            # What comes in later finds the turn's row closed.
+            # Later reports find the turn's row closed.
             return Conflict(answer)
         begun = True
         yield from write(TURNS, GONE, Upsert(key, group.props()))
@@ -252,7 +254,7 @@ def end(key: str) -> Steps[None]:
 
 
 def tidy(key: str) -> Steps[int]:
-    """Forget what is old of a fleet: turns beyond the last, replicas that have been silent for long. How many rows went."""
+    """Remove old turns of a fleet, and replicas that have been silent for long. Returns the number of removed rows."""
     index = yield from get(TURNS, INDEX, key)
     seen = yield from look(key)
     if seen is None or seen.closed:
@@ -262,7 +264,7 @@ def tidy(key: str) -> Steps[int]:
     gone = [
         each
         for each in seen.view.replicas.values()
-        # The holder's word may be what a revoked turn waits for.
+        # A revoked turn may be waiting for a report of its holder.
         if seen.now - each.at >= KEEP_SILENT and (each.node != turn.holder or (not turn.open and is_free(turn, each, seen.now)))
     ]
     ops = [Delete(row.rk, row.etag) for row in old]
@@ -270,24 +272,24 @@ def tidy(key: str) -> Steps[int]:
     for start in range(0, len(ops), _BATCH):
         yield from write(TURNS, key, *ops[start : start + _BATCH])
     if index is not None and len(gone) == len(seen.view.replicas):
-        # On the ETag of before: a replica that registered since has written it anew.
+        # On the earlier ETag: a replica that registered since has rewritten the row.
         yield from write(TURNS, INDEX, Delete(key, index.etag))
     return len(ops)
 
 
 def read_fleet(key: str) -> Steps[tuple[Fleet | None, Millis]]:
-    """The fleet, and the storage service's time."""
+    """Return the fleet, and the storage service's time."""
     row = yield from get(FLEETS, key, FLEET)
     return (parse_fleet(row.props), row.read_at) if row is not None else (None, 0)
 
 
 def _fresh(key: str, now: Millis) -> Steps[StoredTurns]:
-    """No replica has reported yet: of this fleet."""
+    """Return the initial turns of a fleet in which no replica has reported yet."""
     row = yield from get(TURNS, GONE, key)
     if row is None:
         return StoredTurns(FleetTurns(Group(), {}), {}, now, False)
     before = parse_group(row.props)
-    # Who took the last turn of the fleet before may still be at it. Nor may its replicas' lives be counted anew.
+    # The holder of the former fleet's last turn may still be working. Numbers of lives must not repeat either.
     return StoredTurns(FleetTurns(Group(before.turn, lives=before.lives), {}), {}, max(now, row.read_at), False)
 
 

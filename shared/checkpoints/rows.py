@@ -29,7 +29,7 @@ LATEST: Final = "latest"
 REPLICAS: Final = ("replica:", "replica;")
 TURN: Final = "turn"
 STANDING: Final = (LATEST, TURN + "!")
-"""First key, and the first key after; the last of all that a decision needs."""
+"""Range of row keys (first, and first beyond) with all rows that a decision needs."""
 
 MAX_REPLICAS: Final = 200
 MAX_EPOCH: Final = 10**15
@@ -37,18 +37,18 @@ MAX_EPOCH: Final = 10**15
 type Role = Literal["primary", "secondary"]
 type State = Literal["granted", "taking", "done", "timed-out", "revoked"]
 type EndReason = Literal["", "limit", "silent", "restarted", "promoted", "failed", "short"]
-"""Why a turn timed out: its holder took for too long, was not heard of, began anew, became primary, gave up, or came for it too late."""
+"""Reason of a timeout: the holder took too long, was silent, restarted, became primary, gave up, or fetched the turn too late."""
 type ClockFault = Literal["", "fast", "slow"]
 OPEN: Final = frozenset({"granted", "taking"})
 
 
 def replica_key(node: str) -> str:
-    """Row key of a replica."""
+    """Return the row key of a replica."""
     return REPLICAS[0] + node
 
 
 def ended_key(epoch: int) -> str:
-    """Row key of a turn that is over: the newest sorts first."""
+    """Return the row key of a turn that is over. The newest sorts first."""
     return f"{ENDED[0]}{MAX_EPOCH - epoch:016d}"
 
 
@@ -83,7 +83,7 @@ class TurnRow:
 
     @property
     def open(self) -> bool:
-        """Whether it goes on."""
+        """True while the turn has not ended."""
         return self.state in OPEN
 
     def props(self) -> Props:

@@ -49,7 +49,7 @@ LOSES_DISK: Final = frozenset({"Redeploy", "Preempt", "Terminate"})
 REMOVES: Final = frozenset({"Preempt", "Terminate"})
 """Types after which the machine is gone, and its agent with it."""
 REHEARSAL: Final = "rehearsal-"
-"""How ids of rehearsals begin."""
+"""Prefix of the ids of rehearsals."""
 
 
 def event_key(event_id: str) -> str:
@@ -64,8 +64,8 @@ def node_key(node: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeEntry:
-    """What one agent says of one event. status: as its document lists it; DONE entries are listed no more. observed: milliseconds
-    of impact that it measured."""
+    """One agent's entry about one event. status: as its document lists it; DONE entries are not listed any more. observed: milliseconds of
+    impact that it measured."""
 
     event_id: str
     type: str
@@ -81,13 +81,13 @@ class NodeEntry:
 
     @property
     def listed(self) -> bool:
-        """Whether the agent's document still had it."""
+        """True while the agent's document lists the event."""
         return self.phase not in ("DONE", "RESTORING", "RESTORE_FAILED")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node as its agent reported it last.
+    """A node, from its agent's last report.
 
     vm: its name in documents; scope: what its documents are shared with. at: when the report came. entries: its events. restored: when
     it was last put back into service. caught_up: it has said since that it is in step with the others. leaving: leases were told to leave
@@ -111,13 +111,13 @@ class NodeRow:
     leaving: bool = False
 
     def entry(self, event_id: str) -> NodeEntry | None:
-        """What it says of an event."""
+        """Return the node's entry about an event; None if it has none."""
         return next((each for each in self.entries if each.event_id == event_id), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRow:
-    """An approval that is to be given, or was: once per event.
+    """The approval of an event; at most one stands at a time.
 
     by: who granted it: a person's key, or `fleet`. at: when. expires: NotBefore, when Azure goes on by itself. node: whose agent has it,
     until `until`; epoch: counts leases. tries: how often Azure refused it, http_status: its last answer.
@@ -138,7 +138,7 @@ class ApprovalRow:
 
 @dataclass(frozen=True, slots=True)
 class EventHold:
-    """An operator wants the event to wait."""
+    """An operator's hold: no approval of the event is given out."""
 
     id: str
     by: str
@@ -148,7 +148,7 @@ class EventHold:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """A scheduled event as the agents' reports come to it.
+    """A scheduled event, merged from the agents' reports.
 
     seen: when it was first reported; started, ended: when that was first known. nodes: of a rehearsal, who takes part. phases: how each
     named node stood at the end. observed: milliseconds of impact that nodes measured. listed: an agent's document had it. azure: what
@@ -184,23 +184,23 @@ class EventRow:
 
     @property
     def open(self) -> bool:
-        """Whether it may still come, or goes on."""
+        """True while the event is scheduled or started."""
         return self.status in OPEN
 
     @property
     def approval(self) -> ApprovalRow | None:
-        """Its grant, while that stands: Azure has it, or is to get it."""
+        """The approval while it is granted or posted; else None."""
         return self.grant if self.grant is not None and self.grant.state in ("granted", "posted") else None
 
     @property
     def due(self) -> ApprovalRow | None:
-        """Its grant, while Azure is still to get it."""
+        """The approval while it must still be sent to Azure; else None."""
         return self.grant if self.grant is not None and self.grant.state == "granted" else None
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorsRow:
-    """Who acts for the whole fleet; the epoch counts changes of the primary.
+    """The agents that act for the whole fleet. The epoch counts changes of the primary.
 
     decisions: counts what was decided on where all nodes stand. Two such decisions of one moment both write this row, so one of them is
     made anew.
@@ -215,7 +215,7 @@ class MonitorsRow:
 
 @dataclass(frozen=True, slots=True)
 class AlarmsRow:
-    """What is wrong with the fleet's watch as a whole, and what was told of it."""
+    """The alarms of the fleet itself, and the notices that were published about them."""
 
     alarms: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
@@ -225,11 +225,11 @@ type MaintenanceRow = NodeRow | EventRow | MonitorsRow | AlarmsRow
 
 
 class TooLarge(ValueError):
-    """More than a row holds."""
+    """The content does not fit into a row."""
 
 
 def props_of(kept: MaintenanceRow) -> Props:
-    """As stored: the whole as JSON, in pieces that fit properties. Raises `TooLarge`."""
+    """Return the row's properties: the content as JSON, in pieces that fit. Raises `TooLarge`."""
     text = orjson.dumps(asdict(kept)).decode()
     # Two units for what is beyond the basic plane, so that no piece is too long.
     wide = len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
@@ -238,7 +238,7 @@ def props_of(kept: MaintenanceRow) -> Props:
     if len(pieces) > _PIECES:
         raise TooLarge(f"{len(text):,} characters in one row")
     props: Props = {f"json{number}": piece for number, piece in enumerate(pieces)}
-    # What reports need is asked for by this; the ledger's older events are not among it.
+    # Reports read the fresh events alone, without the ledger's older ones.
     return props | {"fresh": True}
 
 
@@ -251,7 +251,7 @@ def _raw(props: Props) -> dict[str, Any]:
 
 
 def _known[T](kind: type[T], raw: Mapping[str, Any]) -> dict[str, Any]:
-    # What a later release added is left alone.
+    # Fields of a later release are ignored.
     names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
     return {name: value for name, value in raw.items() if name in names}
 
@@ -287,7 +287,7 @@ def parse_alarms(row: Row | None) -> AlarmsRow:
 
 @dataclass(frozen=True, slots=True)
 class FleetEvents:
-    """What is known of a fleet's maintenance, as it was read: nodes by name, events by id."""
+    """A fleet's maintenance rows as they were read: nodes by name, events by id."""
 
     nodes: Mapping[str, NodeRow]
     events: Mapping[str, EventRow]

@@ -1,1 +1,1 @@
-"""What runs in the app: agents' reports, approvals, notifications and sweeps."""
+"""Maintenance in the app: agents' reports, approvals, notices and sweeps."""

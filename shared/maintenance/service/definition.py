@@ -12,18 +12,18 @@ from ..timings import HAND_OFF
 
 def terms_of(fleet: Fleet) -> MaintenanceTerms:
     """Return the maintenance settings of a stored fleet."""
-    told = FleetMaintenance.model_validate(json.loads(fleet.rest).get("maintenance", {}))
+    settings = FleetMaintenance.model_validate(json.loads(fleet.rest).get("maintenance", {}))
     # An order is read with the next beat but one at the latest, given with one before, and carried out within the drain.
     hand_off = max(HAND_OFF, round((fleet.limits.drain + 3 * fleet.profile.beat) * 1000))
     return MaintenanceTerms(
-        told.lead,
-        {str(kind): lead for kind, lead in told.leads.items()},
-        told.transport,
-        told.catch_up,
-        told.quorum.per,
-        told.quorum.domains_down,
-        told.early,
+        settings.lead,
+        {str(kind): lead for kind, lead in settings.leads.items()},
+        settings.transport,
+        settings.catch_up,
+        settings.quorum.per,
+        settings.quorum.domains_down,
+        settings.early,
         hand_off,
-        told.require_central,
-        tuple(FleetRule(rule.action, rule.type, rule.source, rule.max_seconds) for rule in told.rules),
+        settings.require_central,
+        tuple(FleetRule(rule.action, rule.type, rule.source, rule.max_seconds) for rule in settings.rules),
     )

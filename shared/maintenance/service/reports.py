@@ -24,7 +24,7 @@ from .views import answer_out, event_out, node_out
 log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 10
-"""Times a decision is made anew when another write came in between: all agents of a scope report the same event at once."""
+"""Attempts after conflicts. They are frequent, because all agents of a scope report the same event at once."""
 
 _REFUSED: Final[Mapping[rules.AgentReportRefusal, str]] = {
     "stale-seq": "a later report of this node has been stored",

@@ -1,4 +1,4 @@
-"""Each switches one of the seed's rules, its attempted optimization first; the checker must find what that leads to."""
+"""Each switches off one rule of the source design, its attempted optimization first; the checker must find what that leads to."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The Instance Metadata Service as a node reaches it: its Scheduled Events and what it says of the machine itself.
+"""Client of the Instance Metadata Service (IMDS): Scheduled Events and the identity of the machine.
 
-Nothing here judges a document: `document.py` does. Whatever the service does comes back as a value.
+`document.py` parses the documents. Every outcome of a call is returned as a value.
 Source: https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
 """
 
@@ -18,7 +18,7 @@ BASE: Final = "http://169.254.169.254"
 API_VERSION: Final = "2020-07-01"
 INSTANCE_VERSION: Final = "2021-02-01"
 FIRST: Final = 125.0
-"""Seconds for the first answer: the service may need two minutes to switch events on for a machine."""
+"""Seconds for the first answer: the service may need two minutes to enable events for a machine."""
 LATER: Final = 5.0
 """Seconds for each answer after a good one."""
 _HEADERS: Final = {"Metadata": "true", "Accept": "application/json"}
@@ -26,32 +26,32 @@ _HEADERS: Final = {"Metadata": "true", "Accept": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What IMDS tells of this machine. Texts are empty where it tells nothing."""
+    """The machine as IMDS describes it. A text is empty if IMDS does not have it."""
 
     vm: str
-    """`compute.name`: what Resources of events name, exactly."""
+    """`compute.name`, by which events name the machine in Resources."""
     location: str = ""
     scope: str = ""
-    """Placement group, else scale set, else resource group: within it names of machines are unique."""
+    """Placement group, else scale set, else resource group. Names of machines are unique within it."""
     fault_domain: str = ""
     resource_id: str = ""
 
 
 class Imds(Protocol):
-    """What the agent asks of the service. Both block for at most the time-out."""
+    """The part of IMDS that the agent needs. Calls block for at most the timeout."""
 
     def get(self) -> HttpAnswer | TransportFailure:
-        """The document of Scheduled Events, as it came."""
+        """Return the document of Scheduled Events, unparsed."""
 
     def approve(self, event_id: str) -> HttpAnswer | TransportFailure:
-        """Approve an event, for all its resources; it cannot be taken back."""
+        """Approve an event, for all of its resources. This cannot be withdrawn."""
 
     def machine(self) -> Machine | TransportFailure:
-        """Who this machine is."""
+        """Return the identity of this machine."""
 
 
 class HttpImds:
-    """The service at `base`. Time-outs in seconds: `first` until the first 200 came, `later` after it."""
+    """The service at `base`. Timeouts in seconds: `first` until the first 200, `later` after it."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class HttpImds:
 
 
 def read_machine(answer: HttpAnswer) -> Machine | TransportFailure:
-    """The machine that an answer of `/metadata/instance/compute` tells of."""
+    """Parse an answer of `/metadata/instance/compute`."""
     if answer.status != 200:
         return TransportFailure(f"status {answer.status}")
     try:

@@ -1,4 +1,4 @@
-"""Reads documents of the Instance Metadata Service: believes what can be believed, and says what cannot.
+"""Parses documents of the Instance Metadata Service. Reports the parts that cannot be read.
 
 Source: Microsoft's page "Azure Metadata Service: Scheduled Events for Linux VMs", its older api-versions, which lack fields, and what has
 been seen in the wild. Nothing is taken from a body that is not a JSON object with a list of events.
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _STATUSES: dict[str, ScheduledEventStatus] = {"scheduled": "Scheduled", "started": "Started"}
 _TYPES = {name.lower(): name for name in EVENT_TYPES}
 MAX_ID = 128
-"""Longest EventId taken, in characters; a GUID has 36."""
+"""Longest EventId that is accepted, in characters; a GUID has 36."""
 MAX_PROBLEMS = 10
-"""Problems told of one document."""
+"""Largest number of problems that is reported of one document."""
 
 
 def read(body: bytes) -> EventsDocument | UnreadableDocument:
-    """What the body of a 200 says. Unknown keys are ignored."""
+    """Parse the body of a 200. Unknown keys are ignored."""
     try:
         raw = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse)
     except UnicodeDecodeError:
@@ -65,7 +65,7 @@ def _incarnation(raw: object) -> int | None:
 
 
 def _event(item: object) -> ScheduledEvent | str:
-    """An event, or why the item is none: what it names, or whom, cannot be told."""
+    """Parse an event. Returns a text with the reason if it is invalid."""
     if not isinstance(item, dict):
         return "not an object"
     raw_id = item.get("EventId")
@@ -90,7 +90,7 @@ def _event(item: object) -> ScheduledEvent | str:
 
 
 def _plain(text: str) -> str:
-    """Without characters that a log line cannot hold. No name of a machine has any, so none becomes one by this."""
+    """Replace characters that cannot be printed. Names of machines have none, so no text becomes a name by this."""
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
@@ -104,7 +104,7 @@ def _duration(raw: object) -> int:
 
 
 def _merged(one: ScheduledEvent, other: ScheduledEvent) -> ScheduledEvent:
-    """Two descriptions of one event, taken for the worse: begun rather than not, sooner, of unknown kind and length where they differ."""
+    """Merge two descriptions of one event to the worse case: started, sooner, and of unknown type and duration where they differ."""
     both = (one, other)
     started = any(event.status == "Started" for event in both)
     same_times = one.not_before is not None and other.not_before is not None

@@ -1,4 +1,4 @@
-"""Who this machine is: what the file says, else what the metadata service says, else what it said last time."""
+"""Identifies this machine: from the file, else from the metadata service, else from its last answer."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ MACHINE: Final = "machine.json"
 
 
 def identify(node: NodeSettings, imds: Imds, disk: Disk) -> Machine | TransportFailure:
-    """This machine. What the service says is kept for the start when it says nothing; Silence: nobody knows the machine's name."""
-    told = imds.machine()
+    """Return this machine. The service's answer is saved for a start without one. TransportFailure: the machine's name is unknown."""
+    machine = imds.machine()
     known = remembered(disk)
-    if isinstance(told, Machine):
-        replace(disk, MACHINE, json.dumps(asdict(told)).encode())
+    if isinstance(machine, Machine):
+        replace(disk, MACHINE, json.dumps(asdict(machine)).encode())
     elif known is None:
         if not node.vm:
-            return told
-        told = Machine(node.vm)
+            return machine
+        machine = Machine(node.vm)
     else:
-        told = known
-    return Machine(*(getattr(node, each.name, "") or getattr(told, each.name) for each in fields(Machine)))
+        machine = known
+    return Machine(*(getattr(node, each.name, "") or getattr(machine, each.name) for each in fields(Machine)))
 
 
 def remembered(disk: Disk) -> Machine | None:
-    """What the service said last."""
+    """Return the last answer of the service; None if there is none."""
     try:
         return Machine(**{key: str(value) for key, value in json.loads(disk.read(MACHINE) or b"").items()})
     except (ValueError, TypeError, AttributeError):
@@ -38,7 +38,7 @@ def remembered(disk: Disk) -> Machine | None:
 
 
 def disown(disk: Disk, before: Machine | None, now: Machine) -> bool:
-    """Set aside a state that came here in an image of another machine: its events and its mark are not ours. Whether there was one."""
+    """Set aside the state of another machine, from which this one's image was made. Returns true if there was one."""
     if before is None or before.vm == now.vm:
         return False
     for name in (STATE, MARK, REPORTS):
