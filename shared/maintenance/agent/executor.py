@@ -13,7 +13,7 @@ from .app.messages import event_of
 from .app.reporter import Reporter
 from .figures import AgentFigures
 from .hooks.runner import Hook, HookResult, HookRunner, RunningHook
-from .http_exchange import HttpAnswer, TransportFailure
+from .http_exchange import HttpReply, TransportFailure
 from .imds.client import Imds
 from .loop import interpret_approval, interpret_poll
 from .model import Approve, DocumentRead, HookEnded, HookKind, NodeState, Observation, PollFailed, RunHook, SendResult
@@ -77,12 +77,12 @@ class ThreadedExecutor:
                 self._poll_now.clear()
                 self._closed.wait(max(0.0, MIN_POLL_INTERVAL - (self._steady() - began)))
 
-    def _read_answer(self, answer: HttpAnswer | TransportFailure) -> DocumentRead | PollFailed:
-        good = isinstance(answer, HttpAnswer) and answer.status == 200
+    def _read_answer(self, answer: HttpReply | TransportFailure) -> DocumentRead | PollFailed:
+        good = isinstance(answer, HttpReply) and answer.status == 200
         # Equal bytes are not parsed again: a document may have thousands of events.
-        if not isinstance(answer, HttpAnswer) or not good or answer.body != self._body:
+        if not isinstance(answer, HttpReply) or not good or answer.body != self._body:
             self._seen = interpret_poll(answer)
-            self._body = answer.body if isinstance(answer, HttpAnswer) and isinstance(self._seen, DocumentRead) else b""
+            self._body = answer.body if isinstance(answer, HttpReply) and isinstance(self._seen, DocumentRead) else b""
         if isinstance(self._seen, DocumentRead):
             outcome = "good"
         else:

@@ -19,7 +19,7 @@ LARGEST = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpReply:
     """An HTTP answer: any status, the whole body, header names in lower case."""
 
     status: int
@@ -71,7 +71,7 @@ def exchange(
     timeout: float,
     largest: int = LARGEST,
     tls: ssl.SSLContext | None = None,
-) -> HttpAnswer | TransportFailure:
+) -> HttpReply | TransportFailure:
     """Send a request and read the whole answer within `timeout` seconds. Network errors and bad answers are returned, never raised."""
     parts = urlsplit(url)
     end = time.monotonic() + timeout
@@ -94,7 +94,7 @@ def exchange(
         # Compared as texts, because a peer may send a number of any length.
         if declared.isdecimal() and method != "HEAD" and (declared.lstrip("0") or "0") != str(len(content)):
             return TransportFailure(f"the answer ended after {len(content)} of {declared[:20]} bytes")
-        return HttpAnswer(response.status, content, {name.lower(): value for name, value in response.headers.items()})
+        return HttpReply(response.status, content, {name.lower(): value for name, value in response.headers.items()})
     except TimeoutError:
         return TransportFailure(f"no answer within {timeout:g} s", timed_out=True)
     except (OSError, http.client.HTTPException) as error:

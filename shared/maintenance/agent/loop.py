@@ -15,7 +15,7 @@ from .config.settings import AgentSettings
 from .decisions import step
 from .dry_run import replace_effect
 from .figures import AgentFigures
-from .http_exchange import HttpAnswer, TransportFailure
+from .http_exchange import HttpReply, TransportFailure
 from .imds.document import read
 from .model import (
     AgentEffect,
@@ -152,7 +152,7 @@ class AgentLoop:
         self._figures.put("tocsin_agent_node_disabled", int(self.state.disabled))
 
 
-def interpret_poll(answer: HttpAnswer | TransportFailure) -> DocumentRead | PollFailed:
+def interpret_poll(answer: HttpReply | TransportFailure) -> DocumentRead | PollFailed:
     """Interpret the answer to a poll. Only a 200 with a valid document is a DocumentRead."""
     if isinstance(answer, TransportFailure):
         return PollFailed(f"IMDS: {answer.reason}")
@@ -162,7 +162,7 @@ def interpret_poll(answer: HttpAnswer | TransportFailure) -> DocumentRead | Poll
     return PollFailed(f"IMDS: {found.reason}") if isinstance(found, UnreadableDocument) else DocumentRead(found)
 
 
-def interpret_approval(effect: Approve, answer: HttpAnswer | TransportFailure) -> ApprovalPosted:
+def interpret_approval(effect: Approve, answer: HttpReply | TransportFailure) -> ApprovalPosted:
     """Interpret the answer to an approval's POST."""
     if isinstance(answer, TransportFailure):
         return ApprovalPosted(effect.event_id, "busy", 0, effect.grant)

@@ -1,4 +1,5 @@
-"""The source design of checkpoints as a model: replicas that agree through a replicated log who may take a checkpoint, as a transition system for the checker.
+"""The source design of checkpoints as a model: replicas that agree through a replicated log who may take a checkpoint, as a transition
+system for the checker.
 
 It follows "Ringmaster Checkpoint Coordination" (Azure DNS, 2017; its specification is public in Azure/RingMaster). Nothing of our own
 protocol is in it. Requests are numbered from 1, in the order of the log; nodes from 0, and shown as n1, n2, ...

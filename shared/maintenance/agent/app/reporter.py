@@ -19,7 +19,7 @@ from ....core.clock import Millis
 from ..config.config import AppSettings
 from ..decisions.step import prepared
 from ..figures import AgentFigures
-from ..http_exchange import HttpAnswer, TransportFailure, exchange
+from ..http_exchange import HttpReply, TransportFailure, exchange
 from ..imds.client import Machine
 from ..journal import ReportBacklog
 from ..model import AppUnreachable, NodeState, Observation, SendResult
@@ -43,14 +43,14 @@ LEAP: Final = 1000
 class AppClient:
     """Calls the app's routes of one fleet. The key is sent in a header only."""
 
-    def __init__(self, app: AppSettings, ask: Callable[..., HttpAnswer | TransportFailure] = exchange) -> None:
+    def __init__(self, app: AppSettings, ask: Callable[..., HttpReply | TransportFailure] = exchange) -> None:
         self._root = f"{app.url}/api/v1/fleets/{quote(app.fleet, safe='')}/maintenance"
         self._query = f"?{urlencode({'tenant': app.tenant})}" if app.tenant else ""
         self._headers = {"Authorization": f"Bearer {app.key}", "Content-Type": "application/json", "User-Agent": "tocsin-agent"}
         self._tls = ssl.create_default_context() if app.url.startswith("https:") else None
         self._ask = ask
 
-    def post(self, path: str, body: Mapping[str, Any]) -> HttpAnswer | TransportFailure:
+    def post(self, path: str, body: Mapping[str, Any]) -> HttpReply | TransportFailure:
         """POST to a path under `maintenance`."""
         data = json.dumps(body).encode()
         return self._ask("POST", f"{self._root}/{path}{self._query}", headers=self._headers, body=data, timeout=PATIENCE, tls=self._tls)

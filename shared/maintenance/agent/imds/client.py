@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
-from ..http_exchange import HttpAnswer, TransportFailure, exchange
+from ..http_exchange import HttpReply, TransportFailure, exchange
 
 BASE: Final = "http://169.254.169.254"
 API_VERSION: Final = "2020-07-01"
@@ -40,10 +40,10 @@ class Machine:
 class Imds(Protocol):
     """The part of IMDS that the agent needs. Calls block for at most the timeout."""
 
-    def get(self) -> HttpAnswer | TransportFailure:
+    def get(self) -> HttpReply | TransportFailure:
         """Return the document of Scheduled Events, unparsed."""
 
-    def approve(self, event_id: str) -> HttpAnswer | TransportFailure:
+    def approve(self, event_id: str) -> HttpReply | TransportFailure:
         """Approve an event, for all of its resources. This cannot be withdrawn."""
 
     def machine(self) -> Machine | TransportFailure:
@@ -60,20 +60,20 @@ class HttpImds:
         api_version: str = API_VERSION,
         first: float = FIRST,
         later: float = LATER,
-        ask: Callable[..., HttpAnswer | TransportFailure] = exchange,
+        ask: Callable[..., HttpReply | TransportFailure] = exchange,
     ) -> None:
         self._events = f"{base.rstrip('/')}/metadata/scheduledevents?{urlencode({'api-version': api_version})}"
         self._instance = f"{base.rstrip('/')}/metadata/instance/compute?{urlencode({'api-version': INSTANCE_VERSION, 'format': 'json'})}"
         self._first, self._later, self._ask = first, later, ask
         self._answered = False
 
-    def get(self) -> HttpAnswer | TransportFailure:
+    def get(self) -> HttpReply | TransportFailure:
         answer = self._ask("GET", self._events, headers=_HEADERS, timeout=self._later if self._answered else self._first)
-        if isinstance(answer, HttpAnswer) and answer.status == 200:
+        if isinstance(answer, HttpReply) and answer.status == 200:
             self._answered = True
         return answer
 
-    def approve(self, event_id: str) -> HttpAnswer | TransportFailure:
+    def approve(self, event_id: str) -> HttpReply | TransportFailure:
         body = json.dumps({"StartRequests": [{"EventId": event_id}]}).encode()
         headers = {**_HEADERS, "Content-Type": "application/json"}
         return self._ask("POST", self._events, headers=headers, body=body, timeout=self._later)
@@ -83,7 +83,7 @@ class HttpImds:
         return answer if isinstance(answer, TransportFailure) else read_machine(answer)
 
 
-def read_machine(answer: HttpAnswer) -> Machine | TransportFailure:
+def read_machine(answer: HttpReply) -> Machine | TransportFailure:
     """Parse an answer of `/metadata/instance/compute`."""
     if answer.status != 200:
         return TransportFailure(f"status {answer.status}")

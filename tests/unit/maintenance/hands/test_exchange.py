@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from shared.maintenance.agent.http_exchange import HttpAnswer, TransportFailure, exchange, root_of
+from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure, exchange, root_of
 
 from .server import Peer, Say, peer, saying
 
 
-def ask(url: str, timeout: float = 60, largest: int = 1000) -> HttpAnswer | TransportFailure:
+def ask(url: str, timeout: float = 60, largest: int = 1000) -> HttpReply | TransportFailure:
     return exchange("GET", f"{url}/path?x=1", headers={"Metadata": "true"}, timeout=timeout, largest=largest)
 
 
@@ -29,8 +29,8 @@ def dripping(it: list[Peer]) -> Say:
 def test_any_status_comes_back_with_its_body() -> None:
     with peer(saying(200, b"yes"), saying(503, b"no")) as it:
         first, second = ask(it.url), ask(it.url)
-    assert isinstance(first, HttpAnswer) and (first.status, first.body) == (200, b"yes")
-    assert isinstance(second, HttpAnswer) and (second.status, second.body) == (503, b"no")
+    assert isinstance(first, HttpReply) and (first.status, first.body) == (200, b"yes")
+    assert isinstance(second, HttpReply) and (second.status, second.body) == (503, b"no")
     assert it.heard[0].startswith(b"GET /path?x=1 HTTP/1.1\r\n") and b"Metadata: true" in it.heard[0]
 
 
@@ -38,7 +38,7 @@ def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -
     with peer(saying(500, b"proxy")) as proxy, peer(saying(200, b"direct")) as it:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
-        assert isinstance(answer := ask(it.url), HttpAnswer) and answer.body == b"direct"
+        assert isinstance(answer := ask(it.url), HttpReply) and answer.body == b"direct"
     assert proxy.heard == []
 
 
@@ -86,7 +86,7 @@ def test_answer_that_is_cut_broken_or_too_long_is_silence(say: Say) -> None:
 
 def test_body_without_a_length_is_read_to_its_end() -> None:
     with peer(lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nall of it")) as it:
-        assert isinstance(answer := ask(it.url), HttpAnswer) and answer.body == b"all of it"
+        assert isinstance(answer := ask(it.url), HttpReply) and answer.body == b"all of it"
 
 
 @pytest.mark.parametrize("url", ["http://169.254.169.254", "https://app.example", "http://[::1]:8080/", "http://localhost:7071"])

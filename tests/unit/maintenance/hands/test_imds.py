@@ -7,28 +7,28 @@ from typing import Any
 
 import pytest
 
-from shared.maintenance.agent.http_exchange import HttpAnswer, TransportFailure
+from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.imds.client import HttpImds, Machine, read_machine
 
 
 class Asked:
     """Stands for the network: answers in turn, notes what was asked."""
 
-    def __init__(self, *answers: HttpAnswer | TransportFailure) -> None:
+    def __init__(self, *answers: HttpReply | TransportFailure) -> None:
         self._answers = list(answers)
         self.calls: list[dict[str, Any]] = []
 
-    def __call__(self, method: str, url: str, **more: Any) -> HttpAnswer | TransportFailure:
+    def __call__(self, method: str, url: str, **more: Any) -> HttpReply | TransportFailure:
         self.calls.append({"method": method, "url": url, **more})
         return self._answers.pop(0)
 
 
-GOOD = HttpAnswer(200, b'{"DocumentIncarnation": 1, "Events": []}')
+GOOD = HttpReply(200, b'{"DocumentIncarnation": 1, "Events": []}')
 SILENT = TransportFailure("no answer within 125 s", timed_out=True)
 
 
 def test_first_answer_has_two_minutes_and_later_ones_seconds() -> None:
-    asked = Asked(SILENT, HttpAnswer(500, b""), GOOD, SILENT, GOOD)
+    asked = Asked(SILENT, HttpReply(500, b""), GOOD, SILENT, GOOD)
     imds = HttpImds(ask=asked)
     for _ in range(5):
         imds.get()
@@ -44,7 +44,7 @@ def test_document_is_asked_for_with_version_and_header() -> None:
 
 
 def test_approval_posts_the_one_event_as_it_was_written() -> None:
-    asked = Asked(HttpAnswer(200, b""))
+    asked = Asked(HttpReply(200, b""))
     HttpImds(ask=asked).approve("C7061BAC-aFDF")
     [call] = asked.calls
     assert (call["method"], json.loads(call["body"])) == ("POST", {"StartRequests": [{"EventId": "C7061BAC-aFDF"}]})
@@ -52,9 +52,9 @@ def test_approval_posts_the_one_event_as_it_was_written() -> None:
     assert call["headers"]["Metadata"] == "true" and call["timeout"] == 5
 
 
-def told(**more: str) -> HttpAnswer:
+def told(**more: str) -> HttpReply:
     usual = {"name": "vm_3", "location": "westeurope", "platformFaultDomain": "2", "resourceId": "/vm"}
-    return HttpAnswer(200, json.dumps(usual | more).encode())
+    return HttpReply(200, json.dumps(usual | more).encode())
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_machine_is_told_with_the_narrowest_scope_there_is(more: dict[str, str],
 @pytest.mark.parametrize(
     "answer",
     [
-        HttpAnswer(404, b'{"name": "a"}'),
-        HttpAnswer(200, b"{"),
-        HttpAnswer(200, b"[]"),
-        HttpAnswer(200, b"{}"),
-        HttpAnswer(200, b'{"name": 7}'),
+        HttpReply(404, b'{"name": "a"}'),
+        HttpReply(200, b"{"),
+        HttpReply(200, b"[]"),
+        HttpReply(200, b"{}"),
+        HttpReply(200, b'{"name": 7}'),
     ],
 )
-def test_answer_that_names_no_machine_is_silence(answer: HttpAnswer) -> None:
+def test_answer_that_names_no_machine_is_silence(answer: HttpReply) -> None:
     assert isinstance(read_machine(answer), TransportFailure)

@@ -19,7 +19,7 @@ from shared.maintenance.agent.config.config import AppSettings
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions.step import next_wake, step
 from shared.maintenance.agent.figures import AgentFigures
-from shared.maintenance.agent.http_exchange import HttpAnswer, TransportFailure
+from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import DiskFolder, ReportBacklog
@@ -72,25 +72,25 @@ def state(phase: EventPhase = EventPhase.WAITING, *, number: int = 1, **more: An
     return NodeState("boot-1", incarnation=4, events={f"e{number}": replace(record, **more)})
 
 
-def answer(**more: Any) -> HttpAnswer:
+def answer(**more: Any) -> HttpReply:
     usual = {"next_report_ms": 5000, "approvals": [], "hold": [], "commands": [], "rehearsals": [], "monitors": None}
-    return HttpAnswer(200, json.dumps(usual | more).encode())
+    return HttpReply(200, json.dumps(usual | more).encode())
 
 
-def problem(status: int, code: str) -> HttpAnswer:
-    return HttpAnswer(status, json.dumps({"type": f"https://tocsin.dev/problems/{code}", "detail": f"because {code}"}).encode())
+def problem(status: int, code: str) -> HttpReply:
+    return HttpReply(status, json.dumps({"type": f"https://tocsin.dev/problems/{code}", "detail": f"because {code}"}).encode())
 
 
 class App:
     """Stands for the app: answers in turn, then always well; keeps what it was sent."""
 
-    def __init__(self, *answers: HttpAnswer | TransportFailure) -> None:
+    def __init__(self, *answers: HttpReply | TransportFailure) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[str, dict[str, Any]]] = []
 
     def __call__(
         self, method: str, url: str, *, headers: dict[str, str], body: bytes, timeout: float, tls: object
-    ) -> HttpAnswer | TransportFailure:
+    ) -> HttpReply | TransportFailure:
         assert method == "POST" and headers["Authorization"] == f"Bearer {KEY}"
         self.asked.append((url, json.loads(body)))
         return self.answers.pop(0) if self.answers else answer()
@@ -102,7 +102,7 @@ class App:
 class Desk:
     """A reporter without its thread, and a clock that stands still."""
 
-    def __init__(self, folder: Path, *answers: HttpAnswer | TransportFailure, wall: int = 1000) -> None:
+    def __init__(self, folder: Path, *answers: HttpReply | TransportFailure, wall: int = 1000) -> None:
         self.app, self.heard, self.time, self.figures = App(*answers), list[Observation](), 100.0, AgentFigures()
         self.backlog = ReportBacklog(DiskFolder(folder), 5)
         door = AppClient(AppSettings("https://app.example", "search", KEY), ask=self.app)
@@ -396,7 +396,7 @@ def test_only_so_many_reports_wait(desk: Callable[..., Desk]) -> None:
 
 
 def test_result_of_an_approval_goes_out_and_comes_again_until_it_is_taken(desk: Callable[..., Desk]) -> None:
-    it = desk(answer(), TransportFailure("refused"), answer(), HttpAnswer(503, b""), answer(), HttpAnswer(204, b""))
+    it = desk(answer(), TransportFailure("refused"), answer(), HttpReply(503, b""), answer(), HttpReply(204, b""))
     it.reporter.result(SendResult("a/1", "posted", 200))
     it.tell(state())
     for _ in range(10):

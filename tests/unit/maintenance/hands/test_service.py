@@ -20,7 +20,7 @@ from shared.maintenance.agent.config.config import AppSettings, Config, NodeSett
 from shared.maintenance.agent.executor import ThreadedExecutor
 from shared.maintenance.agent.figures import AgentFigures
 from shared.maintenance.agent.hooks.runner import Hook, HookResult
-from shared.maintenance.agent.http_exchange import HttpAnswer, TransportFailure
+from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.identity import identify
 from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal
@@ -59,14 +59,14 @@ class Service:
     def list(self, *events: dict[str, Any]) -> None:
         self.events, self.number = list(events), self.number + 1
 
-    def get(self) -> HttpAnswer | TransportFailure:
+    def get(self) -> HttpReply | TransportFailure:
         if self.silent:
             return TransportFailure("no answer within 5 s", timed_out=True)
-        return HttpAnswer(200, json.dumps({"DocumentIncarnation": self.number, "Events": self.events}).encode())
+        return HttpReply(200, json.dumps({"DocumentIncarnation": self.number, "Events": self.events}).encode())
 
-    def approve(self, event_id: str) -> HttpAnswer | TransportFailure:
+    def approve(self, event_id: str) -> HttpReply | TransportFailure:
         self.approved.append(event_id)
-        return HttpAnswer(200, b"")
+        return HttpReply(200, b"")
 
     def machine(self) -> Machine | TransportFailure:
         return self.told
@@ -262,7 +262,7 @@ def test_once_does_what_one_look_asks_for_and_ends(tmp_path: Path) -> None:
 
 def test_once_hears_the_fleet_before_it_approves_what_its_own_rules_would(tmp_path: Path) -> None:
     told = {"lead_ms": 0, "leads_ms": {}, "require_central": False, "rules": [{"action": "prepare", "source": "User"}]}
-    answers: list[HttpAnswer | TransportFailure] = [TransportFailure("busy"), HttpAnswer(200, json.dumps({"settings": told}).encode())]
+    answers: list[HttpReply | TransportFailure] = [TransportFailure("busy"), HttpReply(200, json.dumps({"settings": told}).encode())]
     app = AppSettings("https://app.example", "db", "a-key-of-this-node")
     door = AppClient(app, ask=lambda *_, **__: answers.pop(0) if answers[1:] else answers[0])
     service, hooks = Service(), Hooks()
@@ -339,26 +339,26 @@ def test_state_that_came_in_an_image_of_another_machine_is_set_aside(running: Ru
     ("answer", "reason"),
     [
         (TransportFailure("no answer within 5 s", timed_out=True), "IMDS: no answer within 5 s"),
-        (HttpAnswer(503, b""), "IMDS answers 503"),
-        (HttpAnswer(400, b'{"error":\n "Bad request"}'), 'IMDS answers 400: {"error": "Bad request"}'),
-        (HttpAnswer(200, b""), "IMDS: the body is empty"),
-        (HttpAnswer(204, b'{"Events": []}'), 'IMDS answers 204: {"Events": []}'),
+        (HttpReply(503, b""), "IMDS answers 503"),
+        (HttpReply(400, b'{"error":\n "Bad request"}'), 'IMDS answers 400: {"error": "Bad request"}'),
+        (HttpReply(200, b""), "IMDS: the body is empty"),
+        (HttpReply(204, b'{"Events": []}'), 'IMDS answers 204: {"Events": []}'),
     ],
 )
-def test_only_a_200_with_a_document_shows_anything(answer: HttpAnswer | TransportFailure, reason: str) -> None:
+def test_only_a_200_with_a_document_shows_anything(answer: HttpReply | TransportFailure, reason: str) -> None:
     assert interpret_poll(answer) == PollFailed(reason)
 
 
 @pytest.mark.parametrize(
     ("answer", "outcome", "status"),
     [
-        (HttpAnswer(200, b""), "accepted", 200),
+        (HttpReply(200, b""), "accepted", 200),
         (TransportFailure("refused"), "busy", 0),
-        *((HttpAnswer(status, b""), "busy", status) for status in (410, 429, 500, 503)),
-        *((HttpAnswer(status, b""), "refused", status) for status in (201, 400, 404, 405)),
+        *((HttpReply(status, b""), "busy", status) for status in (410, 429, 500, 503)),
+        *((HttpReply(status, b""), "refused", status) for status in (201, 400, 404, 405)),
     ],
 )
-def test_what_came_of_an_approval(answer: HttpAnswer | TransportFailure, outcome: Any, status: int) -> None:
+def test_what_came_of_an_approval(answer: HttpReply | TransportFailure, outcome: Any, status: int) -> None:
     assert interpret_approval(Approve("e1", "E1", 1, "a1"), answer) == ApprovalPosted("e1", outcome, status, "a1")
 
 
@@ -371,7 +371,7 @@ def worker(imds: Service, heard: list[Observation], runner: Hooks | None = None)
 
 def test_same_bytes_are_read_once_and_still_seen_each_time() -> None:
     it = worker(Service(), [])
-    good, other = Service().get(), HttpAnswer(200, b'{"DocumentIncarnation": 9, "Events": []}')
+    good, other = Service().get(), HttpReply(200, b'{"DocumentIncarnation": 9, "Events": []}')
     first = it._read_answer(good)
     assert isinstance(first, DocumentRead) and it._read_answer(good) is first
     assert isinstance(it._read_answer(TransportFailure("refused")), PollFailed)
