@@ -168,7 +168,7 @@ def test_claim_to_be_primary_is_forgotten(tocsin: Command, fleet: str) -> None:
         return tocsin.kit.client.call("POST", f"fleets/{fleet}/replicas/{node}/report", body)
 
     claim("s1", 1, 999)
-    with pytest.raises(Conflict, match="claims an older one"):
+    with pytest.raises(Conflict, match="not the primary any more"):
         claim("s2", 1, 2)
     assert tocsin("turns", "forget", fleet).code == Exit.USAGE, "a note is needed"
     said = tocsin.ok("turns", "forget", fleet, "--note", "the term of a test")
