@@ -1,0 +1,93 @@
+"""The offset of this machine's wall clock from the storage service's time, as an interval that certainly contains it.
+
+A row that was just written carries the storage service's time of the write. That moment lies between the sending of the write and
+the receipt of its answer, both read on the local monotonic clock. So each write bounds the difference between the two clocks: Cristian's
+algorithm, with the bounds kept instead of their midpoint, as in Marzullo's. The bounds refer to the monotonic clock, so a step of the
+wall clock shows at once.
+
+All functions are pure. Times are milliseconds; monotonic times are float milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from .clock import Millis
+
+DRIFT: Final = 200e-6
+"""Bound on the rate error of a machine's monotonic clock against the storage service's: 200 ppm."""
+TOO_WIDE: Final = 2_000.0
+"""Widest interval, in milliseconds, that may correct the clock. A wider one comes from slow storage and proves too little."""
+RESOLUTION: Final = 1.0
+"""Granularity of the times that are compared, in milliseconds."""
+
+
+class ServerTime(NamedTuple):
+    """Bounds of `server time - monotonic time` at the monotonic moment `at`. All in milliseconds."""
+
+    low: float
+    high: float
+    at: float
+
+    @property
+    def width(self) -> float:
+        """Uncertainty in milliseconds."""
+        return self.high - self.low
+
+
+class Offset(NamedTuple):
+    """Bounds of `wall clock - server time` in milliseconds: positive where the wall clock is ahead."""
+
+    low: float
+    high: float
+
+    @property
+    def contains_zero(self) -> bool:
+        """True where the wall clock may be exact."""
+        return self.low <= 0.0 <= self.high
+
+
+def sample(sent: float, received: float, written: Millis) -> ServerTime:
+    """Return the bounds that one write proves. `sent` and `received` are monotonic, `written` is the storage service's time of the write.
+
+    Raises `ValueError` where the answer came before the request.
+    """
+    if received < sent:
+        raise ValueError(f"the answer came before the request: {received} < {sent}")
+    return ServerTime(written - received - RESOLUTION, written - sent + RESOLUTION, received)
+
+
+def aged(bounds: ServerTime, at: float) -> ServerTime:
+    """Return the bounds as they are at the later moment `at`, widened by the drift since."""
+    drift = DRIFT * max(0.0, at - bounds.at)
+    return ServerTime(bounds.low - drift, bounds.high + drift, max(at, bounds.at))
+
+
+def combine(known: ServerTime | None, new: ServerTime) -> ServerTime:
+    """Return the bounds that both prove. Where they contradict each other, one clock has stepped: the newer bounds count alone."""
+    if known is None:
+        return new
+    at = max(known.at, new.at)
+    one, other = aged(known, at), aged(new, at)
+    low, high = max(one.low, other.low), min(one.high, other.high)
+    return ServerTime(low, high, at) if low <= high else aged(new, at)
+
+
+def offset(bounds: ServerTime, wall: Millis, monotonic: float) -> Offset:
+    """Return the bounds of the wall clock's offset, for readings of both clocks taken together."""
+    now = aged(bounds, monotonic)
+    return Offset(wall - monotonic - now.high, wall - monotonic - now.low)
+
+
+def correction(bounds: ServerTime | None, wall: Millis, monotonic: float) -> float:
+    """Return the milliseconds to subtract from the wall clock so that nothing fires early by the storage service's time.
+
+    Zero unless the bounds prove that the clock is wrong: missing bounds, bounds that are too wide, and bounds that contain zero correct
+    nothing, so slow storage never stops deliveries. Otherwise the upper end, which is never early.
+    """
+    if bounds is None:
+        return 0.0
+    found = offset(bounds, wall, monotonic)
+    if found.contains_zero or found.high - found.low > TOO_WIDE:
+        return 0.0
+    return found.high
