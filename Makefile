@@ -18,7 +18,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs run quick test lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel settings bicep clean
+.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel docs settings bicep clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
