@@ -169,7 +169,7 @@ PAIR_MUTANTS = [
     Mutant("the copy's gate written without its ETag", "pair: owners", gate_unconditional),
     Mutant("a target copied after its source", "pair: move", target_after_source),
     Mutant("a moved event alive at both places of the copy", "pair: move and owner", alive_at_both),
-    Mutant("a place found shut not told to the copy", "pair: redrive", shut_place_untold),
+    Mutant("a place found shut that is not copied", "pair: redrive", shut_place_untold),
     Mutant("an id row not copied before the event", "pair: ids", id_uncopied),
     Mutant("a source not sealed on the way back", "pair: failback", source_unsealed),
     Mutant("a copy begun before its index row", "pair: move and cancel", index_unfiled),

@@ -22,7 +22,7 @@ EXPECTED = {
     "the copy's gate written without its ETag": ("P1", 27),
     "a target copied after its source": ("P1", 12),
     "a moved event alive at both places of the copy": ("P4", 15),
-    "a place found shut not told to the copy": ("P4", 32),
+    "a place found shut that is not copied": ("P4", 32),
     "an id row not copied before the event": ("P4", 10),
     "a source not sealed on the way back": ("P1", 32),
     "a copy begun before its index row": ("P1", 27),
