@@ -23,7 +23,7 @@ On Azure they are app settings, which `infra/main.bicep` writes ([Deploy to Azur
 On your machine they come from `local.settings.json`.
 An empty setting counts as not set.
 The app does not start with a value out of range or with an unsafe combination.
-[The error names the setting](../explain/security.md#what-the-start-refuses).
+[The error names the setting](../explain/security.md#settings-that-stop-the-start).
 
 | setting | default | range | meaning |
 | --- | --- | --- | --- |
