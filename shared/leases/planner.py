@@ -23,12 +23,14 @@ HOT: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A living server. capacity: 0 for no limit of its own. draining: keeps its partitions until other servers are ordered to take them."""
+    """A living server. capacity: 0 for no limit of its own. draining: keeps its partitions until other servers are ordered to take them.
+    coming: number of partitions that it is ordered to take and does not own yet."""
 
     name: str
     capacity: int = 0
     load: float = 0.0
     draining: bool = False
+    coming: int = 0
 
 
 type MoveReason = Literal["unowned", "owner gone", "draining", "prohibited", "pinned", "over capacity", "balance", "offline", "bump"]
@@ -74,6 +76,9 @@ def plan(
 
     owners: current owners, including servers that are gone. most: maximum partitions of one server. budget: maximum voluntary moves, which
     only balance. epochs: of the partitions, for bumps. A partition whose server is gone or must give it up moves whatever the budget is.
+
+    `most` limits what a server is given. A server that drains keeps partitions that no other server can take, also more than `most`: a
+    partition with too full an owner is better than a partition without one.
     """
     return _Planner(partitions, owners, sorted(members, key=lambda member: member.name), intents, most, budget, epochs or {}).run()
 
@@ -163,9 +168,13 @@ class _Planner:
                 self.put(number, pin)
 
     def _shares(self) -> None:
-        """Set the shares by water-filling under the capacities. The remainder goes to servers with the most partitions, hot ones last."""
+        """Set the shares by water-filling under the capacities. The remainder goes to servers with the most partitions, hot ones last.
+
+        Ordered partitions count, so that two planners agree at any moment of a hand-off.
+        """
         loads = [member.load for member in self.open]
         mean = sum(loads) / len(loads) if loads else 0.0
+        coming = {member.name: member.coming for member in self.open}
         hot = {member.name for member in self.open if mean > 0 and member.load > HOT * mean}
         left, waiting = len(self.online), set(self.names)
         self.share = dict.fromkeys(self.names, 0)
@@ -173,7 +182,7 @@ class _Planner:
             each = left // len(waiting)
             tight = {name for name in waiting if self.cap[name] <= each}
             if not tight:
-                order = sorted(waiting, key=lambda name: (name in hot, -len(self.has[name]), name))
+                order = sorted(waiting, key=lambda name: (name in hot, -len(self.has[name]) - coming[name], name))
                 extra = left - each * len(waiting)
                 for place, name in enumerate(order):
                     self.share[name] = each + (place < extra)

@@ -50,10 +50,14 @@ class PlannerInput:
     def members(self) -> list[Member]:
         """Return the servers that are not dead."""
         return [
-            Member(server.name, self._capacity(server), server.load, server.state == "draining")
+            Member(server.name, self._capacity(server), server.load, server.state == "draining", self._coming(server))
             for server in self.servers.values()
             if server.state != "dead"
         ]
+
+    def _coming(self, server: Server) -> int:
+        """Return how many partitions the server is ordered to take from others."""
+        return sum(number in self.partitions and not self.has(server.name, number) for number in server.take)
 
     def _capacity(self, server: Server) -> int:
         """Return the partitions that the server can own. A server that speaks HTTP can own as many as its row can hold."""

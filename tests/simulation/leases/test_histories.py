@@ -12,7 +12,7 @@ from .planted import PLANTED, planted
 CHUNK = 100
 HUNTED = 3000
 """Seeds in which a planted bug must be found; nearly all are within 200."""
-FOUND = (15967,)
+FOUND = (15967, 1035075)
 """Seeds beyond those of every day that a promise was once broken in."""
 
 

@@ -120,9 +120,12 @@ def test_every_wish_and_every_capacity_is_respected(
         if pin in by_name and pin not in intents.drained and (partition, pin) not in intents.prohibited and server != pin:
             assert partition in found.unplaced or counts(found, [pin])[0] >= most
     for name in by_name:
-        # A draining server keeps what no other server can take.
-        if name not in intents.drained and not by_name[name].draining:
+        if name not in intents.drained:
             assert counts(found, [name])[0] <= most
+        else:
+            # A draining server keeps what no other server can take, also more than `most`, and nothing else.
+            kept = {partition for partition, server in found.target.items() if server == name}
+            assert kept <= {partition for partition, owner in owners.items() if owner == name} & found.unplaced.keys()
 
 
 @given(fleets(), wishes(), st.integers(1, 8))
@@ -164,6 +167,23 @@ def test_a_draining_server_hands_everything_off_whatever_the_budget() -> None:
 def test_a_draining_server_keeps_what_nobody_can_take() -> None:
     found = decide(2, {0: "s0", 1: "s0"}, [Member("s0", draining=True)])
     assert (found.target, found.moves) == ({0: "s0", 1: "s0"}, ())
+
+
+def test_a_draining_server_keeps_more_than_the_maximum_rather_than_leave_partitions_without_an_owner() -> None:
+    found = decide(3, {0: "s0", 1: "s0", 2: "s1"}, [Member("s0", draining=True), Member("s1")], most=1)
+    assert (found.target, found.moves) == ({0: "s0", 1: "s0", 2: "s1"}, ())
+    assert found.unplaced == {0: "no capacity", 1: "no capacity"}
+
+
+def test_a_planner_in_the_middle_of_a_hand_off_agrees_with_the_one_that_began_it() -> None:
+    # s2 ended with 0, 5 and 6. The first plan gave 6 to s1 and the others to s0; s1 has claimed 6 already.
+    first = decide(7, {1: "s0", 4: "s0", 2: "s1", 3: "s1"}, members("s0", "s1"))
+    coming = {name: sum(move.target == name for move in first.moves) for name in ("s0", "s1")}
+    small, large = sorted(coming, key=lambda name: coming[name])
+    claimed = {move.partition: small for move in first.moves if move.target == small}
+    owners = {1: "s0", 4: "s0", 2: "s1", 3: "s1", **claimed}
+    found = decide(7, owners, [Member(small), Member(large, coming=coming[large])])
+    assert found.target == first.target
 
 
 def test_the_smaller_share_goes_to_the_hot_server() -> None:
