@@ -1,5 +1,6 @@
 """What holds for all tests. Property tests run alike everywhere: the same examples on every machine, however busy it is."""
 
+import os
 import shutil
 
 import pytest
@@ -7,6 +8,9 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+# The agent refuses files that the group can write to, which some machines' umask allows.
+os.umask(0o022)
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
 """The browser that tests/browser drives, or None."""

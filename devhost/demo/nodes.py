@@ -108,7 +108,8 @@ class Node:
     def __init__(self, name: str, system: System, imds: Emulator, story: Story) -> None:
         self.name, self._system, self._imds, self._story = name, system, imds, story
         self._folder = system.folder / name
-        self._folder.mkdir()
+        # The agent refuses what others can change, and the user's umask may allow that.
+        self._folder.mkdir(mode=0o700)
         self._diary = self._folder / "diary"
         self._diary.touch()
         self._read = 0
@@ -134,6 +135,7 @@ class Node:
         }
         config = self._folder / "agent.yaml"
         # JSON is YAML.
+        config.touch(mode=0o600)
         config.write_text(json.dumps(settings))
         environment = {**os.environ, "TOCSIN_KEY": key["key"]}
         await self._agent.start("shared.cli", "agent", "--config", str(config), "--log", "json", environment=environment)

@@ -58,6 +58,9 @@ command -v curl >/dev/null || fail "curl is missing"
 
 mkdir -p "$HOME_DIR" "$ETC"
 chmod 755 "$HOME_DIR"
+# The agent refuses settings that another user could change, whoever made the folder.
+[ "$(id -u)" != 0 ] || chown root "$HOME_DIR" "$ETC"
+chmod go-w "$ETC"
 # For the next time, when the key or the wheel is a new one: the VM extension keeps what it ran where nobody looks.
 [ "$0" -ef "$HOME_DIR/install.sh" ] || install -m 700 "$0" "$HOME_DIR/install.sh"
 work=$(mktemp -d)
@@ -76,7 +79,9 @@ try https://vault.azure.net "$VAULT_URL/secrets/$SECRET_PREFIX$vm?api-version=7.
 "$HOME_DIR/venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "$wheel"
 mv "$work/agent.key" "$ETC/agent.key"
 chmod 600 "$ETC/agent.key"
-printf '%s' "$CONFIG" | base64 -d >"$ETC/agent.toml"
+printf '%s' "$CONFIG" | base64 -d >"$work/agent.toml"
+mv "$work/agent.toml" "$ETC/agent.toml"
+chmod 600 "$ETC/agent.toml"
 
 "$HOME_DIR/venv/bin/tocsin" agent --config "$ETC/agent.toml" --check
 unit=$ROOT/etc/systemd/system/tocsin-agent.service

@@ -54,12 +54,19 @@ class Disk(Protocol):
         """Flush the folder's list of files to disk."""
 
 
+def make_private_folder(path: Path) -> None:
+    """Create a folder for its owner alone if it does not exist. Missing folders above it get mode 0755 at most. Raises `OSError`."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700 if folder == path else 0o755, exist_ok=True)
+
+
 class DiskFolder:
     """A real folder, created if needed, readable by its owner alone."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(path)
 
     def read(self, name: str) -> bytes | None:
         try:

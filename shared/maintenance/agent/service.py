@@ -23,6 +23,7 @@ from ...core.ids import SystemIds
 from .app.messages import event_of
 from .app.reporter import AppClient, Reporter
 from .config.config import Config
+from .config.file_trust import find_untrusted
 from .decisions.approvals import unasked
 from .decisions.step import next_wake, unready
 from .executor import ThreadedExecutor
@@ -31,7 +32,7 @@ from .health import AgentHealth, HealthServer
 from .hooks.runner import HookRunner, ProcessRunner
 from .imds.client import HttpImds, Imds, Machine
 from .imds.identity import disown, identify, remembered
-from .journal import Disk, DiskFolder, Journal, ReportBacklog
+from .journal import Disk, DiskFolder, Journal, ReportBacklog, make_private_folder
 from .loop import AgentLoop, NullJournal
 from .model import EventPhase, EventRecord, NodeState, Observation, StartUp, StopRequested, Tick
 
@@ -135,8 +136,11 @@ class Agent:
     def _lock(self, stack: ExitStack) -> None:
         folder = self.config.state
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = stack.enter_context((folder / "lock").open("w"))
+            make_private_folder(folder)
+            if found := find_untrusted(folder):
+                raise CannotStart(found)
+            opened = os.open(folder / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = stack.enter_context(os.fdopen(opened, "w"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise CannotStart(f"another agent already uses {folder}; only one can run. Stop it, or set another folder in `state`") from None

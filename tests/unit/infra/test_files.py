@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from shared.maintenance.agent.config.config import load
+from shared.maintenance.agent.config.file_trust import find_untrusted
 
 from .bicep import literal
 from .checks import Project
@@ -94,12 +95,24 @@ def test_the_installer_fetches_wheel_and_key_as_the_machine_and_starts_the_agent
     assert (etc / "tocsin" / "agent.key").read_text() == KEY
     assert stat.S_IMODE((etc / "tocsin" / "agent.key").stat().st_mode) == 0o600
     assert (etc / "tocsin" / "agent.toml").read_text() == "# settings\n"
+    assert [find_untrusted(etc / "tocsin" / name) for name in ("agent.toml", "agent.key")] == ["", ""]
     assert (etc / "systemd" / "system" / "tocsin-agent.service").read_text() == "[Unit]\n"
     log = (machine / "log").read_text()
     assert re.findall(r"^systemctl (.*)$", log, re.MULTILINE) == ["daemon-reload", "enable --quiet tocsin-agent", "restart tocsin-agent"]
     assert log.index("--check") < log.index("--unit") < log.index("systemctl")
     told = log + done.stdout + done.stderr
     assert KEY not in told and "TOKEN-" not in told
+
+
+def test_the_installer_closes_a_folder_and_a_file_that_others_could_change(machine: Path, sources: Mapping[str, str]) -> None:
+    etc = machine / "root" / "etc" / "tocsin"
+    etc.mkdir(parents=True)
+    (etc / "agent.toml").touch()
+    for path, mode in ((etc, 0o777), (etc / "agent.toml", 0o666)):
+        path.chmod(mode)
+    assert find_untrusted(etc / "agent.toml")
+    assert install(machine, sources).returncode == 0
+    assert [find_untrusted(etc / name) for name in ("agent.toml", "agent.key")] == ["", ""]
 
 
 def test_the_installer_stays_for_the_next_key_whether_it_came_by_extension_or_was_there(machine: Path, sources: Mapping[str, str]) -> None:

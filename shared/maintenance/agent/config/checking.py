@@ -8,6 +8,7 @@ from typing import Any
 
 from ..hooks.runner import DEFAULT_DEADLINE
 from .config import Config
+from .file_trust import find_writable_search_path
 
 
 def summary(config: Config) -> dict[str, Any]:
@@ -38,6 +39,9 @@ def list_doubts(config: Config) -> list[str]:
     for kind, hook in config.hooks.items():
         if hook.command and shutil.which(hook.command[0]) is None:
             found.append(f"hooks.{kind}: {hook.command[0]} is not a program that can be run here")
+        if folder := find_writable_search_path(hook):
+            text = f"others can write to {folder}, which PATH names before the program's folder; write the program's whole path"
+            found.append(f"hooks.{kind}: {text}")
     prepare, leads = config.hooks.get("prepare"), [config.settings.lead_of(""), *config.settings.leads.values()]
     if prepare is not None and prepare.deadline > max(leads) and prepare.deadline != DEFAULT_DEADLINE:
         text = f"prepare may take {prepare.deadline:g} s, and begins {max(leads):g} s before NotBefore: the impact may come first"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from ..http_exchange import root_of
 from ..imds.client import API_VERSION, BASE
 from ..model import EVENT_TYPES, Action, EventSource, HookKind
 from ..policy import ActionRule
+from .file_trust import find_readable_key, find_untrusted, find_untrusted_hook
 from .sections import Section
 from .settings import LEAD, AgentSettings
 
@@ -87,7 +87,8 @@ class Config:
 def load(path: Path, environment: Mapping[str, str] | None = None) -> Config:
     """Read the configuration. environment: by default that of the process. Raises `BadConfig` with all errors."""
     table = parse(path)
-    wrong: list[str] = []
+    found = find_untrusted(path)
+    wrong = [found] if found else []
     config = _read(Section(table, "", wrong), wrong, os.environ if environment is None else environment, path.parent)
     if wrong:
         raise BadConfig(path, wrong)
@@ -163,6 +164,8 @@ def _read(top: Section, wrong: list[str], environment: Mapping[str, str], folder
     state = Path(top.text("state", STATE))
     if not state.is_absolute():
         top.add_fault("state", f"{str(state)!r} is not an absolute path; write one like {STATE}")
+    elif found := find_untrusted(state):
+        top.add_fault("state", found)
     node = _node(top.section("node"))
     imds = top.section("imds")
     url = _root(imds, "url", BASE)
@@ -227,8 +230,8 @@ def _key(section: Section, environment: Mapping[str, str], folder: Path) -> str:
     if named:
         path = folder / named
         try:
-            if path.stat().st_mode & stat.S_IRWXO:
-                section.add_fault("key_file", f"other users of this machine can read {path}; run: chmod 600 {path}")
+            if found := find_readable_key(path) or find_untrusted(path):
+                section.add_fault("key_file", found)
             key = path.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "not a text"
@@ -297,11 +300,16 @@ def _hooks(top: Section, folder: Path) -> dict[HookKind, Hook]:
             section.add_fault("name", f"missing; use one of {', '.join(RECIPES)}")
         if name:
             hooks |= RECIPES[name](section)
+            for program in {hook.program for hook in hooks.values() if hook.program}:
+                if found := find_untrusted_hook(Hook((program,))):
+                    section.add_fault("name", found)
             section.close()
     section = top.section("hooks")
     for kind in KINDS:
         if section.has(kind):
             hooks[kind] = _hook(section.section(kind), folder)
+            if found := find_untrusted_hook(hooks[kind]):
+                section.add_fault(kind, found)
     section.close()
     if "prepare" in hooks and "restore" not in hooks:
         section.add_fault("restore", "missing, but there is a prepare hook; no hook would put the node back into service")

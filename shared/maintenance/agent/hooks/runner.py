@@ -44,13 +44,17 @@ CALLER: Final = Path(__file__).with_name("call_python.py")
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A configured hook: `command`, or `call` ("module:function", found on `path` too). `deadline` in seconds."""
+    """A configured hook: `command`, or `call` ("module:function", found on `path` too). `deadline` in seconds.
+
+    program: the program that a recipe's `call` runs in turn, as its name or path.
+    """
 
     command: tuple[str, ...] = ()
     call: str = ""
     path: str = ""
     deadline: float = DEFAULT_DEADLINE
     environment: Mapping[str, str] = field(default_factory=dict)
+    program: str = ""
 
     def argv(self) -> Sequence[str]:
         """Return the command line of the hook's process."""
@@ -102,7 +106,7 @@ class ProcessRunner:
 
     def __init__(self, folder: Path, *, grace: float = GRACE) -> None:
         self._folder, self._grace = folder, grace
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[HookResult], None]) -> RunningHook:
         run = _Process(self._folder, self._grace, name, hook, event, done)

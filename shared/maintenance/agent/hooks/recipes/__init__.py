@@ -30,22 +30,24 @@ def _cassandra(section: Section) -> dict[HookKind, Hook]:
         "service": section.text("service", "cassandra"),
         "thrift": section.flag("thrift", False),
     }
-    return _build("cassandra", section, options, ("prepare", "emergency", "restore", "verify"))
+    return _build("cassandra", section, options, str(options["nodetool"]), ("prepare", "emergency", "restore", "verify"))
 
 
 def _systemd(section: Section) -> dict[HookKind, Hook]:
     units = section.texts("units")
     if not section.has("units"):
         section.add_fault("units", 'left out; write the units to stop, like ["cassandra.service"]')
-    return _build(
-        "systemd", section, {"units": units, "systemctl": section.text("systemctl", "systemctl")}, ("prepare", "restore", "verify")
-    )
+    program = section.text("systemctl", "systemctl")
+    return _build("systemd", section, {"units": units, "systemctl": program}, program, ("prepare", "restore", "verify"))
 
 
-def _build(name: str, section: Section, options: Mapping[str, Any], kinds: tuple[HookKind, ...]) -> dict[HookKind, Hook]:
+def _build(name: str, section: Section, options: Mapping[str, Any], program: str, kinds: tuple[HookKind, ...]) -> dict[HookKind, Hook]:
     deadline = section.number("deadline_seconds", DEFAULT_DEADLINE, 0.1, 86_400)
     environment = {"TOCSIN_RECIPE": json.dumps(options)}
-    return {kind: Hook(call=f"{__name__}.{name}:{kind}", path=_ROOT, deadline=deadline, environment=environment) for kind in kinds}
+    return {
+        kind: Hook(call=f"{__name__}.{name}:{kind}", path=_ROOT, deadline=deadline, environment=environment, program=program)
+        for kind in kinds
+    }
 
 
 RECIPES: Final[Mapping[str, Callable[[Section], dict[HookKind, Hook]]]] = {"cassandra": _cassandra, "systemd": _systemd}
