@@ -59,9 +59,7 @@ PROTOCOLS = {
     "resize": Protocol(resizing.RESIZES, resizing.ResizeWorld, resizing_mutants.RESIZE_MUTANTS, resizing_mutants.hunt_resize),
     "remote": Protocol(remote_leases.PLAYS, remote_leases.RemoteWorld, remote_mutants.MUTANTS, remote_mutants.hunt),
     "agent": Protocol(maintenance_plays.PLAYS, maintenance_world.AgentWorld, maintenance_mutants.MUTANTS, maintenance_mutants.hunt),
-    "ringmaster": Protocol(
-        ringmaster_plays.PLAYS, ringmaster_plays.world, ringmaster_mutants.MUTANTS, ringmaster_mutants.hunt, story.tell
-    ),
+    "ringmaster": Protocol(ringmaster_plays.PLAYS, ringmaster_plays.world, ringmaster_mutants.MUTANTS, ringmaster_mutants.hunt, story.tell),
     "turns": Protocol(turn_plays.PLAYS, turn_world.World, turn_mutants.MUTANTS, turn_mutants.hunt),
     "endless turns": Protocol(
         endless.PLAYS, endless.Endless, turn_mutants.ENDLESS_MUTANTS, turn_mutants.hunt_endless, explore=endless.follow

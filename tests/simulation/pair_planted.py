@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 from shared.engine.effects import Steps
 from shared.scheduler import changes
 from shared.scheduler.mirror import pair
 from shared.scheduler.protocol import mirroring
+from tests.model.checking.mutants import patched
 
 
 def copied_later(*_: Any) -> Steps[bool]:
@@ -24,7 +24,7 @@ def serves_at_once(self: pair.MirrorPair, seen: Any) -> float:
     return 0.0
 
 
-def always_holds(way: Any) -> Steps[bool]:
+def always_serves(way: Any) -> Steps[bool]:
     """Owners and copies that do not ask who serves."""
     return True
     yield
@@ -40,7 +40,7 @@ type Place = tuple[object, str]
 PAIR_PLANTED: dict[str, tuple[str, int, list[tuple[Place, Callable[..., Any]]]]] = {
     "changes are acknowledged before they are copied": ("loss", 8, [((changes, "mirror_event"), copied_later)]),
     "a side that takes over serves at once": ("alarm", 57, [((pair.MirrorPair, "wait"), serves_at_once)]),
-    "nobody looks at the fence": ("alarm", 70, [((pair, "holds"), always_holds), ((mirroring, "holds"), always_holds)]),
+    "nobody looks at the fence": ("alarm", 70, [((pair, "still_serves"), always_serves), ((mirroring, "still_serves"), always_serves)]),
     "shards end without their copies": ("loss", 31, [((pair, "finish_copy"), ends_at_once)]),
 }
 """Bug: the story in which it shows, the seed to look from (a later one does as well), and what to patch."""
@@ -50,11 +50,5 @@ PAIR_PLANTED: dict[str, tuple[str, int, list[tuple[Place, Callable[..., Any]]]]]
 def pair_planted(name: str) -> Iterator[tuple[str, int]]:
     """The app with the bug `name`; gives the story in which to look for it, and the first seed."""
     story, first, places = PAIR_PLANTED[name]
-    patches = [patch.object(where, attribute, bug) for (where, attribute), bug in places]
-    try:
-        for each in patches:
-            each.start()
+    with patched((where, attribute, bug) for (where, attribute), bug in places):
         yield story, first
-    finally:
-        for each in patches:
-            each.stop()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 from shared.delivery.flow.rules import ChannelHold
 from shared.delivery.flow.service import Flow
@@ -18,6 +17,7 @@ from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
 from shared.scheduler.rows import NewEvent, withdrawn
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Upsert
+from tests.model.checking.mutants import patched
 
 _withdrawn = withdrawn
 _step, _append, _agenda, _may_change, _merge_gate = owning.step, ingest.append, rules.agenda, rules.may_change, gate.merge_gate
@@ -210,11 +210,5 @@ STYLES = {"owners start without a beat": "frozen", "pauses are not looked at": "
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """The app with the bug `name`."""
-    patches = [patch.object(where, attribute, bug) for (where, attribute), bug in PLANTED[name]]
-    try:
-        for each in patches:
-            each.start()
+    with patched((where, attribute, bug) for (where, attribute), bug in PLANTED[name]):
         yield
-    finally:
-        for each in patches:
-            each.stop()

@@ -8,52 +8,52 @@ from typing import Any
 import orjson
 
 from shared.core.clock import SettableClock
-from shared.engine.effects import LOST, Get, Load, Steps, Write
+from shared.engine.effects import LOST, Effect, Steps, Wait, Write
+from shared.engine.thread_runner import ThreadRunner
 from shared.scheduler.keys import Address
 from shared.scheduler.protocol import changing
+from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS
 from shared.storage.ports import Insert, Merge, Props
 from tests.simulation.history import World
 from tests.simulation.world.api import call
-from tests.simulation.world.storage import at_once
 
 SHARD, ROW = "23-aaaaaaaaaaaaaaaa-t0", "e000"
 HERE = Address(SHARD, ROW)
 LATER = 1_800_000_060_000
 
 
+class _FaultyRunner(ThreadRunner):
+    """Runs steps on the in-memory store. What `lost` returns for a write is its answer; with None, the store answers."""
+
+    def __init__(self, tables: MemoryTables, lost: Callable[[Write], Any]) -> None:
+        super().__init__(MemoryBlockingTables(tables), lambda: 0.0, 1.0)
+        self._lost = lost
+
+    def perform(self, effect: Effect | Wait) -> Any:
+        return (isinstance(effect, Write) and self._lost(effect)) or super().perform(effect)
+
+
 class Store:
-    """The twin, one effect at a time. `lost` is asked about each write; an answer it gives stands for the store's."""
+    """The in-memory store with one event. A play runs on it effect by effect, and may lose the answers to its writes."""
 
     def __init__(self) -> None:
         self.tables = MemoryTables(SettableClock())
-        at_once(self.tables.ensure(ALL_TABLES))
+        run_through(self.tables.ensure(ALL_TABLES))
         event: Props = {"state": "scheduled", "due": 1_800_000_030_000, "id": "a", "size": 1, "body": "1"}
-        at_once(self.tables.write(EVENTS, SHARD, [Insert(ROW, event)]))
+        run_through(self.tables.write(EVENTS, SHARD, [Insert(ROW, event)]))
 
     def run(self, steps: Steps[Any], lost: Callable[[Write], Any] = lambda write: None) -> Any:
-        answer: Any = None
-        try:
-            while True:
-                effect = steps.send(answer)
-                if isinstance(effect, Get):
-                    answer = at_once(self.tables.get(*effect))
-                elif isinstance(effect, Load):
-                    answer = at_once(self.tables.query(effect.table, effect.pk, first=effect.first, end=effect.end)).rows
-                else:
-                    assert isinstance(effect, Write)
-                    answer = lost(effect) or self.write(effect)
-        except StopIteration as stop:
-            return stop.value
+        return _FaultyRunner(self.tables, lost).run(steps)
 
     def write(self, effect: Write) -> Any:
-        return at_once(self.tables.write(*effect))
+        return run_through(self.tables.write(*effect))
 
     def deliver(self) -> None:
         """Finish the move, and settle the copy."""
         row = self.run(changing.find(HERE))
-        at_once(self.tables.write(EVENTS, row.pk, [Merge(row.rk, {"state": "delivered"}, row.etag)]))
+        run_through(self.tables.write(EVENTS, row.pk, [Merge(row.rk, {"state": "delivered"}, row.etag)]))
 
 
 def move() -> Steps[Any]:

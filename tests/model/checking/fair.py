@@ -44,9 +44,7 @@ class Graph[S](NamedTuple):
     keeps: list[list[list[int]]]
 
 
-def leads_to[S](
-    model: Model[S], promises: Sequence[Promise[S]], action: Callable[[str], str | None], *, limit: int = 2_000_000
-) -> Report:
+def leads_to[S](model: Model[S], promises: Sequence[Promise[S]], action: Callable[[str], str | None], *, limit: int = 2_000_000) -> Report:
     """Look for a fair run in which one of the promises never comes. action: of a label, the fair action it belongs to, or None.
 
     Safety is checked on the way: `model.check` may raise. The trace of a violation leads to the set of states, then once round in it.
@@ -66,9 +64,7 @@ def leads_to[S](
     return report
 
 
-def _walk[S](
-    model: Model[S], promises: Sequence[Promise[S]], action: Callable[[str], str | None], limit: int, report: Report
-) -> Graph[S]:
+def _walk[S](model: Model[S], promises: Sequence[Promise[S]], action: Callable[[str], str | None], limit: int, report: Report) -> Graph[S]:
     first = model.initial()
     graph = Graph([first], [], [(-1, "")], [[] for _ in promises])
     seen: dict[Hashable, int] = {model.key(first): 0}

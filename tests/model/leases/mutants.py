@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 from shared.engine.effects import LOST, RECEIVING, SENDING, Get, Write
 from shared.engine.moments import SentAt
@@ -18,28 +15,10 @@ from shared.leases.rows import Server, parse_partition, parse_server, partition_
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Applied, Merge, Upsert
 from tests.model.checking.checker import Report, explore
+from tests.model.checking.mutants import Mutant, Patch, relay
 
 from .plays import PLAYS
 from .world import Play, World
-
-type Patch = tuple[Any, str, Any]
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """What is left out, where it shows, the patches that leave it out, and the play when it is changed too."""
-
-    name: str
-    play: str
-    patches: Callable[[], list[Patch]]
-    change: Callable[[Play], Play] = lambda play: play
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for module, name, value in self.patches():
-                stack.enter_context(patch.object(module, name, value))
-            yield
 
 
 def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
@@ -90,7 +69,7 @@ def deadline_from_ack() -> list[Patch]:
             except StopIteration as stop:
                 session.valid = acknowledged
                 return stop.value
-        return (yield from _rest(inner, answer))
+        return (yield from relay(inner, answer=answer))
 
     return [(membership, "beat", beat)]
 
@@ -103,18 +82,9 @@ def age_from_request() -> list[Patch]:
         inner = plain(key, server, sights, takeover_after)
         answer = yield next(inner)
         inner.send(answer)
-        return (yield from _rest(inner, asked))
+        return (yield from relay(inner, answer=asked))
 
     return [(takeover, "fence", fence)]
-
-
-def _rest(inner: Any, answer: Any) -> Any:
-    """`yield from` a generator that waits for `answer`."""
-    try:
-        while True:
-            answer = yield inner.send(answer)
-    except StopIteration as stop:
-        return stop.value
 
 
 def without_incarnation() -> list[Patch]:
@@ -139,7 +109,7 @@ def _beats(change: Callable[[Write], Write], answered: Callable[[Write, Any], An
         sent = yield next(inner)
         effect = inner.send(sent)
         answer = yield change(effect)
-        return (yield from _rest(inner, answered(effect, answer)))
+        return (yield from relay(inner, answer=answered(effect, answer)))
 
     return [(membership, "beat", beat)]
 
@@ -175,7 +145,7 @@ def deadline_of_the_last_send() -> list[Patch]:
     def beat(session: Any, *told: Any) -> Any:
         inner = plain_beat(session, *told)
         session.latest = yield next(inner)
-        return (yield from _rest(inner, session.latest))
+        return (yield from relay(inner, answer=session.latest))
 
     from . import world
 

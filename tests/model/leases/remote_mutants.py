@@ -12,8 +12,8 @@ from shared.leases.protocol import http_servers
 from shared.leases.rows import Server, parse_partition
 from shared.storage.ports import ANY, Merge, Replace
 from tests.model.checking.checker import Report, explore
+from tests.model.checking.mutants import Mutant, Patch, relay
 
-from .mutants import Mutant, Patch
 from .remote import PLAYS, ClientRules, RemoteWorld
 
 
@@ -25,18 +25,11 @@ def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
 
 
 def _written(name: str, change: Callable[[Write], Write]) -> list[Patch]:
-    """The generator `remote.{name}`, with its writes changed."""
+    """The generator `http_servers.{name}`, with its writes changed."""
     plain = getattr(http_servers, name)
 
-    def steps(*told: Any) -> Any:
-        inner = plain(*told)
-        answer: Any = None
-        try:
-            while True:
-                effect = inner.send(answer)
-                answer = yield change(effect) if isinstance(effect, Write) else effect
-        except StopIteration as stop:
-            return stop.value
+    def steps(*args: Any) -> Any:
+        return relay(plain(*args), lambda effect: change(effect) if isinstance(effect, Write) else effect)
 
     return [(http_servers, name, steps)]
 
@@ -68,18 +61,15 @@ def released_whatever_the_epoch() -> list[Patch]:
     plain = http_servers.release
 
     def release(key: str, name: str, incarnation: str, number: int, epoch: int, now: int) -> Any:
-        inner = plain(key, name, incarnation, number, epoch, now)
-        answer: Any = None
-        try:
-            while True:
-                effect = inner.send(answer)
-                answer = yield effect
-                if getattr(effect, "rk", "").startswith("p:"):
-                    found = parse_partition(answer)
-                    if found.owner == name:
-                        answer = dataclasses.replace(answer, props=dataclasses.replace(found, epoch=epoch).props())
-        except StopIteration as stop:
-            return stop.value
+        def revise(effect: Any, answer: Any) -> Any:
+            if not getattr(effect, "rk", "").startswith("p:"):
+                return answer
+            found = parse_partition(answer)
+            if found.owner != name:
+                return answer
+            return dataclasses.replace(answer, props=dataclasses.replace(found, epoch=epoch).props())
+
+        return relay(plain(key, name, incarnation, number, epoch, now), revise=revise)
 
     return [(http_servers, "release", release)]
 

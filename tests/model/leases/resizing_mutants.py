@@ -11,8 +11,8 @@ from shared.leases.protocol import resizing, takeover
 from shared.leases.rows import Partition
 from shared.storage.ports import ANY, Replace
 from tests.model.checking.checker import Report, explore
+from tests.model.checking.mutants import Mutant, Patch, relay
 
-from .mutants import Mutant, Patch
 from .resizing import RESIZES, ResizeWorld
 
 
@@ -73,15 +73,10 @@ def close_unconditionally() -> list[Patch]:
     plain = resizing._put
 
     def put(changed: Any, rows: Any, etags: Any, key: str) -> Any:
-        inner = plain(changed, rows, etags, key)
-        try:
-            effect = next(inner)
-            while True:
-                assert isinstance(effect, Write)
-                ops = tuple(op._replace(etag=ANY) if isinstance(op, Replace) else op for op in effect.ops)
-                effect = inner.send((yield effect._replace(ops=ops)))
-        except StopIteration:
-            return
+        def change(write: Write) -> Write:
+            return write._replace(ops=tuple(op._replace(etag=ANY) if isinstance(op, Replace) else op for op in write.ops))
+
+        return relay(plain(changed, rows, etags, key), change)
 
     return [(resizing, "_put", put)]
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.leases.mutants import MUTANTS, Mutant, hunt
+from tests.model.checking.mutants import Mutant
+from tests.model.leases.mutants import MUTANTS, hunt
 from tests.model.leases.plays import PLAYS
 from tests.model.leases.world import World
 from tests.model.stored import explore_recorded

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.leases.mutants import Mutant
+from tests.model.checking.mutants import Mutant
 from tests.model.leases.resizing import RESIZES, ResizeWorld
 from tests.model.leases.resizing_mutants import RESIZE_MUTANTS, hunt_resize
 from tests.model.stored import explore_recorded

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.leases.mutants import Mutant
+from tests.model.checking.mutants import Mutant
 from tests.model.leases.remote import PLAYS, RemoteWorld
 from tests.model.leases.remote_mutants import MUTANTS, hunt
 from tests.model.stored import explore_recorded

@@ -13,16 +13,16 @@ from shared.storage.names import EVENTS
 from shared.storage.ports import ANY, Merge
 
 from ..checking.checker import Report, explore
-from ..shards.mutants import Mutant, Patch
+from ..checking.mutants import Mutant, Patch, relay
 from .plays import PAIR_PLAYS, world
 
 
 def fence_unread() -> list[Patch]:
-    def holds(way: Way) -> Any:
+    def still_serves(way: Way) -> Any:
         return True
         yield
 
-    return [(mirroring, "holds", holds)]
+    return [(mirroring, "still_serves", still_serves)]
 
 
 def original_read_first() -> list[Patch]:
@@ -89,25 +89,21 @@ def gate_unconditional() -> list[Patch]:
     plain = mirroring.write_copy
 
     def write_copy(*args: Any, **options: Any) -> Any:
-        steps = plain(*args, **options)
-        answer: Any = None
-        while True:
-            try:
-                effect = steps.send(answer)
-            except StopIteration as stop:
-                return stop.value
+        def change(effect: Any) -> Any:
             if isinstance(effect, Write) and isinstance(effect.ops[0], Merge):
-                effect = effect._replace(ops=(effect.ops[0]._replace(etag=ANY), *effect.ops[1:]))
-            answer = yield effect
+                return effect._replace(ops=(effect.ops[0]._replace(etag=ANY), *effect.ops[1:]))
+            return effect
+
+        return relay(plain(*args, **options), change)
 
     return [(mirroring, "write_copy", write_copy)]
 
 
 def target_after_source() -> list[Patch]:
-    def pointed(row: Any, have: Any) -> list[str]:
+    def pointed_shards(row: Any, have: Any) -> list[str]:
         return []
 
-    return [(mirroring, "pointed", pointed)]
+    return [(mirroring, "pointed_shards", pointed_shards)]
 
 
 def alive_at_both() -> list[Patch]:

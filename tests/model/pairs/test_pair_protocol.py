@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.checking.mutants import Mutant
 from tests.model.pairs.mutants import PAIR_MUTANTS, hunt_pair
 from tests.model.pairs.plays import PAIR_PLAYS, world
-from tests.model.shards.mutants import Mutant
 from tests.model.stored import explore_recorded
 
 EXPECTED = {

@@ -5,11 +5,8 @@ A mutant patches production functions while a play is explored. `plays` names th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
-from unittest.mock import patch
 
 from shared.engine.effects import LOST, Get, Write
 from shared.scheduler import rules
@@ -20,29 +17,9 @@ from shared.storage.names import EVENTS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Upsert
 
 from ..checking.checker import Report, explore
+from ..checking.mutants import Mutant, Patch, relay
 from .plays import PLAYS
 from .world import World
-
-type Patch = tuple[Any, str, Any]
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """What is left out, the patches that leave it out, and where it shows."""
-
-    name: str
-    play: str
-    patches: Callable[[], list[Patch]]
-    strands: bool = False
-    """It breaks no safety property, but takes the way to an end away."""
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Production code with the hole, for as long as the context lasts."""
-        with ExitStack() as stack:
-            for module, name, value in self.patches():
-                stack.enter_context(patch.object(module, name, value))
-            yield
 
 
 def batch_not_tied() -> list[Patch]:
@@ -136,16 +113,13 @@ def unconditional_rows() -> list[Patch]:
     plain = owning.step
 
     def step(session: owning.OwnerSession, outcomes: Any, claims: Any) -> Any:
-        steps = plain(session, outcomes, claims)
-        effect = next(steps)
-        try:
-            while True:
-                if isinstance(effect, Write) and effect.table == EVENTS:
-                    ops = tuple(op if op.rk == GATE or not isinstance(op, Merge) else Merge(op.rk, op.props, ANY) for op in effect.ops)
-                    effect = Write(effect.table, effect.pk, ops)
-                effect = steps.send((yield effect))
-        except StopIteration as stop:
-            return stop.value
+        def change(effect: Any) -> Any:
+            if isinstance(effect, Write) and effect.table == EVENTS:
+                ops = tuple(op if op.rk == GATE or not isinstance(op, Merge) else Merge(op.rk, op.props, ANY) for op in effect.ops)
+                return Write(effect.table, effect.pk, ops)
+            return effect
+
+        return relay(plain(session, outcomes, claims), change)
 
     return [(owning, "step", step)]
 
@@ -154,16 +128,12 @@ def lost_claim_taken_as_done() -> list[Patch]:
     plain = owning.step
 
     def step(session: owning.OwnerSession, outcomes: Any, claims: Any) -> Any:
-        steps = plain(session, outcomes, claims)
-        effect = next(steps)
-        try:
-            while True:
-                answer = yield effect
-                if answer is LOST and isinstance(effect, Write) and len(effect.ops) > 1 and claims:
-                    answer = Applied([session.held.etag, *(session.rows[op.rk].etag for op in effect.ops[1:])])
-                effect = steps.send(answer)
-        except StopIteration as stop:
-            return stop.value
+        def revise(effect: Any, answer: Any) -> Any:
+            if answer is LOST and isinstance(effect, Write) and len(effect.ops) > 1 and claims:
+                return Applied([session.held.etag, *(session.rows[op.rk].etag for op in effect.ops[1:])])
+            return answer
+
+        return relay(plain(session, outcomes, claims), revise=revise)
 
     return [(owning, "step", step)]
 
@@ -251,15 +221,12 @@ def mark_without_etag() -> list[Patch]:
     plain = dispatch.dispatch
 
     def marked(row: Any, now: int) -> Any:
-        steps = plain(row, now)
-        try:
-            effect = next(steps)
-            while True:
-                if isinstance(effect, Write):
-                    effect = Write(effect.table, effect.pk, tuple(Merge(op.rk, op.props, ANY) for op in effect.ops))
-                effect = steps.send((yield effect))
-        except StopIteration as stop:
-            return stop.value
+        def change(effect: Any) -> Any:
+            if isinstance(effect, Write):
+                return Write(effect.table, effect.pk, tuple(Merge(op.rk, op.props, ANY) for op in effect.ops))
+            return effect
+
+        return relay(plain(row, now), change)
 
     return [(dispatch, "dispatch", marked)]
 
@@ -281,16 +248,13 @@ def rest_counts_invented() -> list[Patch]:
     plain = owning.rest
 
     def rest(session: owning.OwnerSession, wake: int, **options: Any) -> Any:
-        steps = plain(session, wake, **options)
-        try:
-            effect = next(steps)
-            while True:
-                if isinstance(effect, Write) and effect.ops[0].rk == GATE:
-                    (op,) = effect.ops
-                    effect = Write(effect.table, effect.pk, (Merge(GATE, {**op.props, "accepted": 77}, op.etag),))
-                effect = steps.send((yield effect))
-        except StopIteration as stop:
-            return stop.value
+        def change(effect: Any) -> Any:
+            if isinstance(effect, Write) and effect.ops[0].rk == GATE:
+                (op,) = effect.ops
+                return Write(effect.table, effect.pk, (Merge(GATE, {**op.props, "accepted": 77}, op.etag),))
+            return effect
+
+        return relay(plain(session, wake, **options), change)
 
     return [(owning, "rest", rest)]
 

@@ -265,9 +265,7 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             {**WRITES_X, **CANCELS_X},
             times=(DUE,),
         ),
-        "owners": lambda level: play(
-            "owners", Budget(lost=1, crash=1, suspect=1, fail=level, owners=2), WRITES_X, times=(DUE,)
-        ),
+        "owners": lambda level: play("owners", Budget(lost=1, crash=1, suspect=1, fail=level, owners=2), WRITES_X, times=(DUE,)),
         "two events": lambda level: play(
             "two events",
             Budget(lost=level, crash=level, suspect=1, fail=1, owners=2),
@@ -332,9 +330,7 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             due={"x": frozenset({80_000})},
             times=(DUE, 80_000),
         ),
-        "creators": lambda level: play(
-            "creators", Budget(lost=1, owners=level), CREATORS, symmetry=swap(), times=(DUE,)
-        ),
+        "creators": lambda level: play("creators", Budget(lost=1, owners=level), CREATORS, symmetry=swap(), times=(DUE,)),
         "creator crashes": lambda level: play(
             "creator crashes", Budget(crash=1, owners=1 + level), CREATORS, symmetry=swap(), times=(DUE,)
         ),

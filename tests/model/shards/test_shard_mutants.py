@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.shards.mutants import MUTANTS, Mutant, hunt
+from tests.model.checking.mutants import Mutant
+from tests.model.shards.mutants import MUTANTS, hunt
 
 EXPECTED = {
     "a batch not tied to the gate": ("P4", 11),

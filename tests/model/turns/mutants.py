@@ -10,7 +10,7 @@ from shared.checkpoints.node import rules as node
 from shared.checkpoints.rows import TURN
 from shared.storage.ports import ANY
 from tests.model.checking.checker import Report, explore
-from tests.model.leases.mutants import Mutant, Patch
+from tests.model.checking.mutants import Mutant, Patch
 
 from . import coordinator, endless
 from .plays import PLAYS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.leases.mutants import Mutant
+from tests.model.checking.mutants import Mutant
 from tests.model.stored import explore_recorded
 from tests.model.turns.endless import PLAYS as ENDLESS
 from tests.model.turns.endless import Endless, follow

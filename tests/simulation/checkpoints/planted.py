@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 from shared.checkpoints import turns
+from tests.model.checking.mutants import Patch, patched
 from tests.model.turns import mutants
 
 from .member import Member
-
-type Patch = tuple[Any, str, Any]
 
 
 def passed_over_is_forgotten() -> list[Patch]:
@@ -45,8 +43,6 @@ PLANTED: dict[str, tuple[str, Callable[[], list[Patch]]]] = {
 
 @contextmanager
 def planted(bug: str) -> Iterator[None]:
-    """With the bug in it."""
-    with ExitStack() as stack:
-        for where, name, value in PLANTED[bug][1]():
-            stack.enter_context(patch.object(where, name, value))
+    """Run the simulated code with the bug, for as long as the context lasts."""
+    with patched(PLANTED[bug][1]()):
         yield

@@ -96,9 +96,7 @@ class Measured:
 
     def start(self, name: str) -> Node:
         """A process of that name, on the machine it always had."""
-        node = Node(
-            self.world, KEY, name, Host(self.world, name), self.profile, self.watch.seen, disk=self.disks.setdefault(name, Disk())
-        )
+        node = Node(self.world, KEY, name, Host(self.world, name), self.profile, self.watch.seen, disk=self.disks.setdefault(name, Disk()))
         self.nodes[name] = node
         node.start()
         return node

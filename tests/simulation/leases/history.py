@@ -119,9 +119,7 @@ class History:
             if self.dice.random() < 0.6:
                 rates = [self.dice.choice((0.0, 0.01, 0.05, 0.15)) for _ in range(4)]
                 slow_up_to = self.profile.takeover * self.dice.choice((0.3, 1.0, 2.0))
-                self.world.weather = Weather(
-                    slow=rates[0], slow_up_to=slow_up_to, lose=rates[1], fail=rates[2], refuse=rates[3]
-                )
+                self.world.weather = Weather(slow=rates[0], slow_up_to=slow_up_to, lose=rates[1], fail=rates[2], refuse=rates[3])
         weights, kinds = [weight for weight, _ in troubles], [trouble for _, trouble in troubles]
         for _ in range(self.dice.randint(1, 3) if self.style == "calm" else self.dice.randint(1, 7)):
             self.world.at(length * self.dice.random(), self.dice.choices(kinds, weights)[0])

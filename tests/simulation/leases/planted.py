@@ -6,9 +6,8 @@ Some leave out a sentence of the protocol, as the model checker's mutants do; th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 from shared.engine.effects import Write
 from shared.engine.moments import ReceivedAt, SentAt
@@ -20,10 +19,9 @@ from shared.leases.profiles import Profile
 from shared.leases.protocol import fencing, membership, takeover
 from shared.leases.rows import Server
 from shared.leases.rules import ServerSession
-from shared.storage.ports import ANY, Merge
+from shared.storage.ports import ANY, Delete, Merge
+from tests.model.checking.mutants import Patch, patched, relay
 from tests.model.leases import mutants
-
-type Patch = tuple[Any, str, Any]
 
 
 def never_expires() -> list[Patch]:
@@ -100,16 +98,12 @@ def token_not_replaced() -> list[Patch]:
     plain = fencing.take
 
     def take(table: str, pk: str, epoch: int) -> Any:
-        inner = plain(table, pk, epoch)
-        answer = yield next(inner)
-        try:
-            while True:
-                effect = inner.send(answer)
-                if isinstance(effect, Write):
-                    effect = effect._replace(ops=tuple(op for op in effect.ops if type(op).__name__ != "Delete"))
-                answer = yield effect
-        except StopIteration as stop:
-            return stop.value
+        def change(effect: Any) -> Any:
+            return (
+                effect._replace(ops=tuple(op for op in effect.ops if not isinstance(op, Delete))) if isinstance(effect, Write) else effect
+            )
+
+        return relay(plain(table, pk, epoch), change)
 
     return [(fencing, "take", take)]
 
@@ -145,7 +139,7 @@ def age_from_request() -> list[Patch]:
         inner = plain(key, sights)
         rows = yield next(inner)
         inner.send(rows)
-        return (yield from mutants._rest(inner, asked))
+        return (yield from relay(inner, answer=asked))
 
     return [(takeover, "observe_servers", look), *mutants.age_from_request()]
 
@@ -211,7 +205,7 @@ def claims_outlive_incarnations() -> list[Patch]:
         assert isinstance(touch, Merge)
         props = {**touch.props, "incarnation": session.incarnation}
         answer = yield effect._replace(ops=(touch._replace(etag=ANY, props=props), *effect.ops[1:]))
-        return (yield from mutants._rest(inner, answer))
+        return (yield from relay(inner, answer=answer))
 
     return [(membership, "beat", beat)]
 
@@ -241,8 +235,6 @@ PLANTED: dict[str, Callable[[], list[Patch]]] = {
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """Everything under this has the bug."""
-    with ExitStack() as stack:
-        for module, attribute, value in PLANTED[name]():
-            stack.enter_context(patch.object(module, attribute, value))
+    """Run the simulated code with the bug `name`, for as long as the context lasts."""
+    with patched(PLANTED[name]()):
         yield

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
 from shared.leases.node.notifications import ApplicationNotifier
 from shared.leases.protocol import resizing
+from tests.model.checking.mutants import Patch, patched
 from tests.model.leases import resizing_mutants as mutants
 from tests.simulation.leases.resizing import simulate_resizes
 
 QUICK = 100
 LONG = 10_000
 
-type Patch = tuple[Any, str, Any]
-
 
 def goes_on_by_the_former_count() -> list[Patch]:
     """The server numbers anew, and the application is not told how many partitions there are."""
-    plain = ApplicationNotifier.resized
+    plain = ApplicationNotifier.report_resize
 
-    def resized(self: ApplicationNotifier, spread: Any) -> bool:
+    def report_resize(self: ApplicationNotifier, spread: Any) -> bool:
         return plain(self, self.spread or spread)
 
-    return [(ApplicationNotifier, "resized", resized)]
+    return [(ApplicationNotifier, "report_resize", report_resize)]
 
 
 def nobody_carries_it_on() -> list[Patch]:
@@ -72,7 +69,5 @@ def test_no_key_has_two_owners_in_many_histories() -> None:
 
 @pytest.mark.parametrize("bug", list(PLANTED))
 def test_a_planted_bug_is_found(bug: str) -> None:
-    with ExitStack() as stack:
-        for module, name, value in PLANTED[bug]():
-            stack.enter_context(patch.object(module, name, value))
+    with patched(PLANTED[bug]()):
         assert any(simulate_resizes(seed).violation is not None for seed in range(QUICK))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shared.core.errors import Problem, StorageError
 from shared.storage import limits
+from shared.storage.blocking import run_through
 from shared.storage.names import QUEUE_INGEST, SHARDS
 from shared.storage.ports import Message
 
 from .instance import Instance
-from .storage import at_once
 
 if TYPE_CHECKING:
     from ..history import World
@@ -75,7 +75,7 @@ class Host:
     def put(self, queue: str, text: str, visible_in: float) -> None:
         """A message arrives in its queue."""
         world = self._world
-        at_once(world.queues.send(queue, text, visible_in=visible_in))
+        run_through(world.queues.send(queue, text, visible_in=visible_in))
         self._poll_in(queue, limits.whole_seconds(visible_in) + self._poll_delay())
 
     def _poll_delay(self) -> float:
@@ -100,7 +100,7 @@ class Host:
         if world.unpolled(queue):
             self._poll_in(queue, POLL)
             return
-        for message in at_once(world.queues.receive(queue, limit=16, lease=LEASE)):
+        for message in run_through(world.queues.receive(queue, limit=16, lease=LEASE)):
             instance = self.any()
             if instance is None or self._trouble():
                 # Taken, but the answer was lost, or the process went before it began: hidden until the lease ends.
@@ -151,7 +151,7 @@ class Host:
         world.note(work.instance, "message done" if error is None else f"message fails: {error}", (work.queue, work.message.text))
         if error is None:
             if work.owner and not self._trouble():
-                at_once(world.queues.delete(work.queue, work.message))
+                run_through(world.queues.delete(work.queue, work.message))
             else:
                 self._poll_in(work.queue, LEASE + 1.0)
             return
@@ -163,7 +163,7 @@ class Host:
             # A poison queue has no poison queue: its message stays hidden for the lease.
             self._poll_in(work.queue, LEASE + 1.0)
         elif work.message.dequeue_count >= MAX_DEQUEUE:
-            at_once(world.queues.delete(work.queue, work.message))
+            run_through(world.queues.delete(work.queue, work.message))
             self.put(work.queue + POISON, work.message.text, 0.0)
         else:
             world.queues.release(work.queue, work.message, FAILED_AGAIN)

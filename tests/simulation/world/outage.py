@@ -18,6 +18,7 @@ import orjson
 
 from shared.core.clock import Millis, to_text
 from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.storage.blocking import run_through
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Message
 
@@ -25,7 +26,6 @@ from ..history import World, quietly
 from .api import call
 from .host import Host
 from .instance import Instance
-from .storage import at_once
 
 BATCH, NEW_BATCH = 16, 8
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
@@ -156,7 +156,7 @@ class Platform(Host):
         self.most_queued = 0
 
     def put(self, queue: str, text: str, visible_in: float) -> None:
-        at_once(self._world.queues.send(queue, text, visible_in=visible_in))
+        run_through(self._world.queues.send(queue, text, visible_in=visible_in))
 
     def run(self, instance: Instance) -> None:
         for queue in (QUEUE_SHARDS, QUEUE_RETRIES):
@@ -172,7 +172,7 @@ class Platform(Host):
             if len(working) > self._new_batch:
                 _, working = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
                 continue
-            found = at_once(world.queues.receive(queue, limit=self._batch, lease=LEASE))
+            found = run_through(world.queues.receive(queue, limit=self._batch, lease=LEASE))
             await asyncio.sleep(world.random.uniform(0.005, 0.02))
             if found:
                 pause = FIRST_PAUSE
@@ -188,7 +188,7 @@ class Platform(Host):
         except Exception as error:
             self.failures.append(error)
         else:
-            at_once(self._world.queues.delete(queue, message))
+            run_through(self._world.queues.delete(queue, message))
 
     async def sweep(self, instances: list[Instance], period: float, offset: float) -> None:
         """A timer: one instance at a time runs the sweep."""

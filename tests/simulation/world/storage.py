@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from shared.core.errors import OutcomeUnknown, Unavailable
+from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, SHARDS, TENANTS
 from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Refused, Row, Where
@@ -15,16 +16,6 @@ from ..checks.invariants import still_filed, takes_over
 
 if TYPE_CHECKING:
     from .instance import Instance
-
-
-def at_once[T](coro: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits, as those of the twin."""
-    try:
-        coro.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    raise AssertionError("the twin waited")
 
 
 class SimTables:
@@ -78,7 +69,7 @@ class SimTables:
 
     def _apply(self, what: str, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
         before = takes_over(self._world, self._inner, self._instance, pk, ops) if table == EVENTS else False
-        answer = at_once(self._inner.write(table, pk, ops))
+        answer = run_through(self._inner.write(table, pk, ops))
         if before and isinstance(answer, Applied):
             self._world.counts["takeovers"] += 1
         self._world.note(self._instance, what, (self._side + table, pk, ops), answer)

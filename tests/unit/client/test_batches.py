@@ -12,7 +12,9 @@ import pytest
 
 import shared as tocsin
 from shared.client import batches
-from shared.client.exchange import ApiReply, ConnectionFailure, RetrySettings, SendCall, Sleep
+from shared.client.exchange import ApiCall, ApiReply, ConnectionFailure, RetrySettings
+
+from .call_runner import run_call
 
 HOUR = timedelta(hours=1)
 LOST = ConnectionFailure(True, "no answer")
@@ -28,7 +30,7 @@ def answer(lines: list[Any], status: Callable[[Any], int] = lambda event: 201) -
 
 
 class Service:
-    """Answers batches as `respond` says; remembers them."""
+    """Answers each batch by the next of `responses`, and then by `answer`. Keeps the batches and the pauses."""
 
     def __init__(self, *responses: Callable[[list[Any]], ApiReply | ConnectionFailure]) -> None:
         self.batches: list[list[Any]] = []
@@ -37,22 +39,14 @@ class Service:
 
     def send(self, events: Any, *, make_ids: bool = True, retries: int = 2) -> tocsin.Batch:
         steps = batches.send_events(events, make_ids=make_ids, retry_settings=RetrySettings(retries), chance=lambda: 1.0)
-        try:
-            effect = next(steps)
-            while True:
-                if isinstance(effect, SendCall):
-                    assert (effect.call.path, effect.call.media) == ("events/batch", "application/x-ndjson")
-                    lines = [json.loads(line) for line in effect.call.body.split(b"\n")]
-                    self.batches.append(lines)
-                    respond = self._responses.pop(0) if self._responses else answer
-                    effect = steps.send(respond(lines))
-                else:
-                    assert isinstance(effect, Sleep)
-                    self.slept.append(effect.seconds)
-                    effect = steps.send(None)
-        except StopIteration as stop:
-            result: tocsin.Batch = stop.value
-            return result
+        return run_call(steps, self._reply, self.slept)
+
+    def _reply(self, call: ApiCall[Any]) -> ApiReply | ConnectionFailure:
+        assert (call.path, call.media) == ("events/batch", "application/x-ndjson")
+        lines = [json.loads(line) for line in call.body.split(b"\n")]
+        self.batches.append(lines)
+        respond = self._responses.pop(0) if self._responses else answer
+        return respond(lines)
 
 
 def events(count: int, **more: Any) -> Any:

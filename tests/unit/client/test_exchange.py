@@ -10,7 +10,9 @@ import pytest
 
 import shared as tocsin
 from shared.client import calls
-from shared.client.exchange import ApiCall, ApiReply, ConnectionFailure, RetrySettings, SendCall, Sleep, exchange
+from shared.client.exchange import ApiCall, ApiReply, ConnectionFailure, RetrySettings, exchange
+
+from .call_runner import run_call
 
 LOST = ConnectionFailure(True, "no answer in time")
 UNSENT = ConnectionFailure(False, "no connection")
@@ -25,7 +27,7 @@ def problem(status: int, code: str, **headers: str) -> ApiReply:
 
 
 class Exchanged:
-    """What a call came to, and what it did on the way."""
+    """A call that was run on scripted answers: its result or error, the requests sent and the pauses."""
 
     def __init__(self, call: ApiCall[Any], *answers: ApiReply | ConnectionFailure, retry_settings: RetrySettings = PATIENCE) -> None:
         self.sent: list[str] = []
@@ -33,19 +35,13 @@ class Exchanged:
         self.result: Any = None
         self.error: tocsin.TocsinError | None = None
         left = iter(answers)
-        steps = exchange(call, retry_settings, lambda: 1.0)
+
+        def reply(call: ApiCall[Any]) -> ApiReply | ConnectionFailure:
+            self.sent.append(f"{call.method} {call.path}")
+            return next(left)
+
         try:
-            effect = next(steps)
-            while True:
-                if isinstance(effect, SendCall):
-                    self.sent.append(f"{effect.call.method} {effect.call.path}")
-                    effect = steps.send(next(left))
-                else:
-                    assert isinstance(effect, Sleep)
-                    self.slept.append(effect.seconds)
-                    effect = steps.send(None)
-        except StopIteration as stop:
-            self.result = stop.value
+            self.result = run_call(exchange(call, retry_settings, lambda: 1.0), reply, self.slept)
         except tocsin.TocsinError as error:
             self.error = error
         assert next(left, None) is None, "an answer was not asked for"
