@@ -59,7 +59,7 @@ class Application:
         side: Side = "first" if storage is ports.storage else "second"
         senders = ports.senders_second or ports.senders if side == "second" else ports.senders
         clock, ids, tables = ports.clock, ports.ids, storage.tables
-        # FleetDirectory live in the first account, whichever side serves: their servers know only that account.
+        # Fleets live in the first account, whichever side serves: their servers know only that account.
         home = ports.storage.tables
         self.settings, self.storage, self.clock, self.senders, self.pair, self.other = settings, storage, clock, senders, pair, second
         self.directory = TenantDirectory(
