@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown, Unavailable
-from ..engine.conflicts import CONFLICT, Conflict, retry_steps
+from ..engine.conflicts import CONFLICT, WriteConflict, retry_steps
 from ..engine.effects import LOST, Steps, get, load, write
 from ..leases.rows import FLEET, Fleet, parse_fleet
 from ..storage.names import FLEETS, TURNS
@@ -77,7 +77,7 @@ def report(
     Raises `OutcomeUnknown`, `Unavailable`.
     """
 
-    def attempt() -> Steps[AcceptedReport | ReportRefusal | Literal["missing"] | Conflict]:
+    def attempt() -> Steps[AcceptedReport | ReportRefusal | Literal["missing"] | WriteConflict]:
         nonlocal terms
         seen = yield from look(key)
         if seen is None or seen.closed or told.seq == 1 or node not in seen.view.replicas:
@@ -102,14 +102,14 @@ def report(
             # The index row is written before the other rows, and removed after them.
             answer = yield from write(TURNS, INDEX, Upsert(key, {"at": seen.now}))
             if answer is LOST:
-                return Conflict(answer)
+                return WriteConflict(answer)
         answer = yield from write(TURNS, key, *ops)
         if isinstance(answer, Applied):
             return heard
-        return Conflict(answer)
+        return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, Conflict):
+    if isinstance(ended, WriteConflict):
         raise _given_up(ended.answer)
     return ended
 
@@ -136,7 +136,7 @@ def publish(
 ) -> Steps[Published | LatePublication | Literal["missing", "not-holder"]]:
     """Publish a finished checkpoint. Raises `OutcomeUnknown`, `Unavailable`."""
 
-    def attempt() -> Steps[Published | LatePublication | Literal["missing", "not-holder"] | Conflict]:
+    def attempt() -> Steps[Published | LatePublication | Literal["missing", "not-holder"] | WriteConflict]:
         seen = yield from look(key)
         if seen is None or seen.closed:
             return "missing"
@@ -157,10 +157,10 @@ def publish(
         answer = yield from write(TURNS, key, *ops)
         if isinstance(answer, Applied):
             return done
-        return Conflict(answer)
+        return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, Conflict):
+    if isinstance(ended, WriteConflict):
         raise _given_up(ended.answer)
     return ended
 
@@ -168,7 +168,7 @@ def publish(
 def revoke(key: str, epoch: int, note: str, author: str) -> Steps[Revoked | Literal["missing", "already-ended"]]:
     """Take a turn back. Raises `OutcomeUnknown`, `Unavailable`."""
 
-    def attempt() -> Steps[Revoked | Literal["missing", "already-ended"] | Conflict]:
+    def attempt() -> Steps[Revoked | Literal["missing", "already-ended"] | WriteConflict]:
         seen = yield from look(key)
         if seen is None or seen.closed:
             return "missing"
@@ -178,10 +178,10 @@ def revoke(key: str, epoch: int, note: str, author: str) -> Steps[Revoked | Lite
         answer = yield from write(TURNS, key, _put(seen, TURN, replace(seen.view.group, turn=done.turn)))
         if isinstance(answer, Applied):
             return done
-        return Conflict(answer)
+        return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, Conflict):
+    if isinstance(ended, WriteConflict):
         raise _given_up(ended.answer)
     return ended
 
@@ -192,7 +192,7 @@ def forget_claim(key: str) -> Steps[Group | None]:
     Raises `OutcomeUnknown`, `Unavailable`.
     """
 
-    def attempt() -> Steps[Group | Conflict | None]:
+    def attempt() -> Steps[Group | WriteConflict | None]:
         seen = yield from look(key)
         if seen is None or seen.closed:
             return None
@@ -203,10 +203,10 @@ def forget_claim(key: str) -> Steps[Group | None]:
         answer = yield from write(TURNS, key, _put(seen, TURN, after))
         if isinstance(answer, Applied):
             return before
-        return Conflict(answer)
+        return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, Conflict):
+    if isinstance(ended, WriteConflict):
         raise _given_up(ended.answer)
     return ended
 
@@ -219,7 +219,7 @@ def end(key: str) -> Steps[None]:
     answer: object = None
     begun = False
 
-    def attempt() -> Steps[Conflict | None]:
+    def attempt() -> Steps[WriteConflict | None]:
         nonlocal answer, begun
         seen = yield from look(key)
         if seen is None or (begun and not seen.closed and isinstance(answer, Refused)):
@@ -231,7 +231,7 @@ def end(key: str) -> Steps[None]:
             group = replace(group, turn=turn)
             answer = yield from write(TURNS, key, Replace(TURN, {**group.props(), "closed": True}, seen.etags[TURN]))
             # Later reports find the turn's row closed.
-            return Conflict(answer)
+            return WriteConflict(answer)
         begun = True
         yield from write(TURNS, GONE, Upsert(key, group.props()))
         while True:
@@ -246,10 +246,10 @@ def end(key: str) -> Steps[None]:
             if row is not None:
                 yield from write(TURNS, INDEX, Delete(key, row.etag))
             return None
-        return Conflict(answer)
+        return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, Conflict):
+    if isinstance(ended, WriteConflict):
         raise _given_up(ended.answer)
 
 

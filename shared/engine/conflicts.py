@@ -1,7 +1,7 @@
-"""Repeats a read, a decision and a conditional write for as long as other writers come in between.
+"""Repeats a read, a decision and a conditional write while other writers change the same rows.
 
-An attempt reads, decides and writes on the ETags it has read. It returns its result, or a `Conflict` when another attempt is to be made,
-which begins with a new read. The number of attempts is bounded: a caller that keeps losing tells its own caller so.
+An attempt reads, decides and writes on the ETags it has read. It returns its result, or a `WriteConflict` to ask for another attempt, which
+begins with a new read. The number of attempts is bounded.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from typing import Final, NamedTuple
 from .effects import Steps, Written
 
 
-class Conflict(NamedTuple):
-    """The attempt came to nothing. answer: to its conditional write, `Refused` or `Lost`; None when it made none."""
+class WriteConflict(NamedTuple):
+    """An attempt without a result. answer: the answer to its conditional write, `Refused` or `Lost`; None if it made no write."""
 
     answer: Written | None = None
 
 
-CONFLICT: Final = Conflict()
+CONFLICT: Final = WriteConflict()
 
 
-async def retry_on_conflict[T](attempt: Callable[[], Awaitable[T | Conflict]], tries: int, exhausted: Callable[[], Exception]) -> T:
+async def retry_on_conflict[T](attempt: Callable[[], Awaitable[T | WriteConflict]], tries: int, exhausted: Callable[[], Exception]) -> T:
     """Return the result of the first attempt without a conflict. Raises `exhausted()` after `tries` attempts."""
     result = await try_repeatedly(attempt, tries)
-    if isinstance(result, Conflict):
+    if isinstance(result, WriteConflict):
         raise exhausted()
     return result
 
 
-async def try_repeatedly[T](attempt: Callable[[], Awaitable[T | Conflict]], tries: int) -> T | Conflict:
-    """Return the result of the first attempt without a conflict, or a `Conflict` after `tries` attempts."""
+async def try_repeatedly[T](attempt: Callable[[], Awaitable[T | WriteConflict]], tries: int) -> T | WriteConflict:
+    """Return the result of the first attempt without a conflict, or a `WriteConflict` after `tries` attempts."""
     for _ in range(tries):
         result = await attempt()
-        if not isinstance(result, Conflict):
+        if not isinstance(result, WriteConflict):
             return result
     return CONFLICT
 
 
-def retry_steps[T](attempt: Callable[[], Steps[T]], tries: int) -> Steps[T | Conflict]:
-    """Return the result of the first attempt without a conflict; after `tries` attempts a `Conflict` with the last answer to a write,
-    which says why they ended. For protocol generators."""
+def retry_steps[T](attempt: Callable[[], Steps[T]], tries: int) -> Steps[T | WriteConflict]:
+    """Return the result of the first attempt without a conflict; after `tries` attempts a `WriteConflict` with the last answer to a write.
+    For protocol generators."""
     answer: Written | None = None
     for _ in range(tries):
         result = yield from attempt()
-        if not isinstance(result, Conflict):
+        if not isinstance(result, WriteConflict):
             return result
         if result.answer is not None:
             answer = result.answer
-    return Conflict(answer)
+    return WriteConflict(answer)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, cast
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem
 from ..engine.async_runner import AsyncRunner
-from ..engine.conflicts import CONFLICT, Conflict, retry_on_conflict
+from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..engine.queries import load_rows
 from ..leases.generations import resize_progress
 from ..leases.profiles import PROFILES
@@ -137,7 +137,7 @@ class FleetDirectory:
         if fault := spec.fault():
             raise invalid(*fault)
 
-        async def attempt() -> tuple[FleetOut, str, bool] | Conflict:
+        async def attempt() -> tuple[FleetOut, str, bool] | WriteConflict:
             row = await self._tables.get(FLEETS, key, FLEET)
             if row is None:
                 check_if_match(headers or {}, None)
@@ -159,7 +159,7 @@ class FleetDirectory:
         """
         key = _key(tenant, name)
 
-        async def attempt() -> Conflict | None:
+        async def attempt() -> WriteConflict | None:
             entry = await self._find(key)
             row = await self._tables.get(FLEETS, key, FLEET)
             if row is None:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstra
 
 from ..core.clock import Millis
 from ..core.durations import MAX_TIME, Duration, Time
-from ..delivery.flow.rules import Reason
+from ..delivery.flow.rules import HoldReason
 from ..tenants.model import Durability
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.params import Moment, Paging, Query
@@ -134,7 +134,7 @@ class AttemptOut(Strict):
 class HeldOut(Strict):
     """The reason why a due event is not delivered: its channel is paused, or its channel's circuit breaker is not closed."""
 
-    reason: Reason
+    reason: HoldReason
     until: Maybe[Stamp] = Field(None, description="When a delivery may probe the receiver. Missing for a pause.")
 
 
@@ -240,7 +240,7 @@ class LateOut(Strict):
 class ChannelStats(Strict):
     """One channel: its state, and its events of finished shards."""
 
-    state: Literal["ok", "removed"] | Reason
+    state: Literal["ok", "removed"] | HoldReason
     held: int = Field(description="Due events that wait for the channel; see `held_partial`.")
     delivered: int
     dead: int

@@ -35,7 +35,7 @@ _LONG_NUMBER = re.compile(rb"\d{16}|\d[.eE]|-0")
 
 
 @dataclass(slots=True)
-class NewEvent:
+class EventToStore:
     """An accepted event before it is stored. `size`: bytes of its encoded row."""
 
     props: Props
@@ -102,7 +102,7 @@ def _number(text: str) -> int | str:
 
 def new_event(
     event: EventIn, body: bytes, now: Millis, durability: Durability = "standard", since: Millis | None = None, shift: Millis = 0
-) -> NewEvent:
+) -> EventToStore:
     """Return the row of an accepted event, without its id if the client chose none.
 
     since: time from which its delay counts, if not `now`. shift: its place in its flexible window (`rules.spread`).
@@ -122,12 +122,12 @@ def new_event(
     if durability != "standard":
         props["durability"] = durability
     if event.id is None:
-        return NewEvent(props, due, size, durability=durability)
+        return EventToStore(props, due, size, durability=durability)
     props["id"] = event.id
-    return NewEvent(props, due, size, event.id, content_hash(event, body), durability)
+    return EventToStore(props, due, size, event.id, content_hash(event, body), durability)
 
 
-def withdrawn(event_id: str, created: Millis, due: Millis, now: Millis, nonce: str) -> NewEvent:
+def withdrawn(event_id: str, created: Millis, due: Millis, now: Millis, nonce: str) -> EventToStore:
     """Return the row of an event that is cancelled before it left the ingest queue. Only the facts in its id are known."""
     props: Props = {
         "id": event_id,
@@ -142,7 +142,7 @@ def withdrawn(event_id: str, created: Millis, due: Millis, now: Millis, nonce: s
         "ended": now,
         "by": nonce,
     }
-    return NewEvent(props, due, OVERHEAD, event_id, durability="fast")
+    return EventToStore(props, due, OVERHEAD, event_id, durability="fast")
 
 
 def policy_of(tenant: Retry, override: str | None) -> RetryPolicy:

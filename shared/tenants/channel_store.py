@@ -17,7 +17,7 @@ from ..delivery.egress_guard import Egress
 from ..delivery.flow import circuit_breaker
 from ..delivery.flow.circuit_breaker import CLOSED, Breaker
 from ..delivery.flow.rules import Block, block
-from ..engine.conflicts import CONFLICT, Conflict, retry_on_conflict
+from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..storage.names import TENANTS
 from ..storage.ports import ANY, Applied, Delete, Insert, Props, Replace, Row, Tables
 from ..web.etag import check_if_match, etag_of
@@ -149,7 +149,7 @@ class Channels:
         """Delete a channel; raise 404 or 412. Its open events become dead letters."""
         home = await self._home(tenant)
 
-        async def attempt() -> Conflict | None:
+        async def attempt() -> WriteConflict | None:
             stored = await self._expect(home, name)
             check_if_match(headers or {}, etag_of(stored.etag))
             gone = await self._tables.write(TENANTS, rows.of_tenant(tenant), [Delete(rows.PREFIX_CHANNEL + name, stored.etag)])
@@ -237,7 +237,7 @@ class Channels:
         """
         pk, rk = rows.of_tenant(home.name), rows.PREFIX_CHANNEL + name
 
-        async def attempt() -> tuple[StoredChannel | None, StoredChannel] | Conflict:
+        async def attempt() -> tuple[StoredChannel | None, StoredChannel] | WriteConflict:
             row = await self._tables.get(TENANTS, pk, rk)
             old = _stored(row) if row is not None else None
             if old is not None and old.uid != home.uid:

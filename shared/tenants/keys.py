@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from ..core.clock import Clock
 from ..core.errors import Problem
-from ..engine.conflicts import CONFLICT, Conflict, retry_on_conflict
+from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..storage.names import TENANTS
 from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, Tables, Upsert
 from ..web.etag import check_if_match, etag_of
@@ -37,7 +37,7 @@ class Keys:
         """Create a key. Raises 404 for the tenant, and 409 if the key is revoked or the tenant deleted meanwhile."""
         home = await self._home(tenant)
 
-        async def attempt() -> KeyMade | Conflict:
+        async def attempt() -> KeyMade | WriteConflict:
             key = rules.make_key(self._entropy(25))
             if made := await self._write(home, key, spec):
                 return KeyMade(key=key, **shown(made).__dict__)

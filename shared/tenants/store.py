@@ -20,7 +20,7 @@ from ..core.settings import Settings
 from ..delivery.channels.model import HttpChannel
 from ..delivery.channels.ports import Target
 from ..delivery.egress_guard import Egress
-from ..engine.conflicts import CONFLICT, Conflict, retry_on_conflict
+from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Delete, Insert, Merge, Props, Replace, Tables
 from ..web.callers import BOOTSTRAP, KeyRecord
@@ -141,7 +141,7 @@ class TenantDirectory:
             raise invalid("/durability", "cannot be mirrored: no second storage account is configured; use fast or standard")
         body = spec.model_dump_json()
 
-        async def attempt() -> tuple[TenantOut, str, bool] | Conflict:
+        async def attempt() -> tuple[TenantOut, str, bool] | WriteConflict:
             home, former = await self._stored(name), None
             if home is not None and home.deleting:
                 await self._end(home)
@@ -170,7 +170,7 @@ class TenantDirectory:
 
         The tenant is marked first; from then on its keys are refused."""
 
-        async def attempt() -> Conflict | None:
+        async def attempt() -> WriteConflict | None:
             home = await self._stored(name)
             if home is None or home.gone:
                 raise not_found("tenant")

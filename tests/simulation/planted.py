@@ -14,7 +14,7 @@ from shared.scheduler import changes, keys, rules
 from shared.scheduler.firing import owner, permission
 from shared.scheduler.ingest import queue_consumer, writer
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
-from shared.scheduler.rows import NewEvent, withdrawn
+from shared.scheduler.rows import EventToStore, withdrawn
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Upsert
 from tests.model.checking.mutants import patched
@@ -165,7 +165,7 @@ def counts_added(session: owning.OwnerSession, changes: Mapping[str, Any]) -> An
     return gained._replace(accepted=before.accepted, **{name: getattr(before, name) + getattr(gained, name) for name in _ENDS})
 
 
-def withdrawn_elsewhere(event_id: str, created: int, due: int, now: int, nonce: str) -> NewEvent:
+def withdrawn_elsewhere(event_id: str, created: int, due: int, now: int, nonce: str) -> EventToStore:
     """A cancel of a queued event that does not take its id."""
     return replace(_withdrawn(event_id, created, due, now, nonce), id=None)
 

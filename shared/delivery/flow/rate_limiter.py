@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...core.clock import Clock
-from ...engine.conflicts import CONFLICT, Conflict, try_repeatedly
+from ...engine.conflicts import CONFLICT, WriteConflict, try_repeatedly
 from ...storage.names import LIMITS
 from ...storage.ports import Applied, Insert, Merge, Tables
 
@@ -169,7 +169,7 @@ class RateLimiter:
         # At most a second's need: events that are reserved and not spent are lost to all instances.
         want = math.ceil(max(share.pace, share.asked))
 
-        async def attempt() -> Conflict | None:
+        async def attempt() -> WriteConflict | None:
             if share.etag is None:
                 row = await self._tables.get(LIMITS, tenant, key)
                 share.tat, share.etag = (int(row.props["tat"]), row.etag) if row is not None else (0, "")

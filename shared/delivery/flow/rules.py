@@ -34,13 +34,13 @@ FORGET = 60.0
 """Time without a delivery after which earlier observations of a channel no longer count."""
 
 
-type Reason = Literal["paused", "breaker-open", "breaker-half-open"]
+type HoldReason = Literal["paused", "breaker-open", "breaker-half-open"]
 
 
 class Block(NamedTuple):
     """The reason why nothing is delivered to a channel."""
 
-    reason: Reason
+    reason: HoldReason
     until: Millis | None = None
     """Time at which this may change by itself, if known: an open breaker then lets a probe through."""
 

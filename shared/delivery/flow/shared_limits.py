@@ -16,7 +16,7 @@ from typing import Protocol
 import orjson
 
 from ...core.clock import Clock
-from ...engine.conflicts import CONFLICT, Conflict, try_repeatedly
+from ...engine.conflicts import CONFLICT, WriteConflict, try_repeatedly
 from ...storage.names import LIMITS
 from ...storage.ports import Applied, Insert, Merge, Op, Tables
 from . import rules
@@ -126,7 +126,7 @@ class SharedSlots:
 
     async def _lease(self, wanted: int) -> None:
 
-        async def attempt() -> Conflict | None:
+        async def attempt() -> WriteConflict | None:
             sent = self._clock.monotonic()
             row = await self._tables.get(LIMITS, self._tenant, self._row)
             # Without a row no instance holds anything, and the store's time is unknown: the first write holds nothing and makes the row.
@@ -146,7 +146,7 @@ class SharedSlots:
                 return None
             return CONFLICT
 
-        if isinstance(await try_repeatedly(attempt, TRIES), Conflict):
+        if isinstance(await try_repeatedly(attempt, TRIES), WriteConflict):
             log.debug("Others keep changing %s of %s", self._row, self._tenant, extra={"action": "slots_contended"})
 
 

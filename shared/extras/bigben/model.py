@@ -100,7 +100,7 @@ class StatusOut(BaseModel):
     status: Literal["OK"] = "OK"
 
 
-class EventQuery(Query):
+class BigBenEventQuery(Query):
     """The query that selects an event."""
 
     id: str = Field(min_length=1)

@@ -14,7 +14,7 @@ from ...web.parsing import elements, load_json
 from ...web.problem import invalid, not_found
 from ...web.routes import Answer, Call, RouteGroup
 from .crons import Crons
-from .model import MAX_EVENTS, CronDescription, CronIn, CronQuery, EventQuery, EventRequest, EventResponse, Processor, StatusOut
+from .model import MAX_EVENTS, BigBenEventQuery, CronDescription, CronIn, CronQuery, EventRequest, EventResponse, Processor, StatusOut
 from .processors import Processors
 from .service import BigBen
 
@@ -75,14 +75,14 @@ async def bigben_schedule(call: Call[BigBenServices, bytes]) -> Answer:
 
 
 @bigben.get("bigben/events/find", answers={200: EventResponse, 404: "not-found"})
-async def bigben_find(call: Call[BigBenServices, None, EventQuery]) -> Answer:
+async def bigben_find(call: Call[BigBenServices, None, BigBenEventQuery]) -> Answer:
     """Return the state of an event."""
     await _check(call, call.query.tenant)
     return _found(await call.service.events.find(call.query.tenant, call.query.id))
 
 
 @bigben.post("bigben/events/dryrun", answers={200: EventResponse, 404: "not-found", 429: "too-many-requests"})
-async def bigben_dryrun(call: Call[BigBenServices, None, EventQuery]) -> Answer:
+async def bigben_dryrun(call: Call[BigBenServices, None, BigBenEventQuery]) -> Answer:
     """Deliver a copy of an event now; the event itself does not change."""
     await _check(call, call.query.tenant)
     return _found(await call.service.events.dry_run(call.query.tenant, call.query.id))

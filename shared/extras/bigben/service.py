@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ...core.clock import to_text
 from ...core.errors import Problem, StorageError
-from ...engine.conflicts import CONFLICT, Conflict, retry_on_conflict
+from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...scheduler.ingest.admission import YIELD_EVERY, Admitted
 from ...scheduler.ingest.queued_ids import Queued
 from ...scheduler.keys import id_partition, use_row_key
@@ -169,7 +169,7 @@ class BigBen:
         """Change the event that has the id. If it has ended, begin the id's next use."""
         scheduler, tenant = self._scheduler, wanted.tenant
 
-        async def attempt() -> BigBenReply | Conflict:
+        async def attempt() -> BigBenReply | WriteConflict:
             nonlocal generation, event
             row = await scheduler.lookup.event(tenant, event)
             if row is not None and row.props["state"] not in FINAL:

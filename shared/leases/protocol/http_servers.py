@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown
-from ...engine.conflicts import Conflict, retry_steps
+from ...engine.conflicts import WriteConflict, retry_steps
 from ...engine.effects import LOST, Steps, get, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row
@@ -133,7 +133,7 @@ def beat(
     Raises `OutcomeUnknown` if answers keep getting lost.
     """
 
-    def attempt() -> Steps[HeartbeatAccepted | ServerRejected | NameOccupied | Conflict]:
+    def attempt() -> Steps[HeartbeatAccepted | ServerRejected | NameOccupied | WriteConflict]:
         row = yield from get(FLEETS, key, server_key(name))
         found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
         # A first heartbeat counts only if a writer that closes the fleet has certainly seen the row (`closing`).
@@ -163,7 +163,7 @@ def beat(
             new = yield from _newcomer(key, name, heartbeat, fleet, now)
             entry = Insert(server_key(name), new) if row is None else Replace(server_key(name), new, row.etag)
             answer = yield from write(FLEETS, key, entry)
-            return Conflict(answer)
+            return WriteConflict(answer)
         assert row is not None and found is not None
         if fleet is not None and not _stands(found, fleet):
             yield from write(FLEETS, key, Merge(row.rk, {"state": "dead"}, row.etag))
@@ -182,7 +182,7 @@ def beat(
             answer = yield from write(FLEETS, key, Merge(row.rk, {"state": "draining", "evicted": True}, row.etag))
             if isinstance(answer, Applied):
                 return ServerRejected("evicted")
-            return Conflict(answer)
+            return WriteConflict(answer)
         mine: Props = {"beat": server.beat, "domain": server.domain, "capacity": server.capacity, "load": float(server.load), **owes}
         if found.generation > found.http.mapped_generation and not found.http.held:
             # Nothing is left of the former generation: this heartbeat switches to the new one.
@@ -194,10 +194,10 @@ def beat(
         answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
         if isinstance(answer, Applied):
             return HeartbeatAccepted(server)
-        return Conflict(answer)
+        return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, Conflict):
+    if isinstance(ended, WriteConflict):
         return _given_up(ended.answer)
     return ended
 
@@ -211,7 +211,7 @@ def claim(
     Raises `OutcomeUnknown`.
     """
 
-    def attempt() -> Steps[ClaimResult | ServerRejected | OutOfRange | Conflict]:
+    def attempt() -> Steps[ClaimResult | ServerRejected | OutOfRange | WriteConflict]:
         row = yield from get(FLEETS, key, server_key(name))
         if row is None:
             return (yield from _unknown(key))
@@ -259,10 +259,10 @@ def claim(
         answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag), *ops)
         if isinstance(answer, Applied):
             return done
-        return Conflict(answer)
+        return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, Conflict):
+    if isinstance(ended, WriteConflict):
         return _given_up(ended.answer)
     return ended
 
@@ -276,7 +276,7 @@ def release(
     """
     answer: object = None
 
-    def attempt() -> Steps[Literal["released", "stale"] | OutOfRange | ServerRejected | Conflict]:
+    def attempt() -> Steps[Literal["released", "stale"] | OutOfRange | ServerRejected | WriteConflict]:
         nonlocal answer
         row = yield from get(FLEETS, key, server_key(name))
         if row is None:
@@ -296,7 +296,7 @@ def release(
             answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
             if isinstance(answer, Applied):
                 return "released"
-            return Conflict(answer)
+            return WriteConflict(answer)
         if of_partition is None and answer is LOST:
             return "released"
         if of_partition is None:
@@ -314,10 +314,10 @@ def release(
         answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag), Replace(of_partition.rk, free.props(), of_partition.etag))
         if isinstance(answer, Applied):
             return "released"
-        return Conflict(answer)
+        return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, Conflict):
+    if isinstance(ended, WriteConflict):
         return _given_up(ended.answer)
     return ended
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...core.clock import Millis
-from ...engine.conflicts import Conflict, retry_steps
+from ...engine.conflicts import WriteConflict, retry_steps
 from ...engine.effects import MAX_LOST, Steps, get, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import MAX_EGT_ROWS, Applied, Insert, Merge, Props, Replace
@@ -64,7 +64,7 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[ResizeOutcome]:
     New rows are inserted first, closed, so that every partition of the fleet's row has a row.
     """
 
-    def attempt() -> Steps[ResizeOutcome | Conflict]:
+    def attempt() -> Steps[ResizeOutcome | WriteConflict]:
         rows = yield from load(FLEETS, key, FLEET, INTENTS[1])
         row = next((row for row in rows if row.rk == FLEET), None)
         if row is None:
@@ -85,10 +85,10 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[ResizeOutcome]:
         answer = yield from write(FLEETS, key, Merge(FLEET, props, row.etag))
         if isinstance(answer, Applied):
             return ResizeBegun(wanted)
-        return Conflict(answer)
+        return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, MAX_LOST)
-    if isinstance(ended, Conflict):
+    if isinstance(ended, WriteConflict):
         return "contended"
     return ended
 

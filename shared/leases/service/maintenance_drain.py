@@ -12,7 +12,7 @@ from typing import Final
 
 from ...core.clock import Clock, Millis
 from ...engine.async_runner import AsyncRunner
-from ...engine.conflicts import Conflict, retry_steps
+from ...engine.conflicts import WriteConflict, retry_steps
 from ...engine.effects import Steps, write
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Op, Props, Upsert
@@ -62,7 +62,7 @@ def write_intents(key: str, nodes: Mapping[str, bool], now: Millis) -> Steps[boo
     After `TRIES` conflicts return False: the next sweep tries again.
     """
 
-    def attempt() -> Steps[bool | Conflict]:
+    def attempt() -> Steps[bool | WriteConflict]:
         seen = yield from read_summary(key)
         if seen is None:
             return False
@@ -73,10 +73,10 @@ def write_intents(key: str, nodes: Mapping[str, bool], now: Millis) -> Steps[boo
         answer = yield from write(FLEETS, key, Merge(FLEET, count, seen.etag), *ops)
         if isinstance(answer, Applied):
             return True
-        return Conflict(answer)
+        return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, Conflict):
+    if isinstance(ended, WriteConflict):
         return False
     return ended
 

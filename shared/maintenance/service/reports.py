@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from ...checkpoints.turns import PendingImpact
 from ...core.clock import Millis
 from ...core.errors import Problem, StorageError
-from ...engine.conflicts import CONFLICT, Conflict, retry_on_conflict
+from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...leases.rows import Fleet, fleet_key
 from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
@@ -60,7 +60,7 @@ class MaintenanceService:
         node = _node(body)
         lost_one = False
 
-        async def attempt() -> dict[str, Any] | Conflict:
+        async def attempt() -> dict[str, Any] | WriteConflict:
             nonlocal lost_one
             read = await self._store.read(key, node.node)
             if rules.needs_all_nodes(read.view, node) or node.node not in read.view.nodes:
@@ -94,7 +94,7 @@ class MaintenanceService:
         """Apply the result of a leased approval. Raises 404, 409 `lease-lost`, `changed-meanwhile`, `StorageError`."""
         key, _ = await self._of(tenant, fleet)
 
-        async def attempt() -> Conflict | None:
+        async def attempt() -> WriteConflict | None:
             read = await self._store.read(key)
             made = rules.finish(read.view, approval, body.node, body.outcome, body.http_status or 0)
             if made is None:
@@ -151,7 +151,7 @@ class MaintenanceService:
         key, _ = await self._of(tenant, fleet)
         nodes = tuple(dict.fromkeys(body.nodes))
 
-        async def attempt() -> str | Conflict:
+        async def attempt() -> str | WriteConflict:
             read = await self._store.read(key, whole=True)
             for at, name in enumerate(body.nodes):
                 if name not in read.view.nodes:
@@ -184,7 +184,7 @@ class MaintenanceService:
         if not reported:
             return 0
 
-        async def attempt() -> int | Conflict:
+        async def attempt() -> int | WriteConflict:
             read = await self._store.read(key, whole=True)
             events = dict(read.view.events)
             known = 0
@@ -254,7 +254,7 @@ class MaintenanceService:
     async def _decide(self, tenant: str, fleet: str, event_id: str, decide: Callable[[EventRow, Millis], EventRow]) -> EventRow:
         key, _ = await self._of(tenant, fleet)
 
-        async def attempt() -> EventRow | Conflict:
+        async def attempt() -> EventRow | WriteConflict:
             read = await self._store.read(key)
             event = read.view.events.get(event_id)
             if event is None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...core.clock import Clock, Millis
-from ...engine.conflicts import CONFLICT, Conflict, try_repeatedly
+from ...engine.conflicts import CONFLICT, WriteConflict, try_repeatedly
 from ...engine.fleet_cursor import FleetCursor, Visit
 from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...scheduler.ingest.internal_events import EventPublisher
@@ -95,7 +95,7 @@ class MaintenanceSweep:
         counts = Counter(busy=1)
         terms = self._terms(fleet)
 
-        async def attempt() -> tuple[StoredEvents, FleetEvents] | Conflict:
+        async def attempt() -> tuple[StoredEvents, FleetEvents] | WriteConflict:
             read = await self._store.read(key, whole=True)
             after = rules.sweep(read.view, terms, read.now)
             changed = _changed(read.view, after)
@@ -105,7 +105,7 @@ class MaintenanceSweep:
             return read, after
 
         swept = await try_repeatedly(attempt, ATTEMPTS)
-        if isinstance(swept, Conflict):
+        if isinstance(swept, WriteConflict):
             # Reports come in all the time, and each of them settles what it is about.
             return counts
         read, after = swept
@@ -141,7 +141,7 @@ class MaintenanceSweep:
     async def _settle(self, key: str, event_id: str, given: ApprovalRow, answer: Acknowledged) -> bool:
         """Store Azure's answer to an approval. False when the approval no longer stands, or others kept writing in between."""
 
-        async def attempt() -> bool | Conflict:
+        async def attempt() -> bool | WriteConflict:
             read = await self._store.read(key)
             known = read.view.events.get(event_id)
             if known is None or known.due is None or known.due.id != given.id:

@@ -24,7 +24,7 @@ from ...web.parsing import elements, load_json, member, parse_json
 from ...web.problem import invalid, not_found, too_many
 from ..model import MAX_BATCH_EVENTS, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, OUTLIVED, EventIn, EventPatch
 from ..queries.stats import TenantStats
-from ..rows import NewEvent, body_of, body_props, encoded_size, etag_of_row, new_event
+from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
 from ..timings import OPEN_EVENTS_RETRY
 from .messages import MESSAGE_ROOM, encode_event
@@ -53,7 +53,7 @@ class Admitted(NamedTuple):
 class CheckedEvent(NamedTuple):
     """An event that passed every check except its tenant's limits."""
 
-    event: NewEvent
+    event: EventToStore
     parcel: bytes = b""
     """The encoded event, for durability `fast`."""
     queued: Queued | None = None
@@ -135,7 +135,7 @@ class Ingest:
             results[number] = each.queued if failed is None else problem.of(failed, where="events_batch")
         return [result for result in results if result is not None]
 
-    async def checked(self, tenant: str, settings: Tenant, raw: bytes, source: str, at: Millis) -> NewEvent:
+    async def checked(self, tenant: str, settings: Tenant, raw: bytes, source: str, at: Millis) -> EventToStore:
         """Check an event of another source by the same rules and return it ready to be stored. Raises `Problem` (413, 422).
 
         at: time at which its producer handed it over; its delay counts from then. An event without an id of its own gets one that follows
@@ -212,7 +212,7 @@ class Ingest:
 
     async def _checked(
         self, tenant: str, settings: Tenant, event: EventIn, raw: bytes, since: Millis | None = None, seed: str | None = None
-    ) -> NewEvent:
+    ) -> EventToStore:
         durability = self._durability(settings, event)
         body = _body(raw)
         target = await self._channel(tenant, event.channel)
@@ -260,7 +260,7 @@ class Ingest:
         )
 
     @staticmethod
-    def admitted(event: NewEvent, stored: Stored | StorageError) -> Admitted:
+    def admitted(event: EventToStore, stored: Stored | StorageError) -> Admitted:
         """Turn the writer's result into the caller's. Raises 409 `id-conflict` and the writer's own failure."""
         if isinstance(stored, StorageError):
             raise stored

@@ -25,7 +25,7 @@ from ...storage.ports import MAX_MESSAGE_BYTES
 from ...web.fields.types import Strict
 from ...web.parsing import elements, member, parse_json
 from ...web.problem import unreadable
-from ..rows import NewEvent, body_of, body_props
+from ..rows import EventToStore, body_of, body_props
 from ..timings import LONGEST_QUEUE_WAIT
 
 MARK = "tocsin1."
@@ -43,7 +43,7 @@ class QueuedEvent(NamedTuple):
     """An event in a signed message, and its tenant."""
 
     tenant: str
-    event: NewEvent
+    event: EventToStore
 
 
 @dataclass(slots=True, frozen=True)
@@ -82,7 +82,7 @@ def signing_key(master: str) -> bytes:
     return hmac.digest(master.encode(), b"tocsin parcels", "sha256")
 
 
-def encode_event(tenant: str, event: NewEvent) -> bytes:
+def encode_event(tenant: str, event: EventToStore) -> bytes:
     """Encode an event for a signed message. It must have an id."""
     props: dict[str, Any] = {name: value for name, value in event.props.items() if name not in ("id", "chunks") and not _is_body(name)}
     for name in _FRAGMENTS:
@@ -106,7 +106,7 @@ def _decode(raw: bytes) -> QueuedEvent:
     for name in _FRAGMENTS:
         if name in props:
             props[name] = orjson.dumps(props[name]).decode()
-    event = NewEvent(props, found["due"], found["size"], found["id"], found["hash"], found.get("durability", "standard"))
+    event = EventToStore(props, found["due"], found["size"], found["id"], found["hash"], found.get("durability", "standard"))
     return QueuedEvent(found["tenant"], event)
 
 
@@ -158,7 +158,7 @@ def parse_producer_message(text: str) -> tuple[ProducerMessage, list[bytes]]:
     return letter, list(elements(events.decode()))
 
 
-def as_stored_now(event: NewEvent, now: Millis) -> NewEvent:
+def as_stored_now(event: EventToStore, now: Millis) -> EventToStore:
     """Return the event as it is stored now: lists find it by this time, its representation keeps the time at which it was accepted.
 
     One older than `LONGEST_QUEUE_WAIT` is stored as dead: its cancel may have been acknowledged and forgotten. A redrive brings it back.

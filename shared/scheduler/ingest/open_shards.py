@@ -13,7 +13,7 @@ from ...core.ids import Ids
 from ...core.settings import Settings
 from ..keys import MIRRORED, event_row, minute_start, placed, shard_key
 from ..protocol.ingest import Entry, OpenShard
-from ..rows import NewEvent
+from ..rows import EventToStore
 from ..rules import opens_at
 from ..timings import CROWDED_SLICE, MESSAGE_TAKEN_WITHIN
 from .account_rotation import AccountRotation
@@ -67,11 +67,11 @@ class FillingShard:
         seen = self.visible is not None and now >= self.visible + MESSAGE_TAKEN_WITHIN
         return self.closed or self.opened.lost or seen or self.opened.next_number >= settings.shard_events
 
-    def fits(self, event: NewEvent, due: Millis, now: Millis, settings: Settings) -> bool:
+    def fits(self, event: EventToStore, due: Millis, now: Millis, settings: Settings) -> bool:
         """Return True if the event can still go in. due: its delivery time, or `now` if that is past."""
         return self.opened.wake <= due and self.opened.bytes + event.size <= settings.shard_bytes and not self.over(now, settings)
 
-    def take(self, event: NewEvent) -> str:
+    def take(self, event: EventToStore) -> str:
         """Reserve room for the event; return its row key."""
         opened = self.opened
         row = event_row(opened.next_number)
@@ -92,7 +92,7 @@ class FillingShards:
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
 
-    def place(self, tenant: str, event: NewEvent, now: Millis, *, mirrored: bool) -> tuple[FillingShard, str]:
+    def place(self, tenant: str, event: EventToStore, now: Millis, *, mirrored: bool) -> tuple[FillingShard, str]:
         """Return a place for the event in an open shard of its bucket, or in a new one."""
         due = max(event.due, now)
         minute = (tenant, minute_start(due), mirrored)

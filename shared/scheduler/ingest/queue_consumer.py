@@ -18,7 +18,7 @@ from ...storage.ports import Message, Queues
 from ...tenants.model import Tenant
 from ...tenants.store import TenantDirectory
 from ...web import auth
-from ..rows import NewEvent
+from ..rows import EventToStore
 from ..timings import LONGEST_INTAKE_PAUSE, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
 from .admission import YIELD_EVERY, Admitted, Ingest
 from .messages import QueuedEvent, SignedMessage, as_stored_now, encode_event, parse_producer_message, parse_signed_message
@@ -59,7 +59,7 @@ class RetryLater(NamedTuple):
     """A good event that is not stored, because the tenant is over a limit or storage failed. Take it again after at least `after` seconds.
     """
 
-    event: NewEvent
+    event: EventToStore
     after: float
     reason: Problem | StorageError
 
@@ -95,7 +95,7 @@ class Intake:
         """
         settings = await self._ingest.tenant(tenant)
         results: list[IntakeResult | None] = [None] * len(items)
-        ready: list[tuple[int, NewEvent]] = []
+        ready: list[tuple[int, EventToStore]] = []
         wrong: dict[int, Problem] = {}
         for number, item in enumerate(items):
             if number % YIELD_EVERY == YIELD_EVERY - 1:
@@ -182,14 +182,14 @@ class Intake:
 
     async def _parcel(self, parcel: SignedMessage) -> None:
         """Process the service's own message: its events were checked, so each one is stored or comes again."""
-        tenants: dict[str, list[NewEvent]] = {}
+        tenants: dict[str, list[EventToStore]] = {}
         for entry in parcel.entries:
             tenants.setdefault(entry.tenant, []).append(as_stored_now(entry.event, self._clock.now()))
         failed: list[QueuedEvent] = []
         over: list[QueuedEvent] = []
         waits = [0.0]
 
-        async def store(tenant: str, events: list[NewEvent]) -> None:
+        async def store(tenant: str, events: list[EventToStore]) -> None:
             granted = len(events)
             if not parcel.admitted:
                 # Even if the tenant was removed, events that its key let in end in a state that can be looked up.
@@ -211,7 +211,7 @@ class Intake:
                 raise ended
         await self._put_back(failed, over, max(waits), parcel.tries + 1)
 
-    async def _known(self, tenant: str, event: NewEvent, stored: Stored) -> None:
+    async def _known(self, tenant: str, event: EventToStore, stored: Stored) -> None:
         """Handle an id that exists: a repetition, an event cancelled before it was stored, or other content under a client's id."""
         try:
             self._ingest.admitted(event, stored)

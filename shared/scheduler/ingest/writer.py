@@ -25,7 +25,7 @@ from ..protocol.changing import find
 from ..protocol.dispatch import ShardMessage, announce
 from ..protocol.ingest import Entry, FreshId, KnownId, append, file_shard, known_id, register_id
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on_side
-from ..rows import NewEvent
+from ..rows import EventToStore
 from ..timings import DISPATCH_AHEAD, GROUP_WAIT, URGENT_FILL_TIME, WAKE_EARLY
 from .account_rotation import AccountRotation
 from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
@@ -64,7 +64,7 @@ class Writer:
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
-    async def store(self, tenant: str, events: Sequence[NewEvent]) -> list[Stored | StorageError]:
+    async def store(self, tenant: str, events: Sequence[EventToStore]) -> list[Stored | StorageError]:
         """Store events independently: one event's failure does not affect another. Return results in the order given."""
         results: list[Stored | StorageError | None] = [None] * len(events)
         todo = sorted(range(len(events)), key=lambda number: events[number].due)
@@ -75,7 +75,7 @@ class Writer:
         return [result if result is not None else unstored for result in results]
 
     async def _firsts(
-        self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]
+        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None]
     ) -> list[int]:
         """Store the first event of each client id while no other task of this process stores one of that id; return the numbers that are
         left.
@@ -107,14 +107,16 @@ class Writer:
         ended = set(first.values())
         return [number for number in todo if number not in ended and results[number] is None]
 
-    async def _store(self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]) -> None:
+    async def _store(
+        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None]
+    ) -> None:
         for _ in range(TRIES):
             if not todo:
                 break
             todo = await self._round(tenant, events, todo, results)
 
     async def _round(
-        self, tenant: str, events: Sequence[NewEvent], todo: list[int], results: list[Stored | StorageError | None]
+        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None]
     ) -> list[int]:
         """Place and write events once; return the numbers that must go into another shard."""
         now = self._clock.now()
@@ -147,7 +149,7 @@ class Writer:
         return again
 
     async def _name(
-        self, tenant: str, event: NewEvent, filling: FillingShard, row: str, number: int, results: list[Stored | StorageError | None]
+        self, tenant: str, event: EventToStore, filling: FillingShard, row: str, number: int, results: list[Stored | StorageError | None]
     ) -> None:
         """Register a client's id for the place; if the id is in use, the result is the event that has it."""
         assert event.id is not None

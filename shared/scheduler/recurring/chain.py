@@ -20,7 +20,7 @@ from ..ingest.writer import Writer
 from ..keys import digest
 from ..model import EventIn
 from ..queries.lookup import EventLookup
-from ..rows import NewEvent, new_event, withdrawn
+from ..rows import EventToStore, new_event, withdrawn
 from ..rules import durability_of
 from ..timings import CHAIN_RUN_FOR
 from . import rules
@@ -235,14 +235,14 @@ def schedule_hash(schedule: str) -> str:
     return digest("schedule", schedule).hex()
 
 
-def occurrence(definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability) -> NewEvent:
+def occurrence(definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability) -> EventToStore:
     """Return the event of one occurrence."""
     due = at + offset(definition.tenant, definition.id, at, definition.spec.jitter)
     event = EventIn.model_construct(due=due, channel=definition.spec.channel, payload=None)
     return mark_as_own(new_event(event, definition.body, now, safe), definition, event_id)
 
 
-def cancelled_event(definition: Definition, at: Millis, event_id: str, now: Millis, nonce: str, safe: Durability) -> NewEvent:
+def cancelled_event(definition: Definition, at: Millis, event_id: str, now: Millis, nonce: str, safe: Durability) -> EventToStore:
     """Return a cancelled event that takes the id of one that must no longer be stored."""
     event = withdrawn(event_id, now, at, now, nonce)
     del event.props["asked"], event.props["durability"]
@@ -252,7 +252,7 @@ def cancelled_event(definition: Definition, at: Millis, event_id: str, now: Mill
     return mark_as_own(event, definition, event_id)
 
 
-def mark_as_own(event: NewEvent, definition: Definition, event_id: str) -> NewEvent:
+def mark_as_own(event: EventToStore, definition: Definition, event_id: str) -> EventToStore:
     """Mark the event as one of the schedule's and give it this id."""
     event.id, event.hash = event_id, schedule_hash(definition.id)
     event.props["id"] = event_id

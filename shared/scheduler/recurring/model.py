@@ -165,7 +165,7 @@ class OccurrenceOut(Strict):
     local: Maybe[str] = Field(
         None, description="With `cron`: the same instant in the schedule's zone.", examples=["2027-03-28T03:00:00.000+02:00"]
     )
-    reason: Maybe[zones.Reason] = Field(
+    reason: Maybe[zones.ClockChange] = Field(
         None, description="gap: its local time does not exist, this is the first instant after. fold: it exists twice; this is the first."
     )
 

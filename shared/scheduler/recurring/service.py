@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
 from ...core.ids import Ids
-from ...engine.conflicts import CONFLICT, Conflict, retry_on_conflict
+from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...storage.ports import Tables
 from ...tenants.store import TenantDirectory, contended
 from ...web.etag import check_if_match, etag_of
@@ -217,7 +217,7 @@ class Recurring:
         """Write the result of `change` for the stored definition (None: no change) and carry it through. Raises 409 if conflicts never
         stop."""
 
-        async def attempt() -> StoredSchedule | Conflict:
+        async def attempt() -> StoredSchedule | WriteConflict:
             old = await self._store.get(tenant, schedule)
             now = self._clock.now()
             if old is not None and old.undo is not None:

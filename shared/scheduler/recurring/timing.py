@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...core.clock import Millis, to_millis, to_text
 from . import cron
-from .zones import Reason, instant_of, local_at, local_text, zone
+from .zones import ClockChange, instant_of, local_at, local_text, zone
 
 FIRST_WINDOW: Millis = 60_000
 END: Millis = to_millis(datetime(cron.LAST_YEAR, 12, 31, tzinfo=UTC))
@@ -20,7 +20,7 @@ class ScheduleOccurrence(NamedTuple):
     """An instant at which a schedule occurs. reason: why it is not simply the local time of the expression."""
 
     at: Millis
-    reason: Reason | None = None
+    reason: ClockChange | None = None
 
     def shown(self, timing: Timing) -> dict[str, str]:
         """Return the occurrence as a preview shows it."""

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from ...core.clock import Millis, to_datetime, to_millis
 
-type Reason = Literal["gap", "fold"]
+type ClockChange = Literal["gap", "fold"]
 """The reason why an occurrence is not at its plain local time: the clock skips that time, or shows it twice."""
 
 _SECOND = timedelta(seconds=1)
@@ -47,7 +47,7 @@ def local_text(instant: Millis, where: ZoneInfo) -> str:
     return to_datetime(instant).astimezone(where).isoformat(timespec="milliseconds")
 
 
-def instant_of(local: datetime, where: ZoneInfo) -> tuple[Millis, Reason | None]:
+def instant_of(local: datetime, where: ZoneInfo) -> tuple[Millis, ClockChange | None]:
     """Return the first instant at which the zone's clock has reached `local` (naive, whole seconds), and why it is not plain."""
     before = local.replace(tzinfo=where, fold=0)
     after = local.replace(tzinfo=where, fold=1)

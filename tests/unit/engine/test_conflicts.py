@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.core.errors import Problem
-from shared.engine.conflicts import CONFLICT, Conflict, retry_on_conflict, retry_steps, try_repeatedly
+from shared.engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict, retry_steps, try_repeatedly
 from shared.engine.effects import LOST, Steps, Write, write
 from shared.storage.ports import Applied, Insert, Refused
 
@@ -13,7 +13,7 @@ from shared.storage.ports import Applied, Insert, Refused
 def losing(times: int) -> tuple[list[int], object]:
     calls: list[int] = []
 
-    async def attempt() -> str | Conflict:
+    async def attempt() -> str | WriteConflict:
         calls.append(len(calls))
         return "won" if len(calls) > times else CONFLICT
 
@@ -34,9 +34,9 @@ async def test_attempts_are_bounded() -> None:
     assert await try_repeatedly(attempt, 2) == CONFLICT  # type: ignore[arg-type]
 
 
-def attempt() -> Steps[str | Conflict]:
+def attempt() -> Steps[str | WriteConflict]:
     answer = yield from write("T", "p", Insert("r", {}))
-    return "won" if isinstance(answer, Applied) else Conflict(answer)
+    return "won" if isinstance(answer, Applied) else WriteConflict(answer)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def attempt() -> Steps[str | Conflict]:
     [
         ([Applied(["1"])], "won"),
         ([LOST, Refused(0, "exists"), Applied(["1"])], "won"),
-        ([LOST, LOST, Refused(0, "exists")], Conflict(Refused(0, "exists"))),
-        ([Refused(0, "exists"), Refused(0, "exists"), LOST], Conflict(LOST)),
+        ([LOST, LOST, Refused(0, "exists")], WriteConflict(Refused(0, "exists"))),
+        ([Refused(0, "exists"), Refused(0, "exists"), LOST], WriteConflict(LOST)),
     ],
 )
 def test_the_last_answer_says_why_attempts_ended(answers: list[object], result: object) -> None:

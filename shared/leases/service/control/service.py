@@ -7,7 +7,7 @@ import logging
 from ....core.clock import Clock
 from ....core.errors import StorageError
 from ....engine.async_runner import AsyncRunner
-from ....engine.conflicts import Conflict, retry_steps
+from ....engine.conflicts import WriteConflict, retry_steps
 from ....engine.effects import LOST, Steps, get, load, write
 from ....storage.names import FLEETS
 from ....storage.ports import Applied, Merge
@@ -91,7 +91,7 @@ def carry_out(key: str, request: ControlRequest) -> Steps[IntentChange | None]:
     """
     unsure: IntentChange | None = None
 
-    def attempt() -> Steps[IntentChange | Conflict | None]:
+    def attempt() -> Steps[IntentChange | WriteConflict | None]:
         nonlocal unsure
         found = yield from _read_controls(key)
         if found is None:
@@ -107,10 +107,10 @@ def carry_out(key: str, request: ControlRequest) -> Steps[IntentChange | None]:
         if isinstance(answer, Applied):
             return change
         unsure = change if answer is LOST else unsure
-        return Conflict(answer)
+        return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, Conflict):
+    if isinstance(ended, WriteConflict):
         raise contended()
     return ended
 

@@ -84,7 +84,7 @@ def test_nothing_is_called_queued_that_retention_may_have_removed() -> None:
     assert LONGEST_QUEUE_WAIT < KEEP_FINISHED
 
 
-def ready(**event: Any) -> rows.NewEvent:
+def ready(**event: Any) -> rows.EventToStore:
     raw = json.dumps({"delay": "PT1S", "payload": 1} | event).encode()
     body = member(raw, "payload")
     assert body is not None

@@ -15,7 +15,7 @@ from shared.scheduler.ingest.writer import Stored
 from shared.scheduler.keys import shard_name
 from shared.scheduler.protocol import owning
 from shared.scheduler.protocol.gate import parse_gate
-from shared.scheduler.rows import NewEvent, body_props, encoded_size
+from shared.scheduler.rows import EventToStore, body_props, encoded_size
 from shared.scheduler.timings import MESSAGE_TAKEN_WITHIN
 from shared.storage.names import EVENTS, SHARDS
 from shared.storage.ports import Op
@@ -25,15 +25,15 @@ from ..harness import START, World
 HOUR = START + 3_600_000
 
 
-def event(due: int = HOUR, body: bytes = b"1", event_id: str | None = None) -> NewEvent:
+def event(due: int = HOUR, body: bytes = b"1", event_id: str | None = None) -> EventToStore:
     size = encoded_size(body)
     props: dict[str, Any] = {"state": "scheduled", "due": due, "created": START, "channel": "default", "size": size, **body_props(body)}
     if event_id is not None:
         props["id"] = event_id
-    return NewEvent(props, due, size, event_id, "hash" if event_id else "")
+    return EventToStore(props, due, size, event_id, "hash" if event_id else "")
 
 
-async def store(world: World, *events: NewEvent) -> list[Stored]:
+async def store(world: World, *events: EventToStore) -> list[Stored]:
     found = await world.do(world.app.scheduler.writer.store("demo", events))
     assert all(isinstance(each, Stored) for each in found)
     return found  # type: ignore[return-value]
