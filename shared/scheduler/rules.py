@@ -150,9 +150,15 @@ def after_failure(
     return again if again <= max(due, 0) + policy.within else None
 
 
+def send_for_free(props: Mapping[str, Any]) -> Props:
+    """Return the row's change for a send that has a number and costs no attempt of the retry policy."""
+    return {"free": int(props.get("free", 0)) + 1}
+
+
 def given_up(props: Props, policy: RetryPolicy) -> bool:
     """Return True if so many owners have ended while they delivered this event that it must not be tried again."""
-    return props["state"] == "firing" and int(props.get("tries", 0)) >= policy.attempts + MOST_LOST_OWNERS
+    counted = int(props.get("tries", 0)) - int(props.get("free", 0))
+    return props["state"] == "firing" and counted >= policy.attempts + MOST_LOST_OWNERS
 
 
 _SAFER: tuple[Durability, ...] = ("fast", "standard", "mirrored")

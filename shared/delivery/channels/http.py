@@ -14,8 +14,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import aiohttp
@@ -28,8 +27,9 @@ from ...core.clock import Clock, SystemClock
 from ...core.settings import Settings
 from ..egress_guard import Egress, EgressRefused, ResolveHost, SafeResolver, system_lookup
 from . import cloudevents, rules
+from .http_answer import MOST_INFORMATIONAL, SENT, Answer, AnswerConnector, SentRequest, TooManyInformational
 from .model import HttpChannel
-from .ports import Delivery, Target, Verdict
+from .ports import Delivery, SecondVerdict, Target, Verdict
 
 USER_AGENT = "tocsin/0.1"
 MAX_ANSWER_BYTES = 64 * 1024
@@ -66,19 +66,6 @@ class _Plan:
     headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
     timeout: aiohttp.ClientTimeout = field(default_factory=aiohttp.ClientTimeout)
     problem: str | None = None
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """The rules for a socket that is made for a request, and a flag that tells if one was made."""
-
-    host: str
-    plain: bool
-    fresh: bool = False
-
-
-# Carries the attempt to the socket factory, which belongs to the connector, and to its tasks for addresses tried side by side.
-_ATTEMPT: ContextVar[_Attempt] = ContextVar("tocsin_http_attempt")
 
 
 def _new_socket(info: AddrInfoType) -> socket.socket:
@@ -174,39 +161,42 @@ class HttpSender:
         self._plans: dict[tuple[str, str], _Plan] = {}
 
     async def send(self, target: Target, delivery: Delivery) -> Verdict:
-        """Send one POST; if a kept connection turns out to be closed, send a second one at once (same id, same attempt)."""
+        """Send one POST. If a kept connection turns out to be closed, send a second one at once: the next attempt, with the same id."""
         plan = self._plan(target)
         if plan.problem is not None:
             return Verdict("final", None, plan.problem)
-        try:
-            return await self._post(plan, _headers(plan, target, delivery), delivery.body)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            return _verdict_of(error, plan)
-
-    async def _post(self, plan: _Plan, headers: CIMultiDict[str], body: bytes) -> Verdict:
         loop = asyncio.get_running_loop()
-        started, timeout = loop.time(), plan.timeout
-        while True:
-            attempt = _Attempt(plan.url.raw_host or "", plan.url.scheme == "http")
-            _ATTEMPT.set(attempt)
-            try:
-                response = await self._open().post(plan.url, data=body, headers=headers, allow_redirects=False, timeout=timeout)
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # A receiver may close an idle connection at the moment of the write. aiohttp does not repeat a POST. This one has an id and
-                # may arrive twice, and a back-off would make a punctual event late for nothing.
-                left = (plan.timeout.total or 0) - (loop.time() - started)
-                if attempt.fresh or timeout is not plan.timeout or isinstance(error, aiohttp.ClientConnectorError) or left <= 0:
-                    raise
-                timeout = aiohttp.ClientTimeout(total=left, ceil_threshold=3600)
-                continue
-            status = response.status
-            if status < 200:
-                response.close()  # 101: whatever the other side speaks from here on, it is not HTTP
-            elif not response.content.is_eof():
-                await _drain(response)
-            if 200 <= status < 300:
-                return Verdict("delivered", status)
-            return rules.judge(status, response.headers.get("Retry-After"), self._clock.now())
+        started, sent = loop.time(), _request(plan, target)
+        try:
+            return await self._post(plan, sent, _headers(plan, target, delivery), delivery.body, plan.timeout)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            verdict = _verdict_of(error, plan, sent)
+            # A receiver may close an idle connection at the moment of the write. aiohttp does not repeat a POST. This one has an id and
+            # may arrive twice, and a back-off would make a punctual event late for nothing.
+            left = (plan.timeout.total or 0) - (loop.time() - started)
+            closed = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) and not sent.fresh
+            if verdict.outcome != "retry" or not closed or isinstance(error, aiohttp.ClientConnectorError) or left <= 0:
+                return verdict
+        second = replace(delivery, fired=self._clock.now(), attempt=delivery.attempt + 1)
+        first_error, sent = verdict.error or "", _request(plan, target)
+        timeout = aiohttp.ClientTimeout(total=left, ceil_threshold=3600)
+        try:
+            verdict = await self._post(plan, sent, _headers(plan, target, second), second.body, timeout)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            verdict = _verdict_of(error, plan, sent)
+        return SecondVerdict.of(verdict, second.fired, first_error)
+
+    async def _post(
+        self, plan: _Plan, sent: SentRequest, headers: CIMultiDict[str], body: bytes, timeout: aiohttp.ClientTimeout
+    ) -> Verdict:
+        SENT.set(sent)
+        response = await self._open().post(plan.url, data=body, headers=headers, allow_redirects=False, timeout=timeout)
+        status = response.status
+        if status < 200:
+            response.close()  # 101: whatever the other side speaks from here on, it is not HTTP
+        elif not response.content.is_eof():
+            await _drain(response)
+        return rules.judge(status, response.headers.get("Retry-After"), self._clock.now())
 
     def _plan(self, target: Target) -> _Plan:
         key = (target.tenant, target.name)
@@ -221,7 +211,7 @@ class HttpSender:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(
+            connector = AnswerConnector(
                 resolver=SafeResolver(self.egress, self._lookup),
                 socket_factory=self._guarded_socket,
                 # Only checked addresses are cached, for 10 s; the cache also keeps many deliveries from resolving one name each.
@@ -235,6 +225,7 @@ class HttpSender:
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
+                response_class=Answer,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=_SKIPPED,
                 auto_decompress=False,
@@ -243,9 +234,9 @@ class HttpSender:
         return self._session
 
     def _guarded_socket(self, info: AddrInfoType) -> socket.socket:
-        attempt = _ATTEMPT.get()
-        self.egress.check(attempt.host, str(info[4][0]), plain=attempt.plain)
-        attempt.fresh = True
+        sent = SENT.get()
+        self.egress.check(sent.host, str(info[4][0]), plain=sent.plain)
+        sent.fresh = True
         return self._new_socket(info)
 
     async def close(self) -> None:
@@ -268,6 +259,10 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
             response.close()
 
 
+def _request(plan: _Plan, target: Target) -> SentRequest:
+    return SentRequest(plan.url.raw_host or "", plan.url.scheme == "http", target.tenant)
+
+
 def _cause(error: BaseException) -> EgressRefused | None:
     seen: BaseException | None = error
     while seen is not None:
@@ -277,9 +272,14 @@ def _cause(error: BaseException) -> EgressRefused | None:
     return None
 
 
-def _verdict_of(error: Exception, plan: _Plan) -> Verdict:
-    """Return the verdict on a failed request. Texts are this module's or the operating system's: no bytes of an answer get into an error.
+def _verdict_of(error: Exception, plan: _Plan, sent: SentRequest) -> Verdict:
+    """Return the verdict on a request whose answer could not be read to the end of its head.
+
+    Texts are this module's or the operating system's: no bytes of an answer get into an error.
     """
+    if sent.status is not None and 200 <= sent.status < 300:
+        # The receiver has accepted the event. The rest of its answer does not matter.
+        return Verdict("delivered", sent.status)
     if refused := _cause(error):
         return Verdict("final", None, rules.one_line(f"egress refused: {plan.shown}: {refused}"))
     outcome = "could not be sent"
@@ -300,6 +300,8 @@ def _verdict_of(error: Exception, plan: _Plan) -> Verdict:
         outcome = f"could not connect: {_strerror(error)}"
     elif isinstance(error, OSError):
         outcome = f"connection lost: {_strerror(error)}"
+    elif isinstance(error, TooManyInformational):
+        outcome = f"more than {MOST_INFORMATIONAL} informational answers and no final one"
     elif isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
         outcome = "the answer is not valid HTTP"
     elif isinstance(error, aiohttp.InvalidURL | ValueError):

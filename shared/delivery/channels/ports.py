@@ -58,6 +58,22 @@ class Verdict(NamedTuple):
     retry_after: float | None = None
 
 
+class SecondVerdict(Verdict):
+    """The verdict on a second send within one attempt: the first send was lost with a kept connection. Both have a number of their own."""
+
+    sent_at: Millis
+    """Time of the second send."""
+    first_error: str
+    """How the first send ended."""
+
+    @classmethod
+    def of(cls, verdict: Verdict, sent_at: Millis, first_error: str) -> SecondVerdict:
+        """Return `verdict` as that of a second send."""
+        second = cls(*verdict)
+        second.sent_at, second.first_error = sent_at, first_error
+        return second
+
+
 class Sender(Protocol):
     """Makes deliveries of one channel type. Never raises for a receiver's behaviour; that becomes a `Verdict`."""
 

@@ -31,6 +31,10 @@ SHARE = 0.5
 OPEN_FIRST: Millis = 5_000
 OPEN_LONGEST: Millis = 120_000
 """Time that the breaker stays open before the next probe: doubles from the first to the longest."""
+LONG_DOWN: Millis = 3_600_000
+"""Time since the breaker opened after which probes become rarer."""
+OPEN_LONG_DOWN: Millis = 900_000
+"""Time that the breaker then stays open before the next probe."""
 PROBE_LEASE: Millis = 90_000
 """Time after which an unfinished probe no longer counts: longer than any channel's time-out. Then another instance may probe."""
 
@@ -75,8 +79,13 @@ def is_failure(outcome: str, status: int | None) -> bool:
     return outcome == "retry" and (status is None or status >= 500 or status in (408, 429))
 
 
-def pause(opens: int, retry_after: float | None) -> Millis:
-    """Return the pause of the `opens`-th opening in a row: doubling, or `retry_after` if longer; at most the longest."""
+def pause(opens: int, retry_after: float | None, down: Millis = 0) -> Millis:
+    """Return the pause of the `opens`-th opening in a row: doubling, or `retry_after` if longer; at most the longest.
+
+    down: time since the first opening. A receiver that has been down for `LONG_DOWN` is probed at an even, longer pause.
+    """
+    if down >= LONG_DOWN:
+        return OPEN_LONG_DOWN
     wait = backoff.exponential(OPEN_FIRST, opens - 1, OPEN_LONGEST, 20)
     return wait if retry_after is None else min(OPEN_LONGEST, max(wait, round(retry_after * 1000)))
 
@@ -102,7 +111,7 @@ def probed(breaker: Breaker, now: Millis, who: str, failed: bool, error: str, re
     if not failed:
         return CLOSED
     opens = breaker.opens + 1
-    until = now + pause(opens, retry_after)
+    until = now + pause(opens, retry_after, now - breaker.since)
     return replace(breaker, state="open", until=until, failures=breaker.failures + 1, opens=opens, probe="", error=error)
 
 

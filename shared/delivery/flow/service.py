@@ -52,7 +52,6 @@ class Flow:
         """End the background tasks."""
         await self.lanes.close()
 
-
     async def holds(self, owner: object, tenant: str, wanted: Mapping[str, int], fresh: Callable[[str], bool]) -> dict[str, ChannelHold]:
         """Return what keeps `owner` from claiming `wanted` events of each channel; {} if nothing does.
 
@@ -174,7 +173,6 @@ class Flow:
         limit.limit = slots
         return limit
 
-
     def surplus(self, owner: object, tenant: str, waiting: Mapping[str, int]) -> dict[str, int]:
         """Return how many of the owner's waiting events are to be given back, per channel, because they cannot start soon."""
         found: dict[str, int] = {}
@@ -194,7 +192,6 @@ class Flow:
         """Count claims that were undone."""
         self._counters["given_back"] += count
 
-
     def blocks(self, target: Target) -> bool:
         """Return True if a delivery need not even wait for its turn."""
         return target.paused or (target.breaker.state != "closed" and target.breaker.probe != self._me)
@@ -211,6 +208,10 @@ class Flow:
             return False
         lane.probing = True
         return True
+
+    def is_probe(self, target: Target) -> bool:
+        """Return True if a delivery that was admitted for `target` was the probe of its breaker."""
+        return target.breaker.state != "closed"
 
     def dropped(self, target: Target) -> None:
         """Note that an admitted delivery ended without a verdict, because its owner was stopped."""

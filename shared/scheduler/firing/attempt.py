@@ -10,9 +10,11 @@ from typing import Any, Literal, NamedTuple
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...core.ids import Ids
-from ...delivery.channels.ports import Delivery, Target, Verdict
+from ...delivery.channels.ports import Delivery, SecondVerdict, Target, Verdict
+from ...delivery.flow import circuit_breaker
 from ...delivery.flow.lane import Lane
 from ...delivery.flow.service import Flow
+from ...storage.ports import Props
 from .. import rules
 from ..attempt_history import ERROR_LENGTH, with_attempt
 from ..rows import body_of
@@ -104,13 +106,21 @@ class DeliveryAttempts:
                 raise
             slot.answered = verdict.outcome != "retry" or verdict.status is not None
         now = self._clock.now()
-        took = now - fired
+        probe = self._flow.is_probe(target)
         if (turn := self._flow.ended(target, lane, delivery.id, verdict, now)) is not None:
             await turn
+        sends: Props = {}
+        if isinstance(verdict, SecondVerdict):
+            # Each send is recorded and has a number. The connection failed and not the receiver, so the first send costs no attempt.
+            history = with_attempt(props, fired, "retry", None, verdict.first_error, verdict.sent_at - fired)
+            sends = rules.send_for_free(props) | {"tries": int(props["tries"]) + 1}
+            props, fired = {**props, **sends, "history": history}, verdict.sent_at
         if verdict.outcome == "delivered":
-            history = with_attempt(props, fired, "delivered", verdict.status, None, took)
-            return rules.RowOutcome("delivered", {"ended": now, "late": delivery.late_ms, "history": history})
-        return self._failed(props, fired, verdict, took)
+            history = with_attempt(props, fired, "delivered", verdict.status, None, now - fired)
+            late = max(0, fired - delivery.due)
+            return rules.RowOutcome("delivered", {**sends, "ended": now, "late": late, "history": history})
+        outcome = self._failed(props, fired, verdict, now - fired, free=probe and circuit_breaker.is_failure(*verdict[:2]))
+        return outcome._replace(props={**sends, **outcome.props})
 
     def failed_inside(self, props: Mapping[str, Any], error: Exception) -> rules.RowOutcome:
         """Return the outcome of an attempt that ended with an error of the service itself."""
@@ -127,9 +137,10 @@ class DeliveryAttempts:
     def _channel_removed(self, props: Mapping[str, Any]) -> rules.RowOutcome:
         return self._failed(props, self._clock.now(), Verdict("final", error="the channel no longer exists"), 0)
 
-    def _failed(self, props: Mapping[str, Any], at: Millis, verdict: Verdict, took: Millis) -> rules.RowOutcome:
+    def _failed(self, props: Mapping[str, Any], at: Millis, verdict: Verdict, took: Millis, *, free: bool = False) -> rules.RowOutcome:
+        """Return the outcome of a failed attempt. free: it does not count, because it was the probe of an open circuit breaker."""
         # Only attempts that are known to have failed count; claims of owners that ended do not use up the policy.
-        failed = int(props.get("failed", 0)) + 1
+        failed = int(props.get("failed", 0)) + (not free)
         # Time that the event waited because of its channel or an outage does not use up the policy's time.
         waited = int(props.get("waited", 0)) + max(0, at - punctual_at(props))
         retry_at = rules.after_failure(
@@ -151,6 +162,8 @@ class DeliveryAttempts:
             outcome = rules.RowOutcome(ended, {"ended": self._clock.now(), "history": history, "error": error, "failed": failed})
         else:
             outcome = rules.RowOutcome("retrying", {"next": retry_at, "history": history, "failed": failed, "waited": waited})
+        if free:
+            outcome = outcome._replace(props={**outcome.props, **rules.send_for_free(props)})
         extra = {"tenant": self.tenant.name, "channel": props["channel"], "event": props["id"], "state": outcome.state, "error": error}
         log.debug("Event %s was not delivered: %s", props["id"], error, extra=extra | {"action": "attempt_failed"})
         return outcome

@@ -230,7 +230,9 @@ def redrive(
     """
     placed: dict[str, Address] = {}
     attempt = 0
-    copies: dict[str, Props] = {rk: {**without_window(copied(row.props, now)), "tries": 0, "failed": 0} for rk, row in rows.items()}
+    copies: dict[str, Props] = {
+        rk: {**without_window(copied(row.props, now)), "tries": 0, "failed": 0, "free": 0} for rk, row in rows.items()
+    }
     if place_of(source) == MIRRORED:
         for rk, copy in copies.items():
             copy[CAME] = Address(source, rk).text

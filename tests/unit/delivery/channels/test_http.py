@@ -23,8 +23,9 @@ from shared.core.signing import verify
 from shared.delivery.channels import http
 from shared.delivery.channels.http import HttpSender, problem_of
 from shared.delivery.channels.model import HttpChannel, QueueChannel
-from shared.delivery.channels.ports import Verdict
+from shared.delivery.channels.ports import SecondVerdict, Verdict
 from shared.delivery.egress_guard import Egress
+from shared.delivery.flow.circuit_breaker import is_failure
 
 from .conftest import NOW, OK, OTHER_SECRET, SECRET, Listen, Receiver, Request, answer, http_target, make_delivery, make_settings
 
@@ -172,9 +173,12 @@ async def test_a_receiver_that_does_not_answer_is_left_after_the_time_out(listen
     await receiver.idle.wait()
 
 
-async def test_a_head_that_trickles_is_cut_by_the_time_out(listen: Listen, sender: HttpSender) -> None:
+@pytest.mark.parametrize(("line", "expected"), [(b"200 OK", ("delivered", 200)), (b"503 Busy", ("retry", None))])
+async def test_a_head_that_trickles_is_cut_by_the_time_out(
+    listen: Listen, sender: HttpSender, line: bytes, expected: tuple[str, int | None]
+) -> None:
     async def trickle(request: Request, writer: asyncio.StreamWriter) -> bool:
-        writer.write(b"HTTP/1.1 200 OK\r\n")
+        writer.write(b"HTTP/1.1 " + line + b"\r\n")
         while not writer.is_closing():
             writer.write(b"X-More: 1\r\n")
             await writer.drain()
@@ -183,7 +187,7 @@ async def test_a_head_that_trickles_is_cut_by_the_time_out(listen: Listen, sende
 
     receiver = await listen(trickle)
     verdict = await sender.send(http_target(url(receiver), timeout=120), make_delivery())
-    assert verdict.outcome == "retry" and verdict.status is None
+    assert (verdict.outcome, verdict.status) == expected
 
 
 async def test_a_refused_connection_is_tried_again(sender: HttpSender) -> None:
@@ -232,6 +236,28 @@ async def test_a_kept_connection_that_closes_under_the_request_is_replaced_at_on
     assert (await sender.send(http_target(url(receiver)), make_delivery("ev-2"))).outcome == "delivered"
     assert [request.headers["ce-id"] for request in receiver.requests] == ["ev-1", "ev-2", "ev-2"]
     assert receiver.connections == 2
+
+
+async def test_both_sends_of_a_lost_connection_are_numbered_and_told(listen: Listen) -> None:
+    async def second_request_dies(request: Request, writer: asyncio.StreamWriter) -> bool:
+        if len(receiver.requests) == 2:
+            await clock.advance(0.25)
+            return True
+        writer.write(OK)
+        return False
+
+    clock = SettableClock(NOW)
+    sender = HttpSender(make_settings("127.0.0.0/8"), clock)
+    receiver = await listen(second_request_dies)
+    await sender.send(http_target(url(receiver)), make_delivery("ev-1"))
+    verdict = await sender.send(http_target(url(receiver)), make_delivery("ev-2", attempt=3))
+    await sender.close()
+    assert (verdict.outcome, verdict.status) == ("delivered", 200)
+    assert isinstance(verdict, SecondVerdict) and verdict.sent_at == NOW + 250 and "closed before an answer" in verdict.first_error
+    _, first, second = receiver.requests
+    assert (first.headers["ce-tocsinattempt"], second.headers["ce-tocsinattempt"]) == ("3", "4")
+    assert (first.headers["ce-tocsinlatems"], second.headers["ce-tocsinlatems"]) == ("40", "290")
+    assert verify(second.headers, second.body, [SECRET], NOW)
 
 
 async def test_an_endless_body_is_cut_and_the_delivery_counts(listen: Listen, sender: HttpSender) -> None:
@@ -299,17 +325,90 @@ async def test_a_compressed_body_is_never_unpacked(listen: Listen, sender: HttpS
 @pytest.mark.parametrize(
     "raw",
     [
-        b"HTTP/1.1 200 OK\r\nX-Huge: " + b"s3cret" * 20_000 + b"\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: s3cret\r\n" % n for n in range(5000)) + b"\r\n",
+        b"HTTP/1.1 404 Not Found\r\nX-Huge: " + b"s3cret" * 20_000 + b"\r\n\r\n",
+        b"HTTP/1.1 500 Oops\r\n" + b"".join(b"X-%d: s3cret\r\n" % n for n in range(5000)) + b"\r\n",
+        b"HTTP/1.1 20",
         b"s3cret, not http at all\r\n\r\n",
         b"HTTP/9.9 999 s3cret\r\nContent-Length: -4\r\n\r\n",
     ],
 )
 async def test_an_answer_that_is_not_http_is_tried_again_and_not_quoted(listen: Listen, sender: HttpSender, raw: bytes) -> None:
-    receiver = await listen(answer(raw))
+    async def answer_and_close(request: Request, writer: asyncio.StreamWriter) -> bool:
+        writer.write(raw)
+        await writer.drain()
+        return not raw.endswith(b"\n")
+
+    receiver = await listen(answer_and_close)
     verdict = await sender.send(http_target(url(receiver), timeout=2000), make_delivery())
     assert verdict.outcome == "retry"
     assert verdict.error and "s3cret" not in verdict.error and len(verdict.error) <= 500
+
+
+HINT = b"HTTP/1.1 103 X\r\n\r\n"
+
+
+@pytest.mark.parametrize("hint", [HINT, b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
+async def test_informational_answers_without_end_fail_the_attempt(listen: Listen, sender: HttpSender, hint: bytes) -> None:
+    sent = 0
+
+    async def flood(request: Request, writer: asyncio.StreamWriter) -> bool:
+        nonlocal sent
+        while not writer.is_closing():
+            writer.write(hint * 4_000)
+            sent += 4_000
+            await writer.drain()
+        return True
+
+    receiver = await listen(flood)
+    flooded = [asyncio.create_task(sender.send(http_target(url(receiver)), make_delivery(f"ev-{n}"))) for n in range(16)]
+    verdicts = await asyncio.gather(*flooded)
+    assert {(verdict.outcome, verdict.status) for verdict in verdicts} == {("retry", None)}
+    assert all(is_failure(verdict.outcome, verdict.status) for verdict in verdicts), "the breaker counts it"
+    assert verdicts[0].error == f"{url(receiver)}: more than 5 informational answers and no final one"
+    await receiver.idle.wait()
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(5, "delivered"), (6, "retry")])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_handful_of_informational_answers_is_passed_over(
+    listen: Listen, sender: HttpSender, count: int, outcome: str, at_once: bool
+) -> None:
+    async def hints(request: Request, writer: asyncio.StreamWriter) -> None:
+        raw = HINT * count + OK
+        for each in [raw] if at_once else [raw[n : n + 7] for n in range(0, len(raw), 7)]:
+            writer.write(each)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    receiver = await listen(hints)
+    for _ in range(2):
+        assert (await sender.send(http_target(url(receiver)), make_delivery())).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 204 No Content\r\nContent-Type: application/json\r\n\r\n{}",
+        b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        HINT + b"HTTP/1.1 204 No Content\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok and more",
+        b"HTTP/1.1 202 Accepted\r\nContent-Length: -4\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-Huge: " + b"s3cret" * 20_000 + b"\r\n\r\n",
+    ],
+)
+@pytest.mark.parametrize("close", [False, True])
+async def test_a_2xx_status_line_is_a_delivery_whatever_follows(listen: Listen, sender: HttpSender, raw: bytes, close: bool) -> None:
+    async def respond(request: Request, writer: asyncio.StreamWriter) -> bool:
+        writer.write(raw)
+        await writer.drain()
+        return close
+
+    receiver = await listen(respond)
+    for number in range(3):
+        verdict = await sender.send(http_target(url(receiver)), make_delivery(f"ev-{number}"))
+        assert verdict.outcome == "delivered" and verdict.status in (200, 202, 204)
+    assert [request.headers["ce-id"] for request in receiver.requests] == ["ev-0", "ev-1", "ev-2"], "none was sent twice"
 
 
 async def test_informational_answers_are_passed_over(listen: Listen, sender: HttpSender) -> None:

@@ -166,3 +166,20 @@ def test_it_never_opens_for_fewer_than_five_failures_or_three_events(answers: li
             assert turned >= circuit_breaker.IN_A_ROW and len(set(since)) >= circuit_breaker.OF_EVENTS
             assert len(since) >= turned
             tally, since = Tally(), []
+
+
+def test_probes_become_rare_when_the_receiver_has_been_down_for_an_hour() -> None:
+    breaker = circuit_breaker.opened(CLOSED, NOW, 5, "x", None)
+    assert breaker is not None
+    pauses: list[tuple[int, int]] = []
+    while breaker.until < NOW + 24 * 3_600_000:
+        at = breaker.until
+        probe = circuit_breaker.probing(breaker, at, "me")
+        assert probe is not None
+        again = circuit_breaker.probed(probe, at, "me", True, "x", 3_600.0 if len(pauses) % 2 else None)
+        assert again is not None and again.since == NOW
+        pauses.append((at - NOW, again.until - at))
+        breaker = again
+    assert max(pause for at, pause in pauses if at < 3_600_000) == 120_000
+    assert {pause for at, pause in pauses if at >= 3_600_000} == {900_000}
+    assert len(pauses) <= 34 + 4 * 23, "the probes of a day"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared.core.clock import Millis
-from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.delivery.channels.ports import Delivery, SecondVerdict, Target, Verdict
 from shared.scheduler import timings
 from shared.scheduler.firing.dispatch import Budget
 from shared.scheduler.keys import index_key
@@ -340,3 +340,27 @@ async def test_message_of_a_finished_shard_tidies_up_and_one_of_none_is_dropped(
     missing = "00-0123456789abcdef-demo"
     await world.app.scheduler.firing.serve(ShardMessage(missing, index_key(missing, world.now)).text())
     assert world.dump() == before
+
+
+async def test_both_sends_of_a_lost_connection_are_recorded_and_cost_one_attempt(world: World) -> None:
+    """A kept connection that closes without an answer leads to a second POST at once: two arrivals, two entries, two numbers."""
+
+    def second(verdict: Verdict) -> Any:
+        return lambda target, delivery: SecondVerdict.of(verdict, delivery.fired + 20, "the connection was closed before an answer")
+
+    made = await world.demo.create(delay="PT0S", retry={"attempts": 2, "first": "PT1S", "max": "PT1S"})
+    world.receiver.script(made["id"], second(AGAIN), second(DELIVERED))
+    await world.run(30)
+    event = await world.demo.event(made["id"])
+    assert event["state"] == "delivered", "the first send of each pair uses no attempt of the two"
+    assert [(entry["outcome"], entry.get("error")) for entry in event["attempts"]] == [
+        ("retry", "the connection was closed before an answer"),
+        ("retry", "answered 503"),
+        ("retry", "the connection was closed before an answer"),
+        ("delivered", None),
+    ]
+    assert len({entry["at"] for entry in event["attempts"]}) == 4
+    assert [got.delivery.attempt for got in world.receiver.of(made["id"])] == [1, 3], "the second sends were 2 and 4"
+    [row] = world.events()
+    assert (row.props["tries"], row.props["failed"], row.props["free"]) == (4, 1, 2)
+    assert event["late_ms"] == world.receiver.of(made["id"])[1].delivery.late_ms + 20

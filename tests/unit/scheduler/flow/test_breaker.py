@@ -49,6 +49,22 @@ async def test_while_it_is_open_attempts_are_not_used_up(world: World) -> None:
     assert found["delivered"] + found.get("dead", 0) == 30
 
 
+async def test_failed_probe_costs_its_event_no_attempt(world: World) -> None:
+    world.receiver.otherwise = AGAIN
+    await batch(world, 5, retry={"attempts": 6, "first": "PT1S", "max": "PT1S"})
+    await world.run(8)
+    assert (await flow(world))["breaker"] == "open"
+    probed = await world.demo.create(due="2027-01-15T08:00:08Z", retry={"attempts": 1})
+    await world.run(1_200, step=1)
+    probes = world.receiver.of(probed["id"])
+    assert len(probes) >= 1 and all(got.target.breaker.state == "half-open" for got in probes)
+    [row] = [row for row in world.events() if row.props["id"] == probed["id"]]
+    assert (row.props["state"], row.props["failed"], row.props["free"]) == ("retrying", 0, len(probes))
+    world.receiver.otherwise = DELIVERED
+    await world.run(300, step=1)
+    assert states(world) == {"delivered": 6}
+
+
 async def test_refusals_of_single_events_do_not_open_it(world: World) -> None:
     made = await batch(world, 60)
     for number, event in enumerate(made):
