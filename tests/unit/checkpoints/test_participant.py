@@ -398,14 +398,14 @@ async def test_who_stops_waiting_in_the_moment_of_the_hand_out_takes_nothing() -
     async with World() as world:
         body = Body(world)
         await world.until(lambda: world.app.reports and world.app.reports[-1]["ready"], "waiting")
-        act = world.participant._act
+        apply = world.participant._apply
 
-        def act_and_stop(seq: int, answer: ReportReply) -> None:
-            act(seq, answer)
+        def apply_and_stop(seq: int, answer: ReportReply) -> None:
+            apply(seq, answer)
             if answer.turn is not None:
                 body.task.cancel()
 
-        world.participant._act = act_and_stop  # type: ignore[method-assign]
+        world.participant._apply = apply_and_stop  # type: ignore[method-assign]
         world.app.turn = TURN
         with pytest.raises(asyncio.CancelledError):
             await world.until(body.task.done, "its end")
@@ -655,7 +655,7 @@ async def test_memory_that_is_damaged_counts_as_none(tmp_path: Path, caplog: pyt
 
 
 def test_key_and_address_that_cannot_be_are_refused_without_showing_the_key() -> None:
-    with pytest.raises(ValueError, match="not a key") as raised:
+    with pytest.raises(ValueError, match="the key is malformed") as raised:
         CheckpointParticipant("f", "n", "https://app.example", "short", health=Health)
     assert "short" not in str(raised.value)
     with pytest.raises(ValueError, match="url"):
