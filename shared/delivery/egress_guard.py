@@ -10,21 +10,18 @@ Plain http is permitted for them on the emulator, elsewhere if `TOCSIN_EGRESS_PL
 
 from __future__ import annotations
 
-import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from ..core.errors import UnsafeSettings
+from .name_lookups import ResolveHost, system_lookup
 
 type ResolvedAddress = IPv4Address | IPv6Address
-
-type ResolveHost = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Returns the addresses of a host name (and port) as text. Raises OSError if there are none."""
 
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.*", re.IGNORECASE)
@@ -177,13 +174,6 @@ class Egress:
 def one_entry(name: str) -> str:
     """Return an allow-list entry as an error may show it."""
     return repr(name[:60])
-
-
-async def system_lookup(host: str, port: int) -> Sequence[str]:
-    """Return the addresses in the machine's order of preference."""
-    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    # An address with a zone is link-local, which no channel may reach.
-    return [str(info[4][0]) for info in infos if "%" not in str(info[4][0])]
 
 
 class SafeResolver(AbstractResolver):

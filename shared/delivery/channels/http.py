@@ -13,7 +13,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -25,7 +25,8 @@ from yarl import URL
 from ...core import signing
 from ...core.clock import Clock, SystemClock
 from ...core.settings import Settings
-from ..egress_guard import Egress, EgressRefused, ResolveHost, SafeResolver, system_lookup
+from ..egress_guard import Egress, EgressRefused, SafeResolver
+from ..name_lookups import NameLookups, NameUnresolved, ResolveHost, system_lookup
 from . import cloudevents, rules
 from .http_answer import MOST_INFORMATIONAL, SENT, Answer, AnswerConnector, SentRequest, TooManyInformational
 from .model import HttpChannel
@@ -158,6 +159,7 @@ class HttpSender:
         self._lookup, self._new_socket, self._tls = lookup, new_socket, tls
         self._per_host = settings.deliver_concurrency
         self._session: aiohttp.ClientSession | None = None
+        self._names: NameLookups | None = None
         self._plans: dict[tuple[str, str], _Plan] = {}
 
     async def send(self, target: Target, delivery: Delivery) -> Verdict:
@@ -211,11 +213,12 @@ class HttpSender:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
+            self._names = NameLookups(self._lookup)
             connector = AnswerConnector(
-                resolver=SafeResolver(self.egress, self._lookup),
+                resolver=SafeResolver(self.egress, self._resolve),
                 socket_factory=self._guarded_socket,
-                # Only checked addresses are cached, for 10 s; the cache also keeps many deliveries from resolving one name each.
-                ttl_dns_cache=10,
+                # `NameLookups` has a cache. That of aiohttp would make one tenant wait for the look-up that another one began.
+                use_dns_cache=False,
                 # The scheduler limits deliveries per process, channel and tenant. A smaller limit here would let one tenant's slow endpoint
                 # starve another's on the same host.
                 limit=0,
@@ -233,6 +236,10 @@ class HttpSender:
             )
         return self._session
 
+    async def _resolve(self, host: str, port: int) -> Sequence[str]:
+        assert self._names is not None  # it is opened with the session
+        return await self._names.resolve(SENT.get().tenant, host, port)
+
     def _guarded_socket(self, info: AddrInfoType) -> socket.socket:
         sent = SENT.get()
         self.egress.check(sent.host, str(info[4][0]), plain=sent.plain)
@@ -242,8 +249,11 @@ class HttpSender:
     async def close(self) -> None:
         """Close the connections. A later `send` opens a new session."""
         session, self._session = self._session, None
+        names, self._names = self._names, None
         if session is not None:
             await session.close()
+        if names is not None:
+            await names.close()
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
@@ -287,6 +297,8 @@ def _verdict_of(error: Exception, plan: _Plan, sent: SentRequest) -> Verdict:
         outcome = f"no answer within {plan.spec.timeout / 1000:g} s"
     elif isinstance(error, aiohttp.ClientConnectorDNSError):
         outcome = "the host's name could not be resolved"
+        if isinstance(error.os_error, NameUnresolved):
+            outcome = f"{outcome}: {error.os_error}"
     elif isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error
         message = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else "not valid"

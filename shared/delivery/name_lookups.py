@@ -1,0 +1,132 @@
+"""Look-ups of host names that no tenant can hold up for the others.
+
+The event loop's own look-ups share a few threads with everything else in the process. Names whose servers never answer keep such a thread
+for half a minute each, so a handful of them would stop every look-up. Here each look-up has a thread of its own, a time limit, and counts
+against its tenant until its thread has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+
+type ResolveHost = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Returns the addresses of a host name (and port) as text. Raises OSError if there are none."""
+
+SECONDS = 4.0
+"""Time limit of a look-up. Behind it, the name counts as one that cannot be resolved."""
+PER_TENANT = 4
+"""Look-ups of one tenant at once."""
+WHOLE = 64
+"""Look-ups of the process at once."""
+KNOWN_FOR = 10.0
+"""Seconds for which an answer is used again."""
+_MOST_KNOWN = 10_000
+
+
+class NameUnresolved(OSError):
+    """Raised for a name whose servers did not answer in time, or whose tenant waits for too many other names."""
+
+
+async def system_lookup(host: str, port: int) -> Sequence[str]:
+    """Return the addresses in the machine's order of preference. The look-up has a thread of its own, which the process does not wait for.
+    """
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Sequence[str]] = loop.create_future()
+
+    def finish(addresses: Sequence[str], error: OSError | UnicodeError | None) -> None:
+        if found.done():
+            return
+        if error is None:
+            found.set_result(addresses)
+        else:
+            found.set_exception(error)
+
+    def work() -> None:
+        addresses: Sequence[str] = ()
+        failure: OSError | UnicodeError | None = None
+        try:
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            # An address with a zone is link-local, which no channel may reach.
+            addresses = [str(info[4][0]) for info in infos if "%" not in str(info[4][0])]
+        except (OSError, UnicodeError) as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(finish, addresses, failure)
+
+    threading.Thread(target=work, name="tocsin-name-lookup", daemon=True).start()
+    return await found
+
+
+class NameLookups:
+    """Bounded look-ups. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        lookup: ResolveHost = system_lookup,
+        *,
+        seconds: float = SECONDS,
+        per_tenant: int = PER_TENANT,
+        whole: int = WHOLE,
+    ) -> None:
+        self._lookup, self._seconds, self._per_tenant, self._whole = lookup, seconds, per_tenant, whole
+        self._running: dict[str, asyncio.Task[Sequence[str]]] = {}
+        """Look-ups by host, until their threads have ended."""
+        self._held: Counter[str] = Counter()
+        """Number of running look-ups by tenant."""
+        self._known: dict[str, tuple[float, Sequence[str]]] = {}
+        self._freed = asyncio.Event()
+
+    async def resolve(self, tenant: str, host: str, port: int) -> Sequence[str]:
+        """Return the addresses of `host`. Raises OSError, `NameUnresolved` after the time limit."""
+        until, addresses = self._known.get(host, (0.0, ()))
+        if monotonic() < until:
+            return addresses
+        try:
+            async with asyncio.timeout(self._seconds):
+                # A second request for a name waits for the look-up that runs: one name never holds two threads.
+                while (task := self._running.get(host)) is None:
+                    if self._held[tenant] < self._per_tenant and len(self._running) < self._whole:
+                        task = self._start(tenant, host, port)
+                        break
+                    await self._freed.wait()
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise NameUnresolved(f"no answer of a name server within {self._seconds:g} s") from None
+
+    def _start(self, tenant: str, host: str, port: int) -> asyncio.Task[Sequence[str]]:
+        task = self._running[host] = asyncio.ensure_future(self._work(host, port))
+        self._held[tenant] += 1
+
+        def ended(done: asyncio.Task[Sequence[str]]) -> None:
+            del self._running[host]
+            self._held[tenant] -= 1
+            if not self._held[tenant]:
+                del self._held[tenant]
+            if not done.cancelled():
+                done.exception()  # whoever asked may have gone
+            freed, self._freed = self._freed, asyncio.Event()
+            freed.set()
+
+        task.add_done_callback(ended)
+        return task
+
+    async def _work(self, host: str, port: int) -> Sequence[str]:
+        addresses = await self._lookup(host, port)
+        if addresses:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[host] = (monotonic() + KNOWN_FOR, addresses)
+        return addresses
+
+    async def close(self) -> None:
+        """Stop waiting for look-ups. Their threads end by themselves."""
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,122 @@
+"""Look-ups of names: name servers that never answer hold up nobody but their own tenant, and that not for long."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from shared.delivery import name_lookups
+from shared.delivery.channels.http import HttpSender
+from shared.delivery.flow.circuit_breaker import is_failure
+from shared.delivery.name_lookups import NameLookups, NameUnresolved, system_lookup
+
+from .conftest import Listen, http_target, make_delivery, make_settings
+
+BLACK_HOLES = [f"hole{number}.example" for number in range(40)]
+
+
+class NameServers:
+    """Name servers of which some never answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.silent = asyncio.Event()
+
+    async def lookup(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append(host)
+        if host.startswith("hole"):
+            await self.silent.wait()
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return ["127.0.0.1"]
+
+
+@pytest.fixture
+async def servers() -> NameServers:
+    return NameServers()
+
+
+@pytest.fixture
+async def names(servers: NameServers) -> AsyncIterator[NameLookups]:
+    it = NameLookups(servers.lookup, seconds=0.05)
+    yield it
+    await it.close()
+
+
+async def failures(names: NameLookups, tenant: str, hosts: Sequence[str]) -> list[Any]:
+    return await asyncio.gather(*(names.resolve(tenant, host, 443) for host in hosts), return_exceptions=True)
+
+
+async def test_silent_name_servers_hold_up_their_own_tenant_alone(names: NameLookups, servers: NameServers) -> None:
+    found = await failures(names, "hostile", BLACK_HOLES)
+    assert all(isinstance(error, NameUnresolved) for error in found)
+    assert len(servers.asked) == name_lookups.PER_TENANT, "the rest never got a thread"
+    assert await names.resolve("other", "good.example", 443) == ["127.0.0.1"]
+    with pytest.raises(NameUnresolved):
+        await names.resolve("hostile", "good2.example", 443)
+    servers.silent.set()
+    assert await names.resolve("hostile", "good2.example", 443) == ["127.0.0.1"], "its threads have ended"
+
+
+async def test_one_name_is_looked_up_once_at_a_time(names: NameLookups, servers: NameServers) -> None:
+    found = await failures(names, "one", ["hole.example"] * 20) + await failures(names, "two", ["hole.example"] * 20)
+    assert len(found) == 40 and servers.asked == ["hole.example"]
+
+
+async def test_a_tenant_that_joins_a_name_is_not_charged_for_it(names: NameLookups, servers: NameServers) -> None:
+    await failures(names, "hostile", BLACK_HOLES[:4])
+    await failures(names, "other", BLACK_HOLES[:4])
+    assert await names.resolve("other", "good.example", 443) == ["127.0.0.1"]
+
+
+async def test_an_answer_is_used_again_and_a_failure_is_not(names: NameLookups, servers: NameServers) -> None:
+    for _ in range(3):
+        await names.resolve("one", "good.example", 443)
+    servers.silent.set()
+    for _ in range(2):
+        with pytest.raises(socket.gaierror):
+            await names.resolve("one", "hole.example", 443)
+    assert servers.asked == ["good.example", "hole.example", "hole.example"]
+
+
+async def test_blocked_threads_of_the_system_do_not_stop_the_loops_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six names stopped all look-ups of a process with two cores, because the executor of the loop had six threads."""
+    release, real = threading.Event(), socket.getaddrinfo
+
+    def getaddrinfo(host: str, *rest: Any, **more: Any) -> Any:
+        if host.startswith("hole"):
+            release.wait()
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return real(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    names = NameLookups(system_lookup, seconds=0.05)
+    try:
+        for tenant in range(8):
+            assert all(isinstance(error, NameUnresolved) for error in await failures(names, f"t{tenant}", BLACK_HOLES[tenant * 4 :][:4]))
+        assert "127.0.0.1" in await names.resolve("other", "localhost", 443)
+        assert await asyncio.get_running_loop().run_in_executor(None, lambda: "free") == "free"
+    finally:
+        release.set()
+        await names.close()
+
+
+async def test_a_delivery_to_such_a_name_fails_and_counts_for_the_breaker(
+    listen: Listen, servers: NameServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NameLookups.__init__, "__kwdefaults__", dict(NameLookups.__init__.__kwdefaults__ or {}) | {"seconds": 0.05})
+    receiver = await listen()
+    sender = HttpSender(make_settings("127.0.0.0/8, localhost"), lookup=servers.lookup)
+    lost = await asyncio.gather(*(sender.send(http_target(f"https://{host}/x?k=v"), make_delivery()) for host in BLACK_HOLES))
+    assert {verdict.error for verdict in lost} >= {
+        "https://hole7.example:443/x: the host's name could not be resolved: no answer of a name server within 0.05 s"
+    }
+    assert all(is_failure(verdict.outcome, verdict.status) for verdict in lost)
+    target = http_target(f"http://localhost:{receiver.port}/")
+    other = type(target)("other", target.name, target.spec, target.secrets)
+    assert (await sender.send(other, make_delivery())).outcome == "delivered"
+    await sender.close()
