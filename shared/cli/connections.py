@@ -11,7 +11,7 @@ from typing import Any, Final
 from .exits import Exit
 from .failures import CommandFailed
 
-FIELDS: Final = ("url", "tenant", "key_env", "key_command")
+FIELDS: Final = ("url", "tenant", "key_env", "key_command", "allow_plain_http")
 KEY_COMMAND_TIMEOUT: Final = 60.0
 """Seconds that a program that prints a key may take."""
 _EXAMPLE = 'Example: [prod] on one line, then url = "https://app.example" and key_env = "PROD_KEY". See docs/reference/command.md.'
@@ -26,6 +26,7 @@ class NamedConnection:
     tenant: str | None = None
     key_env: str = ""
     key_command: str = ""
+    allow_plain_http: bool = False
 
     @property
     def source(self) -> str:
@@ -96,8 +97,10 @@ def _parse_connection(path: Path, name: str, fields: Any) -> NamedConnection:
         raise _file_error(path, f"connection {name} contains a key", advice)
     if unknown := fields.keys() - set(FIELDS):
         raise _file_error(path, f"connection {name} has an unknown field: {', '.join(sorted(unknown))}. Fields: {', '.join(FIELDS)}")
-    if any(not isinstance(value, str) or not value for value in fields.values()):
-        raise _file_error(path, f"connection {name}: every field must be a non-empty text")
+    if not isinstance(fields.get("allow_plain_http", False), bool):
+        raise _file_error(path, f"connection {name}: allow_plain_http must be true or false")
+    if any(not isinstance(value, str) or not value for field, value in fields.items() if field != "allow_plain_http"):
+        raise _file_error(path, f"connection {name}: every field but allow_plain_http must be a non-empty text")
     if "url" not in fields or ("key_env" in fields) == ("key_command" in fields):
         raise _file_error(path, f"connection {name} needs url, and exactly one of key_env and key_command")
     return NamedConnection(name, **fields)

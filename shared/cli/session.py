@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from ..client.errors import Unreadable
-from .connection_options import Connection, ConnectionName, KeyOption, Tenant, Url, resolve_connection
+from .connection_options import AllowPlainHttp, Connection, ConnectionName, KeyOption, Tenant, Url, resolve_connection
 from .exits import Exit
 from .failures import CommandFailed, to_command_failure
 from .help import add_command
@@ -35,6 +35,7 @@ _COMMON: Final[dict[str, tuple[Any, Any]]] = {
     "profile": (ConnectionName, ""),
     "url": (Url, ""),
     "key": (KeyOption, ""),
+    "allow_plain_http": (AllowPlainHttp, False),
 }
 _TENANT: Final = (Tenant, None)
 _WATCH: Final[dict[str, tuple[Any, Any]]] = {
@@ -54,7 +55,7 @@ def open_client(app: Connection, **options: Any) -> Client:
     """Return a client of the app. options: further arguments of `Client`."""
     from ..client.blocking import Client
 
-    return Client(app.url, app.key, tenant=app.tenant, **options)
+    return Client(app.url, app.key, tenant=app.tenant, allow_plain_http=app.allow_plain_http, **options)
 
 
 class CommandSession:
@@ -255,9 +256,7 @@ def parse_pairs(given: list[str], where: str) -> dict[str, str]:
     return {name: value for name, _, value in (each.partition("=") for each in given)}
 
 
-def add_commands(
-    group: typer.Typer, functions: Mapping[str, Callable[..., None]], *, tenant: bool = True, watch: bool = False
-) -> None:
+def add_commands(group: typer.Typer, functions: Mapping[str, Callable[..., None]], *, tenant: bool = True, watch: bool = False) -> None:
     """Add functions to a group by name. Their first argument is a `CommandSession`; the others are the options of the command alone.
 
     tenant: the command has `--tenant`. watch: the command has `--watch` and `--times`.

@@ -24,9 +24,10 @@ class Client:
             event = tocsin.schedule({"order": 17}, delay=timedelta(days=30))
             tocsin.cancel(event.id)
 
-    `tenant`: tenant to act for, needed with an admin key. `timeout`: longest time without a byte, in seconds. `retries`: largest number
-    of retries of a call that is safe to repeat. `transport`: transport of httpx, for proxies, own certificates and tests. Every
-    operation raises the errors of `tocsin.client.errors`, and ValueError and TypeError for arguments that cannot be sent.
+    `tenant`: tenant to act for, needed with an admin key. `timeout`: longest time without a byte, in seconds. `retries`: largest number of
+    retries of a call that is safe to repeat. `transport`: transport of httpx, for proxies, own certificates and tests. `allow_plain_http`:
+    True lets the key travel over plain http:// to another machine, False forbids it; None follows TOCSIN_ALLOW_PLAIN_HTTP, which is off by
+    default. Every operation raises the errors of `tocsin.client.errors`, and ValueError and TypeError for arguments that cannot be sent.
     """
 
     def __init__(
@@ -39,8 +40,11 @@ class Client:
         retries: int = 4,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        allow_plain_http: bool | None = None,
     ) -> None:
-        self._http = httpx.Client(**http.client_options(url, key, timeout), transport=transport)
+        """Raises ValueError for an address or key that cannot be used."""
+        options = http.client_options(url, key, timeout, transport=transport, allow_plain_http=allow_plain_http)
+        self._http = httpx.Client(**options, transport=transport)
         self._tenant, self._retry_settings, self._sleep = tenant, RetrySettings(retries), sleep
         self.schedules = Schedules(self)
         """Recurring schedules."""

@@ -24,10 +24,11 @@ class AsyncClient:
             event = await tocsin.schedule({"order": 17}, delay=timedelta(days=30))
             await tocsin.cancel(event.id)
 
-    `tenant`: tenant to act for, needed with an admin key. `timeout`: longest time without a byte, in seconds. `retries`: largest number
-    of retries of a call that is safe to repeat. `transport`: transport of httpx, for proxies, own certificates and tests. `clock`: clock
-    for pauses between tries. Every operation raises the errors of `tocsin.client.errors`, and ValueError and TypeError for arguments
-    that cannot be sent.
+    `tenant`: tenant to act for, needed with an admin key. `timeout`: longest time without a byte, in seconds. `retries`: largest number of
+    retries of a call that is safe to repeat. `transport`: transport of httpx, for proxies, own certificates and tests. `clock`: clock for
+    pauses between tries. `allow_plain_http`: True lets the key travel over plain http:// to another machine, False forbids it; None follows
+    TOCSIN_ALLOW_PLAIN_HTTP, which is off by default. Every operation raises the errors of `tocsin.client.errors`, and ValueError and
+    TypeError for arguments that cannot be sent.
     """
 
     def __init__(
@@ -40,8 +41,11 @@ class AsyncClient:
         retries: int = 4,
         transport: httpx.AsyncBaseTransport | None = None,
         clock: Clock | None = None,
+        allow_plain_http: bool | None = None,
     ) -> None:
-        self._http = httpx.AsyncClient(**http.client_options(url, key, timeout), transport=transport)
+        """Raises ValueError for an address or key that cannot be used."""
+        options = http.client_options(url, key, timeout, transport=transport, allow_plain_http=allow_plain_http)
+        self._http = httpx.AsyncClient(**options, transport=transport)
         self._tenant, self._retry_settings, self._clock = tenant, RetrySettings(retries), clock or SystemClock()
         self.schedules = AsyncSchedules(self)
         """Recurring schedules."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from ipaddress import ip_address
+from typing import Any, Final
 
 import httpx
 
@@ -17,32 +19,76 @@ _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.Pr
 SLOW = 180.0
 """Seconds that the answer to a batch may take: longer than the host lets a call run."""
 
+ALLOW_PLAIN_HTTP: Final = "TOCSIN_ALLOW_PLAIN_HTTP"
+"""The environment variable that allows keys to travel over plain http to other machines: 1, true, yes or on."""
+
+
+class BadUrl(ValueError):
+    """The address of the app cannot be used."""
+
+
+class BadKey(ValueError):
+    """The key is malformed. The message does not show it."""
+
+
+class PlainHttpRefused(BadUrl):
+    """The key would travel unencrypted to another machine."""
+
 
 def api_base(url: str) -> str:
-    """Return the address of the API under the app's address. Raises ValueError for a malformed address."""
+    """Return the address of the API under the app's address. Raises `BadUrl` for a malformed address."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
         # httpx's message may repeat a password.
-        raise ValueError("the url is malformed: check its host and port, as in https://app.example") from None
+        raise BadUrl("the url is malformed: check its host and port, as in https://app.example") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ValueError("the url must start with https:// (or http://) and name a host, as in https://app.example")
+        raise BadUrl("the url must start with https:// (or http://) and name a host, as in https://app.example")
     if parsed.userinfo or parsed.query or parsed.fragment:
-        raise ValueError("the url must not contain a user, query or fragment")
+        raise BadUrl("the url must not contain a user, query or fragment")
     return f"{str(parsed).rstrip('/')}/api/v1/"
 
 
-def client_options(url: str, key: str, timeout: float) -> dict[str, Any]:
-    """Return the arguments of httpx's client. Raises ValueError for a malformed address or key; the message does not show the key."""
+def client_options(url: str, key: str, timeout: float, *, transport: object = None, allow_plain_http: bool | None = None) -> dict[str, Any]:
+    """Return the arguments of httpx's client, except for its transport. Raises `BadUrl` and `BadKey`; no message shows the key.
+
+    Plain http to another machine is refused with `PlainHttpRefused`, unless `allow_plain_http` or, if that is None, the environment
+    variable allows it. A transport that is not one of httpx's own for networks decides itself how a request travels.
+    """
     if not _KEY.fullmatch(key):
-        raise ValueError("the key is malformed: a key has 8 to 200 letters, digits and . _ ~ + / -")
+        raise BadKey("the key is malformed: a key has 8 to 200 letters, digits and . _ ~ + / -")
+    base = api_base(url)
+    parsed = httpx.URL(base)
+    plain, local = parsed.scheme == "http", is_loopback(parsed.host)
+    networked = transport is None or isinstance(transport, httpx.HTTPTransport | httpx.AsyncHTTPTransport)
+    allowed = plain_http_is_allowed(os.environ) if allow_plain_http is None else allow_plain_http
+    if plain and networked and not local and not allowed:
+        text = f"the url http://{parsed.netloc.decode()} would send the key unencrypted to another machine; use https://"
+        raise PlainHttpRefused(f"{text}, or allow it with allow_plain_http=True or {ALLOW_PLAIN_HTTP}=1")
     return {
-        "base_url": api_base(url),
+        "base_url": base,
+        # A proxy of the environment is another machine.
+        "mounts": {"http://": None} if plain and local else None,
         "headers": {"authorization": f"Bearer {key}", "user-agent": f"tocsin-python/{_version()}", "accept": "application/json"},
         "timeout": httpx.Timeout(timeout, connect=min(timeout, 10.0)),
         # Following a redirect would send the key to another host.
         "follow_redirects": False,
     }
+
+
+def is_loopback(host: str) -> bool:
+    """Return true if the host is this machine: `localhost` or a loopback address. No name is looked up."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def plain_http_is_allowed(environment: Mapping[str, str]) -> bool:
+    """Return true if the environment allows plain http to other machines."""
+    return environment.get(ALLOW_PLAIN_HTTP, "").strip().lower() in ("1", "true", "yes", "on")
 
 
 def httpx_request(call: ApiCall[Any], tenant: str | None) -> dict[str, Any]:

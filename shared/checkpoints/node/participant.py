@@ -56,11 +56,11 @@ class CheckpointParticipant:
                     path, sequence = await take_checkpoint()
                     turn.result(sequence, path)
 
-    `health()` is called before each report, and four times a second during a turn. It must return at once, with the replica's true role.
-    A replica that becomes primary calls `recheck` before it acts as one. `folder`: keeps the last checkpoint over restarts; without it, a
+    `health()` is called before each report, and four times a second during a turn. It must return at once, with the replica's true role. A
+    replica that becomes primary calls `recheck` before it acts as one. `folder`: keeps the last checkpoint over restarts; without it, a
     checkpoint with a lost publish is lost with the process. `grace`: seconds before the limit at which the body is cancelled. `timeout`:
-    seconds that a request may take. `transport`, `clock` and `steady` replace the connection and the clocks, for proxies, own certificates
-    and tests. Belongs to one event loop.
+    seconds that a request may take. `allow_plain_http`: as for `Client`. `transport`, `clock` and `steady` replace the connection and the
+    clocks, for proxies, own certificates and tests. Belongs to one event loop.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class CheckpointParticipant:
         transport: httpx.AsyncBaseTransport | None = None,
         clock: Clock | None = None,
         steady: Callable[[], float] = steady,
+        allow_plain_http: bool | None = None,
     ) -> None:
         """Raises ValueError for an invalid address, key or number."""
         if not 0 <= grace < math.inf or not 0 < timeout < math.inf:
@@ -87,7 +88,15 @@ class CheckpointParticipant:
         self._health, self._grace, self._timeout = health, grace, timeout
         self._clock, self._steady = clock or SystemClock(), steady
         # No report is retried: the next one is newer, and an answer counts for its own request only.
-        self._client = AsyncClient(url, key, tenant=tenant, timeout=timeout, retries=0, transport=transport, clock=self._clock)
+        self._client = AsyncClient(
+            *(url, key),
+            tenant=tenant,
+            timeout=timeout,
+            retries=0,
+            transport=transport,
+            clock=self._clock,
+            allow_plain_http=allow_plain_http,
+        )
         self._folder = Path(folder) if folder is not None else None
         # Late reports of an earlier process of this name must not count for this one.
         self._incarnation = str(uuid.uuid4())

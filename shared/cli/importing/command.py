@@ -114,7 +114,7 @@ def _carry_out(plan: ImportPlan, settling: _Settlement, found: Iterator[FilePart
 
 async def _send(plan: ImportPlan, found: Iterator[FilePart], settle: Callable[[FilePart, tuple[BatchLine, ...]], None]) -> None:
     app = plan.app
-    async with Importer(app.url, app.key, tenant=app.tenant) as importer:
+    async with Importer(app.url, app.key, tenant=app.tenant, allow_plain_http=app.allow_plain_http) as importer:
         await send_all(importer, found, settle, in_flight=plan.in_flight)
 
 

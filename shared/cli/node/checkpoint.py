@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..connection_options import ConnectionName, KeyOption, Tenant, Url
+from ..connection_options import AllowPlainHttp, ConnectionName, KeyOption, Tenant, Url
 from ..help import add_command
 
 
@@ -41,6 +41,7 @@ def run(
     url: Url = "",
     key: KeyOption = "",
     tenant: Tenant = None,
+    allow_plain_http: AllowPlainHttp = False,
     status: Annotated[str | None, typer.Option(help=_STATUS_HELP)] = None,
     role: Annotated[Literal["primary", "secondary"], typer.Option(help="Role of this replica, without --status.")] = "secondary",
     folder: Annotated[Path | None, typer.Option(help=_FOLDER_HELP)] = None,
@@ -66,7 +67,7 @@ def run(
     from ..connection_options import resolve_connection
     from .checkpoint_run import CheckpointRun, run_turns
 
-    app = resolve_connection(os.environ, profile=profile, url=url, key=key, tenant=tenant)
+    app = resolve_connection(os.environ, profile=profile, url=url, key=key, tenant=tenant, allow_plain_http=allow_plain_http)
     plan = CheckpointRun(
         *(app, fleet, node, tuple(command), status, role, folder),
         grace=grace,

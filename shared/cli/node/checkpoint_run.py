@@ -232,7 +232,12 @@ async def _run(plan: CheckpointRun) -> int:
     await status.read()
     app = plan.app
     async with CheckpointParticipant(
-        plan.fleet, plan.node, app.url, app.key, tenant=app.tenant, health=status, folder=plan.folder, grace=plan.grace
+        *(plan.fleet, plan.node, app.url, app.key),
+        tenant=app.tenant,
+        health=status,
+        folder=plan.folder,
+        grace=plan.grace,
+        allow_plain_http=app.allow_plain_http,
     ) as participant:
         following = asyncio.create_task(status.follow(participant))
         try:

@@ -12,7 +12,7 @@ import pytest
 from shared.cli import main as frame
 from shared.cli import session
 from shared.testing import BlockingTocsin
-from shared.testing.kit import ADDRESS, KEY
+from shared.testing.kit import KEY
 
 
 class CommandResult(NamedTuple):
@@ -43,7 +43,7 @@ class Command:
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kit: BlockingTocsin) -> None:
         self._capsys, self.kit, self.environment = capsys, kit, monkeypatch
         monkeypatch.setattr(session, "open_client", lambda app, **_: kit.client_with(app.key, tenant=app.tenant))
-        monkeypatch.setenv("TOCSIN_URL", ADDRESS)
+        monkeypatch.setenv("TOCSIN_URL", "https://tocsin.test")
         monkeypatch.setenv("TOCSIN_KEY", KEY)
         monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent/profiles.toml")
         monkeypatch.delenv("TOCSIN_PROFILE", raising=False)

@@ -40,7 +40,7 @@ EVIL = "\x1b[31m \x07 \x9b2J \u202e [red]x[/red]"
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Runs words against one answer; gives the exit code, standard output and standard error."""
-    monkeypatch.setenv("TOCSIN_URL", "http://app.test")
+    monkeypatch.setenv("TOCSIN_URL", "https://app.test")
     monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
     monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent")
 
@@ -152,7 +152,7 @@ def test_numbers_keep_their_digits_both_ways(ask: Ask, monkeypatch: pytest.Monke
 def test_payload_that_cannot_be_sent_is_wrong_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
-    monkeypatch.setenv("TOCSIN_URL", "http://app.test")
+    monkeypatch.setenv("TOCSIN_URL", "https://app.test")
     monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
     with pytest.raises(SystemExit) as ended:
         frame.main(["events", "create", "--delay", "PT1H", "--payload", text])

@@ -81,7 +81,7 @@ def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> 
     ],
 )
 def test_wrong_usage_says_where_and_asks_nobody(tocsin: Command, words: tuple[str, ...], where: str) -> None:
-    tocsin.environment.setenv("TOCSIN_URL", "http://nobody.invalid")
+    tocsin.environment.setenv("TOCSIN_URL", "https://nobody.invalid")
     said = tocsin("events", *words)
     assert said.code == Exit.USAGE and where in said.err and said.out == ""
 

@@ -72,7 +72,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
 
     monkeypatch.setattr(command, "Importer", importer)
     monkeypatch.setattr(sending, "IMPORT_RETRIES", RetrySettings(retries=2, first=0.0, longest=0.0))
-    monkeypatch.setenv("TOCSIN_URL", "http://app.test")
+    monkeypatch.setenv("TOCSIN_URL", "https://app.test")
     monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
     monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent")
     yield served
@@ -154,10 +154,10 @@ def test_progress_of_something_else_is_refused_and_restart_begins_anew(
     app.answers = [app.take, *[refused(401)] * 9]
     assert run(capsys, file, "--batch", 3, "--in-flight", 1)[0] == Exit.REFUSED
     app.answers.clear()
-    monkeypatch.setenv("TOCSIN_URL", "http://other.test")
+    monkeypatch.setenv("TOCSIN_URL", "https://other.test")
     code, _, err = run(capsys, file)
     assert code == Exit.USAGE and f"where: {file}.progress" in err and "--restart" in err
-    monkeypatch.setenv("TOCSIN_URL", "http://app.test")
+    monkeypatch.setenv("TOCSIN_URL", "https://app.test")
     before = file.read_text()
     file.write_text("{}" + before)
     assert run(capsys, file)[0] == Exit.USAGE, "another file of the same name"

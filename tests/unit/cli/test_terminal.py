@@ -22,7 +22,7 @@ def taken(request):
     return httpx.Response(200, json={"results": [{"index": each, "status": 201, "id": "x"} for each in range(count)]})
 
 command.Importer = lambda url, key, **more: sending.Importer(url, key, transport=httpx.MockTransport(taken), **more)
-main(["events", "import", sys.argv[1], "--batch", "10", "--url", "http://app.test", "--key", "a-very-secret-key"])
+main(["events", "import", sys.argv[1], "--batch", "10", "--url", "https://app.test", "--key", "a-very-secret-key"])
 """
 
 

@@ -46,7 +46,7 @@ class Watch:
         self._capsys, self.patch = capsys, monkeypatch
         self.waited: list[float] = []
         self.terminal = False
-        monkeypatch.setenv("TOCSIN_URL", "http://app.test")
+        monkeypatch.setenv("TOCSIN_URL", "https://app.test")
         monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
         monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent")
         monkeypatch.setattr("time.sleep", self.waited.append)
