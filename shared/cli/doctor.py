@@ -65,7 +65,7 @@ def _by_reason(found: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[int]]
 def _without_servers(report: FleetReport) -> Iterator[Finding]:
     """Yield the finding for a fleet that never had a server."""
     means = "Its partitions have no owner. A fleet that is used for turns or maintenance alone needs none."
-    do = "Start servers: see docs/explain/leases.md, or docs/reference/fleets.md for plain HTTP."
+    do = "Start servers: see docs/how-to/serve-partitions.md, or docs/reference/fleets.md for plain HTTP."
     yield Finding("look", "the fleet never had a server", means, do)
 
 

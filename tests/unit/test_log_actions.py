@@ -1,7 +1,6 @@
-"""Operators can look up what a log line means: each action that the code logs is in the table of docs/how-to/operations.md.
+"""Each action that the code logs is in a table of docs/reference/log-actions.md, and each action of the page is in the code.
 
-Actions of turns are in docs/explain/checkpoints.md, those of leases and fleets in docs/explain/leases.md, those of a node's agent in
-docs/explain/maintenance.md (which another test reads). Every log line has an action.
+Another test reads the actions of the agent. Every log line has an action.
 """
 
 from __future__ import annotations
@@ -54,18 +53,23 @@ def actions(source: str) -> Iterator[str]:
                 yield from constants(value)
 
 
+def documented(section: str) -> set[str]:
+    """The actions in the table of one section of the page."""
+    table = (ROOT / "docs" / "reference" / "log-actions.md").read_text().partition(f"## {section}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert len(rows) > 10
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
 def test_every_action_that_is_logged_is_explained() -> None:
     assert {"shard_stuck", "web.internal-error", "failback", "kafka_waiting"} <= logged()
-    table = (ROOT / "docs" / "how-to" / "operations.md").read_text().partition("## Log actions")[2].partition("\n## ")[0]
-    table += (ROOT / "docs" / "explain" / "checkpoints.md").read_text().partition("### Log actions")[2].partition("\n## ")[0]
-    explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
+    explained = documented("Scheduler and the app") | documented("Members of checkpoints")
     mine = {action for action in logged() ^ explained if not action.startswith(("lease_", "fleet_", "agent_"))}
     assert (sorted(mine & logged()), sorted(mine & explained)) == ([], []), "logged and not explained, explained and not logged"
 
 
 def test_every_action_of_leases_and_fleets_is_explained() -> None:
-    table = (ROOT / "docs" / "explain" / "leases.md").read_text().partition("## Log actions")[2].partition("\n## ")[0]
-    explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
+    explained = documented("Leases and fleets")
     known = logged() | {alarm.action for alarm in ALARMS.values()}
     assert sorted(each for each in known if each.startswith(("lease_", "fleet_")) and each not in explained) == []
     text = "".join(sources().values())

@@ -1,4 +1,4 @@
-"""`CheckpointParticipant`, which a replica runs to get its turns. See docs/explain/checkpoints.md.
+"""`CheckpointParticipant`, which a replica runs to get its turns. See docs/how-to/checkpoints.md.
 
 One task sends reports. During a turn, another task watches the clock and the replica's role. The body of the turn runs in its caller's
 task. `rules` makes the decisions.

@@ -1,4 +1,4 @@
-"""Log lines of a replica about its turns (docs/explain/checkpoints.md, "Log actions of members"), and the explanation of a refusal."""
+"""Log lines of a replica about its turns (docs/reference/log-actions.md), and the explanation of a refusal."""
 
 from __future__ import annotations
 

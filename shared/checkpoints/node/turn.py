@@ -34,7 +34,7 @@ _REASONS: Final = {
 class TurnLost(TocsinError):
     """The turn ended before its checkpoint was published.
 
-    reason: limit, revoked, promoted, forgotten, stopped, late, unanswered or ended (docs/explain/checkpoints.md).
+    reason: limit, revoked, promoted, forgotten, stopped, late, unanswered or ended (docs/how-to/checkpoints.md).
     """
 
     def __init__(self, epoch: int, reason: str) -> None:

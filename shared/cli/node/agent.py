@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...maintenance.agent.config.config import Config
     from ...maintenance.agent.service import Agent
 
-ADVICE = "Correct the file, and check it with tocsin agent --config FILE --check. docs/explain/maintenance.md explains each setting."
+ADVICE = "Correct the file, and check it with tocsin agent --config FILE --check. docs/reference/agent.md explains each setting."
 _FORMAT_HELP = "Format of log lines: text or json. Default: text on a terminal, else json."
 
 

@@ -161,7 +161,7 @@ class LeaseKeeper:
 
     @property
     def counts(self) -> Counter[str]:
-        """Counters of what the keeper has done, by name (docs/explain/leases.md)."""
+        """Counters of what the keeper has done, by name (docs/how-to/serve-partitions.md)."""
         return self._keeper_state.counts
 
     def publish(self, *, load: float | None = None, capacity: int | None = None) -> None:

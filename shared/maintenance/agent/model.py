@@ -390,7 +390,7 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True)
 class WriteLog:
-    """Write a log line. A warning means that an operator should look. action: a stable name; docs/explain/maintenance.md lists them."""
+    """Write a log line. A warning means that an operator should look. action: a stable name; docs/reference/log-actions.md lists them."""
 
     level: Literal["info", "warning"]
     action: str

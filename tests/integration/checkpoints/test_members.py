@@ -218,7 +218,7 @@ EXAMPLE = ROOT / "docs" / "examples" / "checkpoints" / "replica.py"
 
 def test_example_takes_its_turn_and_is_the_pages(host: Host, tmp_path: Path) -> None:
     text = EXAMPLE.read_text()
-    assert len([line for line in text.splitlines() if line]) <= 15 and text in (ROOT / "docs" / "explain" / "checkpoints.md").read_text()
+    assert len([line for line in text.splitlines() if line]) <= 15 and text in (ROOT / "docs" / "how-to" / "checkpoints.md").read_text()
     (tmp_path / "replica.py").write_text(re.sub(r"\btocsin\b", "shared", text))
     environment = {**os.environ, "TOCSIN_URL": host.url, "TOCSIN_KEY": KEY, "PYTHONPATH": str(ROOT)}
 

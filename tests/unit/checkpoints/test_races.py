@@ -64,7 +64,7 @@ class Unreliable(MemoryTables):
 
 @dataclass
 class Member:
-    """A replica that follows docs/explain/checkpoints.md. taking: its turn, until `until` (seconds); made: its unpublished checkpoint."""
+    """A replica that follows docs/reference/checkpoints.md. taking: its turn, until `until` (seconds); made: its unpublished checkpoint."""
 
     name: str
     role: str = "secondary"

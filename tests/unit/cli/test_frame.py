@@ -161,7 +161,7 @@ def test_group_that_is_not_used_loads_nothing() -> None:
 
 
 def test_exit_codes_are_unique_and_the_pages() -> None:
-    page = (ROOT / "docs" / "explain" / "checkpoints.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "checkpoints.md").read_text()
     for code in Exit:
         if code >= Exit.NO_TURN:
             assert re.search(rf"^\| {code.value} \|", page, re.MULTILINE), code

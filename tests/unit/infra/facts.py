@@ -314,7 +314,7 @@ def observable() -> Observable:
     telemetry = (ROOT / "shared" / "delivery" / "tracing.py").read_text()
     logged = {action for source in sources.values() for action in (*actions(source), *re.findall(r'"action": "([a-z_.-]+)"', source))}
     # Lines are exported from INFO on.
-    quiet = re.findall(r"^\| (`.*?) \| debug \|", (ROOT / "docs" / "how-to" / "operations.md").read_text(), re.MULTILINE)
+    quiet = re.findall(r"^\| (`.*?) \| debug \|", (ROOT / "docs" / "reference" / "log-actions.md").read_text(), re.MULTILINE)
     logged -= {name for names in quiet for name in re.findall(r"`([^`]+)`", names)}
     return Observable(
         frozenset(re.findall(r'MetricFamily\(\s*"(tocsin_[a-z_]+)"', families)),

@@ -1,7 +1,7 @@
 """Reads the agent's configuration file, TOML or YAML. A wrong file is refused with all of its errors.
 
 Keys in seconds end in `_seconds`. The file holds no secret: `app.key_file` names the file with the app's key, or TOCSIN_KEY holds it.
-docs/explain/maintenance.md explains each setting.
+docs/reference/agent.md explains each setting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/explain/checkpoints.md: its walk-through goes as it says, and what it names is there."""
+"""The walk-through of docs/reference/checkpoints.md gives the answers it shows, and docs/explain/checkpoints.md names existing code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 from tests.paths import ROOT
 from tests.unit.scheduler.harness import World
 
-PAGE = (ROOT / "docs" / "explain" / "checkpoints.md").read_text()
+REFERENCE = (ROOT / "docs" / "reference" / "checkpoints.md").read_text()
+EXPLANATION = (ROOT / "docs" / "explain" / "checkpoints.md").read_text()
 FLEET = "/api/v1/fleets/store"
 
 
 def blocks() -> list[tuple[str, str]]:
     """The walk-through's blocks: kind and text."""
-    text = PAGE.partition("## A walk-through")[2].partition("\n## ")[0]
+    text = REFERENCE.partition("## A walk-through")[2].partition("\n## ")[0]
     found: list[tuple[str, str]] = re.findall(r"```(sh|json)\n(.*?)```", text, re.DOTALL)
     return found
 
@@ -46,8 +47,8 @@ async def test_the_walk_through_goes_as_the_page_says(world: World) -> None:
     assert shown == 10
 
 
-def test_every_rule_of_the_seed_lives_where_the_page_says() -> None:
-    table = PAGE.partition("## The seed's rules, and where each lives")[2].partition("\n## ")[0]
+def test_every_rule_of_ringmaster_is_in_the_function_that_the_page_names() -> None:
+    table = EXPLANATION.partition("## Ringmaster's rules in the code")[2].partition("\n## ")[0]
     named = re.findall(r"`([\w/]+\.py): (\w+)`", table)
     assert len(named) > 25
     for file, name in named:

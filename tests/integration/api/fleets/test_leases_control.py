@@ -202,8 +202,8 @@ async def test_the_calls_in_the_documentation_do_what_they_say(world: World, fle
     session = await join(world, fleet, "s7")
     claims = await world.app.runner.run(takeover.scout(session, [3]))
     assert await world.app.runner.run(membership.beat(session, ServerReport(), "live", claims)) == BeatApplied(tuple(claims))
-    text = (ROOT / "docs/explain/leases.md").read_text()
-    said = re.findall(r"`say (\S+) '(\{.*?\})'`", text.partition("## For operators")[2].partition("\n## ")[0])
+    text = (ROOT / "docs/how-to/control-partitions.md").read_text()
+    said = re.findall(r"`say (\S+) '(\{.*?\})'`", text)
     assert len(said) >= 15
     for path, body in said:
         answer = await world.demo.post(f"{AT}/{path.replace('leases/5/', 'leases/3/')}", json.loads(body))

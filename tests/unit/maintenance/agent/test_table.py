@@ -38,5 +38,5 @@ def test_each_log_action_of_the_rules_is_explained() -> None:
         for path in (*(rules / "decisions").glob("*.py"), rules / "dry_run.py")
         for found in re.findall(r'"(agent_\w+)"', path.read_text())
     }
-    table = PAGE.read_text().partition("### Log actions of the agent")[2].partition("\n## ")[0]
+    table = (ROOT / "docs" / "reference" / "log-actions.md").read_text().partition("\n## Agent")[2]
     assert len(logged) > 40 and logged <= set(re.findall(r"`(agent_\w+)`", table))

@@ -1,4 +1,4 @@
-"""docs/explain/maintenance.md explains every setting and every line of the log."""
+"""docs/reference explains every setting of the agent and every line of its log."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.paths import ROOT
 
 from .test_config import FULL
 
-PAGE = (ROOT / "docs" / "explain" / "maintenance.md").read_text()
+REFERENCE = ROOT / "docs" / "reference"
 AGENT = ROOT / "shared" / "maintenance" / "agent"
 
 
-def table(heading: str) -> set[str]:
-    """What stands in backticks in the first column of the tables under a heading."""
-    text = PAGE.partition(f"\n### {heading}\n")[2].partition("\n### ")[0].partition("\n## ")[0]
+def table(page: str, heading: str) -> set[str]:
+    """The names in backticks in the first column of the tables under a heading."""
+    text = (REFERENCE / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
@@ -23,12 +23,13 @@ def table(heading: str) -> set[str]:
 def test_every_action_that_the_agent_logs_is_explained() -> None:
     sources = [*AGENT.rglob("*.py"), ROOT / "shared" / "cli" / "node" / "agent.py"]
     logged = {action for path in sources for action in re.findall(r'"(agent_[a-z_]+)"', path.read_text())}
-    assert "agent_prepared" in logged and logged == table("Log actions of the agent")
+    assert "agent_prepared" in logged and logged == table("log-actions.md", "Agent")
 
 
 def test_every_setting_is_explained() -> None:
     told = tomllib.loads(FULL)
     whole = {"state", "rules", "recipe", "hooks"}
     known = {f"{section}.{key}" for section in set(told) - whole for key in told[section]} | whole
-    assert known <= table("The file")
-    assert table("The file") - known == {"app.tenant", "health.enabled"}
+    documented = table("agent.md", "The file")
+    assert known <= documented
+    assert documented - known == {"app.tenant", "health.enabled"}

@@ -1,0 +1,78 @@
+"""The numbers of docs/reference/limits.md are those of the code."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import BaseModel
+
+from shared.checkpoints.rows import MAX_REPLICAS
+from shared.core.durations import MAX_DURATION
+from shared.core.settings import MAX_ACCOUNTS, Settings
+from shared.delivery.channels.http import MAX_ANSWER_BYTES
+from shared.delivery.channels.model import HttpChannel
+from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
+from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
+from shared.fleets.directory import MAX_FLEETS
+from shared.leases.model import MAX_CLAIMS
+from shared.leases.protocol.http_servers import MAX_SERVERS
+from shared.leases.rows import MAX_PARTITIONS
+from shared.leases.rules import MAX_HELD
+from shared.leases.service.control.verbs import MAX_INTENTS
+from shared.maintenance.rows import MAX_NODES, MAX_OPEN
+from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
+from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, EventIn
+from shared.tenants.model import MOST_SCHEDULES, Retry
+from tests.paths import ROOT
+
+DAY = 86_400_000
+
+
+def bound(model: type[BaseModel], field: str, name: str) -> int:
+    """Return a bound of a field, as the OpenAPI document has it."""
+
+    def found(schema: Any) -> Any:
+        if isinstance(schema, dict):
+            return next((each for each in (schema.get(name), *map(found, schema.values())) if isinstance(each, int)), None)
+        return next((each for each in map(found, schema) if each is not None), None) if isinstance(schema, list) else None
+
+    value = found(model.model_json_schema()["properties"][field])
+    assert isinstance(value, int)
+    return value
+
+
+LIMITS = {
+    "payload of an event": MAX_PAYLOAD,
+    "payload of durability `fast`, or to a queue channel": MAX_SMALL_PAYLOAD,
+    "message of a producer to the ingest queue": MAX_PRODUCER_MESSAGE,
+    "events in one batch": MAX_BATCH_EVENTS,
+    "body of one batch": MAX_BATCH_BYTES,
+    "labels of an event": bound(EventIn, "labels", "maxProperties"),
+    "attempts of a retry policy": bound(Retry, "attempts", "maximum"),
+    "any duration": MAX_DURATION // DAY,
+    "schedules of a tenant, unless its limits say otherwise": MOST_SCHEDULES,
+    "headers of a channel": bound(HttpChannel, "headers", "maxProperties"),
+    "all headers of a channel": MAX_HEADERS_TOTAL,
+    "answer of a receiver that is read": MAX_ANSWER_BYTES,
+    "stored error of an attempt": MAX_ERROR,
+    "honoured `Retry-After`": int(MAX_RETRY_AFTER * 1000) // DAY,
+    "fleets of a tenant": MAX_FLEETS,
+    "partitions of a fleet": MAX_PARTITIONS,
+    "servers of a fleet over HTTP": MAX_SERVERS,
+    "partitions of one server over HTTP": MAX_HELD,
+    "claims in one request": MAX_CLAIMS,
+    "manual controls of a fleet": MAX_INTENTS,
+    "replicas of a fleet": MAX_REPLICAS,
+    "nodes of a fleet with an agent": MAX_NODES,
+    "open Scheduled Events of a fleet": MAX_OPEN,
+    "further storage accounts for shards": MAX_ACCOUNTS,
+    "events of a shard": Settings.model_fields["shard_events"].default,
+}
+UNCHECKED = {"pause between attempts", "flexible window"}
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| (.+?) \| ([\d,]+)\b.* \|$", (ROOT / "docs" / "reference" / "limits.md").read_text(), re.MULTILINE)
+    documented = {name: int(value.replace(",", "")) for name, value in rows if name not in UNCHECKED}
+    assert documented == LIMITS
