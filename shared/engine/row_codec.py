@@ -124,7 +124,7 @@ class RowCodec[T]:
         optional = False
         if isinstance(kind, types.UnionType) and types.NoneType in typing.get_args(kind):
             optional = True
-            [kind] = [_plain(each) for each in typing.get_args(kind) if each is not types.NoneType]
+            [kind] = [resolve_alias(each) for each in typing.get_args(kind) if each is not types.NoneType]
         if field in self._formats:
             return self._formats[field], optional
         if not self._convert or typing.get_origin(kind) is typing.Literal:
@@ -138,17 +138,17 @@ def _fields_of(kind: type[Any]) -> dict[str, tuple[Any, Any]]:
     """Type and default of each field, in order."""
     hints = typing.get_type_hints(kind)
     if dataclasses.is_dataclass(kind):
-        return {each.name: (_plain(hints[each.name]), _default_of(each)) for each in dataclasses.fields(kind)}
+        return {each.name: (resolve_alias(hints[each.name]), _default_of(each)) for each in dataclasses.fields(kind)}
     defaults = kind._field_defaults
-    return {name: (_plain(hints[name]), defaults.get(name, dataclasses.MISSING)) for name in kind._fields}
+    return {name: (resolve_alias(hints[name]), defaults.get(name, dataclasses.MISSING)) for name in kind._fields}
 
 
 def _default_of(field: dataclasses.Field[Any]) -> Any:
     return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
-def _plain(hint: Any) -> Any:
-    """The type behind a `type` statement."""
+def resolve_alias(hint: Any) -> Any:
+    """Return the type that a `type` statement names."""
     while isinstance(hint, typing.TypeAliasType):
         hint = hint.__value__
     return hint

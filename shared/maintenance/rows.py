@@ -1,26 +1,24 @@
 """The stored rows of a fleet's maintenance: all in one partition of `TocsinMaintenance`, so that one transaction spans them.
 
-    alarms              what is wrong with the fleet's watch over itself, and what was told of it
-    event:{event_id}    one scheduled event: what the agents' reports come to, what was decided, how it ended; `fresh` until a day after
-    monitors            who acts for the whole fleet, who stands by
-    node:{node}         what a node's agent reported last
+    alarms              the alarms of the fleet itself, and the notices that were published about them
+    event:{event_id}    one scheduled event: merged reports, decisions, result; `fresh` until a day after its end
+    monitors            the agents that act for the whole fleet: primary and secondary
+    node:{node}         the last report of a node's agent
 
-In key order nodes come last: most reports need what is before them alone. `:maintenance` is a partition of its own: an index row for each
-fleet that has agents, with its alarms as the last inspection found them (`figures`). Moments are the storage service's own time, in
-milliseconds, as its `Date` header says it: in steps of a second. NotBefore is Azure's wall time, which the storage service's is compared
-with.
+In key order nodes come last, because most reports need only the rows before them. `:maintenance` is a partition of its own: an index row
+for each fleet that has agents, with its alarms as the last inspection found them (`figures`). Times are the storage service's own time, in
+milliseconds, from its `Date` header: in steps of a second. NotBefore is Azure's wall time; it is compared with the storage service's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-import orjson
-
 from ..core.clock import Millis
-from ..storage.ports import MAX_STRING_UNITS, Props, Row
+from ..engine.json_codec import JsonCodec
+from ..storage.ports import Props, Row
 
 INDEX: Final = ":maintenance"
 """A partition of its own: no tenant's name is empty."""
@@ -33,8 +31,6 @@ NODES: Final = ("node:", "node;")
 MAX_NODES: Final = 1000
 MAX_OPEN: Final = 500
 """Events of one fleet that are open at a time."""
-_PIECE: Final = MAX_STRING_UNITS - 1
-_PIECES: Final = 8
 
 type LedgerStatus = Literal["scheduled", "started", "completed", "cancelled", "vanished"]
 type NodePhaseName = Literal[
@@ -45,9 +41,9 @@ type GrantState = Literal["granted", "posted", "closed", "expired"]
 
 OPEN: Final = frozenset({"scheduled", "started"})
 LOSES_DISK: Final = frozenset({"Redeploy", "Preempt", "Terminate"})
-"""Types after which what was on a local disk is gone."""
+"""Types of events that erase local disks."""
 REMOVES: Final = frozenset({"Preempt", "Terminate"})
-"""Types after which the machine is gone, and its agent with it."""
+"""Types of events that remove the machine and its agent."""
 REHEARSAL: Final = "rehearsal-"
 """Prefix of the ids of rehearsals."""
 
@@ -89,9 +85,9 @@ class NodeEntry:
 class NodeRow:
     """A node, from its agent's last report.
 
-    vm: its name in documents; scope: what its documents are shared with. at: when the report came. entries: its events. restored: when
-    it was last put back into service. caught_up: it has said since that it is in step with the others. leaving: leases were told to leave
-    it. resource_id: of the VM, for approvals by way of Azure Resource Manager; '' when it does not say.
+    vm: its name in documents. scope: names the nodes that get the same documents. at: time of the report. entries: its events.
+    restored: time of its last return to service. caught_up: it has reported since then that it is in step with the others.
+    leaving: leases were asked to leave it. resource_id: of the VM, for approvals through Azure Resource Manager; '' if not reported.
     """
 
     node: str
@@ -119,8 +115,8 @@ class NodeRow:
 class ApprovalRow:
     """The approval of an event; at most one stands at a time.
 
-    by: who granted it: a person's key, or `fleet`. at: when. expires: NotBefore, when Azure goes on by itself. node: whose agent has it,
-    until `until`; epoch: counts leases. tries: how often Azure refused it, http_status: its last answer.
+    by: a person's key, or `fleet`. at: time of the approval. expires: NotBefore, when Azure goes on by itself. node: the node of the agent
+    that has it until `until`. epoch: counts its leases. tries: number of refusals by Azure. http_status: Azure's last answer.
     """
 
     id: str
@@ -150,11 +146,11 @@ class EventHold:
 class EventRow:
     """A scheduled event, merged from the agents' reports.
 
-    seen: when it was first reported; started, ended: when that was first known. nodes: of a rehearsal, who takes part. phases: how each
-    named node stood at the end. observed: milliseconds of impact that nodes measured. listed: an agent's document had it. azure: what
-    Event Grid said of its end. cleared: when an agent was first told that it may approve it. returns: how often it came back after its end.
-    differs: since when agents tell different things of it, 0 while they do not.
-    alarms: what is wrong with it; told: what was published of it.
+    seen: time of the first report. started, ended: times at which these were first known. nodes: the participants of a rehearsal.
+    phases: state of each named node at the end. observed: milliseconds of impact that nodes measured. listed: an agent's document had it.
+    azure: the end that Event Grid reported. cleared: time at which an agent was first allowed to approve it. returns: number of times it
+    came back after its end. differs: time since which agents report different things about it; 0 while they agree. alarms: its alarms.
+    told: the notices that were published about it.
     """
 
     event_id: str
@@ -202,8 +198,8 @@ class EventRow:
 class MonitorsRow:
     """The agents that act for the whole fleet. The epoch counts changes of the primary.
 
-    decisions: counts what was decided on where all nodes stand. Two such decisions of one moment both write this row, so one of them is
-    made anew.
+    decisions: counts the decisions that depend on the state of all nodes. Two such decisions at the same time both write this row, so one
+    of them loses and is repeated.
     """
 
     primary: str = ""
@@ -224,65 +220,42 @@ class AlarmsRow:
 type MaintenanceRow = NodeRow | EventRow | MonitorsRow | AlarmsRow
 
 
-class TooLarge(ValueError):
-    """The content does not fit into a row."""
+_NODE: Final = JsonCodec(NodeRow)
+_EVENT: Final = JsonCodec(EventRow)
+_MONITORS: Final = JsonCodec(MonitorsRow)
+_ALARMS: Final = JsonCodec(AlarmsRow)
+_CODECS: Final[Mapping[type[MaintenanceRow], JsonCodec[Any]]] = {
+    NodeRow: _NODE,
+    EventRow: _EVENT,
+    MonitorsRow: _MONITORS,
+    AlarmsRow: _ALARMS,
+}
 
 
-def props_of(kept: MaintenanceRow) -> Props:
-    """Return the row's properties: the content as JSON, in pieces that fit. Raises `TooLarge`."""
-    text = orjson.dumps(asdict(kept)).decode()
-    # Two units for what is beyond the basic plane, so that no piece is too long.
-    wide = len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
-    step = _PIECE if wide == len(text) else _PIECE // 2
-    pieces = [text[at : at + step] for at in range(0, len(text), step)]
-    if len(pieces) > _PIECES:
-        raise TooLarge(f"{len(text):,} characters in one row")
-    props: Props = {f"json{number}": piece for number, piece in enumerate(pieces)}
+def encode_row(value: MaintenanceRow) -> Props:
+    """Return the row's properties. Raises `TooLarge`."""
     # Reports read the fresh events alone, without the ledger's older ones.
-    return props | {"fresh": True}
-
-
-def _raw(props: Props) -> dict[str, Any]:
-    pieces: list[str] = []
-    while (piece := props.get(f"json{len(pieces)}")) is not None:
-        pieces.append(str(piece))
-    found: dict[str, Any] = orjson.loads("".join(pieces))
-    return found
-
-
-def _known[T](kind: type[T], raw: Mapping[str, Any]) -> dict[str, Any]:
-    # Fields of a later release are ignored.
-    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
-    return {name: value for name, value in raw.items() if name in names}
+    return _CODECS[type(value)].encode(value) | {"fresh": True}
 
 
 def parse_node(row: Row) -> NodeRow:
-    """The inverse of `props_of`."""
-    raw = _known(NodeRow, _raw(row.props))
-    raw["entries"] = tuple(NodeEntry(**{**_known(NodeEntry, each), "resources": tuple(each["resources"])}) for each in raw["entries"])
-    return NodeRow(**raw)
+    """Return the node in a row."""
+    return _NODE.decode(row.props)
 
 
 def parse_event(row: Row) -> EventRow:
-    """The inverse of `props_of`."""
-    raw = _known(EventRow, _raw(row.props))
-    for name in ("resources", "nodes", "alarms", "told"):
-        raw[name] = tuple(raw[name])
-    raw["phases"] = {node: (phase, at) for node, (phase, at) in raw["phases"].items()}
-    raw["grant"] = ApprovalRow(**_known(ApprovalRow, raw["grant"])) if raw["grant"] else None
-    raw["hold"] = EventHold(**_known(EventHold, raw["hold"])) if raw["hold"] else None
-    return EventRow(**raw)
+    """Return the scheduled event in a row."""
+    return _EVENT.decode(row.props)
 
 
 def parse_monitors(row: Row | None) -> MonitorsRow:
-    """The inverse of `props_of`."""
-    return MonitorsRow(**_known(MonitorsRow, _raw(row.props))) if row is not None else MonitorsRow()
+    """Return the monitors in a row. Without a row there are none."""
+    return _MONITORS.decode(row.props) if row is not None else MonitorsRow()
 
 
 def parse_alarms(row: Row | None) -> AlarmsRow:
-    """The inverse of `props_of`."""
-    raw = _raw(row.props) if row is not None else {}
-    return AlarmsRow(tuple(raw.get("alarms", ())), tuple(raw.get("told", ())))
+    """Return the fleet's alarms in a row. Without a row there are none."""
+    return _ALARMS.decode(row.props) if row is not None else AlarmsRow()
 
 
 @dataclass(frozen=True, slots=True)

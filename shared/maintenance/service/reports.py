@@ -10,12 +10,13 @@ from ...checkpoints.turns import PendingImpact
 from ...core.clock import Millis
 from ...core.errors import Problem, StorageError
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
+from ...engine.json_codec import TooLarge
 from ...leases.rows import Fleet, fleet_key
 from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
 from .. import rules
 from ..model import AgentReportIn, RehearseIn, ResultIn
-from ..rows import MAX_NODES, MAX_OPEN, MONITORS, EventRow, FleetEvents, MaintenanceRow, NodeEntry, NodeRow, TooLarge, event_key, node_key
+from ..rows import MAX_NODES, MAX_OPEN, MONITORS, EventRow, FleetEvents, MaintenanceRow, NodeEntry, NodeRow, event_key, node_key
 from ..terms import MaintenanceTerms
 from . import eventgrid
 from .store import MOST_ROWS, MaintenanceStore, StoredEvents

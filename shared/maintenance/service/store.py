@@ -20,13 +20,13 @@ from ..rows import (
     EventRow,
     FleetEvents,
     MaintenanceRow,
+    encode_row,
     event_key,
     node_key,
     parse_alarms,
     parse_event,
     parse_monitors,
     parse_node,
-    props_of,
 )
 
 _FRESH: Final = (Where("fresh", "eq", True),)
@@ -97,7 +97,7 @@ class MaintenanceStore:
             if value is None:
                 ops.append(Delete(rk, etag or ANY))
                 continue
-            ops.append(Insert(rk, props_of(value)) if etag is None else Replace(rk, props_of(value), etag))
+            ops.append(Insert(rk, encode_row(value)) if etag is None else Replace(rk, encode_row(value), etag))
         return not ops or isinstance(await self._tables.write(MAINTENANCE, key, ops), Applied)
 
     # -- the index

@@ -41,11 +41,11 @@ from shared.maintenance.rows import (
     MonitorsRow,
     NodeEntry,
     NodeRow,
+    encode_row,
     parse_alarms,
     parse_event,
     parse_monitors,
     parse_node,
-    props_of,
 )
 from shared.scheduler.ingest import rejects
 from shared.scheduler.model import EventIn
@@ -260,16 +260,16 @@ def _maintenance() -> list[Case]:
         "maintenance event in several pieces": EventRow("E3", "scope", "Freeze", "started", NOW, resources=("x" * 70_000,)),
     }
     return [
-        *(Case(name, value, props_of, lambda props: parse_node(_row("node:n1", props))) for name, value in nodes.items()),
-        *(Case(name, value, props_of, lambda props: parse_event(_row("event:e1", props))) for name, value in events.items()),
-        Case("monitors", MonitorsRow(), props_of, lambda props: parse_monitors(_row("monitors", props))),
+        *(Case(name, value, encode_row, lambda props: parse_node(_row("node:n1", props))) for name, value in nodes.items()),
+        *(Case(name, value, encode_row, lambda props: parse_event(_row("event:e1", props))) for name, value in events.items()),
+        Case("monitors", MonitorsRow(), encode_row, lambda props: parse_monitors(_row("monitors", props))),
         Case(
             "monitors with everything set",
             MonitorsRow("n1", "n2", 3, NOW, 4),
-            props_of,
+            encode_row,
             lambda props: parse_monitors(_row("monitors", props)),
         ),
-        Case("alarms of maintenance", AlarmsRow(("a", "b"), ("c",)), props_of, lambda props: parse_alarms(_row("alarms", props))),
+        Case("alarms of maintenance", AlarmsRow(("a", "b"), ("c",)), encode_row, lambda props: parse_alarms(_row("alarms", props))),
     ]
 
 

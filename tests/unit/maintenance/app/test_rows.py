@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.engine.json_codec import TooLarge
 from shared.maintenance.rows import (
     ApprovalRow,
     EventHold,
@@ -16,11 +17,10 @@ from shared.maintenance.rows import (
     MonitorsRow,
     NodeEntry,
     NodeRow,
-    TooLarge,
+    encode_row,
     parse_event,
     parse_monitors,
     parse_node,
-    props_of,
 )
 from shared.storage.ports import MAX_STRING_UNITS, Row
 
@@ -29,7 +29,7 @@ EVENT = EventRow("e", "set", "Freeze", "scheduled", 1, 5, resources=("vm_1",), p
 
 
 def stored(kept: MaintenanceRow) -> Row:
-    props = props_of(kept)
+    props = encode_row(kept)
     assert all(len(value.encode("utf-16-le")) // 2 <= MAX_STRING_UNITS for value in props.values() if isinstance(value, str))
     return Row("pk", "rk", props, "etag", 0, 0)
 
@@ -54,7 +54,7 @@ def test_a_thousand_named_machines_fit_and_what_does_not_is_refused() -> None:
     made = replace(EVENT, resources=tuple(f"{number:0128d}" for number in range(1000)))
     assert parse_event(stored(made)) == made
     with pytest.raises(TooLarge):
-        props_of(replace(NODE, entries=tuple(replace(NODE.entries[0], event_id=str(n), resources=made.resources) for n in range(3))))
+        encode_row(replace(NODE, entries=tuple(replace(NODE.entries[0], event_id=str(n), resources=made.resources) for n in range(3))))
 
 
 def test_what_a_later_release_stores_beside_is_left_alone() -> None:

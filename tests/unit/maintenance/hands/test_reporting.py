@@ -53,7 +53,7 @@ from shared.maintenance.model import (
     RuleOut,
 )
 from shared.maintenance.routes import MAX_REPORT
-from shared.maintenance.rows import props_of
+from shared.maintenance.rows import encode_row
 from shared.maintenance.service.reports import _node
 from tests.logs import actions
 
@@ -174,7 +174,7 @@ def test_report_of_more_names_than_the_app_keeps_leaves_out_whole_events_those_o
     body = body_of(NodeState("b", events={**others, **mine}), "n1", MACHINE)
     assert len(json.dumps(body)) < MAX_REPORT
     taken = AgentReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True)
-    props_of(_node(taken))
+    encode_row(_node(taken))
     assert [entry.event_id for entry in taken.events][:1] == (["e2"] if letter.isascii() else [])
     assert all(set(entry.resources) == set(crowd(int(entry.event_id[1:]))) for entry in taken.events), "all names or none"
     short = body_of(NodeState("b", events={**others, "e1": EventRecord(event(1), EventPhase.WAITING, 0)}), "n1", MACHINE)
@@ -209,7 +209,7 @@ def test_report_of_any_document_is_one_that_the_app_takes(events: list[Any], inc
     state, _ = step(step(NodeState(), StartUp("boot-1", "none"), now, settings).state, DocumentRead(found), now, settings)
     body = body_of(state, "n1", Machine("vm_1", where, where * 5, where, where))
     taken = AgentReportIn.model_validate_json(json.dumps({**body, "seq": 1}), strict=True)
-    props_of(_node(taken))
+    encode_row(_node(taken))
 
 
 def test_answer_of_the_app_becomes_an_observation() -> None:
