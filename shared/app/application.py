@@ -28,7 +28,7 @@ from ..leases.service.planning import Planning
 from ..leases.service.resize.service import ResizeService
 from ..leases.service.views import LeaseViews
 from ..maintenance.service.arm import ArmClient
-from ..maintenance.service.service import Maintenance
+from ..maintenance.service.wiring import Maintenance
 from ..ops.export.service import MetricsPublisher, Outlet
 from ..ops.health.service import HealthProbe
 from ..ops.metrics.service import Metrics

@@ -37,9 +37,9 @@ from .rows import (
     replica_key,
 )
 from .rules import AcceptedReport, FleetTurns, LatePublication, Publication, Published, ReplicaReport, ReportRefusal, Revoked
-from .terms import terms_of
 from .timings import KEEP_SILENT, KEEP_TURNS
-from .turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, is_free
+from .turn_settings import read_turn_settings
+from .turns import NO_PENDING, PendingImpact, TurnSettings, TurnStep, is_free
 
 GONE: Final = ":gone"
 """A partition with the last turn of each ended fleet. A new fleet of the same name continues from it."""
@@ -69,28 +69,28 @@ def look(key: str) -> Steps[StoredTurns | None]:
 
 
 def report(
-    key: str, node: str, told: ReplicaReport, terms: TurnTerms, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING
+    key: str, node: str, told: ReplicaReport, settings: TurnSettings, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING
 ) -> Steps[AcceptedReport | ReportRefusal | Literal["missing"]]:
     """Apply a replica's report.
 
-    terms: the fleet's, possibly some seconds old; for a replica that registers they are read again. 'missing': there is no such fleet.
+    settings: the fleet's, possibly some seconds old; for a replica that registers they are read again. 'missing': there is no such fleet.
     Raises `OutcomeUnknown`, `Unavailable`.
     """
 
     def attempt() -> Steps[AcceptedReport | ReportRefusal | Literal["missing"] | WriteConflict]:
-        nonlocal terms
+        nonlocal settings
         seen = yield from look(key)
         if seen is None or seen.closed or told.seq == 1 or node not in seen.view.replicas:
             fleet, now = yield from read_fleet(key)
             if fleet is None:
                 return "missing"
-            terms = terms_of(fleet)
+            settings = read_turn_settings(fleet)
             if seen is not None and seen.closed:
                 # The fleet was created again before the former one of its name was removed.
                 yield from end(key)
                 return CONFLICT
             seen = seen or (yield from _fresh(key, now))
-        heard = rules.receive(seen.view, node, told, seen.now, terms, draw, pending)
+        heard = rules.receive(seen.view, node, told, seen.now, settings, draw, pending)
         if isinstance(heard, str):
             return heard
         ops = _stepped(seen, heard.group, heard.over)
@@ -122,7 +122,7 @@ def scan(key: str, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDIN
         return "missing"
     if seen is None or seen.closed:
         return None
-    stepped = rules.scan(seen.view, seen.now, terms_of(fleet), draw, pending)
+    stepped = rules.scan(seen.view, seen.now, read_turn_settings(fleet), draw, pending)
     ops = _stepped(seen, stepped.group, stepped.over)
     if not ops:
         return None
@@ -132,7 +132,7 @@ def scan(key: str, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDIN
 
 
 def publish(
-    key: str, epoch: int, told: Publication, terms: TurnTerms
+    key: str, epoch: int, told: Publication, settings: TurnSettings
 ) -> Steps[Published | LatePublication | Literal["missing", "not-holder"]]:
     """Publish a finished checkpoint. Raises `OutcomeUnknown`, `Unavailable`."""
 
@@ -144,7 +144,7 @@ def publish(
         if 0 < epoch < seen.view.group.turn.epoch:
             row = yield from get(TURNS, key, ended_key(epoch))
             past, past_etag = (parse_turn(row.props), row.etag) if row is not None else (None, "")
-        done = rules.publish(seen.view, epoch, past, told, seen.now, terms)
+        done = rules.publish(seen.view, epoch, past, told, seen.now, settings)
         if isinstance(done, str):
             return done
         ops = _stepped(seen, done.group, None)

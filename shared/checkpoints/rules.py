@@ -22,7 +22,7 @@ from ..core.clock import Millis
 from . import timeouts
 from .clock_rate import judge_rate
 from .rows import MAX_REPLICAS, ClockFault, Group, LatestCheckpoint, ReplicaRow, Role, TurnRow
-from .turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, finish_turn, hand_out, is_free, settle, step
+from .turns import NO_PENDING, PendingImpact, TurnSettings, TurnStep, finish_turn, hand_out, is_free, settle, step
 
 type ReportRefusal = Literal["unknown-replica", "stale-seq", "stale-term", "term-conflict", "too-many-replicas"]
 
@@ -116,7 +116,7 @@ def receive(
     node: str,
     report: ReplicaReport,
     now: Millis,
-    terms: TurnTerms,
+    settings: TurnSettings,
     draw: float,
     pending: Mapping[str, PendingImpact] = NO_PENDING,
 ) -> AcceptedReport | ReportRefusal:
@@ -126,7 +126,7 @@ def receive(
     if kind == "again":
         assert before is not None
         # A repeated report is not stored. Its sender gets a turn only if it could begin one.
-        turn = _repeat_grant(group.turn, before, now, terms) if report.role == "secondary" and not report.taking else None
+        turn = _repeat_grant(group.turn, before, now, settings) if report.role == "secondary" and not report.taking else None
         return AcceptedReport(group, before, None, TurnAnswer(turn, _revoked_epochs(group.turn, before)))
     if kind == "new" and before is None and len(view.replicas) >= MAX_REPLICAS:
         return "too-many-replicas"
@@ -139,9 +139,9 @@ def receive(
         group = claimed
     if kind == "new":
         group = replace(group, lives=group.lives + 1, since=group.since or now)
-    replica = _updated_replica(before if kind == "next" else None, node, report, now, terms, group.lives)
-    stepped = step(group, {**view.replicas, node: replica}, now, terms, draw, pending)
-    group, limit = hand_out(stepped.group, replica, now, terms)
+    replica = _updated_replica(before if kind == "next" else None, node, report, now, settings, group.lives)
+    stepped = step(group, {**view.replicas, node: replica}, now, settings, draw, pending)
+    group, limit = hand_out(stepped.group, replica, now, settings)
     turn = None if limit is None else (group.turn.epoch, limit)
     return AcceptedReport(group, replica, stepped.over, TurnAnswer(turn, _revoked_epochs(group.turn, replica)))
 
@@ -175,12 +175,14 @@ def _apply_claim(group: Group, node: str, term: int) -> Group | ReportRefusal:
     return group if (group.primary, group.term) == (node, term) else replace(group, primary=node, term=term)
 
 
-def _updated_replica(before: ReplicaRow | None, node: str, report: ReplicaReport, now: Millis, terms: TurnTerms, lives: int) -> ReplicaRow:
+def _updated_replica(
+    before: ReplicaRow | None, node: str, report: ReplicaReport, now: Millis, settings: TurnSettings, lives: int
+) -> ReplicaRow:
     mark = (report.mono, now)
     fault: ClockFault = ""
     first, second = mark, mark
     if before is not None:
-        first, second, fault = judge_rate(before, report.mono, now, terms.drift)
+        first, second, fault = judge_rate(before, report.mono, now, settings.drift)
     return ReplicaRow(
         node,
         lives if before is None else before.life,
@@ -204,13 +206,13 @@ def _updated_replica(before: ReplicaRow | None, node: str, report: ReplicaReport
     )
 
 
-def _repeat_grant(turn: TurnRow, replica: ReplicaRow, now: Millis, terms: TurnTerms) -> tuple[int, Millis] | None:
+def _repeat_grant(turn: TurnRow, replica: ReplicaRow, now: Millis, settings: TurnSettings) -> tuple[int, Millis] | None:
     """Return the turn that the first answer to a repeated report handed out, with the time that is left now."""
     if turn.state != "granted" or turn.holder != replica.node or replica.role == "primary" or not turn.attempt:
         return None
     if (turn.handed_life, turn.handed_seq) != (replica.life, replica.seq):
         return None
-    left = timeouts.turn_limit(turn.timeout, now - turn.granted, terms.drift)
+    left = timeouts.turn_limit(turn.timeout, now - turn.granted, settings.drift)
     return (turn.epoch, left) if left else None
 
 
@@ -227,16 +229,16 @@ def _revoked_epochs(turn: TurnRow, replica: ReplicaRow) -> tuple[int, ...]:
 # -- steps
 
 
-def scan(view: FleetTurns, now: Millis, terms: TurnTerms, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING) -> TurnStep:
+def scan(view: FleetTurns, now: Millis, settings: TurnSettings, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING) -> TurnStep:
     """Do what is due without a report."""
-    return step(view.group, view.replicas, now, terms, draw, pending)
+    return step(view.group, view.replicas, now, settings, draw, pending)
 
 
 # -- publishing and revoking
 
 
 def publish(
-    view: FleetTurns, epoch: int, past: TurnRow | None, publication: Publication, now: Millis, terms: TurnTerms
+    view: FleetTurns, epoch: int, past: TurnRow | None, publication: Publication, now: Millis, settings: TurnSettings
 ) -> Published | LatePublication | Literal["missing", "not-holder"]:
     """Take the finished checkpoint of turn `epoch`. past: that turn, when it is not the group's.
 
@@ -245,7 +247,7 @@ def publish(
     group, current = view.group, epoch == view.group.turn.epoch
     if current:
         # A turn is lost when its time is over, even if no decision has been made since.
-        group = settle(group, view.replicas.get(group.turn.holder), now, terms)
+        group = settle(group, view.replicas.get(group.turn.holder), now, settings)
     turn = group.turn if current else past
     if not 0 < epoch <= group.turn.epoch:
         return "missing"
@@ -259,7 +261,7 @@ def publish(
     if not current:
         return LatePublication(group, None if turn.late else replace(turn, late=True))
     if turn.open:
-        group = finish_turn(group, publication.sequence, now, terms)
+        group = finish_turn(group, publication.sequence, now, settings)
     elif turn.state == "done" and not turn.sequence:
         group = replace(group, turn=replace(turn, sequence=publication.sequence))
     else:

@@ -39,7 +39,7 @@ MAX_RATE_SPAN: Final[Millis] = 120_000
 RATE_UNCERTAINTY: Final[Millis] = 6000
 """Error of a rate measurement: one second of the storage service's time, and up to five seconds for which a report is under way."""
 
-TERMS_AGE: Final = 5.0
+SETTINGS_AGE: Final = 5.0
 """Seconds for which a fleet's settings are used from memory. A change of the fleet takes effect after at most this long."""
 
 MAX_FIGURES: Final = 100

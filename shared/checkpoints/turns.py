@@ -21,7 +21,7 @@ type SkipReason = Literal["", "primary", "down", "not ready", "taking", "lag", "
 
 
 @dataclass(frozen=True, slots=True)
-class TurnTerms:
+class TurnSettings:
     """A fleet's settings of turns, in milliseconds.
 
     initial, least, most: the timeout of the first turn, and the bounds of all. drift: largest relative deviation of a replica's clock from
@@ -64,58 +64,58 @@ def step(
     group: Group,
     replicas: Mapping[str, ReplicaRow],
     now: Millis,
-    terms: TurnTerms,
+    settings: TurnSettings,
     draw: float,
     pending: Mapping[str, PendingImpact] = NO_PENDING,
 ) -> TurnStep:
     """End the turn if it is over, and grant the next one if a replica may have it."""
-    group = settle(group, replicas.get(group.turn.holder), now, terms)
+    group = settle(group, replicas.get(group.turn.holder), now, settings)
     turn = group.turn
-    if not is_free(turn, replicas.get(turn.holder), now) or (turn.epoch and now - turn.granted < terms.interval):
+    if not is_free(turn, replicas.get(turn.holder), now) or (turn.epoch and now - turn.granted < settings.interval):
         return TurnStep(group, None)
-    timeout = timeouts.clamp(group.next_timeout or terms.initial, terms.least, terms.most)
-    why = {each.node: skip_reason(each, now, terms, timeout, pending.get(each.node), group) for _, each in sorted(replicas.items())}
+    timeout = timeouts.clamp(group.next_timeout or settings.initial, settings.least, settings.most)
+    why = {each.node: skip_reason(each, now, settings, timeout, pending.get(each.node), group) for _, each in sorted(replicas.items())}
     fit = [replicas[node] for node, reason in why.items() if not reason]
     if not fit:
         return TurnStep(group, None)
     # A replica that is about to lose its disk goes first, but not twice in a row.
     hurried = [each for each in fit if (soon := pending.get(each.node)) and soon.loses_disk and each.node != turn.holder]
-    candidates = [_candidate(each, terms) for each in hurried or fit]
+    candidates = [_candidate(each, settings) for each in hurried or fit]
     # The last holder usually has not yet reported that it has finished.
-    rest = [_candidate(replicas[node], terms) for node, reason in why.items() if reason in ("", "taking")]
+    rest = [_candidate(replicas[node], settings) for node, reason in why.items() if reason in ("", "taking")]
     chosen, shares = choose(candidates, group.shares, draw, [each for each in rest if each not in candidates])
     if (soon := pending.get(chosen)) is not None:
-        timeout = min(timeout, max(terms.least, soon.at - now))
+        timeout = min(timeout, max(settings.least, soon.at - now))
     granted = TurnRow(turn.epoch + 1, chosen, "granted", granted=now, timeout=timeout)
     shares = tuple(share for share in shares if share.node in replicas)
     return TurnStep(replace(group, turn=granted, shares=shares), turn if turn.epoch else None)
 
 
-def _candidate(replica: ReplicaRow, terms: TurnTerms) -> Candidate:
-    return Candidate(replica.node, health_weight(replica.lag, replica.failures, replica.load, terms.max_lag))
+def _candidate(replica: ReplicaRow, settings: TurnSettings) -> Candidate:
+    return Candidate(replica.node, health_weight(replica.lag, replica.failures, replica.load, settings.max_lag))
 
 
-def settle(group: Group, holder: ReplicaRow | None, now: Millis, terms: TurnTerms) -> Group:
+def settle(group: Group, holder: ReplicaRow | None, now: Millis, settings: TurnSettings) -> Group:
     """Return the group after its turn was judged by the holder's latest row."""
     turn = group.turn
     if not turn.open:
         return group
     age = now - turn.granted
     if age >= turn.timeout:
-        return _time_out(group, _timeout_reason(turn, holder, now, terms), now, terms)
+        return _time_out(group, _timeout_reason(turn, holder, now, settings), now, settings)
     if turn.attempt and holder is not None:
         if _made_checkpoint(turn, holder):
-            return finish_turn(group, 0, now, terms)
+            return finish_turn(group, 0, now, settings)
         if turn.state == "taking" and is_idle(turn, holder):
-            return _time_out(group, _idle_reason(turn, holder), now, terms)
+            return _time_out(group, _idle_reason(turn, holder), now, settings)
         if turn.state == "granted" and (holder.life, holder.taking) == (turn.handed_life, turn.epoch):
             turn = replace(turn, state="taking")
             group = replace(group, turn=turn)
-    if not turn.attempt and (reason := _unfetched_reason(holder, now, terms)):
-        return _time_out(group, reason, now, terms)
+    if not turn.attempt and (reason := _unfetched_reason(holder, now, settings)):
+        return _time_out(group, reason, now, settings)
     # No replica can take the turn any more: too little time is left to hand it out.
     if 2 * age > turn.timeout and turn.state == "granted" and _is_untaken(turn, holder):
-        return _time_out(group, "short", now, terms)
+        return _time_out(group, "short", now, settings)
     return group
 
 
@@ -130,12 +130,12 @@ def _made_checkpoint(turn: TurnRow, holder: ReplicaRow) -> bool:
     return since and holder.last_checkpoint > turn.handed_last
 
 
-def _unfetched_reason(holder: ReplicaRow | None, now: Millis, terms: TurnTerms) -> EndReason:
+def _unfetched_reason(holder: ReplicaRow | None, now: Millis, settings: TurnSettings) -> EndReason:
     """Return why a turn that was never handed out will not be fetched; '' while it may be.
 
     For a holder that became primary, the turn's time is waited out in any case.
     """
-    if holder is None or is_silent(holder, now, terms):
+    if holder is None or is_silent(holder, now, settings):
         return "silent"
     return "short" if holder.role == "secondary" and not may_begin(holder) else ""
 
@@ -144,8 +144,8 @@ def _is_untaken(turn: TurnRow, holder: ReplicaRow | None) -> bool:
     return holder is not None and (is_idle(turn, holder) if turn.attempt else holder.role == "secondary")
 
 
-def _timeout_reason(turn: TurnRow, holder: ReplicaRow | None, now: Millis, terms: TurnTerms) -> EndReason:
-    if holder is None or is_silent(holder, now, terms) or (holder.life, holder.seq) == (turn.handed_life, turn.handed_seq):
+def _timeout_reason(turn: TurnRow, holder: ReplicaRow | None, now: Millis, settings: TurnSettings) -> EndReason:
+    if holder is None or is_silent(holder, now, settings) or (holder.life, holder.seq) == (turn.handed_life, turn.handed_seq):
         return "silent"
     if holder.role == "primary":
         return "promoted"
@@ -161,19 +161,19 @@ def _idle_reason(turn: TurnRow, holder: ReplicaRow) -> EndReason:
     return "limit" if holder.mono - turn.handed_mono >= turn.limit else "failed"
 
 
-def finish_turn(group: Group, sequence: int, now: Millis, terms: TurnTerms) -> Group:
+def finish_turn(group: Group, sequence: int, now: Millis, settings: TurnSettings) -> Group:
     """Return the group with its turn done. sequence: of the published checkpoint, 0 when none was published."""
     durations = (*group.durations, now - group.turn.granted)[-timeouts.MAX_DURATIONS :]
-    timeout = timeouts.adjust(group.next_timeout or group.turn.timeout, durations, terms.drift, terms.least, terms.most)
+    timeout = timeouts.adjust(group.next_timeout or group.turn.timeout, durations, settings.drift, settings.least, settings.most)
     turn = replace(group.turn, state="done", sequence=sequence, ended=now)
     return replace(group, turn=turn, durations=durations, next_timeout=timeout, misses=0)
 
 
-def _time_out(group: Group, reason: EndReason, now: Millis, terms: TurnTerms) -> Group:
+def _time_out(group: Group, reason: EndReason, now: Millis, settings: TurnSettings) -> Group:
     turn = replace(group.turn, state="timed-out", reason=reason, ended=now)
     # Only a holder that worked to the end shows that the timeout is too short.
     before = group.next_timeout or turn.timeout
-    timeout = timeouts.lengthen(before, terms.least, terms.most) if reason == "limit" else group.next_timeout
+    timeout = timeouts.lengthen(before, settings.least, settings.most) if reason == "limit" else group.next_timeout
     return replace(group, turn=turn, next_timeout=timeout, misses=group.misses + 1)
 
 
@@ -192,43 +192,43 @@ def may_be_taken(turn: TurnRow, holder: ReplicaRow | None, now: Millis) -> bool:
 # -- fitness of replicas
 
 
-def is_silent(replica: ReplicaRow, now: Millis, terms: TurnTerms) -> bool:
+def is_silent(replica: ReplicaRow, now: Millis, settings: TurnSettings) -> bool:
     """Return true if the replica has not reported for longer than the fleet's `silence`."""
     # One step of the store's clock may be part of the measured age.
-    return now - replica.at >= terms.silence + STORE_CLOCK_STEP
+    return now - replica.at >= settings.silence + STORE_CLOCK_STEP
 
 
-def down_reason(replica: ReplicaRow, now: Millis, terms: TurnTerms) -> DownReason:
+def down_reason(replica: ReplicaRow, now: Millis, settings: TurnSettings) -> DownReason:
     """Return why the replica counts as down; '' when it does not."""
-    return "silent" if is_silent(replica, now, terms) else "clock" if replica.fault else ""
+    return "silent" if is_silent(replica, now, settings) else "clock" if replica.fault else ""
 
 
 def skip_reason(
-    replica: ReplicaRow, now: Millis, terms: TurnTerms, timeout: Millis, pending: PendingImpact | None, group: Group
+    replica: ReplicaRow, now: Millis, settings: TurnSettings, timeout: Millis, pending: PendingImpact | None, group: Group
 ) -> SkipReason:
     """Return why the replica gets no turn of `timeout` now; '' when it may get one."""
     if replica.role == "primary":
         return "primary"
-    if down_reason(replica, now, terms):
+    if down_reason(replica, now, settings):
         return "down"
     if replica.taking:
         return "taking"
     if not replica.ready:
         return "not ready"
-    if terms.max_lag is not None and replica.lag > terms.max_lag:
+    if settings.max_lag is not None and replica.lag > settings.max_lag:
         return "lag"
-    if pending is not None and pending.at < now + timeout and not _in_time(pending, now, terms, timeout, group):
+    if pending is not None and pending.at < now + timeout and not _in_time(pending, now, settings, timeout, group):
         return "maintenance"
     return ""
 
 
-def _in_time(pending: PendingImpact, now: Millis, terms: TurnTerms, timeout: Millis, group: Group) -> bool:
+def _in_time(pending: PendingImpact, now: Millis, settings: TurnSettings, timeout: Millis, group: Group) -> bool:
     """Return true if a checkpoint can probably be finished before the disk is lost."""
-    needed = timeouts.needed_timeout(group.durations, terms.drift) if group.durations else timeout
-    return pending.loses_disk and pending.at - now >= max(needed, terms.least)
+    needed = timeouts.needed_timeout(group.durations, settings.drift) if group.durations else timeout
+    return pending.loses_disk and pending.at - now >= max(needed, settings.least)
 
 
-def stuck_reason(group: Group, replicas: Mapping[str, ReplicaRow], now: Millis, terms: TurnTerms) -> str:
+def stuck_reason(group: Group, replicas: Mapping[str, ReplicaRow], now: Millis, settings: TurnSettings) -> str:
     """Return the problem that an operator should look at; '' while turns come and go.
 
     A fit replica gets its turn with its next report or the next scan, so a long wait means that none is fit.
@@ -236,9 +236,14 @@ def stuck_reason(group: Group, replicas: Mapping[str, ReplicaRow], now: Millis, 
     turn = group.turn
     if group.misses >= MISSES_BEFORE_ALARM:
         return f"{group.misses} turns in a row timed out"
-    since = max(turn.ended, turn.granted + terms.interval if turn.epoch else group.since)
+    since = max(turn.ended, turn.granted + settings.interval if turn.epoch else group.since)
     waits = any(each.role == "secondary" and each.ready for each in replicas.values())
-    if waits and not turn.open and is_free(turn, replicas.get(turn.holder), now) and now - since >= SILENCES_BEFORE_ALARM * terms.silence:
+    if (
+        waits
+        and not turn.open
+        and is_free(turn, replicas.get(turn.holder), now)
+        and now - since >= SILENCES_BEFORE_ALARM * settings.silence
+    ):
         return "no secondary is fit for a turn"
     return ""
 
@@ -246,7 +251,7 @@ def stuck_reason(group: Group, replicas: Mapping[str, ReplicaRow], now: Millis, 
 # -- handing out
 
 
-def hand_out(group: Group, replica: ReplicaRow, now: Millis, terms: TurnTerms) -> tuple[Group, Millis | None]:
+def hand_out(group: Group, replica: ReplicaRow, now: Millis, settings: TurnSettings) -> tuple[Group, Millis | None]:
     """Hand the turn out in the answer to the report that was just stored, if the replica holds it.
 
     Returns the group after that, and the limit; None for no limit when the turn is not handed out.
@@ -257,7 +262,7 @@ def hand_out(group: Group, replica: ReplicaRow, now: Millis, terms: TurnTerms) -
     age = now - turn.granted
     if (turn.attempt and not is_idle(turn, replica)) or 2 * age > turn.timeout:
         return group, None
-    limit = timeouts.turn_limit(turn.timeout, age, terms.drift)
+    limit = timeouts.turn_limit(turn.timeout, age, settings.drift)
     if not limit:
         return group, None
     handed = replace(

@@ -8,7 +8,7 @@ from typing import Any
 from ..checkpoints.protocol import look as look_at_turns
 from ..checkpoints.service.service import PendingReader
 from ..checkpoints.service.views import replicas_out
-from ..checkpoints.terms import terms_of
+from ..checkpoints.turn_settings import read_turn_settings
 from ..core.clock import Clock
 from ..engine.async_runner import AsyncRunner
 from ..leases.rows import Server, fleet_key
@@ -44,7 +44,7 @@ class NodeViews:
         key = fleet_key(tenant, fleet)
         seen = await self._leases.snapshot(key)
         turns = await self._runner.run(look_at_turns(key))
-        replicas = replicas_out(turns, terms_of(seen.summary.fleet), await self._pending(key))
+        replicas = replicas_out(turns, read_turn_settings(seen.summary.fleet), await self._pending(key))
         owners, intents, servers = owners_of(seen), IntentsByTarget(seen.summary, self._clock.now()), seen.summary.servers
         agents = await self._agents(key)
         names = pick(servers.keys() | replicas.keys() | agents.keys())

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from ..core.clock import Millis
 from .domain_guard import approval_order, block_reason, is_live, too_wide_reason
 from .rows import ApprovalRow, EventHold, EventRow, FleetEvents, NodeRow
-from .terms import MaintenanceTerms
+from .rule_settings import MaintenanceSettings
 from .timings import GRANT_LEASE, GRANT_TRIES
 
 BY_FLEET: Final = "fleet"
@@ -71,24 +71,24 @@ def unprepared_reason(event: EventRow, view: FleetEvents, now: Millis, *, hung: 
     return None
 
 
-def withhold_reason(event: EventRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> str | None:
+def withhold_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> str | None:
     """Return why an approval is not given out now; None when it may be. An operator's grant is not subject to the domain guard."""
     if event.hold is not None:
         return f"held by {event.hold.by}: {event.hold.reason}" if event.hold.reason else f"held by {event.hold.by}"
     by_hand = event.grant is not None and event.grant.by != BY_FLEET
     # The agent of a machine that hangs cannot report. With the transport `arm`, an operator may proceed without it.
-    if found := unprepared_reason(event, view, now, hung=by_hand and terms.transport == "arm"):
+    if found := unprepared_reason(event, view, now, hung=by_hand and settings.transport == "arm"):
         return found
-    return None if by_hand else block_reason(event, view, terms, now)
+    return None if by_hand else block_reason(event, view, settings, now)
 
 
-def undrained_reason(event: EventRow, view: FleetEvents, held: Mapping[str, int], terms: MaintenanceTerms, now: Millis) -> str | None:
+def undrained_reason(event: EventRow, view: FleetEvents, held: Mapping[str, int], settings: MaintenanceSettings, now: Millis) -> str | None:
     """Return which prepared node still has partitions; None when none has. They must leave before Azure proceeds.
 
     An operator's grant waits for that only as long as a hand-off takes. held: number of partitions by node.
     """
     approval = event.due
-    if approval is not None and approval.by != BY_FLEET and now >= approval.at + terms.hand_off:
+    if approval is not None and approval.by != BY_FLEET and now >= approval.at + settings.hand_off:
         return None
     for node in view.named(event):
         entry = node.entry(event.event_id)
@@ -103,16 +103,16 @@ def drain_text(node: NodeRow, count: int) -> str:
 
 
 def lease_approval(
-    event: EventRow, node: NodeRow, view: FleetEvents, held: Mapping[str, int], terms: MaintenanceTerms, now: Millis
+    event: EventRow, node: NodeRow, view: FleetEvents, held: Mapping[str, int], settings: MaintenanceSettings, now: Millis
 ) -> tuple[EventRow, Leased | None]:
     """Lease the approval to the agent that just reported, if it may have it. held: number of partitions by node."""
     approval = event.due
     entry = node.entry(event.event_id)
-    if approval is None or now >= approval.expires or terms.transport != "relay" or event.rehearsal:
+    if approval is None or now >= approval.expires or settings.transport != "relay" or event.rehearsal:
         return event, None
     if entry is None or not entry.listed or entry.status != "Scheduled" or node.scope != event.scope or event.status != "scheduled":
         return event, None
-    if withhold_reason(event, view, terms, now) is not None or undrained_reason(event, view, held, terms, now) is not None:
+    if withhold_reason(event, view, settings, now) is not None or undrained_reason(event, view, held, settings, now) is not None:
         return event, None
     if approval.node not in ("", node.node) and now < approval.until:
         return event, None
@@ -146,13 +146,13 @@ def apply_result(event: EventRow, node: str, outcome: ApprovalOutcome, http_stat
     return replace(event, grant=made)
 
 
-def early_candidate(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> EventRow | None:
+def early_candidate(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> EventRow | None:
     """Return the next event that the fleet itself approves before its time; None when there is none, or the guard requires to wait."""
     for event in sorted(candidates(view.events.values()), key=approval_order):
         waiting = [node for node in view.named(event) if (entry := node.entry(event.event_id)) and entry.phase in ("WAITING", "PREPARED")]
-        if waiting and all(is_live(node, view, now) for node in view.named(event)) and not too_wide_reason(event, view, terms):
+        if waiting and all(is_live(node, view, now) for node in view.named(event)) and not too_wide_reason(event, view, settings):
             # In their order: a later event does not overtake. An event that takes too much down is left to Azure and delays no other.
-            return event if block_reason(event, view, terms, now, begin=True) is None else None
+            return event if block_reason(event, view, settings, now, begin=True) is None else None
     return None
 
 

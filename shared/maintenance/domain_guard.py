@@ -9,7 +9,7 @@ from typing import Final
 
 from ..core.clock import Millis
 from .rows import EventRow, FleetEvents, NodeRow
-from .terms import MaintenanceTerms
+from .rule_settings import MaintenanceSettings
 from .timings import BUSY_SILENCE, IDLE_SILENCE
 
 _BEGUN: Final = frozenset({"PREPARING", "PREPARED"})
@@ -27,9 +27,9 @@ def is_live(node: NodeRow, view: FleetEvents, now: Millis) -> bool:
     return not near and silence <= IDLE_SILENCE and not any(each.listed for each in node.entries)
 
 
-def quorum_unit(node: NodeRow, terms: MaintenanceTerms) -> str:
+def quorum_unit(node: NodeRow, settings: MaintenanceSettings) -> str:
     """Return the quorum unit of a node: fault domains are counted within it."""
-    return {"location": node.location, "scope": node.scope, "fleet": ""}[terms.per]
+    return {"location": node.location, "scope": node.scope, "fleet": ""}[settings.per]
 
 
 def approval_order(event: EventRow) -> tuple[int, Millis, str]:
@@ -44,45 +44,47 @@ def approval_order(event: EventRow) -> tuple[int, Millis, str]:
     return (1, event.not_before if event.not_before is not None else event.seen, event.event_id)
 
 
-def domains(event: EventRow, view: FleetEvents, terms: MaintenanceTerms) -> list[tuple[str, set[str]]]:
+def domains(event: EventRow, view: FleetEvents, settings: MaintenanceSettings) -> list[tuple[str, set[str]]]:
     """Return the fault domains that an event names, by quorum unit."""
     found: dict[str, set[str]] = {}
     for node in view.named(event):
-        found.setdefault(quorum_unit(node, terms), set()).add(node.domain)
+        found.setdefault(quorum_unit(node, settings), set()).add(node.domain)
     return sorted(found.items())
 
 
-def too_wide_reason(event: EventRow, view: FleetEvents, terms: MaintenanceTerms) -> str | None:
+def too_wide_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings) -> str | None:
     """Return why the guard never agrees to an event; None when it may agree."""
-    for _, mine in domains(event, view, terms):
-        if len(mine) > terms.domains_down:
+    for _, mine in domains(event, view, settings):
+        if len(mine) > settings.domains_down:
             return f"it takes {len(mine)} fault domains down at once: {', '.join(sorted(mine))}"
     return None
 
 
-def block_reason(event: EventRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis, *, begin: bool = False) -> str | None:
+def block_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis, *, begin: bool = False) -> str | None:
     """Return why the nodes of an event should not go down now; None when they may.
 
     begin: none of these nodes has begun, so nodes that have begun go first, even for a later event.
     """
-    if wide := too_wide_reason(event, view, terms):
+    if wide := too_wide_reason(event, view, settings):
         return wide
-    for at, mine in domains(event, view, terms):
+    for at, mine in domains(event, view, settings):
         others: dict[str, str] = {}
         for node in view.nodes.values():
             if (
-                quorum_unit(node, terms) == at
+                quorum_unit(node, settings) == at
                 and node.domain not in mine
                 and node.domain not in others
-                and (why := down_reason(node, view, terms, now, None if begin else event))
+                and (why := down_reason(node, view, settings, now, None if begin else event))
             ):
                 others[node.domain] = f"{node.node} of fault domain {node.domain or '(none)'} {why}"
-        if len(mine) + len(others) > terms.domains_down:
+        if len(mine) + len(others) > settings.domains_down:
             return others[min(others)]
     return None
 
 
-def down_reason(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis, ahead_of: EventRow | None = None) -> str | None:
+def down_reason(
+    node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis, ahead_of: EventRow | None = None
+) -> str | None:
     """Return why a node counts as down; None when it serves. ahead_of: preparations for events after this one do not count."""
     for entry in node.entries:
         event = view.events.get(entry.event_id)
@@ -94,15 +96,15 @@ def down_reason(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, now: 
             return f"is {entry.phase.lower()}"
     if node.disabled and not any(entry.phase in _BEGUN for entry in node.entries):
         return "is out of service"
-    if not node.caught_up and now < node.restored + terms.catch_up:
+    if not node.caught_up and now < node.restored + settings.catch_up:
         return "is catching up"
     return None
 
 
-def units_over_quorum(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> list[str]:
+def units_over_quorum(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> list[str]:
     """Return the quorum units in which more fault domains are down than allowed, for whatever reason."""
     found: dict[str, set[str]] = {}
     for node in view.nodes.values():
-        if down_reason(node, view, terms, now):
-            found.setdefault(quorum_unit(node, terms), set()).add(node.domain)
-    return sorted(at for at, domains in found.items() if len(domains) > terms.domains_down)
+        if down_reason(node, view, settings, now):
+            found.setdefault(quorum_unit(node, settings), set()).add(node.domain)
+    return sorted(at for at, domains in found.items() if len(domains) > settings.domains_down)

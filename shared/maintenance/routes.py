@@ -28,7 +28,7 @@ from .model import (
 )
 from .rows import REHEARSAL
 from .service import eventgrid
-from .service.reports import MaintenanceService
+from .service.service import MaintenanceService
 
 _EVENT_ID = "602d9444-d2cd-49c7-8624-8643e7171297"
 MAX_REPORT = 1024 * 1024

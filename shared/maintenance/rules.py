@@ -24,7 +24,7 @@ from .approvals import ApprovalOutcome, Leased
 from .merging import has_departed, merge, settle_event
 from .monitors import elect, monitor_alarm
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, MonitorsRow, NodeRow
-from .terms import MaintenanceTerms
+from .rule_settings import MaintenanceSettings
 from .timings import BUSY_INTERVAL, IDLE_INTERVAL, KEEP_EVENTS
 
 type AgentReportRefusal = Literal["stale-seq", "too-many-nodes", "too-many-events"]
@@ -73,23 +73,23 @@ def needs_all_nodes(view: FleetEvents, report: NodeRow) -> bool:
     )
 
 
-def nodes_to_drain(view: FleetEvents, report: NodeRow, terms: MaintenanceTerms) -> set[str]:
+def nodes_to_drain(view: FleetEvents, report: NodeRow, settings: MaintenanceSettings) -> set[str]:
     """Return the nodes with partitions that matter for the answer: the reporting one, and those of an event that it may get to approve."""
     granted = {event.event_id for event in view.events.values() if event.grant is not None}
     found = {
         report.node
         for entry in report.entries
-        if entry.phase == "PREPARED" or (entry.phase == "WAITING" and (terms.early or entry.event_id in granted))
+        if entry.phase == "PREPARED" or (entry.phase == "WAITING" and (settings.early or entry.event_id in granted))
     }
     for entry in report.entries:
         event = view.events.get(entry.event_id)
-        if event is not None and entry.listed and (event.due is not None or terms.early):
+        if event is not None and entry.listed and (event.due is not None or settings.early):
             found |= {node.node for node in view.named(event) if (its := node.entry(event.event_id)) and its.phase == "PREPARED"}
     return found
 
 
 def receive(
-    view: FleetEvents, report: NodeRow, terms: MaintenanceTerms, held: Mapping[str, int], whole: bool, now: Millis
+    view: FleetEvents, report: NodeRow, settings: MaintenanceSettings, held: Mapping[str, int], whole: bool, now: Millis
 ) -> AcceptedAgentReport | AgentReportRefusal:
     """Apply an agent's report.
 
@@ -120,16 +120,16 @@ def receive(
         events[entry.event_id] = merged
     after = FleetEvents(nodes, events, view.monitors, view.alarms)
     if whole:
-        after = _settle(after, terms, now)
-    node = replace(node, leaving=must_leave(node, after, terms, now))
+        after = _settle(after, settings, now)
+    node = replace(node, leaving=must_leave(node, after, settings, now))
     approvals: list[Leased] = []
     leases = held.get(node.node, 0)
     changed = dict(after.events)
     for event in after.events.values():
-        kept, leased = approval_rules.lease_approval(event, node, after, held, terms, now) if whole else (event, None)
+        kept, leased = approval_rules.lease_approval(event, node, after, held, settings, now) if whole else (event, None)
         changed[event.event_id] = kept
         approvals += [leased] if leased is not None else []
-    holds = _holds(node, after, terms, leases, now)
+    holds = _holds(node, after, settings, leases, now)
     monitors = after.monitors
     for entry in node.entries:
         ready = changed.get(entry.event_id)
@@ -140,7 +140,7 @@ def receive(
         next_report(node, after, now),
         tuple(approvals),
         holds,
-        _commands(node, after, terms, leases, now),
+        _commands(node, after, settings, leases, now),
         tuple(_rehearsal_for(each, node, now) for each in changed.values() if each.rehearsal and each.open and node.node in each.nodes),
         monitors,
     )
@@ -160,21 +160,23 @@ def _rehearsal_for(event: EventRow, node: NodeRow, now: Millis) -> EventRow:
     return replace(event, not_before=max(planned, now + planned - event.seen) if entry is None else entry.not_before or planned)
 
 
-def sweep(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> FleetEvents:
+def sweep(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> FleetEvents:
     """Return the fleet after everything that is due without a report: ends, expiries, approvals and alarms."""
-    after = _settle(view, terms, now)
-    after = replace(after, nodes={name: node for name, node in after.nodes.items() if not has_departed(node, after, terms.catch_up, now)})
+    after = _settle(view, settings, now)
+    after = replace(
+        after, nodes={name: node for name, node in after.nodes.items() if not has_departed(node, after, settings.catch_up, now)}
+    )
     found = {each for each in (monitor_alarm(after),) if each} | {
-        f"domains-down {at}".strip() for at in domain_guard.units_over_quorum(after, terms, now)
+        f"domains-down {at}".strip() for at in domain_guard.units_over_quorum(after, settings, now)
     }
-    nodes = {name: replace(node, leaving=must_leave(node, after, terms, now)) for name, node in after.nodes.items()}
+    nodes = {name: replace(node, leaving=must_leave(node, after, settings, now)) for name, node in after.nodes.items()}
     return replace(after, nodes=nodes, alarms=replace(view.alarms, alarms=tuple(sorted(found))))
 
 
-def _settle(view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> FleetEvents:
+def _settle(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> FleetEvents:
     events = {event_id: settle_event(event, view, now) for event_id, event in view.events.items()}
     view = replace(view, events=events)
-    if terms.early and (event := approval_rules.early_candidate(view, terms, now)) is not None:
+    if settings.early and (event := approval_rules.early_candidate(view, settings, now)) is not None:
         events = {**events, event.event_id: approval_rules.grant(event, approval_rules.BY_FLEET, "the guard agrees", now)}
         view = replace(view, monitors=replace(view.monitors, decisions=view.monitors.decisions + 1))
     view = replace(view, events=events)
@@ -203,7 +205,7 @@ def next_report(node: NodeRow, view: FleetEvents, now: Millis) -> Millis:
     return IDLE_INTERVAL - IDLE_INTERVAL // 10 + crc32(node.node.encode()) % (IDLE_INTERVAL // 5)
 
 
-def _holds(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases: int, now: Millis) -> dict[str, str]:
+def _holds(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, leases: int, now: Millis) -> dict[str, str]:
     """Return why the node's agent should not approve by itself, by event id. It may approve an event that is not in the result."""
     found: dict[str, str] = {}
     for entry in node.entries:
@@ -212,9 +214,9 @@ def _holds(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases: in
             continue
         if entry.phase != "PREPARED":
             if event.hold is not None:
-                found[event.event_id] = approval_rules.withhold_reason(event, view, terms, now) or "held"
+                found[event.event_id] = approval_rules.withhold_reason(event, view, settings, now) or "held"
             continue
-        why = approval_rules.withhold_reason(event, view, terms, now)
+        why = approval_rules.withhold_reason(event, view, settings, now)
         if why is None and leases:
             why = approval_rules.drain_text(node, leases)
         if why is None and event.due is not None and event.due.node not in ("", node.node):
@@ -224,7 +226,7 @@ def _holds(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases: in
     return found
 
 
-def _commands(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases: int, now: Millis) -> tuple[NodeCommand, ...]:
+def _commands(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, leases: int, now: Millis) -> tuple[NodeCommand, ...]:
     """Return the node's commands: prepare, where an event is approved before its time; restore again, where a restore failed and Azure
     reports the event as over."""
     found: list[NodeCommand] = []
@@ -238,17 +240,17 @@ def _commands(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, leases:
         approval = event.due if event.status == "scheduled" else None
         if approval is None or event.hold is not None or entry.phase != "WAITING":
             continue
-        if leases and (approval.by == approval_rules.BY_FLEET or now < approval.at + terms.hand_off):
+        if leases and (approval.by == approval_rules.BY_FLEET or now < approval.at + settings.hand_off):
             # Leases leave before the node prepares; their drain began with the grant. Leases that cannot leave do not stop an operator's
             # grant.
             continue
         # Another fault domain may have gone down since.
-        if approval.by != approval_rules.BY_FLEET or domain_guard.block_reason(event, view, terms, now, begin=True) is None:
+        if approval.by != approval_rules.BY_FLEET or domain_guard.block_reason(event, view, settings, now, begin=True) is None:
             found.append(NodeCommand(f"{approval.id}.prepare", event.event_id, "prepare"))
     return tuple(found)
 
 
-def must_leave(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> bool:
+def must_leave(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
     """Return true if leases must leave the node: from shortly before it prepares until it is back in service."""
     if node.disabled:
         return True
@@ -258,7 +260,7 @@ def must_leave(node: NodeRow, view: FleetEvents, terms: MaintenanceTerms, now: M
             return True
         if entry.phase == "WAITING" and event is not None and event.open:
             at = entry.not_before if event.rehearsal and entry.not_before is not None else _impact_time(event, now)
-            if event.due is not None or now >= at - terms.lead_of(event.type) - terms.hand_off:
+            if event.due is not None or now >= at - settings.lead_of(event.type) - settings.hand_off:
                 return True
     return False
 

@@ -23,16 +23,16 @@ from ..model import PublishIn, TurnReportIn
 from ..protocol import GONE, StoredTurns
 from ..rows import ENDED, INDEX, MAX_REPLICAS, TurnRow, ended_key, parse_turn
 from ..rules import LatePublication
-from ..terms import terms_of
-from ..timings import FIGURES_IN_FLIGHT, MAX_FIGURES, TERMS_AGE
-from ..turns import NO_PENDING, PendingImpact, TurnStep, TurnTerms, stuck_reason
+from ..timings import FIGURES_IN_FLIGHT, MAX_FIGURES, SETTINGS_AGE
+from ..turn_settings import read_turn_settings
+from ..turns import NO_PENDING, PendingImpact, TurnSettings, TurnStep, stuck_reason
 from .views import TurnFigures, figures_of, taking
 
 log = logging.getLogger(__name__)
 
 SCANNED: Final = "turn-scan"
 RETAINED: Final = "turn-retention"
-MAX_CACHED_TERMS: Final = 1000
+MAX_CACHED_SETTINGS: Final = 1000
 """Fleets with cached settings."""
 
 type PendingReader = Callable[[str], Awaitable[Mapping[str, PendingImpact]]]
@@ -58,16 +58,16 @@ class CheckpointService:
     def __init__(self, tables: Tables, runner: AsyncRunner, clock: Clock, ids: Ids, pending: PendingReader) -> None:
         """pending: reads the maintenance that is due on a fleet's nodes."""
         self._tables, self._runner, self._ids, self._pending = tables, runner, ids, pending
-        self._terms = Cached(self._read_terms, clock, ttl=TERMS_AGE, missing_ttl=0.0, size=MAX_CACHED_TERMS)
+        self._settings = Cached(self._read_settings, clock, ttl=SETTINGS_AGE, missing_ttl=0.0, size=MAX_CACHED_SETTINGS)
         self._fleets = FleetCursor(tables, clock, TURNS, INDEX)
 
-    async def _read_terms(self, key: str) -> TurnTerms | None:
+    async def _read_settings(self, key: str) -> TurnSettings | None:
         fleet, _ = await self._runner.run(protocol.read_fleet(key))
-        return terms_of(fleet) if fleet is not None else None
+        return read_turn_settings(fleet) if fleet is not None else None
 
-    async def terms(self, tenant: str, fleet: str) -> TurnTerms:
-        """Return the fleet's settings, at most `TERMS_AGE` seconds old. Raises 404, `StorageError`."""
-        found = await self._terms.get(fleet_key(tenant, fleet))
+    async def settings(self, tenant: str, fleet: str) -> TurnSettings:
+        """Return the fleet's settings, at most `SETTINGS_AGE` seconds old. Raises 404, `StorageError`."""
+        found = await self._settings.get(fleet_key(tenant, fleet))
         if found is None:
             raise not_found("fleet")
         return found
@@ -83,9 +83,9 @@ class CheckpointService:
 
         Raises 404, 409 `unknown-replica`, `stale-seq`, `stale-term`, `term-conflict`, `too-many-replicas`, `StorageError`.
         """
-        key, terms = fleet_key(tenant, fleet), await self.terms(tenant, fleet)
+        key, settings = fleet_key(tenant, fleet), await self.settings(tenant, fleet)
         pending = await self._pending(key)
-        result = await self._runner.run(protocol.report(key, node, body.report(), terms, self._ids.chance(), pending))
+        result = await self._runner.run(protocol.report(key, node, body.report(), settings, self._ids.chance(), pending))
         if isinstance(result, str):
             if result == "missing":
                 raise not_found("fleet")
@@ -99,13 +99,13 @@ class CheckpointService:
         return {
             "turn": {"epoch": turn[0], "limit_ms": turn[1]} if turn is not None else None,
             "revoked": list(result.answer.revoked),
-            "report_ms": terms.report,
+            "report_ms": settings.report,
         }
 
     async def publish(self, tenant: str, fleet: str, epoch: int, body: PublishIn) -> bool:
         """Publish a checkpoint. Returns true if it has the highest sequence now. Raises 404, 409 `late`, `not-holder`, `StorageError`."""
-        key, terms = fleet_key(tenant, fleet), await self.terms(tenant, fleet)
-        done = await self._runner.run(protocol.publish(key, epoch, body.publication(), terms))
+        key, settings = fleet_key(tenant, fleet), await self.settings(tenant, fleet)
+        done = await self._runner.run(protocol.publish(key, epoch, body.publication(), settings))
         extra = {"fleet": key, "node": body.node, "epoch": epoch, "sequence": body.sequence}
         if done == "missing":
             raise not_found("turn")
@@ -124,7 +124,7 @@ class CheckpointService:
         Raises 404, 409 `already-ended`, `StorageError`.
         """
         key = fleet_key(tenant, fleet)
-        await self.terms(tenant, fleet)
+        await self.settings(tenant, fleet)
         done = await self._runner.run(protocol.revoke(key, epoch, note, author))
         if done == "missing":
             raise not_found("turn")
@@ -138,7 +138,7 @@ class CheckpointService:
     async def forget_claim(self, tenant: str, fleet: str, note: str, author: str) -> None:
         """Drop the highest claim to be primary, so that any claim counts again. Safe to repeat. Raises 404, `StorageError`."""
         key = fleet_key(tenant, fleet)
-        await self.terms(tenant, fleet)
+        await self.settings(tenant, fleet)
         before = await self._runner.run(protocol.forget_claim(key))
         if before is not None:
             about = {"node": before.primary, "term": before.term, "author": author, "note": note}
@@ -154,7 +154,7 @@ class CheckpointService:
     async def turns(self, tenant: str, fleet: str, limit: int, before: int | None = None) -> tuple[list[dict[str, Any]], int | None]:
         """Return turns with epochs below `before`, newest first, and the `before` of the next page. Raises 404, `StorageError`."""
         key = fleet_key(tenant, fleet)
-        await self.terms(tenant, fleet)
+        await self.settings(tenant, fleet)
         seen = await self.look(key)
         if seen is None or not seen.view.group.turn.epoch:
             return [], None
@@ -174,7 +174,7 @@ class CheckpointService:
 
     async def latest(self, tenant: str, fleet: str) -> dict[str, Any]:
         """Return the checkpoint with the highest sequence. Raises 404, `StorageError`."""
-        await self.terms(tenant, fleet)
+        await self.settings(tenant, fleet)
         seen = await self.look(fleet_key(tenant, fleet))
         if seen is None or seen.view.latest is None:
             raise not_found("checkpoint: none has been published")
@@ -225,8 +225,8 @@ class CheckpointService:
         """Return the problem of each fleet with stuck turns, by key. keys: the fleets to judge, in order. Raises `StorageError`."""
         found: dict[str, str] = {}
         for key in await self._listed(keys[0], keys[-1] + "!") if keys else []:
-            seen, terms = await self.look(key), await self._terms.get(key)
-            if seen is not None and terms is not None and (why := stuck_reason(seen.view.group, seen.view.replicas, seen.now, terms)):
+            seen, settings = await self.look(key), await self._settings.get(key)
+            if seen is not None and settings is not None and (why := stuck_reason(seen.view.group, seen.view.replicas, seen.now, settings)):
                 found[key] = why
         return found
 
@@ -237,8 +237,8 @@ class CheckpointService:
 
         async def one(key: str) -> TurnFigures | None:
             async with slots:
-                seen, terms = await self.look(key), await self._terms.get(key)
-            return figures_of(key, seen, terms) if seen is not None and terms is not None else None
+                seen, settings = await self.look(key), await self._settings.get(key)
+            return figures_of(key, seen, settings) if seen is not None and settings is not None else None
 
         return [each for each in await asyncio.gather(*(one(row.rk) for row in index.rows)) if each is not None]
 
@@ -248,7 +248,7 @@ class CheckpointService:
     async def end(self, key: str) -> None:
         """End the fleet's turns and remove its rows. Safe to repeat. Raises `StorageError`."""
         await self._runner.run(protocol.end(key))
-        self._terms.drop(key)
+        self._settings.drop(key)
 
     async def forget(self, tenant: str) -> None:
         """Remove what is kept of the ended fleets of a deleted tenant. Raises `StorageError`."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .. import timeouts
 from ..protocol import StoredTurns
 from ..rows import ReplicaRow
-from ..turns import PendingImpact, TurnTerms, down_reason, may_be_taken, skip_reason
+from ..turns import PendingImpact, TurnSettings, down_reason, may_be_taken, skip_reason
 
 
 def taking(seen: StoredTurns | None) -> str | None:
@@ -19,16 +19,16 @@ def taking(seen: StoredTurns | None) -> str | None:
     return turn.holder if may_be_taken(turn, seen.view.replicas.get(turn.holder), seen.now) else None
 
 
-def replicas_out(seen: StoredTurns | None, terms: TurnTerms, pending: Mapping[str, PendingImpact]) -> dict[str, dict[str, Any]]:
+def replicas_out(seen: StoredTurns | None, settings: TurnSettings, pending: Mapping[str, PendingImpact]) -> dict[str, dict[str, Any]]:
     """Return the fleet's replicas by node, as the API answers. pending: their next maintenance."""
     if seen is None:
         return {}
-    return {node: _replica_out(replica, seen, terms, pending.get(node)) for node, replica in seen.view.replicas.items()}
+    return {node: _replica_out(replica, seen, settings, pending.get(node)) for node, replica in seen.view.replicas.items()}
 
 
-def _replica_out(replica: ReplicaRow, seen: StoredTurns, terms: TurnTerms, pending: PendingImpact | None) -> dict[str, Any]:
+def _replica_out(replica: ReplicaRow, seen: StoredTurns, settings: TurnSettings, pending: PendingImpact | None) -> dict[str, Any]:
     group = seen.view.group
-    timeout = timeouts.clamp(group.next_timeout or terms.initial, terms.least, terms.most)
+    timeout = timeouts.clamp(group.next_timeout or settings.initial, settings.least, settings.most)
     return {
         "role": replica.role,
         "term": replica.term,
@@ -38,8 +38,8 @@ def _replica_out(replica: ReplicaRow, seen: StoredTurns, terms: TurnTerms, pendi
         "failures": replica.failures,
         "ready": replica.ready,
         "report_age_ms": max(0, seen.now - replica.at),
-        "down": down_reason(replica, seen.now, terms) or None,
-        "skipped": skip_reason(replica, seen.now, terms, timeout, pending, group) or None,
+        "down": down_reason(replica, seen.now, settings) or None,
+        "skipped": skip_reason(replica, seen.now, settings, timeout, pending, group) or None,
         "taking": replica.taking or None,
         "holds": group.turn.epoch if taking(seen) == replica.node else None,
         "last_checkpoint": replica.last_checkpoint,
@@ -67,7 +67,7 @@ class TurnFigures(NamedTuple):
     checkpoint_age: float
 
 
-def figures_of(key: str, seen: StoredTurns, terms: TurnTerms) -> TurnFigures:
+def figures_of(key: str, seen: StoredTurns, settings: TurnSettings) -> TurnFigures:
     """Return the gauges of a fleet."""
     tenant, _, fleet = key.partition(":")
     group, latest = seen.view.group, seen.view.latest
@@ -75,10 +75,10 @@ def figures_of(key: str, seen: StoredTurns, terms: TurnTerms) -> TurnFigures:
         tenant,
         fleet,
         len(seen.view.replicas),
-        sum(bool(down_reason(each, seen.now, terms)) for each in seen.view.replicas.values()),
+        sum(bool(down_reason(each, seen.now, settings)) for each in seen.view.replicas.values()),
         int(taking(seen) is not None),
         max(0, seen.now - (group.turn.granted or group.since)) / 1000,
-        timeouts.clamp(group.next_timeout or terms.initial, terms.least, terms.most) / 1000,
+        timeouts.clamp(group.next_timeout or settings.initial, settings.least, settings.most) / 1000,
         group.misses,
         group.turn.epoch,
         latest.sequence if latest is not None else 0,

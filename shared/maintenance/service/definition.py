@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 
 from ...leases.rows import Fleet
+from ..rule_settings import FleetRule, MaintenanceSettings
 from ..settings import FleetMaintenance
-from ..terms import FleetRule, MaintenanceTerms
 from ..timings import HAND_OFF
 
 
-def terms_of(fleet: Fleet) -> MaintenanceTerms:
+def read_maintenance_settings(fleet: Fleet) -> MaintenanceSettings:
     """Return the maintenance settings of a stored fleet."""
     settings = FleetMaintenance.model_validate(json.loads(fleet.rest).get("maintenance", {}))
     # An order is read with the next beat but one at the latest, given with one before, and carried out within the drain.
     hand_off = max(HAND_OFF, round((fleet.limits.drain + 3 * fleet.profile.beat) * 1000))
-    return MaintenanceTerms(
+    return MaintenanceSettings(
         settings.lead,
         {str(kind): lead for kind, lead in settings.leads.items()},
         settings.transport,

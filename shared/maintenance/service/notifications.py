@@ -14,8 +14,8 @@ from ...core.clock import Millis, to_text
 from ...core.errors import Problem
 from ...scheduler.ingest.internal_events import EventPublisher
 from ..rows import AlarmsRow, EventRow
+from ..rule_settings import MaintenanceSettings
 from ..rules import unpublished
-from ..terms import MaintenanceTerms
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def of_fleet(key: str, what: str, channel: str, now: Millis) -> dict[str, Any]:
 
 
 def due_notices(
-    key: str, kept: EventRow | AlarmsRow, terms: MaintenanceTerms, channel: str | None, now: Millis
+    key: str, kept: EventRow | AlarmsRow, settings: MaintenanceSettings, channel: str | None, now: Millis
 ) -> list[tuple[str, dict[str, Any] | None]]:
     """Return what is not published yet, each with its notice; None for the notice if the fleet has no channel."""
     if channel is None:
@@ -76,15 +76,15 @@ def due_notices(
     if not isinstance(kept, EventRow):
         return [(what, of_fleet(key, what, channel, now)) for what in unpublished(kept)]
     found: list[tuple[str, dict[str, Any] | None]] = [(what, of_event(key, kept, what, channel, now)) for what in unpublished(kept)]
-    prepare = to_prepare(key, kept, terms, channel, now)
+    prepare = to_prepare(key, kept, settings, channel, now)
     return [*found, prepare] if prepare is not None and prepare[0] not in kept.told else found
 
 
-def to_prepare(key: str, event: EventRow, terms: MaintenanceTerms, channel: str, now: Millis) -> tuple[str, dict[str, Any]] | None:
+def to_prepare(key: str, event: EventRow, settings: MaintenanceSettings, channel: str, now: Millis) -> tuple[str, dict[str, Any]] | None:
     """Return the mark and the notice for the time at which nodes prepare, if that is far enough away; one for each NotBefore."""
     if event.status != "scheduled" or event.not_before is None:
         return None
-    at = event.not_before - terms.lead_of(event.type)
+    at = event.not_before - settings.lead_of(event.type)
     if at <= now + _EARLY:
         return None
     what = f"{_PREPARE}{event.not_before}"

@@ -17,10 +17,10 @@ from ...storage.names import FLEETS, MAINTENANCE
 from ...storage.ports import Row, Tables
 from .. import approvals, rules
 from ..rows import ALARMS, INDEX, MONITORS, AlarmsRow, ApprovalRow, EventRow, FleetEvents, MaintenanceRow, event_key, node_key
-from ..terms import MaintenanceTerms
+from ..rule_settings import MaintenanceSettings
 from . import figures, notifications
 from .arm import Acknowledge, Acknowledged
-from .reports import ATTEMPTS, Leases, changed_events
+from .service import ATTEMPTS, Leases, changed_events
 from .store import MaintenanceStore, StoredEvents
 
 log = logging.getLogger(__name__)
@@ -39,12 +39,12 @@ class MaintenanceSweep:
         tables: Tables,
         clock: Clock,
         store: MaintenanceStore,
-        terms: Callable[[Fleet], MaintenanceTerms],
+        settings: Callable[[Fleet], MaintenanceSettings],
         leases: Leases,
         publisher: EventPublisher,
         acknowledge: Acknowledge,
     ) -> None:
-        self._tables, self._store, self._terms, self._leases = tables, store, terms, leases
+        self._tables, self._store, self._settings, self._leases = tables, store, settings, leases
         self._publisher, self._acknowledge = publisher, acknowledge
         self._turns = FleetCursor(tables, clock, MAINTENANCE, INDEX)
 
@@ -93,11 +93,11 @@ class MaintenanceSweep:
             if not any(event.open for event in events):
                 return Counter()
         counts = Counter(busy=1)
-        terms = self._terms(fleet)
+        settings = self._settings(fleet)
 
         async def attempt() -> tuple[StoredEvents, FleetEvents] | WriteConflict:
             read = await self._store.read(key, whole=True)
-            after = rules.sweep(read.view, terms, read.now)
+            after = rules.sweep(read.view, settings, read.now)
             changed = _changed(read.view, after)
             if changed and not await self._store.write(key, read, changed):
                 return CONFLICT
@@ -111,15 +111,15 @@ class MaintenanceSweep:
         read, after = swept
         gone = dict.fromkeys(read.view.nodes, False)
         await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()})
-        counts["acknowledged"] += await self._acknowledge_due(key, after, terms, read.now)
-        counts["told"] += await self._publish(key, fleet, terms, after, read.now)
+        counts["acknowledged"] += await self._acknowledge_due(key, after, settings, read.now)
+        counts["told"] += await self._publish(key, fleet, settings, after, read.now)
         if entry is not None and not figures.has_alarms(entry, alarms := figures.alarm_props(after)):
             await self._store.note(key, alarms)
         return counts
 
-    async def _acknowledge_due(self, key: str, view: FleetEvents, terms: MaintenanceTerms, now: Millis) -> int:
+    async def _acknowledge_due(self, key: str, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> int:
         """Send due approvals to Azure Resource Manager. Returns their number."""
-        if terms.transport != "arm":
+        if settings.transport != "arm":
             return 0
         done = 0
         for event in view.events.values():
@@ -127,10 +127,10 @@ class MaintenanceSweep:
             if given is None or event.status != "scheduled" or event.rehearsal:
                 continue
             resource = next((node.resource_id for node in view.named(event) if node.resource_id), "")
-            if approvals.withhold_reason(event, view, terms, now) is not None or not resource:
+            if approvals.withhold_reason(event, view, settings, now) is not None or not resource:
                 continue
             held = await self._leases.held(key, [node.node for node in view.named(event)])
-            if approvals.undrained_reason(event, view, held, terms, now) is not None:
+            if approvals.undrained_reason(event, view, held, settings, now) is not None:
                 continue
             answer = await self._acknowledge(resource, event.event_id)
             extra = {"action": "maintenance_acknowledged", "fleet": key, "event_id": event.event_id, "outcome": answer.outcome}
@@ -151,17 +151,17 @@ class MaintenanceSweep:
 
         return await try_repeatedly(attempt, ATTEMPTS) is True
 
-    async def _publish(self, key: str, fleet: Fleet, terms: MaintenanceTerms, view: FleetEvents, now: Millis) -> int:
+    async def _publish(self, key: str, fleet: Fleet, settings: MaintenanceSettings, view: FleetEvents, now: Millis) -> int:
         """Publish the notices that are due; a failed one is repeated next time. view: as it was just written."""
         channel = notifications.channel_of(fleet.rest)
-        if not any(notifications.due_notices(key, kept, terms, channel, now) for kept in _publishable(view)):
+        if not any(notifications.due_notices(key, kept, settings, channel, now) for kept in _publishable(view)):
             return 0
         read = await self._store.read(key)
         changed: dict[str, MaintenanceRow] = {}
         for kept in _publishable(read.view):
             done = [
                 what
-                for what, notice in notifications.due_notices(key, kept, terms, channel, read.now)
+                for what, notice in notifications.due_notices(key, kept, settings, channel, read.now)
                 if notice is None or await notifications.publish(self._publisher, key, notice)
             ]
             for what in done:

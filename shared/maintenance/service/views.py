@@ -7,11 +7,11 @@ from typing import Any
 from ...core.clock import Millis, to_text
 from ..approvals import Leased
 from ..rows import EventRow, FleetEvents, NodeRow
+from ..rule_settings import MaintenanceSettings
 from ..rules import AgentAnswer
-from ..terms import MaintenanceTerms
 
 
-def answer_out(answer: AgentAnswer, terms: MaintenanceTerms) -> dict[str, Any]:
+def answer_out(answer: AgentAnswer, settings: MaintenanceSettings) -> dict[str, Any]:
     """Return the answer to a report, with the fleet's settings for agents."""
     return {
         "next_report_ms": answer.next_report,
@@ -25,10 +25,10 @@ def answer_out(answer: AgentAnswer, terms: MaintenanceTerms) -> dict[str, Any]:
             "epoch": answer.monitors.epoch,
         },
         "settings": {
-            "lead_ms": terms.lead,
-            "leads_ms": dict(terms.leads),
-            "require_central": terms.require_central,
-            "rules": [{name: value for name, value in rule._asdict().items() if value is not None} for rule in terms.rules],
+            "lead_ms": settings.lead,
+            "leads_ms": dict(settings.leads),
+            "require_central": settings.require_central,
+            "rules": [{name: value for name, value in rule._asdict().items() if value is not None} for rule in settings.rules],
         },
     }
 

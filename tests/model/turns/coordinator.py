@@ -15,10 +15,10 @@ from .state import DRIFT, START, Answer, Change, Forget, Play, Publish, ReplicaR
 type Rows = Mapping[str, Any]
 
 
-def terms(play: Play) -> rules.TurnTerms:
+def turn_settings(play: Play) -> rules.TurnSettings:
     """The fleet's settings in a play: one time-out, so that what it has learnt does not tell states apart."""
     timeout = play.timeout * 1000
-    return rules.TurnTerms(timeout, timeout, timeout, DRIFT, play.silence * 1000)
+    return rules.TurnSettings(timeout, timeout, timeout, DRIFT, play.silence * 1000)
 
 
 def view(rows: Rows) -> rules.FleetTurns:
@@ -41,14 +41,14 @@ def decide(play: Play, rows: Rows, request: Request, date: int, draw: float) -> 
                 ready=request.ready,
                 incarnation=str(request.life),
             )
-            found = rules.receive(seen, request.node, report, date, terms(play), draw)
+            found = rules.receive(seen, request.node, report, date, turn_settings(play), draw)
             if isinstance(found, str):
                 return None, Answer(request.node, request.life, request.seq, refused=found)
             epoch, limit = found.answer.turn or (0, 0)
             answer = Answer(request.node, request.life, request.seq, epoch, limit, found.answer.revoked)
             return change(play, rows, {TURN: found.group, replica_key(request.node): found.replica}), answer
         case Publish(node, epoch, sequence):
-            published = rules.publish(seen, epoch, None, rules.Publication(node, sequence, "", 0), date, terms(play))
+            published = rules.publish(seen, epoch, None, rules.Publication(node, sequence, "", 0), date, turn_settings(play))
             if isinstance(published, str):
                 return None, None
             wanted: dict[str, Any] = {TURN: published.group}
@@ -63,7 +63,7 @@ def decide(play: Play, rows: Rows, request: Request, date: int, draw: float) -> 
         case Forget():
             return change(play, rows, {TURN: rules.forget_claim(seen.group)}), None
         case _:
-            return change(play, rows, {TURN: rules.scan(seen, date, terms(play), draw).group}), None
+            return change(play, rows, {TURN: rules.scan(seen, date, turn_settings(play), draw).group}), None
 
 
 def with_turn(group: Group, turn: TurnRow) -> Group:

@@ -56,11 +56,11 @@ def granted_after_revoke() -> list[Patch]:
 def pre_empted() -> list[Patch]:
     plain = turns.settle
 
-    def settle(group: Any, holder: Any, now: int, terms: Any) -> Any:
+    def settle(group: Any, holder: Any, now: int, settings: Any) -> Any:
         if group.turn.open and holder is not None and holder.role == "primary":
             turn = dataclasses.replace(group.turn, state="timed-out", reason="promoted", ended=now)
             return dataclasses.replace(group, turn=turn)
-        return plain(group, holder, now, terms)
+        return plain(group, holder, now, settings)
 
     return [(turns, "settle", settle)]
 
@@ -86,9 +86,9 @@ def freed_by_the_report_that_was_handed_out() -> list[Patch]:
 def handed_to_a_new_process() -> list[Patch]:
     plain = turns.hand_out
 
-    def hand_out(group: Any, replica: Any, now: int, terms: Any) -> Any:
+    def hand_out(group: Any, replica: Any, now: int, settings: Any) -> Any:
         fresh = dataclasses.replace(group, turn=dataclasses.replace(group.turn, attempt=0))
-        after, limit = plain(fresh if replica.life != group.turn.handed_life else group, replica, now, terms)
+        after, limit = plain(fresh if replica.life != group.turn.handed_life else group, replica, now, settings)
         return (after, limit) if limit else (group, None)
 
     return [(rules, "hand_out", hand_out)]
@@ -242,7 +242,7 @@ def nobody_forced() -> list[Patch]:
 def never_timed_out() -> list[Patch]:
     plain = turns.settle
     return [
-        (turns, "settle", lambda group, holder, now, terms: plain(group, holder, min(now, group.turn.granted), terms)),
+        (turns, "settle", lambda group, holder, now, settings: plain(group, holder, min(now, group.turn.granted), settings)),
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from shared.checkpoints import protocol
 from shared.checkpoints.rows import LATEST, TURN, parse_group, parse_latest
-from shared.checkpoints.terms import terms_of
+from shared.checkpoints.turn_settings import read_turn_settings
 from shared.leases.rows import FLEET, Fleet, fleet_key
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS, TURNS
@@ -73,11 +73,11 @@ class History:
         run_through(world.store.ensure([FLEETS, TURNS]))
         fleet = Fleet(1, rest=json.dumps(SETTINGS))
         run_through(world.store.write(FLEETS, KEY, (Insert(FLEET, fleet.props()),)))
-        self.terms = terms_of(fleet)
+        self.settings = read_turn_settings(fleet)
         rough = style == "trouble"
         dice = world.dice
         self.members = [
-            Member(world, KEY, f"n{number}", self.terms, self, rate=dice.uniform(0.72, 1.4) if rough else 1.0, every=every)
+            Member(world, KEY, f"n{number}", self.settings, self, rate=dice.uniform(0.72, 1.4) if rough else 1.0, every=every)
             for number in range(members)
         ]
         self.members[0].role = "primary"

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from shared.checkpoints import protocol, rules
 from shared.checkpoints.node import rules as node
 from shared.checkpoints.rules import AcceptedReport, Published
-from shared.checkpoints.turns import TurnTerms
+from shared.checkpoints.turns import TurnSettings
 
 from .world import World
 
@@ -27,8 +27,8 @@ class Watch(Protocol):
 class Member:
     """A machine with a clock of its own (rate: its seconds in a true one), and the process on it, which comes and goes."""
 
-    def __init__(self, world: World, key: str, name: str, terms: TurnTerms, watch: Watch, *, rate: float, every: float) -> None:
-        self.world, self.key, self.name, self.terms, self.watch = world, key, name, terms, watch
+    def __init__(self, world: World, key: str, name: str, settings: TurnSettings, watch: Watch, *, rate: float, every: float) -> None:
+        self.world, self.key, self.name, self.settings, self.watch = world, key, name, settings, watch
         self.rate, self.every = rate, every
         self.role, self.term = "secondary", 1
         self.up = True
@@ -73,7 +73,9 @@ class Member:
         )
         self.world.counts["reports"] += 1
         draw = self.world.dice.random()
-        self.world.ask(lambda: protocol.report(self.key, self.name, told, self.terms, draw), lambda answer: self._heard(life, seq, answer))
+        self.world.ask(
+            lambda: protocol.report(self.key, self.name, told, self.settings, draw), lambda answer: self._heard(life, seq, answer)
+        )
 
     def _heard(self, life: int, seq: int, answer: Any) -> None:
         if not self.up or life != self.life:
@@ -146,7 +148,7 @@ class Member:
                 self.stop("settled")
 
         told = rules.Publication(self.name, sequence, f"blob/{sequence}", 1)
-        self.world.ask(lambda: protocol.publish(self.key, epoch, told, self.terms), heard)
+        self.world.ask(lambda: protocol.publish(self.key, epoch, told, self.settings), heard)
         self.world.after(10.0, lambda: self._publish(epoch, sequence, life, tries - 1))
 
     # -- trouble

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.fleets.watch import figures as leases
-from shared.maintenance.service.service import figures as maintenance
+from shared.maintenance.service.wiring import figures as maintenance
 from shared.storage.names import MAINTENANCE
 from tests.unit.scheduler.harness import World
 

@@ -32,9 +32,9 @@ from shared.maintenance.agent.model import (
 )
 from shared.maintenance.model import AgentReportIn
 from shared.maintenance.rows import EventRow, FleetEvents
-from shared.maintenance.service.reports import _node
+from shared.maintenance.rule_settings import FleetRule, MaintenanceSettings
+from shared.maintenance.service.service import _node
 from shared.maintenance.service.views import answer_out
-from shared.maintenance.terms import FleetRule, MaintenanceTerms
 
 START: Final = 1_800_000_000_000
 NAMES: Final = ("a", "b", "c")
@@ -45,10 +45,10 @@ MOVES: Final = (
     *("lost", "restart", "event", "azure", "person", "leave"),
 )
 FLEETS: Final = (
-    MaintenanceTerms(catch_up=0, hand_off=20_000),
-    MaintenanceTerms(catch_up=30_000, hand_off=20_000, early=True),
-    MaintenanceTerms(catch_up=0, hand_off=20_000, early=True, domains_down=3),
-    MaintenanceTerms(lead=60_000, catch_up=0, hand_off=20_000, require_central=True, rules=(FleetRule("prepare", source="User"),)),
+    MaintenanceSettings(catch_up=0, hand_off=20_000),
+    MaintenanceSettings(catch_up=30_000, hand_off=20_000, early=True),
+    MaintenanceSettings(catch_up=0, hand_off=20_000, early=True, domains_down=3),
+    MaintenanceSettings(lead=60_000, catch_up=0, hand_off=20_000, require_central=True, rules=(FleetRule("prepare", source="User"),)),
 )
 
 
@@ -109,7 +109,7 @@ class One:
         shown, sent = agents.prepared(self.state), self.fleet.wall / 1000
         told = _node(AgentReportIn.model_validate_json(json.dumps(body), strict=True))
         heard = self.fleet.heard(told)
-        answer = json.dumps(answer_out(heard.answer, self.fleet.terms)).encode()
+        answer = json.dumps(answer_out(heard.answer, self.fleet.settings)).encode()
         if lost:
             self.observe(AppUnreachable("lost"))
             return
@@ -122,8 +122,8 @@ class One:
 class Fleet:
     """Three nodes in fault domains of their own, the app's rows, and Azure. `posts`: what was approved."""
 
-    def __init__(self, terms: MaintenanceTerms, dice: random.Random) -> None:
-        self.terms, self.dice, self.wall, self.view = terms, dice, START, FleetEvents({}, {})
+    def __init__(self, settings: MaintenanceSettings, dice: random.Random) -> None:
+        self.settings, self.dice, self.wall, self.view = settings, dice, START, FleetEvents({}, {})
         self.listed = dict[str, dict[str, Any]]()
         self.posts, self.made = list[str](), 0
         self.nodes = {name: One(self, name) for name in NAMES}
@@ -132,9 +132,9 @@ class Fleet:
             node.report(lost=False)
 
     def heard(self, told: Any) -> rules.AcceptedAgentReport:
-        asked = rules.nodes_to_drain(self.view, told, self.terms)
+        asked = rules.nodes_to_drain(self.view, told, self.settings)
         held = {name: self.nodes[name].partitions for name in asked}
-        heard = rules.receive(self.view, told, self.terms, held, True, self.wall)
+        heard = rules.receive(self.view, told, self.settings, held, True, self.wall)
         assert isinstance(heard, rules.AcceptedAgentReport)
         self.view = FleetEvents({**self.view.nodes, heard.node.node: heard.node}, heard.events, heard.monitors)
         return heard
@@ -148,7 +148,7 @@ class Fleet:
         """The judge of a POST."""
         raw = self.listed[post.raw_id]
         named = [name for name in NAMES if f"vm_{name}" in raw["Resources"]]
-        by_rule = raw["EventSource"] == "User" and not self.terms.rules
+        by_rule = raw["EventSource"] == "User" and not self.settings.rules
         again = any(each.partition(".")[0] == post.event_id for each in self.posts)
         self.posts.append(post.grant or post.event_id)
         if by_rule or again:
@@ -162,7 +162,7 @@ class Fleet:
             held = event.hold if event is not None else None
             assert held is None or self.wall <= held.at + approvals.GRANT_LEASE, f"held: {node.name} approves {post.event_id}"
             given = event.grant if event is not None else None
-            by_hand = given is not None and given.by != approvals.BY_FLEET and self.wall >= given.at + self.terms.hand_off
+            by_hand = given is not None and given.by != approvals.BY_FLEET and self.wall >= given.at + self.settings.hand_off
             for name in named:
                 assert by_hand or not self.nodes[name].partitions, f"partitions: {node.name} approves for {name}"
         else:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from shared.maintenance import approvals, domain_guard, rules
 from shared.maintenance.rows import EventRow, FleetEvents, NodeEntry, NodePhaseName, NodeRow
-from shared.maintenance.terms import MaintenanceTerms
+from shared.maintenance.rule_settings import MaintenanceSettings
 
 MINUTE = 60_000
-TERMS = MaintenanceTerms(early=True, catch_up=0)
+SETTINGS = MaintenanceSettings(early=True, catch_up=0)
 
 
 @dataclass
@@ -48,14 +48,14 @@ class Machine:
 class Fleet:
     """The app's side: a view, changed by the production rules alone."""
 
-    def __init__(self, machines: list[Machine], terms: MaintenanceTerms = TERMS) -> None:
-        self.machines, self.terms, self.now = machines, terms, 1_000_000
+    def __init__(self, machines: list[Machine], settings: MaintenanceSettings = SETTINGS) -> None:
+        self.machines, self.settings, self.now = machines, settings, 1_000_000
         self.view = FleetEvents({}, {})
         self.leases: dict[str, tuple[str, int]] = {}
         self.posted: list[str] = []
 
     def report(self, machine: Machine, *, answered: bool = True) -> None:
-        heard = rules.receive(self.view, machine.told(self.now), self.terms, {}, True, self.now)
+        heard = rules.receive(self.view, machine.told(self.now), self.settings, {}, True, self.now)
         assert isinstance(heard, rules.AcceptedAgentReport)
         self.view = FleetEvents({**self.view.nodes, machine.name: heard.node}, heard.events, heard.monitors)
         for leased in heard.answer.approvals:
@@ -68,7 +68,7 @@ class Fleet:
     def report_together(self, one: Machine, other: Machine) -> None:
         """Two instances decide on the same view. Who writes last decides anew if both write a row, as the store has it."""
         before = self.view
-        first, second = (rules.receive(before, each.told(self.now), self.terms, {}, True, self.now) for each in (one, other))
+        first, second = (rules.receive(before, each.told(self.now), self.settings, {}, True, self.now) for each in (one, other))
         assert isinstance(first, rules.AcceptedAgentReport)
         assert isinstance(second, rules.AcceptedAgentReport)
         self._write(before, first)
@@ -160,7 +160,7 @@ def test_early_approvals_never_take_two_fault_domains_down_and_one_agent_has_eac
 def test_agents_that_prepared_by_themselves_are_let_go_one_fault_domain_after_the_other(
     fleet: Fleet, steps: list[tuple[int, str, int]]
 ) -> None:
-    fleet.terms = MaintenanceTerms(catch_up=0)
+    fleet.settings = MaintenanceSettings(catch_up=0)
     for machine in fleet.machines:
         fleet.report(machine)
     for number, what, seconds in steps:
@@ -198,7 +198,7 @@ def test_an_event_ends_only_when_no_agent_lists_it(fleet: Fleet, steps: list[tup
         fleet.now += seconds * 10_000
         machine = fleet.machines[number % len(fleet.machines)]
         fleet.goes_on(machine) if what == "go" else fleet.report(machine)
-        fleet.view = rules.sweep(fleet.view, fleet.terms, fleet.now)
+        fleet.view = rules.sweep(fleet.view, fleet.settings, fleet.now)
         for each in fleet.view.nodes.values():
             for entry in each.entries:
                 if entry.listed:
@@ -215,7 +215,7 @@ def test_decisions_of_one_moment_that_pass_each_other_take_two_domains_down(monk
         return replace(heard, monitors=replace(heard.monitors, decisions=0))
 
     def let_go() -> set[str]:
-        fleet = _two_apart(MaintenanceTerms(catch_up=0))
+        fleet = _two_apart(MaintenanceSettings(catch_up=0))
         for machine in fleet.machines:
             machine.phase, machine.disabled = "PREPARED", True
         fleet.report_together(*fleet.machines)
@@ -226,8 +226,8 @@ def test_decisions_of_one_moment_that_pass_each_other_take_two_domains_down(monk
     assert let_go() == {"a", "b"}
 
 
-def _two_apart(terms: MaintenanceTerms = TERMS) -> Fleet:
-    fleet = Fleet([Machine("a", "0", 3_000_000), Machine("b", "1", 3_000_001)], terms)
+def _two_apart(settings: MaintenanceSettings = SETTINGS) -> Fleet:
+    fleet = Fleet([Machine("a", "0", 3_000_000), Machine("b", "1", 3_000_001)], settings)
     for machine in fleet.machines:
         fleet.report(machine)
     return fleet
@@ -247,8 +247,8 @@ def _prepared_as_allowed() -> Fleet:
 @pytest.mark.parametrize(
     ("name", "planted"),
     [
-        ("block_reason", lambda event, view, terms, now, begin=False: None),
-        ("down_reason", lambda node, view, terms, now, ahead_of=None: None),
+        ("block_reason", lambda event, view, settings, now, begin=False: None),
+        ("down_reason", lambda node, view, settings, now, ahead_of=None: None),
     ],
 )
 def test_without_the_guard_both_domains_go_down(monkeypatch: pytest.MonkeyPatch, name: str, planted: object) -> None:

@@ -54,7 +54,7 @@ from shared.maintenance.model import (
 )
 from shared.maintenance.routes import MAX_REPORT
 from shared.maintenance.rows import encode_row
-from shared.maintenance.service.reports import _node
+from shared.maintenance.service.service import _node
 from tests.logs import actions
 
 MACHINE = Machine("vm_1", "westeurope", "set-1", "2", "/subscriptions/s/vm_1")

@@ -21,7 +21,7 @@ class FleetRule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceTerms:
+class MaintenanceSettings:
     """A fleet's maintenance settings.
 
     lead: time before NotBefore at which a node prepares; leads: by event type. catch_up: time for which a restored node counts as down,

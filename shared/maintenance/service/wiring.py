@@ -1,0 +1,43 @@
+"""Builds the parts of maintenance in the app and connects them."""
+
+from __future__ import annotations
+
+from ...checkpoints.turns import NO_PENDING, PendingImpact
+from ...core.clock import Clock
+from ...scheduler.ingest.internal_events import EventPublisher
+from ...storage.ports import Tables
+from ...tenants.cache import Cached
+from . import figures
+from .arm import Acknowledge
+from .definition import read_maintenance_settings
+from .service import Leases, MaintenanceService
+from .store import MaintenanceStore
+from .sweep import MaintenanceSweep
+
+PENDING_AGE = 5.0
+"""Seconds for which pending impacts are answered from memory. Every report of a replica asks for them."""
+MOST_PENDING = 1000
+
+
+class Maintenance:
+    """Maintenance in one process: the service, the timers' sweep and the views of others."""
+
+    def __init__(self, tables: Tables, clock: Clock, leases: Leases, publisher: EventPublisher, acknowledge: Acknowledge) -> None:
+        store = MaintenanceStore(tables)
+        self._tables, self._store = tables, store
+        self.service = MaintenanceService(store, read_maintenance_settings, leases)
+        """Serves agents, operators and Event Grid."""
+        self.watch = MaintenanceSweep(tables, clock, store, read_maintenance_settings, leases, publisher, acknowledge)
+        """Serves the timers."""
+        self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)
+
+    async def pending(self, key: str) -> dict[str, PendingImpact]:
+        """Return the next impact of each node of a fleet, at most `PENDING_AGE` seconds old. Raises `StorageError`."""
+        return await self._pending.get(key) or dict(NO_PENDING)
+
+    async def figures(self) -> list[figures.MaintenanceFigures]:
+        """Return the gauges. Raises `StorageError`."""
+        return await figures.read_figures(self._tables)
+
+    async def _read_pending(self, key: str) -> dict[str, PendingImpact] | None:
+        return await self.service.pending(key) or None
