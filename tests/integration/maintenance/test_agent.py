@@ -168,7 +168,7 @@ async def test_agent_is_small(imds: Emulator, make: MakeAgent) -> None:
     agent.start()
     await until(lambda: sum(line.kind == "read" for line in imds.history) > 0 and agent.kept(), "it polls", [agent])
     pages = int(Path(f"/proc/{agent.pid}/statm").read_text().split()[1])
-    # The bound that the product names; docs/explain/maintenance.md has the figure measured.
+    # The bound that the product names; docs/how-to/maintenance.md has the figure measured.
     assert pages * os.sysconf("SC_PAGE_SIZE") < 60 * 1024 * 1024
     loaded = Path(f"/proc/{agent.pid}/maps").read_text()
     assert [name for name in ("orjson", "aiohttp") if f"/{name}" in loaded] == []
