@@ -109,7 +109,7 @@ class Application:
         self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, consumer_opener(settings.client_id))
         # Operation
         periods = {**PERIODS, **KAFKA_PERIODS} if sources else PERIODS
-        self.health = HealthProbe(tables, clock, periods, storage.places)
+        self.health = HealthProbe(tables, clock, periods, storage.places, self.scheduler.clock.finding)
         self.metrics = Metrics(
             storage, clock, ids, self.scheduler.counters, self.watch.figures, self.checkpoints.figures, maintenance.figures, periods
         )

@@ -21,23 +21,31 @@ def timer_jobs(app: Application, publishing: MetricsPublisher | None, *, kafka: 
     """Return the named jobs of each timer. publishing: sends the metrics, if there are receivers for them. kafka: True if there are Kafka
     sources."""
     scheduler, maintenance, retention = app.scheduler, app.maintenance_sweeps, Retention(app)
+
+    def by_event_clock(job: Job) -> Job:
+        """Return the job with the time of the scheduler's clock, which due times are compared with."""
+        return lambda _: job(scheduler.clock.now())
+
     jobs: dict[str, list[tuple[str, Job]]] = {
-        "scheduler_scan": [("dispatch", scheduler.sweeps.dispatch), ("recurring", scheduler.recurring.chain.sweep)],
+        "scheduler_scan": [
+            ("dispatch", by_event_clock(scheduler.sweeps.dispatch)),
+            ("recurring", by_event_clock(scheduler.recurring.chain.sweep)),
+        ],
         "lease_scan": [
             ("takeover", app.watch.takeover.run_once),
             ("turns", app.checkpoints.run_once),
             ("maintenance", maintenance.run_once),
         ],
         "stale_scan": [
-            ("dispatch", scheduler.sweeps.dispatch),
+            ("dispatch", by_event_clock(scheduler.sweeps.dispatch)),
             ("failover", app.failover.sweep),
             ("leases", app.watch.inspect.run_once),
             ("maintenance", maintenance.inspect),
         ],
         "retention_scan": [
-            ("retention", retention.events),
+            ("retention", by_event_clock(retention.events)),
             ("rejects", retention.rejects),
-            ("recurring", scheduler.recurring.chain.retain),
+            ("recurring", by_event_clock(scheduler.recurring.chain.retain)),
             ("leases", app.watch.retain),
             ("turns", app.checkpoints.retain),
             ("maintenance", maintenance.retain),

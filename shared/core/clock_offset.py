@@ -79,15 +79,18 @@ def offset(bounds: ServerTime, wall: Millis, monotonic: float) -> Offset:
     return Offset(wall - monotonic - now.high, wall - monotonic - now.low)
 
 
+def is_narrow(bounds: ServerTime, at: float) -> bool:
+    """Return True where the bounds, at the monotonic moment `at`, are narrow enough to correct the clock."""
+    return aged(bounds, at).width <= TOO_WIDE
+
+
 def correction(bounds: ServerTime | None, wall: Millis, monotonic: float) -> float:
     """Return the milliseconds to subtract from the wall clock so that nothing fires early by the storage service's time.
 
     Zero unless the bounds prove that the clock is wrong: missing bounds, bounds that are too wide, and bounds that contain zero correct
     nothing, so slow storage never stops deliveries. Otherwise the upper end, which is never early.
     """
-    if bounds is None:
+    if bounds is None or not is_narrow(bounds, monotonic):
         return 0.0
     found = offset(bounds, wall, monotonic)
-    if found.contains_zero or found.high - found.low > TOO_WIDE:
-        return 0.0
-    return found.high
+    return 0.0 if found.contains_zero else found.high

@@ -16,6 +16,7 @@ from ..engine.effects import MAX_LOST
 from ..storage import Storage
 from ..tenants.store import TenantDirectory
 from .changes import Changes
+from .event_clock import EventClock
 from .firing.dispatch import Firing
 from .ingest.admission import Ingest
 from .ingest.messages import signing_key
@@ -48,8 +49,8 @@ class Scheduler:
         side: Side = "first",
     ) -> None:
         """pair: the pair of mirrored accounts, if there is one; `side` is then the account that this scheduler works on."""
-        self.clock = clock
         self.counters: Counter[str] = Counter()
+        self.clock = clock = EventClock(clock, storage.server_times, self.counters)
         self.directory = directory
         tables = storage.tables
         self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True)
@@ -69,7 +70,7 @@ class Scheduler:
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup)
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters)
-        self.firing = Firing(self.runner, clock, ids, settings, directory, senders, self.counters, self.flow, mirror)
+        self.firing = Firing(self.runner, self.clock, ids, settings, directory, senders, self.counters, self.flow, mirror)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror)
 
     async def remains(self, tenant: str) -> bool:

@@ -4,6 +4,7 @@
     names             the names of Tocsin's tables and queues
     memory            the in-memory twin with the same behaviour, for tests, the simulator and users' own tests
     blocking          tables for threads, for programs that run on nodes
+    server_time       bounds of the service's time, from the ETags of writes
     limits            the service's limits, checked by the twin and by the adapters
     azure/tables      the adapters: Azure Storage and its emulator over HTTP
     azure/queues
@@ -21,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from . import names
 from .memory import MemoryQueues, MemoryTables
 from .names import FIRST, HOME, MIRRORED, SECOND
 from .ports import Queues, Tables
+from .server_time import ServerTimeEstimator
 from .several import account_stamps
 from .several.tables import PROVE_FOR, AccountTables, PairTables, SpreadTables
 
@@ -55,6 +57,8 @@ class Storage:
     fresh: tuple[str, ...] = (HOME,)
     second: Storage | None = None
     """The storage as the second account of a mirrored pair sees it, with its own home tables and queues."""
+    server_times: tuple[ServerTimeEstimator, ...] = ()
+    """The observed time of each account, the home account first. Empty where the adapters do not observe it."""
 
     async def ensure(self) -> None:
         """Create all of Tocsin's tables and queues that are missing. Raises `Rejected` or `Unavailable`."""
@@ -78,16 +82,20 @@ def open_storage(settings: Settings, clock: Clock) -> Storage:
     from .azure.tables import AzureTables
     from .azure.transport import Transport
 
-    home, queues = AzureTables.from_settings(settings, clock), AzureQueues.from_settings(settings, clock)
+    second_time = ServerTimeEstimator(clock)
+    times = [ServerTimeEstimator(clock) for _ in range(1 + len(settings.account_list))]
+    home, queues = AzureTables.from_settings(settings, clock, server_time=times[0]), AzureQueues.from_settings(settings, clock)
     others = [
-        AzureTables(Transport(account.further("table", text, settings, f"TOCSIN_ACCOUNTS, entry {number}"), clock))
+        AzureTables(Transport(account.further("table", text, settings, f"TOCSIN_ACCOUNTS, entry {number}"), clock), times[number])
         for number, text in enumerate(settings.account_list, 1)
     ]
     second: tuple[Tables, Queues] | None = None
     if settings.mirrored:
-        tables = AzureTables(Transport(account.second_from_settings("table", settings), clock))
+        tables = AzureTables(Transport(account.second_from_settings("table", settings), clock), second_time)
         second = tables, AzureQueues(Transport(account.second_from_settings("queue", settings), clock))
-    return spread_storage([home, *others], queues, clock, settings.fresh_accounts, second, detached=bool(settings.mirror_detached))
+    storage = spread_storage([home, *others], queues, clock, settings.fresh_accounts, second, detached=bool(settings.mirror_detached))
+    there = replace(storage.second, server_times=(second_time, *times)) if storage.second is not None else None
+    return replace(storage, second=there, server_times=tuple(times))
 
 
 def spread_storage(
@@ -145,6 +153,10 @@ async def check(storage: Storage, detached: account_stamps.Detached = "") -> Non
             raise wrong
 
 
-def memory_storage(clock: Clock) -> Storage:
-    """Return an empty storage in memory. Call `ensure` to create Tocsin's tables and queues."""
-    return Storage(MemoryTables(clock), MemoryQueues(clock))
+def memory_storage(clock: Clock, observer: Clock | None = None) -> Storage:
+    """Return an empty storage in memory. Call `ensure` to create Tocsin's tables and queues.
+
+    clock: the storage's own. observer: the clock of the machine that uses the storage, if it is another one.
+    """
+    times = ServerTimeEstimator(observer or clock)
+    return Storage(MemoryTables(clock, server_time=times), MemoryQueues(clock), server_times=(times,))

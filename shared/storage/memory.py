@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import ge, gt, le, lt, ne
 from typing import Any, NamedTuple, assert_never
 
-from ..core.clock import Clock, Millis, to_datetime
+from ..core.clock import Clock, Millis, to_datetime, to_text
 from ..core.errors import Rejected
 from . import limits
 from .azure import wire
@@ -37,6 +37,7 @@ from .ports import (
     Upsert,
     Where,
 )
+from .server_time import ServerTimeEstimator, time_etag
 
 
 class _Stored(NamedTuple):
@@ -121,11 +122,12 @@ class MemoryTables:
 
     `clock` gives timestamps, and `read_at` cut to whole seconds as the `Date` header is. With `page_rows` a query looks at no
     more rows than that, whether or not they match: pages come short, even empty, with a cursor, as the service may send
-    them. `transactions` counts calls and rows under the names the Azure adapter uses.
+    them. `transactions` counts calls and rows under the names the Azure adapter uses. ETags contain the timestamp, as the service's do;
+    `server_time` is given those of each write.
     """
 
-    def __init__(self, clock: Clock, *, page_rows: int | None = None) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, *, page_rows: int | None = None, server_time: ServerTimeEstimator | None = None) -> None:
+        self._clock, self.server_time = clock, server_time
         self._page_rows = page_rows
         self._tables: dict[str, dict[str, _Partition]] = {}
         self._versions = itertools.count(1)
@@ -206,6 +208,7 @@ class MemoryTables:
         partitions = self._table(table)
         partition = partitions.get(pk) or _Partition()
         now = self._clock.now()
+        text = to_text(now)
         # Decide everything first: row keys are distinct, so no operation sees another's effect.
         planned: list[tuple[str, _Stored | None]] = []
         for index, op in enumerate(ops):
@@ -236,7 +239,7 @@ class MemoryTables:
                     assert_never(op)
             if not plain:
                 props = {name: _plain(value) for name, value in props.items()}
-            planned.append((key, _Stored(op.rk, props, f'W/"{next(self._versions)}"', now)))
+            planned.append((key, _Stored(op.rk, props, time_etag(text, next(self._versions)), now)))
         for key, row in planned:
             if row is None:
                 partition.drop(key)
@@ -247,7 +250,11 @@ class MemoryTables:
         else:
             partitions.pop(pk, None)
         self.transactions["rows_written"] += len(ops)
-        return Applied([row.etag if row is not None else "" for _, row in planned])
+        etags = [row.etag if row is not None else "" for _, row in planned]
+        if self.server_time is not None:
+            moment = self.server_time.elapsed()
+            self.server_time.note(moment, moment, etags)
+        return Applied(etags)
 
     def peek(self, table: str, first: str = "") -> list[Iterator[Row]]:
         """The rows of each partition in order, from row key `first` on: for code that plays the host.

@@ -227,7 +227,8 @@ class World:
 
     def application(self, instance: Instance) -> Application:
         """The app of a process."""
-        storage = Storage(SimTables(instance, self.tables), SimQueues(instance))
+        tables = SimTables(instance, self.tables)
+        storage = Storage(tables, SimQueues(instance), server_times=(tables.server_time,))
         return build(self.settings, Ports(storage, instance.clock, self.ids_of(instance), self.senders(instance)))
 
     def ids_of(self, instance: Instance) -> SeededIds:

@@ -75,7 +75,9 @@ class Clients:
         for wish in wishes:
             claim = wish.claim
             if wish.relative is not None:
-                claim.low = instance.clock.now() + wish.relative
+                # A clock that is ahead may be corrected, to at most two seconds behind storage's time.
+                corrected = 2 * world.profile.skew + 2_000 if world.profile.skew else 0
+                claim.low = instance.clock.now() + wish.relative - corrected
             elif wish.register in [story.dues for story in concerned]:
                 # A move into the past is a move to the time the event came in.
                 claim.high = max(claim.high, instance.clock.now() + 2 * world.profile.skew + wish.room)

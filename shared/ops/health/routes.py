@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -36,20 +37,43 @@ class StorageState(BaseModel):
     accounts: dict[str, bool] | None = None
 
 
+class ClockView(BaseModel):
+    """The clock of the answering process. `low_ms` and `high_ms`: bounds of its time minus storage's, in milliseconds, from the writes of
+    this process; null before its first write. `correction_ms`: subtracted before due times are compared.
+
+    `state`: `good` (the bounds contain 0), `wrong` (they do not, and the time is corrected), `wide` (over 2,000 ms apart: nothing is
+    corrected) or `missing`.
+    """
+
+    state: Literal["good", "wrong", "wide", "missing"]
+    low_ms: int | None
+    high_ms: int | None
+    correction_ms: int
+
+
 class Ready(BaseModel):
-    """The parts of readiness. `clock_skew_ms`: the app's clock minus the clock of storage, whose `Date` has whole seconds."""
+    """The parts of readiness. `clock_skew_ms`: the least difference between the app's clock and storage's that is proven, positive where
+    the app's clock is ahead; 0 where the clock may be exact, null before the first write of the answering process."""
 
     status: Literal["ready", "not-ready"]
     storage: StorageState
     clock_skew_ms: int | None
+    clock: ClockView | None = None
     timers: dict[str, TimerState]
 
 
 def view(verdict: Readiness) -> dict[str, Any]:
     """Return the findings as the API shows them, without the status."""
+    clock = verdict.clock
     return {
-        "storage": {"reachable": verdict.skew_ms is not None, **({"accounts": dict(verdict.accounts)} if verdict.accounts else {})},
-        "clock_skew_ms": verdict.skew_ms,
+        "storage": {"reachable": verdict.reachable, **({"accounts": dict(verdict.accounts)} if verdict.accounts else {})},
+        "clock_skew_ms": clock.proven_ms,
+        "clock": {
+            "state": clock.state,
+            "low_ms": None if clock.offset is None else math.floor(clock.offset.low),
+            "high_ms": None if clock.offset is None else math.ceil(clock.offset.high),
+            "correction_ms": clock.correction,
+        },
         "timers": {name: timer._asdict() for name, timer in verdict.timers.items()},
     }
 

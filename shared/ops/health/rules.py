@@ -6,25 +6,30 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...core.clock import Millis
+from ...scheduler.event_clock import ClockFinding
 
 MAX_SKEW_MS = 10_000
-"""Largest difference between the app's clock and storage's, in milliseconds. `Date` has whole seconds, so up to 1,000 are rounding."""
+"""Largest proven difference between the app's clock and storage's, in milliseconds."""
 LEAST_SILENCE = 300.0
 """Seconds that any timer may be silent: after a crash the platform does not run timers for minutes."""
+UNMEASURED = ClockFinding("missing", None, 0)
+"""The state of a clock without any measurement."""
 SILENT_PERIODS = 3
 """Periods that a timer may be silent, if that is longer."""
 
 
 class HealthObservation(NamedTuple):
-    """The observations. `ticks`: last tick by timer; `storage_now`: the `Date` of storage's answer, or None without an answer."""
+    """The observations. `ticks`: last tick by timer; `reachable`: storage has answered."""
 
     now: Millis
-    storage_now: Millis | None
+    reachable: bool
     ticks: Mapping[str, Millis]
     up_ms: int
     """Milliseconds since this process started."""
     accounts: Mapping[str, bool] = {}
     """If there are several accounts: True for each place of shards if its account answers."""
+    clock: ClockFinding = UNMEASURED
+    """The state of the wall clock, as the writes of this process show it."""
 
 
 class TimerHealth(NamedTuple):
@@ -37,10 +42,11 @@ class TimerHealth(NamedTuple):
 class Readiness(NamedTuple):
     """The findings, and a sentence for each fault; the app is ready without faults."""
 
-    skew_ms: int | None
+    reachable: bool
     timers: dict[str, TimerHealth]
     wrong: list[str]
     accounts: Mapping[str, bool] = {}
+    clock: ClockFinding = UNMEASURED
 
 
 def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
@@ -49,13 +55,13 @@ def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
     A timer without any tick is late only if this process is older than the allowed silence, so that a new installation is ready.
     """
     wrong: list[str] = []
-    skew = seen.now - seen.storage_now if seen.storage_now is not None else None
-    if skew is None:
+    skew = seen.clock.proven_ms
+    if not seen.reachable:
         wrong.append("Storage does not answer.")
-    elif abs(skew) > MAX_SKEW_MS:
-        wrong.append(f"The app's clock differs from storage's by {skew} ms; at most {MAX_SKEW_MS} are accepted.")
+    elif skew is not None and abs(skew) > MAX_SKEW_MS:
+        wrong.append(f"The app's clock differs from storage's by at least {skew} ms; at most {MAX_SKEW_MS} are accepted.")
     timers: dict[str, TimerHealth] = {}
-    if skew is not None:
+    if seen.reachable:
         for name, period in periods.items():
             silence = max(SILENT_PERIODS * period, LEAST_SILENCE) * 1000
             at = seen.ticks.get(name)
@@ -65,4 +71,4 @@ def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
             if late:
                 wrong.append(f"Timer {name} is silent.")
     # One unavailable account of several is reported, but this instance can still serve the calls of the others.
-    return Readiness(skew, timers, wrong, seen.accounts)
+    return Readiness(seen.reachable, timers, wrong, seen.accounts, seen.clock)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...core.clock import Clock
 from ...core.errors import StorageError
+from ...scheduler.event_clock import ClockFinding
 from ...storage.names import SHARDS, SWEEPS
 from ...storage.ports import Page, Tables
 from ...tenants.cache import Cached
@@ -21,9 +22,17 @@ PATIENCE = 5.0
 class HealthProbe:
     """The probe. Anonymous callers use it, so it reads storage at most once a second."""
 
-    def __init__(self, tables: Tables, clock: Clock, periods: Mapping[str, float], places: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        clock: Clock,
+        periods: Mapping[str, float],
+        places: Sequence[str] = (),
+        measured: Callable[[], ClockFinding] = lambda: rules.UNMEASURED,
+    ) -> None:
         """periods: seconds between the ticks of each deployed timer. places: the places of shards; if there are several, each account is
-        probed."""
+        probed. measured: returns the state of the wall clock."""
+        self._measured = measured
         self._tables, self._clock, self._periods = tables, clock, periods
         self._places = places if len(places) > 1 else ()
         self._started = clock.monotonic()
@@ -39,11 +48,11 @@ class HealthProbe:
         page = await self._asked(SWEEPS, PK_TICKS, 100)
         # After it, not beside it: of an account that was away one call at a time finds out whether it is back.
         found = await asyncio.gather(*(self._asked(SHARDS, f"{place}0", 1) for place in self._places))
-        at = page.read_at if page is not None else None
         ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props} if page is not None else {}
         accounts = {place: each is not None for place, each in zip(self._places, found, strict=True)}
         up = int((self._clock.monotonic() - self._started) * 1000)
-        return rules.judge(rules.HealthObservation(self._clock.now(), at, ticks, up, accounts), self._periods)
+        seen = rules.HealthObservation(self._clock.now(), page is not None, ticks, up, accounts, self._measured())
+        return rules.judge(seen, self._periods)
 
     async def _asked(self, table: str, pk: str, limit: int) -> Page | None:
         """Return the first rows of a partition; None if its account does not answer."""

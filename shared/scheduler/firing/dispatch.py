@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from ...core import tracing
-from ...core.clock import Clock
 from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...core.settings import Settings
@@ -22,6 +21,7 @@ from ...storage.ports import Row
 from ...tenants.model import Retry
 from ...tenants.store import TenantDirectory
 from .. import rules
+from ..event_clock import EventClock
 from ..keys import MIRRORED, place_of, shard_tenant
 from ..mirror.pair import Mirror, MirrorGuard
 from ..protocol import owning
@@ -66,7 +66,7 @@ class Firing:
     def __init__(
         self,
         runner: AsyncRunner,
-        clock: Clock,
+        clock: EventClock,
         ids: Ids,
         settings: Settings,
         directory: TenantDirectory,
@@ -124,6 +124,8 @@ class Firing:
             await self._runner.run(send(message, self._clock.now() + taken.wait + 1_000, retries_only=retries))
             return
         self._counters["shards_taken"] += 1
+        # Taking the shard was a write, so the clock was measured a moment ago.
+        self._clock.check()
         # Asked once per shard, because the check costs more than one delivery should pay.
         self._tracing = tracing.on()
         tenant = shard_tenant(message.shard)

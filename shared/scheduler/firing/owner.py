@@ -22,7 +22,7 @@ from ..keys import shard_tenant
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, announce, send
 from ..queries.ledger import entry_for
-from ..timings import DISPATCH_AHEAD, HEARTBEAT_EVERY, OWNER_SERVES_FOR, OWNER_TICK, WAKE_EARLY
+from ..timings import CLAIM_AHEAD, DISPATCH_AHEAD, HEARTBEAT_EVERY, OWNER_SERVES_FOR, OWNER_TICK, WAKE_EARLY
 from .attempt import DeliveryAttempts, unclaimed
 
 log = logging.getLogger(__name__)
@@ -190,8 +190,9 @@ class Owner:
         props = row.props
         try:
             start = max(int(props["due"]), int(props.get("next", 0)))
+            # A long wait is cut: the clock may have been corrected meanwhile.
             while (wait := start - self._clock.now()) > 0:
-                await self._clock.sleep(wait / 1000)
+                await self._clock.sleep(min(wait, CLAIM_AHEAD) / 1000)
             outcome = await self._attempts.attempt(row.rk, props, lane)
             if outcome is not None:
                 self._outcomes[row.rk] = outcome

@@ -13,8 +13,9 @@ from ...core.errors import OutcomeUnknown
 from ...core.settings import Settings
 from .. import limits
 from ..ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Insert, Merge, Op, Page, Refused, Row, Where
+from ..server_time import ServerTimeEstimator
 from . import account, wire
-from .transport import Transport, TransportPolicy
+from .transport import HttpAnswer, Transport, TransportPolicy
 
 _WRITE = {**wire.READ, "Content-Type": "application/json", "Prefer": "return-no-content"}
 
@@ -26,14 +27,21 @@ class AzureTables:
     (`rows_read`, `rows_written`).
     """
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, transport: Transport, server_time: ServerTimeEstimator | None = None) -> None:
+        """server_time: is given the answers of writes; the transport's moments must be those of its `elapsed`."""
+        self._transport, self._server_time = transport, server_time
         self.transactions: Counter[str] = transport.transactions
 
     @classmethod
-    def from_settings(cls, settings: Settings, clock: Clock | None = None, policy: TransportPolicy | None = None) -> Self:
+    def from_settings(
+        cls,
+        settings: Settings,
+        clock: Clock | None = None,
+        policy: TransportPolicy | None = None,
+        server_time: ServerTimeEstimator | None = None,
+    ) -> Self:
         """With the connection string or the identity the settings name. Raises `UnsafeSettings`."""
-        return cls(Transport(account.from_settings("table", settings), clock, policy))
+        return cls(Transport(account.from_settings("table", settings), clock, policy), server_time)
 
     @classmethod
     def from_connection_string(cls, text: str, clock: Clock | None = None, policy: TransportPolicy | None = None) -> Self:
@@ -94,9 +102,14 @@ class AzureTables:
                 limits.check_payload(len(body))
             answer = await self._transport.call("write", "POST", "/$batch", headers=wire.BATCH, body=body, repeat=False)
             outcome = wire.find_outcome(answer.status, answer.body, ops)
+            self._note(answer, outcome)
         if isinstance(outcome, Applied):
             self.transactions["rows_written"] += len(ops)
         return outcome
+
+    def _note(self, answer: HttpAnswer, outcome: Applied | Refused) -> None:
+        if self._server_time is not None and isinstance(outcome, Applied):
+            self._server_time.note(answer.sent, answer.received, outcome.etags)
 
     async def _write_one(self, table: str, pk: str, op: Insert | Merge, row: bytes) -> Applied | Refused:
         if isinstance(op, Insert):
@@ -109,7 +122,9 @@ class AzureTables:
         etag = answer.headers.get("ETag")
         if not etag:
             raise OutcomeUnknown("the write's answer lacks an ETag")
-        return Applied([etag])
+        applied = Applied([etag])
+        self._note(answer, applied)
+        return applied
 
     async def ensure(self, tables: Sequence[str]) -> None:
         """Create the tables that are missing. Raises `Rejected` or `Unavailable`."""

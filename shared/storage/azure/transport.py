@@ -24,6 +24,7 @@ from yarl import URL
 from ...core import backoff
 from ...core.clock import Clock, SystemClock, to_millis
 from ...core.errors import OutcomeUnknown, Unavailable
+from ..server_time import elapsed_ms
 from .account import VERSION, Account
 
 # aiohttp warns above this for bytes, not for a file.
@@ -52,12 +53,17 @@ class TransportPolicy:
 
 
 class HttpAnswer(NamedTuple):
-    """An answer of the service. `doubtful`: an earlier try of the same call may have been applied too."""
+    """An answer of the service. `doubtful`: an earlier try of the same call may have been applied too.
+
+    `sent` and `received` are the moments of the try that was answered, by the transport's `elapsed`, in milliseconds.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     doubtful: bool
+    sent: float = 0.0
+    received: float = 0.0
 
 
 class Transport:
@@ -70,10 +76,13 @@ class Transport:
         policy: TransportPolicy | None = None,
         *,
         chance: Callable[[], float] = random.random,
+        elapsed: Callable[[], float] | None = None,
     ) -> None:
+        """elapsed: reads the monotonic time of `HttpAnswer.sent` and `received`, in milliseconds; the clock's by default."""
         self.account = account
         self.transactions: Counter[str] = Counter()
         self._clock = clock or SystemClock()
+        self._elapsed = elapsed or elapsed_ms(self._clock)
         self._policy = policy or TransportPolicy()
         self._chance = chance
         self._session: aiohttp.ClientSession | None = None
@@ -121,10 +130,13 @@ class Transport:
             await credential.authorize(method, signed, asked, send, len(body))
             self.transactions[name] += 1
             wait: float | None = None
+            # Each try has its own moments: a retry must not widen the bounds of the service's time that a write's answer proves.
+            sent = self._elapsed()
             try:
                 data = BytesIO(body) if len(body) > _LARGE_BODY else body
                 async with session.request(method, url, data=data, headers=send, allow_redirects=False) as reply:
                     content = await reply.read()
+                    received = self._elapsed()
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 failed = type(error).__name__
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
@@ -138,7 +150,7 @@ class Transport:
                     renewed = True
                     continue
                 if status not in (408, 429) and status < 500:
-                    return HttpAnswer(status, reply.headers, content, doubtful)
+                    return HttpAnswer(status, reply.headers, content, doubtful, sent, received)
                 failed = f"status {status}"
                 if status != 429:
                     if not repeat:

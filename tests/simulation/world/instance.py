@@ -40,6 +40,10 @@ class InstanceClock:
     def monotonic(self) -> float:
         return self._loop.now * self._pace
 
+    def steady(self) -> float:
+        """The time that bounds of storage's time refer to: its rate error is within their allowance, unlike that of `monotonic`."""
+        return self._loop.now
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds) / self._pace)
         await self._instance.ready()

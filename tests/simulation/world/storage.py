@@ -11,6 +11,7 @@ from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, SHARDS, TENANTS
 from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Refused, Row, Where
+from shared.storage.server_time import ServerTimeEstimator
 
 from ..checks.invariants import still_filed, takes_over
 
@@ -24,6 +25,7 @@ class SimTables:
     def __init__(self, instance: Instance, tables: MemoryTables, side: str = "") -> None:
         self._instance, self._world = instance, instance.world
         self._inner, self._side = tables, side
+        self.server_time = ServerTimeEstimator(instance.clock)
 
     async def get(self, table: str, pk: str, rk: str) -> Row | None:
         await self._before_read(table, pk)
@@ -55,16 +57,23 @@ class SimTables:
         instance, world = self._instance, self._world
         await self._reached()
         fault = world.fault(instance, "write")
+        sent = self.server_time.elapsed()
         if fault is not None:
-            return await self._troubled(fault, table, pk, ops)
+            return self._noted(sent, await self._troubled(fault, table, pk, ops))
         if wait := world.latency(instance):
             await asyncio.sleep(wait)
         if world.away(instance, self._side):
             raise OutcomeUnknown("simulated: the account went away")
         answer = self._apply("write", table, pk, ops)
         await self._after()
+        self._noted(sent, answer)
         if world.away(instance, self._side):
             raise OutcomeUnknown("simulated: the account went away")
+        return answer
+
+    def _noted(self, sent: float, answer: Applied | Refused) -> Applied | Refused:
+        if isinstance(answer, Applied):
+            self.server_time.note(sent, self.server_time.elapsed(), answer.etags)
         return answer
 
     def _apply(self, what: str, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from shared.core.clock import Millis, SettableClock
+from shared.core.clock_offset import Offset
 from shared.core.errors import Unavailable
 from shared.ops.health import routes as functions
-from shared.ops.health.rules import HealthObservation, judge
+from shared.ops.health.rules import UNMEASURED, HealthObservation, judge
 from shared.ops.health.service import PK_TICKS, HealthProbe
+from shared.scheduler.event_clock import ClockFinding
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, SWEEPS
 from shared.storage.ports import Upsert
@@ -23,7 +25,7 @@ PERIODS = {"scheduler_scan": 15.0, "retention_scan": 3600.0}
 
 def seen(**change: Any) -> HealthObservation:
     fresh = {"scheduler_scan": NOW - 10_000, "retention_scan": NOW - 3_000_000}
-    return HealthObservation(**{"now": NOW, "storage_now": NOW - 500, "ticks": fresh, "up_ms": 600_000} | change)
+    return HealthObservation(**{"now": NOW, "reachable": True, "ticks": fresh, "up_ms": 600_000} | change)
 
 
 def test_all_well_is_ready() -> None:
@@ -35,9 +37,15 @@ def test_all_well_is_ready() -> None:
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        ({"storage_now": None}, "Storage does not answer."),
-        ({"storage_now": NOW + 11_000}, "The app's clock differs from storage's by -11000 ms; at most 10000 are accepted."),
-        ({"storage_now": NOW - 11_000}, "The app's clock differs from storage's by 11000 ms; at most 10000 are accepted."),
+        ({"reachable": False}, "Storage does not answer."),
+        (
+            {"clock": ClockFinding("wrong", Offset(-11_400.0, -11_000.0), -11_000)},
+            "The app's clock differs from storage's by at least -11000 ms; at most 10000 are accepted.",
+        ),
+        (
+            {"clock": ClockFinding("wide", Offset(11_000.0, 16_000.0), 0)},
+            "The app's clock differs from storage's by at least 11000 ms; at most 10000 are accepted.",
+        ),
         ({"ticks": {"scheduler_scan": NOW - 301_000, "retention_scan": NOW}}, "Timer scheduler_scan is silent."),
         ({"ticks": {"scheduler_scan": NOW, "retention_scan": NOW - 10_801_000}}, "Timer retention_scan is silent."),
         ({"ticks": {"retention_scan": NOW}}, "Timer scheduler_scan is silent."),
@@ -45,6 +53,13 @@ def test_all_well_is_ready() -> None:
 )
 def test_what_is_not_well_is_said(change: dict[str, Any], wrong: str) -> None:
     assert judge(seen(**change), PERIODS).wrong == [wrong]
+
+
+@pytest.mark.parametrize(
+    "clock", [UNMEASURED, ClockFinding("good", Offset(-11_000.0, 3.0), 0), ClockFinding("wide", Offset(9_000.0, 20_000.0), 0)]
+)
+def test_bounds_that_prove_no_great_difference_are_no_fault(clock: ClockFinding) -> None:
+    assert judge(seen(clock=clock), PERIODS).wrong == []
 
 
 def test_a_timer_never_seen_is_waited_for_after_a_start() -> None:
@@ -60,7 +75,7 @@ class Probe:
         routes = Routes[HealthProbe]()
         routes.add(functions.probes, lambda health: None)
         routes.add(functions.readiness, lambda health: health)
-        self.health = HealthProbe(self.tables, self.clock, PERIODS)
+        self.health = HealthProbe(self.tables, self.clock, PERIODS, measured=lambda: ClockFinding("wrong", Offset(3.2, 8.4), 9))
         self.client = LocalClient(routes, self.get_app)
 
     async def get_app(self) -> HealthProbe:
@@ -81,7 +96,8 @@ async def test_ready_answers_the_findings(probe: Probe) -> None:
     assert answer.json() == {
         "status": "ready",
         "storage": {"reachable": True},
-        "clock_skew_ms": 0,
+        "clock_skew_ms": 3,
+        "clock": {"state": "wrong", "low_ms": 3, "high_ms": 9, "correction_ms": 9},
         "timers": {"scheduler_scan": {"age_s": 1.5, "late": False}, "retention_scan": {"age_s": None, "late": False}},
     }
 
