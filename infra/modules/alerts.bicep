@@ -103,6 +103,14 @@ var rules = [
     about: 'Only one node watches over a fleet, or both do from one fault domain.'
     query: 'AppMetrics | where Name == "tocsin_maintenance_alarm" and Sum > 0 | where tostring(Properties.alarm) == "single-monitor" or tostring(Properties.alarm) == "monitors-together"'
   }
+  {
+    name: 'clock-unproved'
+    severity: 2
+    window: 'PT15M'
+    every: 'PT5M'
+    about: 'An instance has a clock that storage proves wrong by a second or more, or cannot prove right: GET /api/readyz shows the bounds.'
+    query: 'AppTraces | where tostring(Properties.action) in ("clock_wrong", "clock_unproved")'
+  }
 ]
 
 resource people 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(email)) {

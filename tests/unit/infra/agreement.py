@@ -157,6 +157,7 @@ def storage(project: Project) -> Iterator[str]:
 
 PROMISED = frozenset(
     {
+        "clock-unproved",
         "dead-letters",
         "late-p99",
         "ledger-gap",

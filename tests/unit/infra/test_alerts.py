@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import Metric as Family
 
 from shared.app.timers import SCHEDULES
-from shared.core.clock import Millis
+from shared.core.clock import Millis, SettableClock, to_text
 from shared.delivery import tracing as delivery_tracing
 from shared.delivery.channels.ports import Verdict
 from shared.engine.fleet_cursor import REST
@@ -26,6 +26,8 @@ from shared.maintenance.service.figures import MaintenanceFigures as Maintenance
 from shared.maintenance.service.notifications import SENTENCES
 from shared.ops.export.points import CounterForm, metrics_data
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
+from shared.scheduler.event_clock import EventClock
+from shared.storage.server_time import ServerTimeEstimator, time_etag
 from tests.unit.scheduler.harness import World
 
 from . import kql
@@ -60,8 +62,8 @@ def fire(sources: Mapping[str, str]) -> Any:
     """The alerts that fire over rows of `AppMetrics` and `AppDependencies`, of those that go by a metric unless told."""
     found = rules(Project(sources))
 
-    def fired(metrics: Sequence[kql.Row], spans: Sequence[kql.Row] = ()) -> set[str]:
-        tables = {"AppMetrics": metrics, "AppDependencies": spans}
+    def fired(metrics: Sequence[kql.Row], spans: Sequence[kql.Row] = (), traces: Sequence[kql.Row] = ()) -> set[str]:
+        tables = {"AppMetrics": metrics, "AppDependencies": spans, "AppTraces": traces}
         return {name for name, rule in found.items() if kql.run(rule["query"].replace("${lateMs}", "1000"), tables)}
 
     return fired
@@ -129,6 +131,21 @@ async def test_a_timer_that_never_ticked_is_found_too(fire: Any, world: World, t
             assert fire(seen) == set()
         await world.clock.advance(60)
     assert fire(seen) == {"timer-silent"}
+
+
+@pytest.mark.parametrize(("error", "action"), [(0, None), (119_000, "clock_wrong"), (900, None), (None, "clock_unproved")])
+async def test_a_clock_that_is_not_proven_right_is_told_of(
+    fire: Any, caplog: pytest.LogCaptureFixture, error: Millis | None, action: str | None
+) -> None:
+    """error: how far the clock is ahead; None: no write has shown it."""
+    clock = SettableClock(AT)
+    times = ServerTimeEstimator(clock)
+    if error is not None:
+        times.note(0.0, 0.0, [time_etag(to_text(AT - error), 1)])
+    EventClock(clock, (times,), Counter()).check()
+    found = [{"TimeGenerated": AT, "Properties": {"action": getattr(record, "action", "")}} for record in caplog.records]
+    assert [row["Properties"]["action"] for row in found] == ([action] if action else [])
+    assert fire(looked(), (), found) == ({"clock-unproved"} if action else set())
 
 
 async def test_timers_that_are_no_longer_deployed_are_not_missed(fire: Any, world: World) -> None:

@@ -134,6 +134,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("alerts", ALERTS, '"missing"', '"lost"'),
     ("alerts", ALERTS, 'where Name == "tocsin_events_stuck" | where Sum > 0', 'where tostring(Properties.action) == "shard_sticks"'),
     ("alerts", ALERTS, 'where Name == "tocsin_events_stuck" | where Sum > 0', 'where tostring(Properties.action) == "turn_published"'),
+    ("alerts", ALERTS, '"clock_unproved"', '"clock_unproven"'),
     ("alerts", ALERTS, "name: 'single-monitor'", "name: 'one-monitor'"),
     ("alerts", ALERTS, 'AppMetrics | where Name == "tocsin_events_stuck" | where Sum > 0', "AppTraces | where SeverityLevel > 2"),
     ("workbook", CHARTS, "tocsin_queue_messages", "tocsin_queue_lengths"),
