@@ -45,9 +45,7 @@ class Settings(BaseSettings):
     storage: SecretStr | None = Field(None, validation_alias=CONNECTION, description="Connection string of the storage account.")
     table_uri: str | None = Field(None, validation_alias=f"{CONNECTION}__tableServiceUri", description="Table endpoint (identity).")
     queue_uri: str | None = Field(None, validation_alias=f"{CONNECTION}__queueServiceUri", description="Queue endpoint (identity).")
-    client_id: str | None = Field(
-        None, validation_alias=f"{CONNECTION}__clientId", description="Client id of the user-assigned identity."
-    )
+    client_id: str | None = Field(None, validation_alias=f"{CONNECTION}__clientId", description="Client id of the user-assigned identity.")
     accounts: SecretStr = Field(
         SecretStr("[]"),
         description="Further storage accounts for shards, numbered from 1: a JSON array of connection strings, or of account names "
@@ -139,6 +137,19 @@ class Settings(BaseSettings):
         if len(set(found)) != len(found) or (self.storage is not None and self.storage.get_secret_value() in found):
             raise UnsafeSettings("TOCSIN_ACCOUNTS names an account twice")
         return tuple(found)
+
+    @cached_property
+    def own_accounts(self) -> frozenset[str] | None:
+        """The names of all storage accounts of the app; None if an endpoint, such as a domain of one's own, does not show a name."""
+        names: set[str] = set()
+        texts = [secret.get_secret_value() for secret in (self.storage, self.mirror) if secret is not None]
+        for text in (*texts, *self.account_list, self.table_uri, self.queue_uri, self.mirror_table_uri, self.mirror_queue_uri):
+            if not text:
+                continue
+            if (found := _account_names(text)) is None:
+                return None
+            names |= found
+        return frozenset(names)
 
     @cached_property
     def fresh_accounts(self) -> tuple[int, ...]:
@@ -234,6 +245,18 @@ def env_name(field: str) -> str:
 
 def _setting_name(place: str) -> str:
     return env_name(place) if place in Settings.model_fields else place
+
+
+def _account_names(text: str) -> set[str] | None:
+    """Return the account's names in a connection string, an endpoint or a name; None if none can be found."""
+    if "=" not in text and "/" not in text:
+        return {text.lower()}
+    named = re.findall(r"(?:^|;)\s*AccountName=([^;\s]+)", text) + re.findall(
+        r"//([a-z0-9]{3,24})\.[^/;]*\.(?:core|storage\.azure)\.", text, re.I
+    )
+    if not named and "UseDevelopmentStorage=true" in text:
+        return {"devstoreaccount1"}
+    return {name.lower() for name in named} or None
 
 
 def _emulated(text: str) -> bool:

@@ -64,7 +64,11 @@ class StoredChannel(NamedTuple):
 
 
 class Channels:
-    """Creates, changes and deletes channels. `home` reads a tenant as stored or raises 404; `drop` forgets a cached target."""
+    """Creates, changes and deletes channels.
+
+    `home` reads a tenant as stored or raises 404; `drop` forgets a cached target. own_accounts: the names of the service's storage
+    accounts, whose own queues no channel may write; None if they are not known.
+    """
 
     def __init__(
         self,
@@ -74,9 +78,10 @@ class Channels:
         drop: Callable[[str, str], None],
         signing_key: str,
         egress: Egress,
+        own_accounts: frozenset[str] | None,
     ) -> None:
         self._tables, self._clock, self._home, self._drop = tables, clock, home, drop
-        self._signing_key, self._egress = signing_key, egress
+        self._signing_key, self._egress, self._own_accounts = signing_key, egress, own_accounts
 
     async def read_target(self, home: Home, name: str) -> Target | None:
         """Return the channel as senders use it, read now."""
@@ -118,7 +123,7 @@ class Channels:
         def change(old: StoredChannel | None) -> StoredChannel:
             check_if_match(headers or {}, etag_of(old.etag) if old else None)
             wanted = restore_secrets(spec, old.spec if old else None)
-            if found := find_faults(wanted, self._egress):
+            if found := find_faults(wanted, self._egress, self._own_accounts):
                 raise invalid_all(found)
             now = self._clock.now()
             if old is None:

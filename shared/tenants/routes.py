@@ -122,8 +122,8 @@ async def keys_delete(call: Call[TenantServices]) -> Answer:
 async def channels_put(call: Call[TenantServices, Channel]) -> Answer:
     """Create or replace a channel.
 
-    Only the answer that creates an http channel shows its webhook secret. A header value of *** keeps the stored value. Changed settings
-    close the circuit breaker, and events that it held are delivered at once.
+    Only the answer that creates an http channel shows its webhook secret. A header value of *** keeps the stored value, if the
+    scheme, host and port of the URL stay. Changed settings close the circuit breaker, and events that it held are delivered at once.
     """
     directory, tenant, name = call.service.directory, call.params["tenant"], call.params["name"]
     before = await directory.target_now(tenant, name)

@@ -84,7 +84,7 @@ class TenantDirectory:
         self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy)
         """Keys: issue, list, revoke."""
         egress = Egress(settings.egress_names, plain=settings.plain_http)
-        self.channels = Channels(tables, clock, self.home, self._drop_target, settings.master_key, egress)
+        self.channels = Channels(tables, clock, self.home, self._drop_target, settings.master_key, egress, settings.own_accounts)
         """Channels: put, get, list, delete, rotate, pause."""
 
     async def key(self, token: str) -> KeyRecord | None:

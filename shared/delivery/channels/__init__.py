@@ -37,7 +37,7 @@ def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: 
 
     return {
         "http": HttpSender(settings, clock),
-        "queue": QueueSender(queues, accounts or identity_accounts(settings, clock)),
+        "queue": QueueSender(queues, accounts or identity_accounts(settings, clock), settings.own_accounts),
         "eventgrid": EventGridSender(settings, clock),
         "kafka": KafkaSender(settings),
     }

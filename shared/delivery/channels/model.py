@@ -23,6 +23,10 @@ class _Limited(Strict):
     limits: Maybe[ChannelLimits] = None
 
 
+_SERVICE_QUEUES = ("tocsin-", "azure-webjobs-")
+"""The beginnings of the names of the service's own queues."""
+
+
 class HttpChannel(_Limited):
     """A channel that sends signed CloudEvents by POST."""
 
@@ -45,9 +49,20 @@ class QueueChannel(_Limited):
 
     @model_validator(mode="after")
     def _not_ours(self) -> QueueChannel:
-        if self.account is None and self.queue.startswith(("tocsin-", "azure-webjobs-")):
+        if self.account is None and self.queue.startswith(_SERVICE_QUEUES):
             raise ValueError("queues whose names start with tocsin- or azure-webjobs- belong to the service; choose another queue")
         return self
+
+
+def is_service_queue(spec: QueueChannel, own_accounts: frozenset[str] | None) -> bool:
+    """Return True if the channel names, by its `account`, a queue of the service in one of the service's own accounts.
+
+    own_accounts: their names; None if they are not known, and then every account counts. Not checked by the model, because channels of
+    former versions must stay readable.
+    """
+    if spec.account is None or not spec.queue.startswith(_SERVICE_QUEUES):
+        return False
+    return own_accounts is None or spec.account in own_accounts
 
 
 class EventGridChannel(_Limited):

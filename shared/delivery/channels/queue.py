@@ -10,7 +10,7 @@ from ...core.errors import OutcomeUnknown, Rejected, StorageError
 from ...core.settings import Settings
 from ...storage.ports import MAX_MESSAGE_BYTES, Queues
 from . import cloudevents
-from .model import QueueChannel
+from .model import QueueChannel, is_service_queue
 from .ports import Delivery, Target, Verdict
 
 type AccountQueues = Callable[[str], Queues]
@@ -35,11 +35,12 @@ def identity_accounts(settings: Settings, clock: Clock) -> AccountQueues:
 class QueueSender:
     """Sends queue deliveries: into the app's own account, or into the one that the channel names.
 
-    Clients of other accounts are opened once and kept. `close` closes those, not the app's own `queues`.
+    Clients of other accounts are opened once and kept. `close` closes those, not the app's own `queues`. own_accounts: the names of the
+    service's storage accounts, whose own queues no channel may write; None if they are not known.
     """
 
-    def __init__(self, queues: Queues, accounts: AccountQueues | None = None) -> None:
-        self._own, self._accounts = queues, accounts
+    def __init__(self, queues: Queues, accounts: AccountQueues | None = None, own_accounts: frozenset[str] | None = frozenset()) -> None:
+        self._own, self._accounts, self._own_accounts = queues, accounts, own_accounts
         self._others: dict[str, Queues] = {}
 
     async def send(self, target: Target, delivery: Delivery) -> Verdict:
@@ -51,6 +52,9 @@ class QueueSender:
         if len(message) > MAX_MESSAGE_BYTES:
             return Verdict("final", None, f"the event is {len(message)} bytes as a CloudEvent; a queue message holds {MAX_MESSAGE_BYTES}")
         where = f"queue {spec.queue}" if spec.account is None else f"queue {spec.queue} of account {spec.account}"
+        if is_service_queue(spec, self._own_accounts):
+            # A channel that a former version accepted.
+            return Verdict("final", None, f"{where} belongs to the service; change the channel's queue, then redrive the event")
         queues = self._queues(spec.account)
         if queues is None:
             return Verdict("final", None, f"{where}: this service has no identity for queues of other accounts")

@@ -10,7 +10,7 @@ from yarl import URL
 from ..egress_guard import Egress, grid_problem
 from ..kafka.connection import Login, problem_of
 from .http import is_ours
-from .model import ChannelSpec, EventGridChannel, HttpChannel, KafkaChannel
+from .model import ChannelSpec, EventGridChannel, HttpChannel, KafkaChannel, QueueChannel, is_service_queue
 
 MASK = "***"
 """Stands for a secret value in an answer; a client that sends it back keeps the stored value."""
@@ -42,20 +42,35 @@ def mask_secrets(spec: ChannelSpec) -> ChannelSpec:
 def restore_secrets(spec: ChannelSpec, stored: ChannelSpec | None) -> ChannelSpec:
     """Return `spec` with masked headers set to their stored values; headers without one stay masked.
 
-    The same applies to a password, if it is sent to the same servers.
+    Secrets stay with the receiver that they were given for: headers with the scheme, host and port of the URL, a password with its servers.
     """
     if isinstance(spec, KafkaChannel) and spec.password == MASK:
         same = isinstance(stored, KafkaChannel) and (stored.servers, stored.tls) == (spec.servers, spec.tls)
         return spec.model_copy(update={"password": stored.password}) if same and isinstance(stored, KafkaChannel) else spec
     if not isinstance(spec, HttpChannel) or MASK not in spec.headers.values():
         return spec
-    known: Mapping[str, str] = {name.lower(): value for name, value in stored.headers.items()} if isinstance(stored, HttpChannel) else {}
+    same = isinstance(stored, HttpChannel) and _have_same_origin(stored.url, spec.url)
+    known: Mapping[str, str] = (
+        {name.lower(): value for name, value in stored.headers.items()} if same and isinstance(stored, HttpChannel) else {}
+    )
     headers = {name: known.get(name.lower(), MASK) if value == MASK else value for name, value in spec.headers.items()}
     return spec.model_copy(update={"headers": headers})
 
 
-def find_faults(spec: ChannelSpec, egress: Egress) -> list[tuple[str, str]]:
-    """Return the faults of a channel that its model does not find, as (pointer, detail)."""
+def _have_same_origin(first: str, second: str) -> bool:
+    """Return True if two URLs have the same scheme, host and port; False for a malformed one."""
+    try:
+        a, b = URL(first), URL(second)
+        return (a.scheme, (a.host or "").lower(), a.port) == (b.scheme, (b.host or "").lower(), b.port)
+    except ValueError:
+        return False
+
+
+def find_faults(spec: ChannelSpec, egress: Egress, own_accounts: frozenset[str] | None = frozenset()) -> list[tuple[str, str]]:
+    """Return the faults of a channel that its model does not find, as (pointer, detail).
+
+    own_accounts: the names of the service's storage accounts; None if they are not known.
+    """
     if isinstance(spec, HttpChannel):
         return [*_url_faults("/url", spec.url, egress), *_header_faults(spec.headers)]
     if isinstance(spec, EventGridChannel):
@@ -70,6 +85,9 @@ def find_faults(spec: ChannelSpec, egress: Egress) -> list[tuple[str, str]]:
             return [("/password", "is ***, which keeps the stored password, but none is stored for these servers; send the password")]
         problem_there = problem_of(Login(spec.servers, spec.tls, spec.username, spec.password), egress)
         return [(f"/{problem_there[0]}", problem_there[1])] if problem_there else []
+    if isinstance(spec, QueueChannel) and is_service_queue(spec, own_accounts):
+        text = "names a queue of the service, which starts with tocsin- or azure-webjobs-, in the service's own account"
+        return [("/queue", f"{text}; choose another queue")]
     return []
 
 
@@ -107,7 +125,7 @@ def _header_faults(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         elif len(value) > MAX_HEADER_VALUE or not _VALUE.fullmatch(value):
             yield pointer, f"must have a value of printable ASCII, at most {MAX_HEADER_VALUE:,} characters"
         elif value == MASK:
-            yield pointer, "is ***, which keeps the stored value, but none is stored; send the value"
+            yield pointer, "is ***, which keeps the stored value, but none is stored for this scheme, host and port; send the value"
         seen.add(low)
     if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS_TOTAL:
         yield "/headers", f"must have at most {MAX_HEADERS_TOTAL:,} characters in all names and values"

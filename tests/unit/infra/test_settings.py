@@ -93,6 +93,23 @@ def test_a_value_that_cannot_be_is_refused_by_the_name_it_has_in_the_environment
 
 
 @pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"table_uri": "https://acct1.table.core.windows.net", "queue_uri": "https://ACCT1.privatelink.queue.core.windows.net"}, {"acct1"}),
+        ({"table_uri": "https://acct1.z9.table.storage.azure.net", "queue_uri": "https://acct1.z9.queue.storage.azure.net"}, {"acct1"}),
+        ({"accounts": '["acct2", "DefaultEndpointsProtocol=https;AccountName=acct3;AccountKey=a2V5"]'}, {"acct1", "acct2", "acct3"}),
+        ({"mirror": "QueueEndpoint=https://acct4.queue.core.windows.net;SharedAccessSignature=sig"}, {"acct1", "acct4"}),
+        ({"table_uri": "https://tables.example", "queue_uri": "https://acct1.queue.core.windows.net"}, None),
+        ({"table_uri": "https://10.0.0.4/acct1", "queue_uri": "https://10.0.0.4/acct1"}, None),
+    ],
+)
+def test_the_apps_own_accounts_are_named_from_its_settings(given: dict[str, str], names: set[str] | None) -> None:
+    home = {"table_uri": "https://acct1.table.core.windows.net", "queue_uri": "https://acct1.queue.core.windows.net"}
+    found = Settings(**{**SAFE, "storage": None, **home, **given})  # type: ignore[arg-type]
+    assert found.own_accounts == (None if names is None else frozenset(names))
+
+
+@pytest.mark.parametrize(
     "given",
     [
         SAFE,
@@ -122,7 +139,7 @@ def test_a_setting_that_is_empty_counts_as_not_set(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_environment_is_read_by_the_class_and_where_triggers_are_registered() -> None:
-    nodes = ("shared/cli/", "shared/maintenance/agent/", "shared/extras/emulator/", "shared/checkpoints/")
+    nodes = ("shared/cli/", "shared/client/", "shared/maintenance/agent/", "shared/extras/emulator/", "shared/checkpoints/")
     readers = {path: said for path, said in facts.readers_of_the_environment().items() if not path.startswith(nodes)}
     assert readers == {"function_app.py": {"SETTING", "MIRROR", "f'{MIRROR}__queueServiceUri'"}}
 

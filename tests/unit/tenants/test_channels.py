@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from shared.tenants import rules
 from shared.tenants.model import Tenant
 from shared.tenants.rules import Generations
 
-from .conftest import World
+from .conftest import World, make_settings
 
 DAY = 86_400_000
 NOW = 1_800_000_000_000
@@ -234,13 +235,46 @@ async def test_header_values_never_come_back_and_the_mask_keeps_them(acme: World
     assert shown.headers == {"Authorization": "***", "x-a": "***"}
     listed, _ = await acme.directory.channels.list("acme", 10)
     assert "hunter2" not in str(listed)
-    await acme.directory.channels.put("acme", "c", http("https://b.example/", authorization="***", x_a="2"))
+    await acme.directory.channels.put("acme", "c", http("https://HOOKS.example.com:443/other", authorization="***", x_a="2"))
     target = await acme.directory.target("acme", "c")
     assert target is not None
     assert target.spec.headers == {"authorization": "Bearer hunter2", "x-a": "2"}  # type: ignore[union-attr]
     with pytest.raises(Problem) as caught:
         await acme.directory.channels.put("acme", "new", http(authorization="***"))
     assert caught.value.errors[0]["pointer"] == "/headers/authorization"
+
+
+@pytest.mark.parametrize("url", ["https://hook.example:8443/a", "http://localhost:8080/a"])
+async def test_a_masked_header_never_follows_the_channel_to_another_receiver(acme: World, url: str) -> None:
+    """The attack: somebody who may change a channel, and may not see its secrets, points it at a receiver of their own."""
+    put = acme.directory.channels.put
+    await put("acme", "c", http(url, authorization="Bearer hunter2"))
+    parts = urlsplit(url)
+    for elsewhere in (
+        f"{parts.scheme}://evil.example{parts.path}",
+        f"{parts.scheme}://{parts.hostname}.evil.example:{parts.port}/a",
+        f"{parts.scheme}://{parts.hostname}:9999/a",
+        f"{'http' if parts.scheme == 'https' else 'https'}://{parts.netloc}/a",
+        f"{parts.scheme}://{parts.netloc}@evil.example/a",
+        "https://[",
+    ):
+        with pytest.raises(Problem) as caught:
+            await put("acme", "c", http(elsewhere, authorization="***"))
+        assert "/headers/authorization" in [each["pointer"] for each in caught.value.errors], elsewhere
+    target = await acme.directory.target("acme", "c")
+    assert target is not None and isinstance(target.spec, HttpChannel)
+    assert (target.spec.url, target.spec.headers) == (url, {"authorization": "Bearer hunter2"})
+    await put("acme", "c", http(f"{parts.scheme}://{parts.netloc.upper()}/b?c", authorization="***"))
+
+
+async def test_no_channel_writes_the_services_own_queues_by_naming_the_services_account(acme: World) -> None:
+    [own] = make_settings().own_accounts or ()
+    for queue in ("tocsin-shards", "tocsin-ingest", "tocsin-retries-poison", "azure-webjobs-host"):
+        with pytest.raises(Problem) as caught:
+            await acme.directory.channels.put("acme", "c", QueueChannel(type="queue", queue=queue, account=own))
+        assert [each["pointer"] for each in caught.value.errors] == ["/queue"]
+    for queue, account in (("orders", own), ("tocsin-shards", "partner1")):
+        await acme.directory.channels.put("acme", "c", QueueChannel(type="queue", queue=queue, account=account))
 
 
 async def test_a_pause_is_seen_everywhere_within_a_second(acme: World) -> None:

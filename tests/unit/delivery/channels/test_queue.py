@@ -95,6 +95,16 @@ async def test_another_accounts_queues_are_opened_once_and_closed() -> None:
     assert closed == ["other"]
 
 
+async def test_a_stored_channel_that_names_the_services_own_queue_sends_nothing() -> None:
+    def open_account(account: str) -> MemoryQueues:
+        raise AssertionError("not opened")
+
+    target = to_queue("tocsin-shards", "ourselves")
+    for own in (frozenset({"ourselves", "second"}), None):
+        verdict = await QueueSender(MemoryQueues(SettableClock(NOW)), open_account, own).send(target, make_delivery())
+        assert verdict.outcome == "final" and verdict.error and "belongs to the service" in verdict.error
+
+
 async def test_other_accounts_are_reached_by_identity_over_https_in_azures_domain() -> None:
     queues: Any = identity_accounts(make_settings(), SettableClock(NOW))("partner1")
     account = queues._transport.account
