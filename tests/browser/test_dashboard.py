@@ -96,7 +96,7 @@ async def test_redrive_of_all_asks_first(look: Look, stage: Stage) -> None:
     stage.until(lambda: stage.call("GET", "stats?tenant=many", key=ADMIN_KEY)["delivered"] == 2, "their delivery")
 
 
-async def test_approve_and_hold_are_told_to_the_service(look: Look, stage: Stage) -> None:
+async def test_approve_and_hold_are_sent_to_the_service(look: Look, stage: Stage) -> None:
     await look.page.set_viewport_size({"width": 1700, "height": 900})
     await look.open(DEMO_KEY)
     panel = await look.shows("maintenance")
@@ -132,7 +132,7 @@ async def test_a_refusal_of_the_service_is_shown_where_it_was_asked(look: Look) 
     await expect(button).to_be_focused()
 
 
-async def test_the_focus_goes_back_to_what_was_made_anew_behind_a_dialog(look: Look) -> None:
+async def test_the_focus_goes_back_to_what_was_recreated_behind_a_dialog(look: Look) -> None:
     event_id = str(uuid4())
     await look.page.route("**/maintenance/events?*", lambda route: scheduled(route, event_id))
     await look.open(DEMO_KEY)
@@ -147,7 +147,7 @@ async def test_the_focus_goes_back_to_what_was_made_anew_behind_a_dialog(look: L
     await expect(button).to_be_focused()
 
 
-async def test_what_was_refused_in_a_dialog_is_told_there_and_may_be_tried_again(look: Look) -> None:
+async def test_what_was_refused_in_a_dialog_is_reported_there_and_may_be_tried_again(look: Look) -> None:
     look.expected = "409"
     sent = 0
 
@@ -178,7 +178,7 @@ async def scheduled(route: Route, event_id: str) -> None:
     await route.fulfill(json={"items": [event], "next": None})
 
 
-async def test_redrive_of_all_goes_on_until_none_is_left_and_tells_how_far_it_came(look: Look) -> None:
+async def test_redrive_of_all_goes_on_until_none_is_left_and_shows_how_far_it_came(look: Look) -> None:
     look.expected = "503"
     asked: list[Any] = []
 
@@ -260,7 +260,7 @@ async def test_the_admin_key_goes_from_tenant_to_tenant(look: Look, stage: Stage
     await expect(await look.shows("maintenance", "empty")).to_contain_text("no fleet")
 
 
-async def test_a_key_that_is_revoked_meanwhile_is_forgotten_and_told(look: Look, stage: Stage) -> None:
+async def test_a_key_that_is_revoked_meanwhile_is_forgotten_with_a_notice(look: Look, stage: Stage) -> None:
     look.expected = "401"
     made = stage.call("POST", "tenants/demo/keys", {"scopes": ["events", "fleets"]}, ADMIN_KEY)
     await look.open(made["key"])
@@ -287,7 +287,7 @@ async def test_a_tenants_key_shows_its_tenant_whatever_was_looked_at_before(look
     await expect(look.row("dead", "bill-0")).to_be_visible()
 
 
-async def test_a_key_without_a_scope_sees_the_rest_and_is_told(look: Look, stage: Stage) -> None:
+async def test_a_key_without_a_scope_sees_the_rest_and_a_notice(look: Look, stage: Stage) -> None:
     look.expected = "403"
     key = stage.call("POST", "tenants/demo/keys", {"scopes": ["fleets"]}, ADMIN_KEY)["key"]
     await look.open(key)
@@ -300,7 +300,7 @@ async def test_a_key_without_a_scope_sees_the_rest_and_is_told(look: Look, stage
     await expect(await look.shows("leases", "empty")).to_contain_text("The key lacks the scope fleets")
 
 
-async def test_a_service_that_falls_silent_is_told_and_what_was_known_stays(look: Look) -> None:
+async def test_a_service_that_falls_silent_is_reported_and_what_was_known_stays(look: Look) -> None:
     look.expected = "net::ERR_FAILED|503"
     await look.page.clock.install()
     await look.open(DEMO_KEY)

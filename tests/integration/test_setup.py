@@ -209,7 +209,7 @@ def test_a_named_interpreter_comes_first_and_is_the_only_one(house: House) -> No
     assert code == 1 and f"{older}: is 3.12.1" in err and "python3.13" not in err.split("Install it")[0]
 
 
-def test_naming_another_interpreter_makes_the_venv_anew(ready: House) -> None:
+def test_naming_another_interpreter_recreates_the_venv(ready: House) -> None:
     assert ready.setup(PYTHON=str(ready.bin / "python3.13")) == (0, "", "")
     named = ready.python(ready.home / "py/python")
     assert "PYTHON names another interpreter" in ready.setup(PYTHON=str(named))[1]
@@ -263,7 +263,7 @@ def test_a_changed_lock_is_installed_and_nothing_else(ready: House) -> None:
     assert ready.done() == [NPM_CI]
 
 
-def test_a_venv_without_its_python_is_made_anew(ready: House) -> None:
+def test_a_venv_without_its_python_is_recreated(ready: House) -> None:
     python = ready.clone / ".venv/bin/python"
     python.unlink()
     python.symlink_to("/nowhere/python3.13")
@@ -300,7 +300,7 @@ def test_a_pip_that_gives_up_shows_why_and_the_next_run_goes_on(house: House) ->
     assert house.done() == [PIP, NPM_CI]
 
 
-def test_a_pip_that_was_killed_leaves_a_venv_that_is_made_anew(house: House) -> None:
+def test_a_pip_that_was_killed_leaves_a_venv_that_is_recreated(house: House) -> None:
     house.put(house.home / "pip", "kill -9 $$")
     assert house.setup()[0] == 1
     (house.home / "pip").unlink()
@@ -342,7 +342,7 @@ def held_in_pip(house: House, say: str = ":", **env: str) -> tuple[subprocess.Po
     return process, lambda: os.write(ends[1], b"go\n")
 
 
-def test_a_long_step_tells_that_it_goes_on_and_where_it_is(house: House) -> None:
+def test_a_long_step_shows_that_it_goes_on_and_where_it_is(house: House) -> None:
     process, let_go = held_in_pip(house, "echo 'Collecting the world'", SETUP_PROGRESS="0.05")
     assert process.stdout is not None
     assert any("Collecting the world" in line for line in process.stdout)

@@ -60,7 +60,7 @@ def move() -> Steps[Any]:
     return changing.move(HERE, LATER, {}, "nonce")
 
 
-def test_a_move_whose_answer_was_lost_is_told_as_done_though_others_finished_it() -> None:
+def test_a_move_with_a_lost_answer_is_reported_done_though_another_request_finished_it() -> None:
     store = Store()
     lost: list[Write] = []
 
@@ -77,7 +77,7 @@ def test_a_move_whose_answer_was_lost_is_told_as_done_though_others_finished_it(
     assert (moved.row.props["due"], moved.row.props["state"]) == (LATER, "delivered")
 
 
-def test_a_move_that_arrives_late_is_told_as_done_though_others_finished_it() -> None:
+def test_a_move_that_arrives_late_is_reported_done_though_another_request_finished_it() -> None:
     store = Store()
     writes: list[Write] = []
 

@@ -15,7 +15,7 @@ ENOUGH = 150
 
 
 @pytest.mark.parametrize("first", range(0, 45, CHUNK))
-def test_either_account_may_go_and_what_both_were_told_of_holds(first: int) -> None:
+def test_either_account_may_go_and_what_both_have_stored_holds(first: int) -> None:
     play(first)
 
 

@@ -405,7 +405,7 @@ async def test_redrive_filter_that_is_wrong_is_422(world: World, body: Any, poin
     assert await refused(world.demo, "POST", "/api/v1/dead-letters/redrive", body) == ("invalid-content", pointers)
 
 
-async def test_nothing_that_was_sent_in_is_told_back(world: World) -> None:
+async def test_nothing_from_the_request_is_echoed(world: World) -> None:
     for body in (
         GOOD | {"delay": "hunter2"},
         GOOD | {"retry": {"attempts": "hunter2"}},

@@ -36,7 +36,7 @@ def test_tenants_calls_are_answered_as_documented(case: schemathesis.Case, runni
 
 @saying.parametrize()
 @bounded(FEW)
-def test_operators_words_are_answered_as_documented(case: schemathesis.Case, running: Running) -> None:
+def test_manual_controls_are_answered_as_documented(case: schemathesis.Case, running: Running) -> None:
     aim(case, admin=False)
     call(case, running, DEMO)
 

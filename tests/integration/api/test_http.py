@@ -215,7 +215,7 @@ def test_event_lives_over_http_with_etag_and_if_match(demo: httpx.Client) -> Non
     assert code(demo.delete(url)) == "already-final"
 
 
-def test_batch_over_http_takes_good_lines_and_tells_of_bad_ones(demo: httpx.Client) -> None:
+def test_batch_over_http_takes_good_lines_and_shows_bad_ones(demo: httpx.Client) -> None:
     line = json.dumps(GOOD | {"id": "http:twice"}).encode()
     other = json.dumps(GOOD | {"id": "http:twice", "payload": 2}).encode()
     body = b"\r\n".join([line, b'{"delay":"PT1H","payload":"\xff"}', line, other, b"17", json.dumps(GOOD).encode()]) + b"\r\n"

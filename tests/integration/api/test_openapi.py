@@ -88,9 +88,7 @@ POST /cron
 GET /cron/{tenant}/{id}
 DELETE /cron/{tenant}/{id}/{type}
 """
-OPERATIONS = [
-    (method.upper(), path, operation) for path, methods in DOCUMENT["paths"].items() for method, operation in methods.items()
-]
+OPERATIONS = [(method.upper(), path, operation) for path, methods in DOCUMENT["paths"].items() for method, operation in methods.items()]
 each = pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=[operation["operationId"] for *_, operation in OPERATIONS])
 
 
@@ -113,7 +111,7 @@ def test_every_route_of_the_contract_is_there() -> None:
 
 
 @each
-def test_operation_tells_all_its_statuses(method: str, path: str, operation: dict[str, Any]) -> None:
+def test_operation_shows_all_its_statuses(method: str, path: str, operation: dict[str, Any]) -> None:
     statuses = set(operation["responses"])
     if path.startswith("/api/v1"):
         assert {"401", "403", "422", "503"} <= statuses

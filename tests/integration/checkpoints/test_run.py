@@ -188,7 +188,7 @@ async def test_loop_rests_longer_and_longer_after_failures(served: Served, tmp_p
 
 
 @pytest.mark.parametrize("said", ["[" * 60_000, STATUS + " " * 70_000], ids=["too deep", "too much"])
-async def test_status_that_says_what_nobody_can_read_fails_and_may_recover(said: str, tmp_path: Path) -> None:
+async def test_unreadable_status_fails_and_may_recover(said: str, tmp_path: Path) -> None:
     path = tmp_path / "status"
     path.write_text(said)
     status = ReplicaStatus(CheckpointRun(Connection("http://127.0.0.1:1", KEY), "search", "s7", ("true",), f"cat {shlex.quote(str(path))}"))
@@ -229,11 +229,11 @@ class Command:
         self.process = process
 
     @classmethod
-    async def start(cls, served: Served, *words: str, key: str = KEY) -> Command:
+    async def start(cls, served: Served, *arguments: str, key: str = KEY) -> Command:
         environment = {**os.environ, "TOCSIN_URL": served.url, "TOCSIN_KEY": key}
         return cls(
             await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "shared.cli", "checkpoint", "run", "--fleet", "search", "--node", "s7", *words),
+                *(sys.executable, "-m", "shared.cli", "checkpoint", "run", "--fleet", "search", "--node", "s7", *arguments),
                 cwd=ROOT,
                 env=environment,
                 stdout=asyncio.subprocess.PIPE,
@@ -275,12 +275,12 @@ async def test_refused_key_is_explained_and_not_shown(served: Served) -> None:
 
 
 async def test_status_that_says_nonsense_is_explained(served: Served) -> None:
-    code, _, err = await (await Command.start(served, "--status", "echo '{\"role\": \"boss\"}'", "--", "true")).ended()
+    code, _, err = await (await Command.start(served, "--status", 'echo \'{"role": "boss"}\'', "--", "true")).ended()
     assert code == Exit.BROKEN and "where: --status" in "".join(err) and "primary or secondary" in err[0]
     assert served.app.reports == []
 
 
-async def test_status_that_never_ends_its_words_is_ended_and_explained(served: Served) -> None:
+async def test_status_program_that_writes_without_end_is_stopped_and_explained(served: Served) -> None:
     code, _, err = await (await Command.start(served, "--status", "yes", "--", "true")).ended()
     assert code == Exit.BROKEN and "prints more than 65536 bytes" in err[0]
     assert not any("Traceback" in line for line in err), err

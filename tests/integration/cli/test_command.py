@@ -30,8 +30,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         yield {**keep, "TOCSIN_URL": url, "TOCSIN_KEY": "local-demo-key", "TOCSIN_PROFILES": "/nonexistent"}
 
 
-def tocsin(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+def tocsin(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
 
 
 def test_import_that_is_killed_goes_on_and_doubles_and_loses_nothing(environment: dict[str, str], tmp_path: Path) -> None:
@@ -46,8 +46,8 @@ def test_import_that_is_killed_goes_on_and_doubles_and_loses_nothing(environment
     lines = [json.dumps({"due": f"2031-01-15T08:00:{number % 60:02}Z", "payload": number}) for number in range(count)]
     lines[7] = '{"due": "never", "payload": 7}'
     file.write_text("\n".join(lines))
-    words = [*COMMAND, "events", "import", str(file), "--batch", "10", "--in-flight", "2"]
-    process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    arguments = [*COMMAND, "events", "import", str(file), "--batch", "10", "--in-flight", "2"]
+    process = subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     progress = Path(f"{file}.progress")
     ends_at = time.monotonic() + DEADLINE
     line = 0
@@ -71,9 +71,9 @@ def test_import_that_is_killed_goes_on_and_doubles_and_loses_nothing(environment
     assert sorted(json.loads(text)["payload"] for text in found.stdout.splitlines()) == sorted({*range(count)} - {7})
 
 
-def test_key_comes_from_a_program_and_is_told_nowhere(environment: dict[str, str], tmp_path: Path) -> None:
+def test_key_comes_from_a_program_and_is_shown_nowhere(environment: dict[str, str], tmp_path: Path) -> None:
     profiles = tmp_path / "profiles.toml"
-    command = f"{sys.executable} -c 'print(\\\"wrong-\\\" + \\\"secret-key\\\")'"
+    command = f'{sys.executable} -c \'print(\\"wrong-\\" + \\"secret-key\\")\''
     profiles.write_text(f'[bad]\nurl = "{environment["TOCSIN_URL"]}"\nkey_command = "{command}"\n')
     said = tocsin({**environment, "TOCSIN_PROFILES": str(profiles)}, "events", "list", "--profile", "bad")
     assert said.returncode == 3 and "TOCSIN_KEY" in said.stderr and "wrong-secret-key" not in said.stdout + said.stderr
@@ -117,16 +117,16 @@ def test_tail_follows_an_event_to_its_delivery(environment: dict[str, str]) -> N
 def test_bash_completes_groups_commands_and_options(environment: dict[str, str]) -> None:
     assert "_TOCSIN_COMPLETE=complete_bash" in tocsin(environment, "completion", "bash").stdout
     for line, expected in (("tocsin ev", "events"), ("tocsin leases dra", "drain"), ("tocsin turns list --ti", "--times")):
-        words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_TOCSIN_COMPLETE": "complete_bash"}
-        assert expected in tocsin({**environment, **words}).stdout.split()
+        arguments = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_TOCSIN_COMPLETE": "complete_bash"}
+        assert expected in tocsin({**environment, **arguments}).stdout.split()
 
 
-def test_zsh_and_fish_are_told_the_same_words(environment: dict[str, str]) -> None:
+def test_zsh_and_fish_complete_the_same_commands(environment: dict[str, str]) -> None:
     assert "#compdef tocsin" in tocsin(environment, "completion", "zsh").stdout
     assert "complete --command tocsin" in tocsin(environment, "completion", "fish").stdout
     for shell, more in (("zsh", {}), ("fish", {"_TYPER_COMPLETE_FISH_ACTION": "get-args"})):
-        words = {"_TYPER_COMPLETE_ARGS": "tocsin leases dra", "_TOCSIN_COMPLETE": f"complete_{shell}", **more}
-        assert "drain" in tocsin({**environment, **words}).stdout, shell
+        arguments = {"_TYPER_COMPLETE_ARGS": "tocsin leases dra", "_TOCSIN_COMPLETE": f"complete_{shell}", **more}
+        assert "drain" in tocsin({**environment, **arguments}).stdout, shell
 
 
 def test_bash_itself_completes(environment: dict[str, str], tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ start.main()
 def test_interrupt_while_it_starts_leaves_no_traceback(environment: dict[str, str], wait: float) -> None:
     # Says when the command has seen to it: before that, while Python itself starts, nobody can help it.
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    words = [sys.executable, "-c", STARTED]
-    process = subprocess.Popen(words, cwd=ROOT, env=environment, preexec_fn=_heeds_by_default, **pipes)
+    arguments = [sys.executable, "-c", STARTED]
+    process = subprocess.Popen(arguments, cwd=ROOT, env=environment, preexec_fn=_heeds_by_default, **pipes)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
     time.sleep(wait)
@@ -183,15 +183,15 @@ start.main()
 
 
 def test_interrupt_before_the_command_heeds_it_is_130(environment: dict[str, str]) -> None:
-    words, pipes = [sys.executable, "-c", BEFORE], {"capture_output": True, "text": True}
-    said = subprocess.run(words, cwd=ROOT, env=environment, timeout=DEADLINE, preexec_fn=_heeds_by_default, **pipes)
+    arguments, pipes = [sys.executable, "-c", BEFORE], {"capture_output": True, "text": True}
+    said = subprocess.run(arguments, cwd=ROOT, env=environment, timeout=DEADLINE, preexec_fn=_heeds_by_default, **pipes)
     assert (said.returncode, said.stdout, said.stderr) == (130, "", "")
 
 
 def test_pipe_that_is_closed_early_is_no_trouble(environment: dict[str, str]) -> None:
     assert tocsin(environment, "events", "create", "--delay", "PT1H", "--id", "piped").returncode == 0
-    words = f"{' '.join(COMMAND)} events list --json | head -n 0"
-    said = subprocess.run(["bash", "-c", words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+    arguments = f"{' '.join(COMMAND)} events list --json | head -n 0"
+    said = subprocess.run(["bash", "-c", arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
     assert said.returncode == 0 and said.stderr == ""
 
 
@@ -199,30 +199,30 @@ def _writes_no_file() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def test_output_that_takes_nothing_is_told_and_what_is_closed_is_empty(environment: dict[str, str], tmp_path: Path) -> None:
+def test_output_that_takes_nothing_is_reported_and_what_is_closed_is_empty(environment: dict[str, str], tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as full:
-        words = [*COMMAND, "connections"]
+        arguments = [*COMMAND, "connections"]
         pipes = {"stdout": full, "stderr": subprocess.PIPE}
-        said = subprocess.run(words, cwd=ROOT, env=environment, text=True, timeout=DEADLINE, preexec_fn=_writes_no_file, **pipes)
+        said = subprocess.run(arguments, cwd=ROOT, env=environment, text=True, timeout=DEADLINE, preexec_fn=_writes_no_file, **pipes)
     assert said.returncode == 1 and said.stderr == "tocsin: the operation failed: File too large\n"
-    for words in ("leases delete web", "events create --delay PT1S --payload @-"):
-        asked = ["bash", "-c", f"{' '.join(COMMAND)} {words} <&-"]
+    for arguments in ("leases delete web", "events create --delay PT1S --payload @-"):
+        asked = ["bash", "-c", f"{' '.join(COMMAND)} {arguments} <&-"]
         said = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
         assert said.returncode == 2 and said.stderr.startswith("tocsin: "), said
-    words = ["bash", "-c", f"{' '.join(COMMAND)} profiles >&-"]
-    assert subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, timeout=DEADLINE).returncode == 0
+    arguments = ["bash", "-c", f"{' '.join(COMMAND)} profiles >&-"]
+    assert subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, timeout=DEADLINE).returncode == 0
 
 
-def test_checkpoint_run_says_that_it_waits_and_what_keeps_it_out(environment: dict[str, str], tmp_path: Path) -> None:
+def test_checkpoint_run_shows_that_it_waits_and_why(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "profiles.toml").write_text(f'[here]\nurl = "{environment["TOCSIN_URL"]}"\nkey_env = "HERE_KEY"\n')
     given = {name: value for name, value in environment.items() if not name.startswith("TOCSIN_")}
     given |= {"TOCSIN_PROFILES": str(tmp_path / "profiles.toml"), "HERE_KEY": "local-demo-key"}
-    words = ("checkpoint", "run", "--profile", "here", "--node", "n1", "--wait", "60")
-    none = tocsin(given, *words, "--fleet", "nowhere", "--", "true")
+    arguments = ("checkpoint", "run", "--profile", "here", "--node", "n1", "--wait", "60")
+    none = tocsin(given, *arguments, "--fleet", "nowhere", "--", "true")
     waits, *why = none.stderr.splitlines()
     assert none.returncode == 125 and waits == "tocsin: waiting for a turn: fleet nowhere, node n1, role secondary"
     assert len(why) == 3 and "there is no fleet 'nowhere'" in why[0] and "Traceback" not in none.stderr
     assert tocsin(given, "leases", "create", "turning", "--profile", "here", "--partitions", "1").returncode == 0
-    done = tocsin(given, *words, "--quiet", "--fleet", "turning", "--", "sh", "-c", "env")
+    done = tocsin(given, *arguments, "--quiet", "--fleet", "turning", "--", "sh", "-c", "env")
     assert (done.returncode, done.stderr) == (0, ""), done
     assert "TOCSIN_EPOCH=" in done.stdout and "local-demo-key" not in done.stdout

@@ -1,4 +1,4 @@
-"""What the command's screens are drawn from, and the words that they colour, are the app's: held against the OpenAPI document."""
+"""The fixtures of the command's screens and the states that it colours agree with the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def test_answer_on_the_stage_is_one_that_the_app_may_give(path: str) -> None:
     hold_against_document(method, f"/api/{path}", LocalReply(answer.status_code, headers, json.dumps(answer.json()).encode()))
 
 
-def test_every_word_with_a_colour_is_one_that_the_app_says() -> None:
-    assert set(STYLES) - set(words(DOCUMENT)) == {"bad", "look"}, "those two are the doctor's"
+def test_every_coloured_state_is_one_that_the_app_uses() -> None:
+    assert set(STYLES) - set(strings_of(DOCUMENT)) == {"bad", "look"}, "those two are the doctor's"
 
 
-def words(schema: Any) -> Iterator[str]:
+def strings_of(schema: Any) -> Iterator[str]:
     """The values that a document lists."""
     if isinstance(schema, dict):
         for each in (schema.get("const"), *(schema.get("enum") or ()), *(schema.get("examples") or ())):
             if isinstance(each, str):
                 yield each
     for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        yield from words(each)
+        yield from strings_of(each)

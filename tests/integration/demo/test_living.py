@@ -47,7 +47,7 @@ def test_events_are_delivered_retried_and_die_checkpoints_are_taken_and_every_ch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_tells_where_to_look_and_a_signal_ends_all_that_it_started(tmp_path: Path) -> None:
+def test_it_prints_where_to_look_and_a_signal_ends_all_that_it_started(tmp_path: Path) -> None:
     with begun(tmp_path) as (running, address):
         with urllib.request.urlopen(address, timeout=60) as page:
             assert page.status == 200 and "text/html" in page.headers["content-type"]
@@ -71,7 +71,7 @@ def test_what_it_started_ends_with_it_when_it_is_killed(tmp_path: Path) -> None:
         urllib.request.urlopen(address, timeout=60)
 
 
-def test_a_port_that_is_taken_is_told_and_nobody_elses_app_is_touched(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_and_nobody_elses_app_is_touched(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -39,7 +39,7 @@ def test_failed_attempt_is_one_line_that_says_why_and_where_to_look(time: Time, 
     assert record.getMessage() == f"delivery of e1 to demo/orders failed, will be tried again: answered 503; see GET {URL}/events/e1"
 
 
-def test_many_failures_of_a_channel_are_counted_and_others_are_told_at_once(time: Time, caplog: pytest.LogCaptureFixture) -> None:
+def test_many_failures_of_a_channel_are_counted_and_others_are_reported_at_once(time: Time, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(100):
         fail(f"e{number}")
     fail("other", channel="mail")

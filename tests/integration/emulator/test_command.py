@@ -37,7 +37,7 @@ def running(path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def bounded(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """The process is gone in the end, and after two minutes at most: whoever waits for its words does not wait for ever."""
+    """End the process on exit, and after two minutes at most, so that a reader of its output does not wait for ever."""
     limit = threading.Timer(120, process.kill)
     limit.start()
     try:
@@ -63,7 +63,7 @@ def test_a_scenario_is_played_to_its_end_in_lines_of_json(tmp_path: Path) -> Non
     assert kinds == ["ready", "scheduled", "started", "impact-began", "impact-ended", "completed"]
 
 
-def test_who_has_asked_is_left_time_to_read_how_it_ended(tmp_path: Path) -> None:
+def test_a_closed_resize_stays_readable_for_a_while(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(SCENARIO)
     with running(path, "--speed", "1000", "--port", "0", "--control-port", "0", "--json", "--until-over") as process:
@@ -76,7 +76,7 @@ def test_who_has_asked_is_left_time_to_read_how_it_ended(tmp_path: Path) -> None
         assert process.wait(60) == 0
 
 
-def test_without_a_terminal_what_happens_is_told_in_plain_lines(tmp_path: Path) -> None:
+def test_without_a_terminal_progress_is_printed_as_plain_lines(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(SCENARIO)
     done = run(path, "--speed", "1000", "--port", "0", "--control-port", "0", "--until-over")
@@ -117,7 +117,7 @@ def test_check_reads_and_starts_nothing(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{path}: machines: 1, steps: 1\n")
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(SCENARIO)
     with running(path, "--port", "0", "--control-port", "0", "--json") as process:
@@ -126,13 +126,13 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     assert done.returncode == 1 and done.stderr.startswith(f"tocsin: cannot listen on 127.0.0.1:{port}: ")
 
 
-def test_on_a_terminal_there_is_a_table_that_leaves_when_it_is_told_to_end(tmp_path: Path) -> None:
+def test_on_a_terminal_there_is_a_table_that_goes_away_on_a_signal(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(SCENARIO)
     ours, theirs = os.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"}
-    words = command(path, "--speed", "100", "--port", "0", "--control-port", "0")
-    process = subprocess.Popen(words, cwd=ROOT, stdout=theirs, stderr=theirs, env=environment)
+    arguments = command(path, "--speed", "100", "--port", "0", "--control-port", "0")
+    process = subprocess.Popen(arguments, cwd=ROOT, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     with bounded(process), os.fdopen(ours, "rb", buffering=0) as terminal:
         picture = b""

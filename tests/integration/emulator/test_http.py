@@ -43,7 +43,7 @@ async def document(http: httpx.AsyncClient, imds: Emulator, vm: str = "n1") -> d
     return found
 
 
-async def test_each_machine_has_a_door_of_its_own(http: httpx.AsyncClient, imds: Emulator) -> None:
+async def test_each_machine_has_an_endpoint_of_its_own(http: httpx.AsyncClient, imds: Emulator) -> None:
     for name in ("n1", "n2"):
         answer = await http.get(f"{imds.url(name)}/metadata/instance/compute/name?api-version=2021-02-01&format=text")
         assert answer.text == name
@@ -59,7 +59,7 @@ async def test_an_event_is_read_approved_and_started_over_http(http: httpx.Async
     assert imds.event("update").approved_by == "n2"
 
 
-async def test_time_goes_by_when_the_test_says_so_and_whoever_waits_is_told(
+async def test_time_passes_when_the_test_says_so_and_wakes_what_waits(
     http: httpx.AsyncClient, imds: Emulator, clock: SettableClock
 ) -> None:
     imds.do({"event": UPDATE})
@@ -70,7 +70,7 @@ async def test_time_goes_by_when_the_test_says_so_and_whoever_waits_is_told(
     assert (await waiting).events[0].shown.status == "Started"
 
 
-async def test_what_is_due_happens_though_nobody_asks(imds: Emulator, clock: SettableClock) -> None:
+async def test_due_steps_happen_without_requests(imds: Emulator, clock: SettableClock) -> None:
     imds.do({"event": UPDATE})
     await clock.advance(900)
     assert [line.kind for line in imds.history] == ["scheduled", "started", "impact-began"]
@@ -118,7 +118,7 @@ async def test_control_shows_the_world(http: httpx.AsyncClient, imds: Emulator) 
     assert [each["does"] for each in found["planned"]] == ["cancel"]
 
 
-async def test_control_shows_who_has_read_what_and_who_is_away(http: httpx.AsyncClient, imds: Emulator) -> None:
+async def test_control_shows_what_each_machine_has_read_and_which_are_away(http: httpx.AsyncClient, imds: Emulator) -> None:
     await document(http, imds)
     imds.do({"event": {**UPDATE, "notice": "PT0S"}})
     machines = (await http.get(imds.control_url)).json()["vms"]
@@ -171,7 +171,7 @@ async def test_what_control_does_not_know_is_a_problem_too(http: httpx.AsyncClie
         assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
 
 
-async def test_a_taken_port_is_told_and_nothing_is_left_listening(imds: Emulator) -> None:
+async def test_a_taken_port_is_reported_and_nothing_is_left_listening(imds: Emulator) -> None:
     port = int(imds.control_url.rpartition(":")[2])
     other = Emulator(scenario_of(VMS), control_port=port)
     with pytest.raises(PortTaken, match=f"cannot listen on 127.0.0.1:{port}"):

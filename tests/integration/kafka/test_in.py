@@ -84,12 +84,12 @@ async def test_crash_before_the_commit_makes_no_event_twice(broker: Broker, apps
         await dying.run_once(app.clock.now())
     done = broker.committed(topic, "crash")
     assert done < stored < 5000
-    heir = ingest()
-    running = asyncio.create_task(heir.run_once(app.clock.now()))
+    successor = ingest()
+    running = asyncio.create_task(successor.run_once(app.clock.now()))
     await eventually(broker.done(topic, "crash", 5000), "all offsets")
-    heir.leaving = True
+    successor.leaving = True
     assert (await running)["taken"] == 5000 - done
-    await heir.close()
+    await successor.close()
     assert (await app.stats())["open"] == 5000
 
 

@@ -49,7 +49,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def test_a_table_that_is_missing_is_told_once_and_waited_for(
+async def test_a_table_that_is_missing_is_reported_once_and_waited_for(
     azurite: Azurite, tables: HttpTables, caplog: pytest.LogCaptureFixture
 ) -> None:
     with LeaseKeeper("fleet", "a", tables) as keeper:
@@ -72,7 +72,7 @@ class Swapped:
         return found
 
 
-async def test_a_wrong_key_is_told_once_without_the_key_and_waited_for(
+async def test_a_wrong_key_is_reported_once_without_the_key_and_waited_for(
     azurite: Azurite, tables: HttpTables, caplog: pytest.LogCaptureFixture
 ) -> None:
     await create(azurite, tables)

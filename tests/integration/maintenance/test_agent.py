@@ -89,7 +89,7 @@ async def test_lost_answer_to_an_approval_is_found_out_and_nothing_is_prepared_t
     assert agent.did() == ["prepare"] and len(agent.said("agent_approval_failed")) >= 2
 
 
-async def test_reboot_of_the_machine_is_told_from_a_restart_of_the_agent(imds: Emulator, make: MakeAgent) -> None:
+async def test_reboot_of_the_machine_differs_from_a_restart_of_the_agent(imds: Emulator, make: MakeAgent) -> None:
     agent = make(module=CRASHING)
     agent.boot.write_text("boot-1\n")
     agent.start(environment={"BOOT": str(agent.boot)})
@@ -179,5 +179,3 @@ def _gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
-
-

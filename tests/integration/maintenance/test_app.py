@@ -33,7 +33,7 @@ def joined(make: MakeAgent, app: FakeApp, *, require_central: bool = False) -> A
     return agent
 
 
-async def test_app_is_told_of_each_step_and_asked_before_the_approval(imds: Emulator, make: MakeAgent, app: FakeApp) -> None:
+async def test_app_learns_of_each_step_and_is_asked_before_the_approval(imds: Emulator, make: MakeAgent, app: FakeApp) -> None:
     agent = joined(make, app)
     imds.do(update())
     await imds.until(lambda world: imds.event("update").approved_at is not None)
@@ -62,7 +62,7 @@ async def test_hold_of_the_app_is_obeyed_until_it_is_lifted(imds: Emulator, make
     await imds.until(lambda world: imds.event("update").approved_at is not None)
 
 
-async def test_leased_approval_of_another_machines_event_is_posted_and_its_result_told(
+async def test_leased_approval_of_another_machines_event_is_posted_and_its_result_reported(
     imds: Emulator, make: MakeAgent, app: FakeApp
 ) -> None:
     imds.do({"event": {"name": "others", "vms": ["n2"], "type": "Freeze", "duration": 9, "notice": "PT20M", "settles": "PT1H"}})
@@ -85,7 +85,7 @@ async def test_node_approves_by_itself_while_the_app_is_away(imds: Emulator, mak
     assert agent.did() == ["prepare"]
 
 
-async def test_node_that_must_ask_holds_while_the_app_is_away_and_tells_all_of_it_later(
+async def test_node_that_must_ask_holds_while_the_app_is_away_and_reports_all_of_it_later(
     imds: Emulator, make: MakeAgent, app: FakeApp
 ) -> None:
     app.status = 503

@@ -117,7 +117,7 @@ async def test_ids_of_another_tenant_are_404_for_every_verb(system: System, tena
     assert {event["state"] for event in await tenant.api.all("events")} == {"scheduled"}
 
 
-async def test_health_tells_of_storage_and_timers(system: System) -> None:
+async def test_health_shows_storage_and_timers(system: System) -> None:
     async with Api(system.host.url, ADMIN_KEY) as anyone:
         assert (await anyone.get("/healthz")).status == 200
 

@@ -69,7 +69,7 @@ async def test_many_concurrent_posts_are_all_stored_and_delivered_once(tenant: T
     assert [by_id[event_id][0].json() for event_id in ids] == list(range(600))
 
 
-async def test_json_batch_takes_the_good_and_tells_of_the_bad(tenant: Tenant) -> None:
+async def test_json_batch_takes_the_good_and_shows_the_bad(tenant: Tenant) -> None:
     batch = [
         {"delay": "PT1H", "payload": 0},
         {"delay": "PT1H"},

@@ -74,7 +74,7 @@ def _each(names: list[str]) -> Generator[str, Any]:
         yield f"next {len(name)}"
 
 
-def test_the_place_in_a_loop_tells_machines_apart() -> None:
+def test_the_place_in_a_loop_distinguishes_machines() -> None:
     machines = Machines()
     first = machines.spawn("loop", lambda: _each(["a", "b"]))
     assert machines.resume(first, None) != first

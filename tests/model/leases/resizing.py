@@ -271,10 +271,10 @@ def silent(level: int) -> Resize:
     )
 
 
-def begun_anew(level: int) -> Resize:
+def begun_again(level: int) -> Resize:
     """1 -> 2, decided by two at once while the owner gives up and claims again."""
     return Resize(
-        "begun anew",
+        "begun again",
         STILL,
         {
             "a1": Life("a", "b", Doing(hear=level, release=1, drop=1, claim=level), OWNS),
@@ -293,5 +293,5 @@ RESIZES: dict[str, Callable[[int], Resize]] = {
     "halving": halving,
     "coprime": coprime,
     "silent": silent,
-    "begun anew": begun_anew,
+    "begun again": begun_again,
 }

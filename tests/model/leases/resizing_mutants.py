@@ -64,7 +64,7 @@ def claim_closed() -> list[Patch]:
     return _claimable(lambda row, session: row.generation == session.generation)
 
 
-def epochs_anew() -> list[Patch]:
+def epochs_start_over() -> list[Patch]:
     plain = generations.opened_rows
     return [(generations, "opened_rows", lambda rows, fleet: [replace(row, epoch=rows[row.number].epoch) for row in plain(rows, fleet)])]
 
@@ -91,7 +91,7 @@ RESIZE_MUTANTS = [
     Mutant("closed while it is owned", "doubling", close_owned),
     Mutant("claimed by a server of the former generation", "doubling", any_generation),
     Mutant("claimed while it is closed", "halving", claim_closed),
-    Mutant("epochs that start anew", "doubling", epochs_anew),
+    Mutant("epochs that start over", "doubling", epochs_start_over),
     Mutant("closed without its ETag", "doubling", close_unconditionally),
     Mutant("released as open", "halving", release_open),
 ]

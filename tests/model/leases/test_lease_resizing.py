@@ -17,7 +17,7 @@ STEPS = {
     "closed while it is owned": 18,
     "claimed by a server of the former generation": 27,
     "claimed while it is closed": 11,
-    "epochs that start anew": 21,
+    "epochs that start over": 21,
     "closed without its ETag": 27,
     "released as open": 11,
 }

@@ -113,7 +113,7 @@ def test_pre_emption_breaks_it_in_the_twelve_steps_of_the_seed(preempted: Report
     ]
 
 
-def test_the_story_tells_what_each_node_knows_after_each_step(preempted: Report) -> None:
+def test_the_story_shows_what_each_node_knows_after_each_step(preempted: Report) -> None:
     first, second, third, *_, before, last = rows(PREEMPTION, preempted.trace)
     assert first[2:] == ("up", "up", "up")
     assert second[2:] == ("leads", "up", "up")
@@ -143,7 +143,7 @@ BUSY = [node._replace(taking=True) for node in ABLE]
         (Cluster((UP, UP._replace(log=(0, 2)), UP)), "logs that differ"),
     ],
 )
-def test_an_unsafe_state_is_told(cluster: Cluster, why: str) -> None:
+def test_an_unsafe_state_is_reported(cluster: Cluster, why: str) -> None:
     model = Ringmaster(3, 3)
     with pytest.raises(Violation, match=f"^{why}$"):
         model.check(State(model.initial().paths, cluster))
@@ -204,7 +204,7 @@ def test_a_lease_is_replaced_when_it_timed_out_or_its_completion_is_seen() -> No
     assert len(sends(done.put(1, finished._replace(payload=0))._replace(timed_out=1))) == 2
 
 
-def test_who_finishes_reports_it_and_has_no_lease_any_more() -> None:
+def test_a_server_that_finishes_reports_it_and_has_no_lease_any_more() -> None:
     taker = BLANK._replace(log=(1, NOBODY), executed=1, lease=Lease(1, 1), can=True, taking=True)
     after = steps(Cluster((BLANK, taker, BLANK)))["n2 finishes its checkpoint"]
     assert after.nodes[1] == Node(up=True, log=(1, NOBODY), executed=1, payload=1)

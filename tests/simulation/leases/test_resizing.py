@@ -41,7 +41,7 @@ PLANTED: dict[str, Callable[[], list[Patch]]] = {
     "closed while it is owned": mutants.close_owned,
     "claimed by a server of the former generation": mutants.any_generation,
     "claimed while it is closed": mutants.claim_closed,
-    "epochs that start anew": mutants.epochs_anew,
+    "epochs that start over": mutants.epochs_start_over,
     "released as open": mutants.release_open,
     "goes on by the former count": goes_on_by_the_former_count,
     "nobody carries it on": nobody_carries_it_on,

@@ -39,7 +39,7 @@ def crash(fleet: Measured, name: str, when: float) -> list[float]:
     return gaps
 
 
-def test_after_a_crash_all_is_served_within_t_and_a_beat_since_heirs_have_heard_before(fleet: Measured) -> None:
+def test_after_a_crash_all_is_served_within_t_and_a_heartbeat_since_standbys_were_informed(fleet: Measured) -> None:
     crashes = [crash(fleet, name, place / SERVERS) for place, name in enumerate(fleet.names)]
     gaps = [gap for each in crashes for gap in each]
     assert len(gaps) >= PARTITIONS * 0.9
@@ -49,7 +49,7 @@ def test_after_a_crash_all_is_served_within_t_and_a_beat_since_heirs_have_heard_
     assert max(gaps) <= PROFILE.takeover + 1.1 * PROFILE.beat + 1.0
 
 
-def test_who_comes_back_within_v_keeps_what_it_had_although_its_heirs_have_been_told(fleet: Measured) -> None:
+def test_a_server_that_returns_within_v_keeps_its_partitions_although_standbys_were_informed(fleet: Measured) -> None:
     moved = fleet.moves.total()
     for name in ("s000", "s005"):
         told = fleet.world.store.transactions["write"]
@@ -65,7 +65,7 @@ def test_who_comes_back_within_v_keeps_what_it_had_although_its_heirs_have_been_
     assert fleet.moves.total() == moved
 
 
-def test_where_half_of_all_are_silent_no_heirs_are_told(fleet: Measured) -> None:
+def test_where_half_of_all_are_silent_no_standbys_are_informed(fleet: Measured) -> None:
     # All were seen alive in one look, and the other one that looks is among them.
     looks = fleet.nodes["s000"].keeper_state.counts
     seen = looks["scans"]
@@ -77,7 +77,7 @@ def test_where_half_of_all_are_silent_no_heirs_are_told(fleet: Measured) -> None
     assert looks["fenced"] == SERVERS // 2 + 1 and not looks["foreseen"]
 
 
-def test_a_profile_that_leaves_no_time_for_it_foresees_nobodys_end(fleet: Measured) -> None:
+def test_a_profile_that_leaves_no_time_for_it_assigns_no_standbys(fleet: Measured) -> None:
     with patch.object(standby.rules, "MISSED", 4.0):
         assert max(crash(fleet, "s004", 0.5)) > 0
     assert not any(node.keeper_state.counts["foreseen"] for node in fleet.nodes.values())

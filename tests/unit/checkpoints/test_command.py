@@ -77,7 +77,7 @@ async def test_program_ends_as_it_ends(script: str, ended: CommandOutcome) -> No
     assert ended.code == (ended.status if ended.status is not None else 128 + (ended.signal or 0))
 
 
-async def test_program_that_is_not_there_or_cannot_be_run_is_told_apart(tmp_path: Path) -> None:
+async def test_missing_program_and_one_that_cannot_be_run_have_different_errors(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("no program")
     for program, missing in (("/nowhere/at-all", True), ("", True), (str(tmp_path / "plain"), False)):
         with pytest.raises(NotRunnable, match=re.escape(f"{program}: ")) as raised:
@@ -236,7 +236,7 @@ def test_result_that_is_no_plain_file_is_refused_at_once(what: str, tmp_path: Pa
         read_result(path)
 
 
-async def test_program_with_more_arguments_than_the_system_takes_is_told() -> None:
+async def test_program_with_more_arguments_than_the_system_takes_is_reported() -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(TocsinError, match="cannot be started"):
         await run_in(turn_of(LONG), ["true", "x" * 2**22], grace=1, environment=environment())

@@ -47,7 +47,7 @@ def test_turn_with_too_little_left_is_not_begun() -> None:
     assert isinstance(apply_answer(me, 1, TURN, 40.0 - MIN_REMAINING - 2.0, may=True, spare=2.0)[1], BeginTurn)
 
 
-def test_primary_and_who_wants_none_begin_no_turn() -> None:
+def test_the_primary_and_unwilling_replicas_begin_no_turn() -> None:
     me, decision = apply_answer(start_report(ReplicaState(), 0.0), 1, TURN, 0.0, may=False)
     assert decision is None and me.held is None
 

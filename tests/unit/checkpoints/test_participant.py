@@ -102,7 +102,7 @@ async def test_answer_that_comes_after_the_limit_begins_nothing() -> None:
         body.task.cancel()
 
 
-async def test_turn_that_is_shorter_than_the_grace_is_not_begun_and_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_turn_that_is_shorter_than_the_grace_is_not_begun_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     async with World(grace=60) as world:
         body = Body(world)
         world.app.turn = TURN
@@ -155,7 +155,7 @@ async def test_promoted_replica_ends_its_turn_within_a_tick_and_recheck_returns_
         assert await lost(again) == "promoted"
 
 
-async def test_body_that_fails_is_told_and_its_error_is_the_callers() -> None:
+async def test_body_that_fails_is_reported_and_its_error_is_the_callers() -> None:
     async with World() as world:
         body = Body(world)
         world.app.turn = TURN
@@ -172,7 +172,7 @@ async def test_body_that_fails_is_told_and_its_error_is_the_callers() -> None:
         await world.until(lambda: world.app.reports[-1]["failures"] == 0 and second.task.done(), "a success that makes it good")
 
 
-async def test_publish_is_tried_until_it_is_answered_and_the_turn_is_told_meanwhile_without_its_checkpoint() -> None:
+async def test_publish_is_retried_and_the_turn_is_meanwhile_reported_without_its_checkpoint() -> None:
     async with World() as world:
         body = Body(world)
         world.app.turn = TURN
@@ -191,7 +191,7 @@ async def test_publish_is_tried_until_it_is_answered_and_the_turn_is_told_meanwh
         await world.until(lambda: world.app.reports[-1]["last_checkpoint"] == 100, "telling so")
 
 
-async def test_late_checkpoint_is_lost_and_is_told_all_the_same() -> None:
+async def test_late_checkpoint_is_lost_and_is_reported_all_the_same() -> None:
     async with World() as world:
         body = Body(world)
         world.app.turn, world.app.fence = TURN, 6
@@ -202,7 +202,7 @@ async def test_late_checkpoint_is_lost_and_is_told_all_the_same() -> None:
         assert world.app.reports[-1]["last_checkpoint"] == 100
 
 
-async def test_publish_that_nobody_answers_is_given_up_and_told_with_the_reports() -> None:
+async def test_publish_that_nobody_answers_is_given_up_and_reported_with_the_reports() -> None:
     async with World() as world:
         body = Body(world)
         world.app.turn = TURN
@@ -239,7 +239,7 @@ async def test_turn_in_an_answer_that_got_lost_is_not_begun() -> None:
         body.task.cancel()
 
 
-async def test_replica_that_is_not_known_any_more_ends_its_turn_and_begins_anew() -> None:
+async def test_replica_that_is_not_known_any_more_ends_its_turn_and_starts_over() -> None:
     async with World() as world:
         body = Body(world)
         world.app.turn = TURN
@@ -251,7 +251,7 @@ async def test_replica_that_is_not_known_any_more_ends_its_turn_and_begins_anew(
         assert (world.app.reports[before]["seq"], world.app.reports[before]["taking"]) == (1, None)
 
 
-async def test_two_processes_that_make_each_other_begin_anew_do_not_go_on_for_ever() -> None:
+async def test_two_processes_that_make_each_other_start_over_do_not_go_on_for_ever() -> None:
     async with World() as world:
         for _ in range(4):
             seen = len(world.app.reports)
@@ -303,7 +303,7 @@ async def test_turn_that_comes_again_in_the_same_process_is_not_begun_twice() ->
 
 
 @pytest.mark.parametrize("code", ["stale-term", "term-conflict"])
-async def test_refused_claim_of_a_primary_is_told_once_and_tried_again(code: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_claim_of_a_primary_is_reported_once_and_tried_again(code: str, caplog: pytest.LogCaptureFixture) -> None:
     async with World() as world:
         world.health = Health("primary", 2)
         world.app.faults.extend([(409, code)] * 3)
@@ -330,7 +330,7 @@ async def test_refused_first_report_is_the_callers_error_and_a_later_one_is_not(
         body.task.cancel()
 
 
-async def test_health_that_cannot_be_told_sends_nothing_and_lets_a_turn_go_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_health_sends_nothing_and_lets_a_turn_go_on(caplog: pytest.LogCaptureFixture) -> None:
     failing = False
 
     def health() -> Health:
@@ -351,7 +351,7 @@ async def test_health_that_cannot_be_told_sends_nothing_and_lets_a_turn_go_on(ca
         await world.until(body.task.done, "its end")
 
 
-async def test_recheck_ends_the_body_when_the_role_cannot_be_told() -> None:
+async def test_recheck_ends_the_body_when_the_role_cannot_be_read() -> None:
     known: list[Health] = [Health()]
     async with World(health=lambda: known[0]) as world:
         body = Body(world)
@@ -362,7 +362,7 @@ async def test_recheck_ends_the_body_when_the_role_cannot_be_told() -> None:
         assert body.ended and await lost(body) == "promoted"
 
 
-async def test_turn_that_comes_while_the_role_cannot_be_told_is_not_begun() -> None:
+async def test_turn_that_comes_while_the_role_cannot_be_read_is_not_begun() -> None:
     known: list[Health] = [Health()]
     async with World(health=lambda: known[0]) as world:
         body = Body(world)
@@ -379,7 +379,7 @@ async def test_turn_that_comes_while_the_role_cannot_be_told_is_not_begun() -> N
         body.task.cancel()
 
 
-async def test_who_stops_waiting_is_handed_nothing() -> None:
+async def test_a_caller_that_stops_waiting_is_handed_nothing() -> None:
     async with World() as world:
         body = Body(world)
         await world.pass_(1)
@@ -394,7 +394,7 @@ async def test_who_stops_waiting_is_handed_nothing() -> None:
         again.task.cancel()
 
 
-async def test_who_stops_waiting_in_the_moment_of_the_hand_out_takes_nothing() -> None:
+async def test_a_body_that_stops_waiting_at_the_moment_of_the_hand_out_takes_nothing() -> None:
     async with World() as world:
         body = Body(world)
         await world.until(lambda: world.app.reports and world.app.reports[-1]["ready"], "waiting")
@@ -501,7 +501,7 @@ async def test_leaving_ends_the_body_and_says_so() -> None:
         await _nothing(world.participant)
 
 
-async def test_leaving_wakes_who_waits_for_a_turn() -> None:
+async def test_leaving_wakes_callers_that_wait_for_a_turn() -> None:
     world = World()
     async with world:
         body = Body(world)
@@ -519,7 +519,7 @@ async def test_two_turns_at_a_time_are_a_mistake() -> None:
         body.task.cancel()
 
 
-async def test_check_and_remaining_tell_bodies_in_threads() -> None:
+async def test_check_and_remaining_serve_bodies_in_threads() -> None:
     async with World() as world:
         world.app.turn = TURN
 
@@ -688,7 +688,7 @@ async def test_waiting_the_grant_and_what_becomes_of_the_checkpoint_are_logged(c
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["while the caller waits", "before the caller asks"])
-async def test_missing_fleet_is_told_once_and_with_what_to_do(waits: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_fleet_is_reported_once_and_with_what_to_do(waits: bool, caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     # The first report gets no answer, so that the second finds the caller waiting.
     world.app.faults.extend(["gone", (404, "not-found")] if waits else [(404, "not-found")])
@@ -822,7 +822,7 @@ async def test_body_ends_when_its_watch_is_cancelled_with_all_other_tasks() -> N
             await _nothing(world.participant)
 
 
-async def test_who_waits_is_told_when_the_reports_are_cancelled() -> None:
+async def test_a_waiting_body_learns_that_the_reports_were_cancelled() -> None:
     async with World() as world:
         body = Body(world)
         await world.until(lambda: world.app.reports and world.app.reports[-1]["ready"], "waiting")
@@ -834,7 +834,7 @@ async def test_who_waits_is_told_when_the_reports_are_cancelled() -> None:
 
 
 @pytest.mark.parametrize("said", [None, "secondary", {"role": "secondary"}])
-async def test_health_that_is_none_is_told_and_a_turn_ends_at_its_limit_with_it(said: object, caplog: pytest.LogCaptureFixture) -> None:
+async def test_health_that_is_none_is_reported_and_a_turn_ends_at_its_limit_with_it(said: object, caplog: pytest.LogCaptureFixture) -> None:
     told: list[object] = [Health()]
     async with World(health=lambda: told[0]) as world:  # type: ignore[arg-type,return-value]
         body = Body(world)

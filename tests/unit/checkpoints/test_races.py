@@ -91,9 +91,7 @@ class Scene:
         self.clock = SettableClock()
         self.tables = Unreliable(self.clock, self.dice, odds)
         self.apps = [
-            CheckpointService(
-                self.tables, AsyncRunner(self.tables, self.clock), self.clock, SeededIds(f"{seed} {number}"), nothing_pending
-            )
+            CheckpointService(self.tables, AsyncRunner(self.tables, self.clock), self.clock, SeededIds(f"{seed} {number}"), nothing_pending)
             for number in range(3)
         ]
         self.members = [Member("a", "primary"), *(Member(name) for name in "bcde")]
@@ -206,7 +204,7 @@ class Scene:
 
 
 @pytest.mark.parametrize("odds", [0, 12])
-async def test_one_takes_at_a_time_whoever_decides_and_whatever_gets_lost(odds: int) -> None:
+async def test_one_replica_takes_at_a_time_with_any_coordinator_and_any_losses(odds: int) -> None:
     handed = failed = 0
     for seed in range(SEEDS):
         scene = Scene(seed, odds)

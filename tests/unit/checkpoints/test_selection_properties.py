@@ -52,7 +52,7 @@ def test_of_candidates_alike_in_health_none_is_three_turns_ahead(count: int, dra
 
 
 @given(st.integers(2, 7), st.lists(st.tuples(CHANCE, st.booleans()), max_size=120))
-def test_who_is_passed_over_for_a_moment_after_its_turn_is_not_behind_in_the_end(count: int, steps: list[tuple[float, bool]]) -> None:
+def test_a_replica_passed_over_briefly_after_its_turn_is_not_behind_in_the_end(count: int, steps: list[tuple[float, bool]]) -> None:
     turns, weights, order = Turns(), {f"n{number}": 1.0 for number in range(count)}, list[str]()
     for draw, passed in steps:
         order.append(turns.grant(weights, draw, {order[-1]} if order and passed else set()))
@@ -110,7 +110,7 @@ def test_chance_decides_while_there_is_time() -> None:
     assert found == {"a", "b", "c"}
 
 
-def test_who_has_waited_longest_is_forced_when_the_others_deadlines_need_the_turns_before_it() -> None:
+def test_the_longest_waiting_replica_is_forced_when_other_deadlines_need_the_turns_before_it() -> None:
     # Three candidates: a's last turn within 2N would be the next but one; b's too: a must go now.
     assert overdue({"a": 4, "b": 4, "c": 0}) == "a"
     assert overdue({"a": 4, "b": 3, "c": 0}) is None

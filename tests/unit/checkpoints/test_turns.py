@@ -62,7 +62,7 @@ def test_a_holder_that_is_not_there_any_more_was_silent() -> None:
     [{"life": 3}, {"seq": 7}, {"taking": 4}, {"role": "primary"}, {"fault": "fast"}],
     ids=["another life", "said before", "takes it", "primary", "no clock to trust"],
 )
-def test_a_turn_is_freed_early_only_by_who_certainly_does_not_take_it(change: dict[str, object]) -> None:
+def test_a_turn_is_freed_early_only_by_a_replica_that_certainly_does_not_take_it(change: dict[str, object]) -> None:
     revoked, late = replace(TURN, state="revoked"), NOW + 599_999
     assert is_idle(TURN, replica()) and is_free(revoked, replica(), late)
     assert not is_idle(TURN, replica(**change)) and not is_free(revoked, replica(**change), late)
@@ -87,14 +87,14 @@ def ready(*nodes: str) -> dict[str, ReplicaRow]:
     return {node: replica(node, at=NOW) for node in nodes}
 
 
-def test_who_has_maintenance_within_the_turn_is_skipped_and_later_is_not() -> None:
+def test_a_replica_with_maintenance_within_the_turn_is_skipped_and_later_is_not() -> None:
     for soon, chosen in ((MINUTE, {"c"}), (10 * MINUTE - 1, {"c"}), (10 * MINUTE, {"b", "c"})):
         pending = {"b": PendingImpact(NOW + soon, False)}
         found = {step(Group(), ready("b", "c"), NOW, SETTINGS, draw / 10, pending).group.turn.holder for draw in range(10)}
         assert found == chosen
 
 
-def test_who_is_about_to_lose_its_disk_goes_first_if_there_is_time() -> None:
+def test_a_replica_about_to_lose_its_disk_goes_first_if_there_is_time() -> None:
     pending = {"b": PendingImpact(NOW + 15 * MINUTE, True)}
     granted = [step(Group(), ready("b", "c", "d"), NOW, SETTINGS, draw / 10, pending).group.turn for draw in range(10)]
     assert {turn.holder for turn in granted} == {"b"}
@@ -105,7 +105,7 @@ def test_who_is_about_to_lose_its_disk_goes_first_if_there_is_time() -> None:
     assert step(group, ready("b", "c"), NOW, SETTINGS, 0.0, {"b": PendingImpact(NOW + MINUTE, True)}).group.turn.holder == "c"
 
 
-def test_who_goes_first_does_so_once_and_lets_others_in_between() -> None:
+def test_the_preferred_waiter_goes_first_once_and_lets_others_in_between() -> None:
     pending = {"b": PendingImpact(NOW + 50 * MINUTE, True)}
     group = step(Group(), ready("b", "c"), NOW, SETTINGS, 0.0, pending).group
     group = replace(group, turn=replace(group.turn, state="done"))
@@ -166,7 +166,7 @@ def test_rows_come_back_as_they_were_stored() -> None:
     assert parse_latest(latest.props()) == latest
 
 
-def test_a_checkpoint_published_after_the_report_that_told_of_it_counts() -> None:
+def test_a_checkpoint_published_after_the_report_that_named_it_counts() -> None:
     view = FleetTurns(Group(TURN), {"b": replica(last_checkpoint=101)})
     done = rules.publish(view, 4, None, Publication("b", 101, "x", 1), NOW + MINUTE, SETTINGS)
     assert isinstance(done, Published) and (done.group.turn.state, done.group.turn.sequence, done.is_latest) == ("done", 101, True)

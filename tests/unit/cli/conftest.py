@@ -48,16 +48,16 @@ class Command:
         monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent/profiles.toml")
         monkeypatch.delenv("TOCSIN_PROFILE", raising=False)
 
-    def __call__(self, *words: str) -> CommandResult:
+    def __call__(self, *arguments: str) -> CommandResult:
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
-            frame.main(words)
+            frame.main(arguments)
         said = self._capsys.readouterr()
         return CommandResult(int(ended.value.code or 0), said.out, said.err)
 
-    def ok(self, *words: str) -> CommandResult:
+    def ok(self, *arguments: str) -> CommandResult:
         """Run a command that must succeed."""
-        said = self(*words)
+        said = self(*arguments)
         assert said.code == 0, said
         return said
 

@@ -39,16 +39,16 @@ EVIL = "\x1b[31m \x07 \x9b2J \u202e [red]x[/red]"
 
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """Runs words against one answer; gives the exit code, standard output and standard error."""
+    """Run the command against one answer. Return the exit code, standard output and standard error."""
     monkeypatch.setenv("TOCSIN_URL", "https://app.test")
     monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
     monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent")
 
-    def run(words: str, answer: httpx.Response) -> tuple[int, str, str]:
+    def run(arguments: str, answer: httpx.Response) -> tuple[int, str, str]:
         transport = httpx.MockTransport(lambda request: answer)
         monkeypatch.setattr(session, "open_client", lambda app, **_: Client(app.url, app.key, transport=transport, retries=0))
         with pytest.raises(SystemExit) as ended:
-            frame.main(words.split())
+            frame.main(arguments.split())
         said = capsys.readouterr()
         return int(ended.value.code or 0), said.out, said.err
 
@@ -59,7 +59,7 @@ def problem(status: int, title: str = "No", detail: str = "not now") -> httpx.Re
     return httpx.Response(status, json={"type": "https://x/problems/no", "status": status, "title": title, "detail": detail})
 
 
-@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("arguments", WORDS)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -73,8 +73,8 @@ def problem(status: int, title: str = "No", detail: str = "not now") -> httpx.Re
     ],
     ids=["page", "gateway", "empty", "proxy", "redirect", "list", "binary"],
 )
-def test_what_is_no_answer_of_the_app_is_told_as_such(ask: Ask, words: str, answer: httpx.Response) -> None:
-    code, out, err = ask(words, answer)
+def test_an_answer_of_another_service_is_reported_as_such(ask: Ask, arguments: str, answer: httpx.Response) -> None:
+    code, out, err = ask(arguments, answer)
     assert code == Exit.UNREACHABLE and out == ""
     assert err.startswith("tocsin: The answer does not come from the app") and "where: TOCSIN_URL" in err and "do: " in err
 
@@ -87,7 +87,7 @@ def test_what_an_answer_lacks_is_named(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "answer"),
+    ("arguments", "answer"),
     [
         ("events get x", {"id": "x", "attempts": "x"}),
         ("events list", {"items": [{**stage.DEAD, "late_ms": "x"}], "next": None}),
@@ -98,8 +98,8 @@ def test_what_an_answer_lacks_is_named(ask: Ask) -> None:
         ("status", {**stage.READY, "timers": {"lease_scan": {}}, **stage.STATS, "items": [], "next": None}),
     ],
 )
-def test_answer_of_another_kind_is_told_as_such(ask: Ask, words: str, answer: dict[str, Any]) -> None:
-    code, _, err = ask(words, httpx.Response(200, json=answer))
+def test_answer_of_another_kind_is_reported_as_such(ask: Ask, arguments: str, answer: dict[str, Any]) -> None:
+    code, _, err = ask(arguments, httpx.Response(200, json=answer))
     assert code == Exit.UNREACHABLE and err.startswith("tocsin: The answer does not come from the app: a field has an unexpected type"), err
     assert "do: Check that TOCSIN_URL" in err and "Traceback" not in err
 
@@ -118,16 +118,16 @@ def test_refusal_of_the_app_is_3_and_says_what_to_do(ask: Ask, status: int) -> N
 
 
 def test_no_text_of_others_moves_a_cursor(ask: Ask) -> None:
-    for words, answer in (
+    for arguments, answer in (
         ("events get x", problem(409, EVIL, EVIL)),
         ("events get x", httpx.Response(200, json={"id": "x", "payload": EVIL, "labels": {EVIL: EVIL}})),
         ("events get x --json", httpx.Response(200, json={"id": "x", "payload": EVIL})),
         ("events get x --json", httpx.Response(200, text=json.dumps({"payload": EVIL + "\x7f\u2028"}, ensure_ascii=False))),
     ):
-        _, out, err = ask(words, answer)
+        _, out, err = ask(arguments, answer)
         told = (out + err).replace("\n", "")
         assert told.isprintable() and "[red]x[/red]" in told
-        if words.endswith("--json"):
+        if arguments.endswith("--json"):
             assert json.loads(out)["payload"].startswith(EVIL)
 
 
@@ -149,9 +149,7 @@ def test_numbers_keep_their_digits_both_ways(ask: Ask, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("text", ['"\\ud800"', "[" * 100_000, "[" * 400 + "]" * 400, "NaN", "1_0", '\ufeff{"a":1', ""])
-def test_payload_that_cannot_be_sent_is_wrong_usage(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_payload_that_cannot_be_sent_is_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str) -> None:
     monkeypatch.setenv("TOCSIN_URL", "https://app.test")
     monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
     with pytest.raises(SystemExit) as ended:

@@ -78,7 +78,7 @@ def test_two_addresses_are_refused(environment: dict[str, str]) -> None:
         ('[default]\nurl = "u"\nkey_env = "A"', "no connection can be called default"),
     ],
 )
-def test_file_that_is_wrong_is_told_without_what_is_in_it(tmp_path: Path, text: str, why: str) -> None:
+def test_file_that_is_wrong_is_reported_without_what_is_in_it(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "profiles.toml"
     file.write_text(text)
     with pytest.raises(CommandFailed, match=why) as failed:
@@ -89,13 +89,13 @@ def test_file_that_is_wrong_is_told_without_what_is_in_it(tmp_path: Path, text: 
 @pytest.mark.parametrize(
     ("command", "why"), [("false", "ended with exit code 1"), ("true", "printed nothing"), ("/nonexistent", "cannot be run")]
 )
-def test_command_that_gives_no_key_is_told(environment: dict[str, str], command: str, why: str) -> None:
+def test_command_that_gives_no_key_is_reported(environment: dict[str, str], command: str, why: str) -> None:
     Path(environment["TOCSIN_PROFILES"]).write_text(f'[x]\nurl = "https://a.example"\nkey_command = "{command}"')
     with pytest.raises(CommandFailed, match=why):
         resolve_connection(environment, profile="x")
 
 
-def test_profile_that_is_not_there_is_told_with_those_that_are(environment: dict[str, str]) -> None:
+def test_profile_that_is_not_there_is_reported_with_those_that_are(environment: dict[str, str]) -> None:
     with pytest.raises(CommandFailed) as failed:
         resolve_connection(environment, profile="dev")
     assert failed.value.advice == "Choose one of: local, prod."
@@ -106,9 +106,9 @@ def test_profiles_are_listed_without_keys(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    for words in (["connections"], ["connections", "--json"]):
+    for arguments in (["connections"], ["connections", "--json"]):
         with pytest.raises(SystemExit):
-            frame.main(words)
+            frame.main(arguments)
         said = capsys.readouterr().out
         assert "$LOCAL_KEY" in said and "https://app.example" in said
         assert SECRET not in said and "local-demo-key" not in said

@@ -26,12 +26,12 @@ def test_event_is_created_looked_up_listed_and_cancelled(tocsin: Command) -> Non
 
 
 def test_same_event_again_is_the_same_and_one_without_an_id_gets_one(tocsin: Command) -> None:
-    words = ("events", "create", "--due", "2027-06-01T10:00:00Z", "--json")
-    assert tocsin.ok(*words, "--id", "twice").documents == tocsin.ok(*words, "--id", "twice").documents
-    assert tocsin.ok(*words).documents[0]["id"].startswith("~")
+    arguments = ("events", "create", "--due", "2027-06-01T10:00:00Z", "--json")
+    assert tocsin.ok(*arguments, "--id", "twice").documents == tocsin.ok(*arguments, "--id", "twice").documents
+    assert tocsin.ok(*arguments).documents[0]["id"].startswith("~")
 
 
-def test_list_is_cut_where_told_and_json_is_a_document_a_line(tocsin: Command) -> None:
+def test_list_is_cut_at_the_limit_and_json_is_a_document_a_line(tocsin: Command) -> None:
     for number in range(5):
         tocsin.ok("events", "create", "--due", f"2027-07-01T10:00:0{number}Z", "--id", f"cut-{number}")
     window = ("--from", "2027-07-01T10:00:00Z", "--to", "2027-07-01T10:01:00Z")
@@ -65,7 +65,7 @@ def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "where"),
+    ("arguments", "where"),
     [
         (("create",), "exactly one of due and delay"),
         (("create", "--delay", "PT1S", "--due", "2027-06-01T10:00:00Z"), "exactly one of due and delay"),
@@ -80,9 +80,9 @@ def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> 
         (("redrive", "x", "--channel", "default"), "go with --all"),
     ],
 )
-def test_wrong_usage_says_where_and_asks_nobody(tocsin: Command, words: tuple[str, ...], where: str) -> None:
+def test_wrong_usage_shows_the_place_and_sends_nothing(tocsin: Command, arguments: tuple[str, ...], where: str) -> None:
     tocsin.environment.setenv("TOCSIN_URL", "https://nobody.invalid")
-    said = tocsin("events", *words)
+    said = tocsin("events", *arguments)
     assert said.code == Exit.USAGE and where in said.err and said.out == ""
 
 
@@ -103,7 +103,7 @@ def test_what_users_stored_moves_no_cursor(tocsin: Command) -> None:
     assert "\x1b" not in said.out and "[red]boo" in said.out
 
 
-def test_tail_tells_each_state_once(tocsin: Command) -> None:
+def test_tail_prints_each_state_once(tocsin: Command) -> None:
     events = [
         {"id": "b", "due": "2", "state": "scheduled"},
         {"id": "a", "due": "1", "state": "delivered", "attempts": [{}]},

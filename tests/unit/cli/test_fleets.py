@@ -29,8 +29,16 @@ def fleet(tocsin: Command, request: pytest.FixtureRequest) -> str:
 
 def report(tocsin: Command, fleet: str, seq: int, **more: Any) -> Any:
     body = {
-        "node": "n1", "seq": seq, "vm": "vm_1", "scope": "set", "location": "westeurope", "fault_domain": "0", "boot_id": "b",
-        "incarnation": seq, "disabled": False, "events": [],
+        "node": "n1",
+        "seq": seq,
+        "vm": "vm_1",
+        "scope": "set",
+        "location": "westeurope",
+        "fault_domain": "0",
+        "boot_id": "b",
+        "incarnation": seq,
+        "disabled": False,
+        "events": [],
     }
     return tocsin.kit.client.call("POST", f"fleets/{fleet}/maintenance/reports", body | more)
 
@@ -83,9 +91,7 @@ def test_nodes_are_listed_with_what_they_have(tocsin: Command, fleet: str) -> No
 
 
 def test_doctor_finds_nothing_wrong_with_a_fleet_that_is_served(tocsin: Command, fleet: str) -> None:
-    tocsin.kit.client.call(
-        "POST", f"fleets/{fleet}/leases/claim", {"node": "s1", "incarnation": INCARNATION, "partitions": [0, 1, 2, 3]}
-    )
+    tocsin.kit.client.call("POST", f"fleets/{fleet}/leases/claim", {"node": "s1", "incarnation": INCARNATION, "partitions": [0, 1, 2, 3]})
     assert tocsin.ok("leases", "doctor", fleet).out == f"nothing is wrong with {fleet}\n"
     assert tocsin.ok("leases", "stale", fleet).lines[:2] == ["partitions without a server", "  none"]
     assert tocsin.ok("leases", "show", fleet, "--by-server").row("s1")[3:] == ["4", "0-3"]
@@ -183,8 +189,14 @@ def test_claim_to_be_primary_is_forgotten(tocsin: Command, fleet: str) -> None:
 
 def test_maintenance_is_listed_held_approved_and_rehearsed(tocsin: Command, fleet: str) -> None:
     event = {
-        "event_id": "e1", "type": "Freeze", "status": "Scheduled", "source": "Platform", "duration_s": 9, "resources": ["vm_1"],
-        "not_before": "2027-01-15T23:00:00Z", "phase": "WAITING",
+        "event_id": "e1",
+        "type": "Freeze",
+        "status": "Scheduled",
+        "source": "Platform",
+        "duration_s": 9,
+        "resources": ["vm_1"],
+        "not_before": "2027-01-15T23:00:00Z",
+        "phase": "WAITING",
     }
     report(tocsin, fleet, 1, events=[event])
     assert tocsin.ok("maintenance", "list", fleet).row("e1")[1:6] == ["Freeze", "scheduled", "2027-01-15T23:00:00.000Z", "9 s", "1 WAITING"]
@@ -200,7 +212,7 @@ def test_maintenance_is_listed_held_approved_and_rehearsed(tocsin: Command, flee
     assert tocsin("maintenance", "show", fleet, "nothing").code == Exit.REFUSED
 
 
-def test_changes_of_maintenance_are_told_once() -> None:
+def test_changes_of_maintenance_are_announced_once() -> None:
     event = {"event_id": "e", "type": "Freeze", "status": "scheduled", "nodes": {"n": {"phase": "WAITING"}}, "approval": None, "alarms": []}
     before = {"e": comparable_state(event)}
     assert list(changes({}, before)) == [("e", "event", "", "Freeze scheduled"), ("e", "node n", "", "WAITING")]
@@ -265,7 +277,10 @@ def test_everything_that_needs_a_person_is_named() -> None:
         "events": {"overdue": 3, "stuck": 0, "dead": 2, "channels": {"a": {"state": "paused"}, "b": {"state": "ok"}}},
         "fleets": [
             {
-                "name": "web", "stale": 2, "servers": {"live": 1, "needed": 2}, "alarms": ["silent"],
+                "name": "web",
+                "stale": 2,
+                "servers": {"live": 1, "needed": 2},
+                "alarms": ["silent"],
                 "maintenance": [{"event_id": "e", "type": "Freeze", "alarms": ["quorum"]}, {"alarms": []}],
             }
         ],

@@ -90,12 +90,12 @@ def test_former_name_of_connections_works_and_names_the_new_one(
     assert "profiles" not in run(capsys, "--help")[1]
 
 
-def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--version")
     assert code == 0 and re.fullmatch(r"tocsin \d[\w.]*\n", out)
 
 
-def test_what_is_misspelt_is_usage_and_the_right_word_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_name_is_wrong_usage_and_the_right_one_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "chekpoint")
     assert code == Exit.USAGE and "checkpoint" in err
 

@@ -61,7 +61,7 @@ key_command = "pass show tocsin"
 """
 
 
-def print_screen(words: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
+def print_screen(arguments: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
     """Return what a terminal of that width shows."""
     (folder / "profiles.toml").write_text(PROFILES)
     monkeypatch.setenv("TOCSIN_PROFILES", str(folder / "profiles.toml"))
@@ -72,7 +72,7 @@ def print_screen(words: str, width: int, capsys: pytest.CaptureFixture[str], mon
     plain = {"highlight": False, "markup": False, "emoji": False, "color_system": None, "force_terminal": False}
     monkeypatch.setattr(output, "console", lambda error=False: Console(file=sys.stdout, width=width, **plain))
     with pytest.raises(SystemExit) as ended:
-        frame.main(words.split())
+        frame.main(arguments.split())
     said = capsys.readouterr()
     assert said.err == "" and ended.value.code in (0, None, 1)
     return said.out

@@ -78,9 +78,9 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     yield served
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        frame.main(["events", "import", *map(str, words)])
+        frame.main(["events", "import", *map(str, arguments)])
     said = capsys.readouterr()
     return int(ended.value.code or 0), said.out, said.err
 
@@ -100,7 +100,7 @@ def test_file_is_imported_and_nothing_is_left_beside_it(app: App, tmp_path: Path
     assert run(capsys, file)[1] == "0 events scheduled, 25 already known, 0 rejected\n"
 
 
-def test_bad_lines_are_told_with_their_numbers_and_end_it_with_1(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_lines_are_reported_with_their_numbers_and_end_it_with_1(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, 0, "bad", 2)
     file.write_text(file.read_text() + "[1]\n{\n")
     code, out, _ = run(capsys, file, "--json")
@@ -115,9 +115,7 @@ def test_bad_lines_are_told_with_their_numbers_and_end_it_with_1(app: App, tmp_p
 
 
 @pytest.mark.parametrize("failure", [refused(401), refused(503), refuse_lines(429), refuse_lines(503)])
-def test_stopped_import_goes_on_where_it_was_stopped(
-    app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], failure: Answer
-) -> None:
+def test_stopped_import_goes_on_where_it_was_stopped(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], failure: Answer) -> None:
     file = written(tmp_path, "bad", *range(1, 8), "bad", 9)
     # The third batch is refused for longer than anybody waits.
     app.answers = [app.take, app.take, *[failure] * 9]
@@ -147,7 +145,7 @@ def test_lost_answers_double_nothing(app: App, tmp_path: Path, capsys: pytest.Ca
     assert len(app.events) == 6
 
 
-def test_progress_of_something_else_is_refused_and_restart_begins_anew(
+def test_progress_of_something_else_is_refused_and_restart_starts_over(
     app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(tmp_path, *range(6))
@@ -222,7 +220,9 @@ def test_file_that_is_not_there_or_names_no_columns_is_wrong_usage(app: App, tmp
     assert run(capsys, tmp_path / "x.csv")[0] == 0, "a header that was mended is no other file"
 
 
-def test_progress_that_cannot_be_kept_is_told_before_anything_is_sent(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_that_cannot_be_kept_is_reported_before_anything_is_sent(
+    app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, _, err = run(capsys, written(tmp_path, 1), "--progress", tmp_path / "nowhere" / "progress")
     assert code == Exit.USAGE and "nowhere" in err and not app.batches
 
@@ -231,11 +231,11 @@ def test_rejects_that_cannot_be_written_stop_it_and_the_same_command_goes_on(
     app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, folder = written(tmp_path, 1, "bad"), tmp_path / "nowhere"
-    words = (file, "--batch", 1, "--in-flight", 1, "--rejects", folder / "rejects", "--json")
-    code, _, err = run(capsys, *words)
+    arguments = (file, "--batch", 1, "--in-flight", 1, "--rejects", folder / "rejects", "--json")
+    code, _, err = run(capsys, *arguments)
     assert code == Exit.FAILED and "nowhere" in err
     folder.mkdir()
-    code, out, _ = run(capsys, *words)
+    code, out, _ = run(capsys, *arguments)
     assert code == Exit.FAILED and (json.loads(out)["accepted"], json.loads(out)["rejected"]) == (1, 1)
 
 
@@ -267,8 +267,8 @@ def test_two_imports_of_one_file_at_once_are_refused_and_neither_spoils_the_othe
     file, second = written(tmp_path, *range(9)), list[tuple[int, str, str]]()
 
     def meanwhile(events: list[dict[str, Any]]) -> httpx.Response:
-        words = ("-m", "shared.cli", "events", "import", str(file), "--restart", "--url", "http://127.0.0.1:9", "--key", "another-key")
-        done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+        arguments = ("-m", "shared.cli", "events", "import", str(file), "--restart", "--url", "http://127.0.0.1:9", "--key", "another-key")
+        done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120)
         second.append((done.returncode, done.stdout, done.stderr))
         return app.take(events)
 

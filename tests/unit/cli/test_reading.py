@@ -52,7 +52,7 @@ def test_every_object_of_ndjson_becomes_an_event_with_an_id(documents: list[dict
 
 
 @given(st.lists(JUNK | st.just(b'{"due": "x"}') | st.just(b"")), st.integers(1, 4), st.integers(1, 60))
-def test_every_line_is_an_event_or_told_as_bad_with_its_number(lines: list[bytes], most: int, room: int) -> None:
+def test_every_line_is_an_event_or_reported_as_bad_with_its_number(lines: list[bytes], most: int, room: int) -> None:
     data = b"\n".join(lines)
     events, bad = flat(found(data, "ndjson", most=most, room=room))
     numbers = sorted([line.at for line in events] + [each.number for each in bad])
@@ -154,7 +154,7 @@ def test_header_that_names_no_event_is_refused(header: str, why: str) -> None:
         list(found(header.encode(), "csv"))
 
 
-def test_csv_columns_with_dots_make_objects_and_bad_cells_are_told() -> None:
+def test_csv_columns_with_dots_make_objects_and_bad_cells_are_reported() -> None:
     data = b"delay,payload.a,payload.b,labels.x,retry.attempts\nPT1S,1,,y,3\nPT1S,,,,\nPT1S,1\nPT1S,1,2,3,x\n"
     events, bad = flat(found(data, "csv", ids=False))
     assert [json.loads(line.text) for line in events] == [

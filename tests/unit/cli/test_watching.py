@@ -40,7 +40,7 @@ class App:
 
 
 class Watch:
-    """Runs words against such an app, without waiting."""
+    """Runs the command against such an app, without waiting."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._capsys, self.patch = capsys, monkeypatch
@@ -51,11 +51,11 @@ class Watch:
         monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent")
         monkeypatch.setattr("time.sleep", self.waited.append)
 
-    def __call__(self, app: App, *words: str) -> tuple[int, str, str]:
+    def __call__(self, app: App, *arguments: str) -> tuple[int, str, str]:
         self.patch.setattr(session, "open_client", lambda to, **how: Client(to.url, to.key, **how, transport=httpx.MockTransport(app)))
         with pytest.raises(SystemExit) as ended, self.patch.context() as patch:
             patch.setattr(sys.stdout, "isatty", lambda: self.terminal)
-            frame.main(words)
+            frame.main(arguments)
         said = self._capsys.readouterr()
         return int(ended.value.code or 0), said.out, said.err
 
@@ -67,19 +67,19 @@ def watch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("away", [GONE, BUSY, PAGE], ids=["gone", "busy", "page"])
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("arguments", "shown"),
     [
         (("schedules", "list", "--watch", "5"), "nightly"),
         (("events", "tail", "--every", "5"), "order-17"),
         (("maintenance", "watch", "web", "--every", "5"), "Freeze scheduled"),
     ],
 )
-def test_app_that_is_away_for_a_while_ends_no_watch(watch: Watch, away: Any, words: tuple[str, ...], shown: str) -> None:
-    code, out, err = watch(App(away, away, None, away, None), *words, "--times", "5")
+def test_app_that_is_away_for_a_while_ends_no_watch(watch: Watch, away: Any, arguments: tuple[str, ...], shown: str) -> None:
+    code, out, err = watch(App(away, away, None, away, None), *arguments, "--times", "5")
     assert code == 0 and shown in out and err.count("tocsin: ") == 3 and watch.waited == [5.0] * 4
 
 
-def test_what_was_told_is_not_told_again_when_the_app_is_back(watch: Watch) -> None:
+def test_reports_are_not_repeated_when_the_app_is_back(watch: Watch) -> None:
     _, out, _ = watch(App(None, GONE, None), "maintenance", "watch", "web", "--times", "3")
     assert out.count("Freeze scheduled") == 1
 
@@ -139,10 +139,10 @@ def test_hanging_app_holds_no_look_up_for_longer_than_seconds(watch: Watch) -> N
 
 
 @pytest.mark.parametrize("seconds", ["inf", "1e300", "nan", "0", "-1"])
-@pytest.mark.parametrize("words", ["schedules list --watch", "events tail --every", "maintenance watch web --every"])
-def test_time_between_looks_that_nobody_can_wait_is_wrong_usage(watch: Watch, words: str, seconds: str) -> None:
+@pytest.mark.parametrize("arguments", ["schedules list --watch", "events tail --every", "maintenance watch web --every"])
+def test_time_between_looks_that_nobody_can_wait_is_wrong_usage(watch: Watch, arguments: str, seconds: str) -> None:
     app = App()
-    code, _, err = watch(app, *words.split(), seconds)
+    code, _, err = watch(app, *arguments.split(), seconds)
     assert code == Exit.USAGE and "Traceback" not in err and app.looks == 0
 
 

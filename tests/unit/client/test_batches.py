@@ -82,7 +82,7 @@ def test_ids_are_made_where_they_are_asked_for() -> None:
     assert made["id"].startswith("~") and own["id"] == "mine" and "id" not in bare
 
 
-def test_refused_lines_are_told_and_do_not_stop_the_others() -> None:
+def test_refused_lines_are_reported_and_do_not_stop_the_others() -> None:
     service = Service(lambda lines: answer(lines, lambda event: 422 if event["payload"] == 1 else 201))
     batch = service.send(events(3))
     assert [(line.index, line.status, line.ok) for line in batch.results] == [(0, 201, True), (1, 422, False), (2, 201, True)]
@@ -103,7 +103,7 @@ def test_lines_over_a_limit_are_sent_again_as_long_as_some_get_through() -> None
     assert batch.accepted == 8 and [line.index for line in batch.results] == list(range(8))
 
 
-def test_lines_over_a_limit_that_lets_none_in_are_told() -> None:
+def test_lines_over_a_limit_that_admits_none_are_reported() -> None:
     def half(lines: list[Any]) -> ApiReply:
         return answer(lines, lambda event: 201 if event["payload"] == 0 else 429)
 
@@ -144,7 +144,7 @@ def test_refusal_of_a_whole_chunk_stops_the_batch_with_nothing_unknown() -> None
     assert (stopped.value.done, stopped.value.unknown) == ((), ()) and isinstance(stopped.value.__cause__, tocsin.Forbidden)
 
 
-def test_answer_that_tells_of_fewer_events_than_were_sent_is_not_believed() -> None:
+def test_answer_that_shows_fewer_events_than_were_sent_is_not_believed() -> None:
     with pytest.raises(tocsin.BatchStopped) as stopped:
         Service(lambda lines: answer(lines[:1])).send(events(2))
     assert stopped.value.unknown == (0, 1) and isinstance(stopped.value.__cause__, tocsin.Unreadable)

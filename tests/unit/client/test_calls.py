@@ -54,7 +54,7 @@ def test_fast_event_gets_its_id_from_the_service() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"due": datetime(2030, 1, 1)}, "due: .* has no time zone"),
         ({"delay": timedelta(seconds=-1)}, "delay: .* is negative"),
@@ -63,13 +63,13 @@ def test_fast_event_gets_its_id_from_the_service() -> None:
         ({"due": DUE, "retry": {"first": timedelta(-1)}}, "retry.first: .* is negative"),
     ],
 )
-def test_times_that_mean_nothing_are_refused_before_anything_is_sent(options: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_times_that_mean_nothing_are_refused_before_anything_is_sent(options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         calls.schedule(1, **options)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"delay": 5}, r"delay: 5 is not a timedelta; write timedelta\(seconds=5\)$"),
         ({"delay": 0.5}, r"write timedelta\(seconds=0.5\)$"),
@@ -83,10 +83,10 @@ def test_times_that_mean_nothing_are_refused_before_anything_is_sent(options: An
         ({"due": DUE, "retry": {"within": 3600}}, "retry.within: 3600 is not"),
     ],
 )
-def test_numbers_and_the_like_are_no_times_and_the_error_says_what_to_write(options: Any, words: str) -> None:
-    with pytest.raises(TypeError, match=words):
+def test_numbers_and_the_like_are_no_times_and_the_error_says_what_to_write(options: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         calls.schedule(1, **options)
-    with pytest.raises(TypeError, match=words.removesuffix("$")) as refused:
+    with pytest.raises(TypeError, match=message.removesuffix("$")) as refused:
         list(encode_events([{"payload": 0, "delay": timedelta(1)}, {"payload": 1, **options}], make_ids=False))
     assert refused.value.__notes__ == ["event 1 of the batch"]
 

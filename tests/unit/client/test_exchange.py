@@ -62,7 +62,7 @@ def test_lost_answer_of_a_schedule_is_asked_for_again_since_its_id_makes_that_sa
     assert Exchanged(schedule(id="mine"), LOST, LOST, SCHEDULED).slept == [0.2, 0.4]
 
 
-def test_lost_answer_of_a_fast_event_is_told_at_once() -> None:
+def test_lost_answer_of_a_fast_event_is_reported_at_once() -> None:
     told = Exchanged(schedule(durability="fast"), LOST)
     assert isinstance(told.error, tocsin.Unreachable) and told.error.sent
 
@@ -79,7 +79,7 @@ def test_gateway_errors_are_tried_again_only_where_twice_is_once(status: int) ->
 
 
 @pytest.mark.parametrize(("status", "kind"), [(401, "Unauthenticated"), (403, "Forbidden"), (404, "NotFound"), (409, "Conflict")])
-def test_refusals_are_told_at_once(status: int, kind: str) -> None:
+def test_refusals_are_reported_at_once(status: int, kind: str) -> None:
     told = Exchanged(schedule(), problem(status, "a-code"))
     assert type(told.error).__name__ == kind and isinstance(told.error, tocsin.Refused)
     assert (told.error.status, told.error.code, told.error.detail, told.error.uncertain) == (status, "a-code", "why", False)
@@ -104,13 +104,13 @@ def test_conflict_that_asks_for_a_moment_is_given_it() -> None:
     assert Exchanged(calls.fire("q1"), problem(409, "still-queued")).slept == []
 
 
-def test_retries_end_and_the_last_answer_is_told() -> None:
+def test_retries_end_and_the_last_answer_is_reported() -> None:
     told = Exchanged(schedule(), *[problem(503, "storage-unavailable")] * 4)
     assert isinstance(told.error, tocsin.ServerFailed) and told.slept == [0.2, 0.4, 0.8]
     assert isinstance(Exchanged(schedule(), *[UNSENT] * 4).error, tocsin.Unreachable)
 
 
-def test_longer_waits_than_the_client_has_patience_for_are_told_at_once() -> None:
+def test_longer_waits_than_the_client_has_patience_for_are_reported_at_once() -> None:
     told = Exchanged(schedule(), problem(429, "too-many-requests", retry_after="31"))
     assert isinstance(told.error, tocsin.TooMany) and told.error.retry_after == 31.0
 
@@ -154,7 +154,7 @@ def test_fire_and_redrive_find_out_after_a_lost_answer() -> None:
     assert Exchanged(calls.fire("e1"), LOST, problem(409, "already-final"), in_state("cancelled")).error is not None
 
 
-def test_change_with_a_version_is_not_repeated_since_a_second_try_could_not_tell() -> None:
+def test_change_with_a_version_is_not_repeated_since_a_second_try_proves_nothing() -> None:
     assert Exchanged(calls.change("e1", {"payload": 2}), LOST, SCHEDULED).error is None
     assert isinstance(Exchanged(calls.change("e1", {"payload": 2}, if_match='"v1"'), LOST).error, tocsin.Unreachable)
 
@@ -164,12 +164,12 @@ def test_trigger_is_never_repeated_after_a_lost_answer() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b"null", b'{"id": 7}', b"\xff"])
-def test_answer_that_is_none_of_this_api_is_told_without_its_content(body: bytes) -> None:
+def test_answer_that_is_none_of_this_api_is_reported_without_its_content(body: bytes) -> None:
     told = Exchanged(schedule(), ApiReply(200, {}, body))
     assert isinstance(told.error, tocsin.Unreadable) and "html" not in str(told.error)
 
 
-def test_errors_of_something_else_at_that_address_are_told_as_such() -> None:
+def test_errors_of_something_else_at_that_address_are_reported_as_such() -> None:
     missing = Exchanged(schedule(), ApiReply(404, {}, b"")).error
     proxy = Exchanged(schedule(), *[ApiReply(502, {}, b"<html>secret</html>")] * 4).error
     assert isinstance(missing, tocsin.NotFound) and missing.code == "" and "URL" in missing.detail

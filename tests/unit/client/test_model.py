@@ -22,5 +22,5 @@ from shared.scheduler.recurring import model as recurring
         (recurring.OccurrenceOut, model.Occurrence),
     ],
 )
-def test_client_reads_every_member_that_the_service_tells(theirs: type[BaseModel], ours: type[BaseModel]) -> None:
+def test_client_reads_every_member_that_the_service_sends(theirs: type[BaseModel], ours: type[BaseModel]) -> None:
     assert theirs.model_fields.keys() - ours.model_fields.keys() == set()

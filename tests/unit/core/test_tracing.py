@@ -207,7 +207,7 @@ async def test_sender_that_breaks_leaves_a_span_that_says_so(world: World, spans
     assert second.status.status_code is StatusCode.UNSET
 
 
-async def test_refused_request_tells_its_status(world: World, spans: InMemorySpanExporter) -> None:
+async def test_refused_request_shows_its_status(world: World, spans: InMemorySpanExporter) -> None:
     assert (await world.demo.post(EVENTS, {"payload": 1})).status == 422
     [request] = finished(spans, "POST")
     assert request.attributes is not None and request.attributes["http.response.status_code"] == 422
@@ -229,7 +229,7 @@ async def test_trace_of_the_request_goes_through_untouched(world: World) -> None
     assert sorted(map(str, sent(world))) == [f"00-{TRACE}-{PARENT}-00"] * 2 + [GIVEN]
 
 
-async def test_nothing_is_stored_or_sent_where_nobody_traces(world: World) -> None:
+async def test_nothing_is_stored_or_sent_without_tracing(world: World) -> None:
     await world.demo.post(EVENTS, BODY)
     assert [row.props.keys() & {"trace"} for row in world.events()] == [set()]
     await world.run(10)
@@ -271,7 +271,7 @@ async def test_trace_of_an_event_that_waits_in_the_ingest_queue_is_kept(world: W
     assert sent(world) == [GIVEN]
 
 
-# ---- other doors than HTTP
+# ---- other entries than HTTP
 
 
 async def test_events_of_a_producers_message_stay_in_the_trace_it_names(world: World, spans: InMemorySpanExporter) -> None:

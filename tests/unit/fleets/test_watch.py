@@ -51,7 +51,7 @@ async def test_a_tick_reads_no_partitions_while_all_is_well(world: World) -> Non
     assert read["partitions"] == 1024
 
 
-async def test_an_alarm_is_told_once_while_it_lasts_again_when_it_comes_back_and_cleared_too(world: World, caplog: Any) -> None:
+async def test_an_alarm_is_reported_once_while_it_lasts_again_when_it_comes_back_and_cleared_too(world: World, caplog: Any) -> None:
     caplog.set_level("INFO")
     key = await world.fleet(minimum=1, spare=1, rest=NOTIFY)
     a = await Node(world, key, "a").join()
@@ -67,7 +67,7 @@ async def test_an_alarm_is_told_once_while_it_lasts_again_when_it_comes_back_and
     assert all(event["channel"] == "ops" for event in world.channel.events.values())
 
 
-async def test_partitions_that_nobody_can_have_are_an_alarm_and_missing_rows_are(world: World, caplog: Any) -> None:
+async def test_partitions_that_no_server_may_own_raise_an_alarm_and_so_do_missing_rows(world: World, caplog: Any) -> None:
     key = await world.fleet(limits=MoveLimits(max_per_server=3), rest=NOTIFY)
     a = await Node(world, key, "a").join()
     await live(world, 30, a)
@@ -83,7 +83,7 @@ async def test_partitions_that_nobody_can_have_are_an_alarm_and_missing_rows_are
     assert set(seen.alarms) == {"unserved", "missing"} and seen.oldest_beat == 0.0
 
 
-async def test_fleets_beyond_the_first_are_told_of_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fleets_beyond_the_first_are_reported_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "MOST_FLEETS", 1)
     first, *others = [await world.fleet(name, limits=MoveLimits(max_per_server=3)) for name in ("a", "b", "b-2", "c", "d")]
     nodes = [await Node(world, key, "n").join() for key in (first, *others[:2])]
@@ -103,7 +103,7 @@ async def test_fleets_beyond_the_first_are_told_of_together(world: World, monkey
     assert (rest.unserved, rest.stale, rest.alarms) == (4 + 4, 0, ()), "of one that ended its memory may be there still"
 
 
-async def test_the_app_gives_the_orders_that_those_who_look_have_not_given(world: World) -> None:
+async def test_the_app_gives_the_orders_that_scanning_servers_have_not_given(world: World) -> None:
     key = await world.fleet()
     a = await Node(world, key, "a", scans=True).join()
     counts = await live(world, 120, a)
@@ -138,7 +138,7 @@ async def test_late_beats_of_many_are_an_alarm(world: World, caplog: Any) -> Non
     assert actions(caplog, "WARNING")[-1] == "lease_beats_late"
 
 
-async def test_a_fleet_made_anew_under_the_name_of_another_begins_without_its_alarms(world: World, caplog: Any) -> None:
+async def test_a_fleet_recreated_under_the_name_of_another_begins_without_its_alarms(world: World, caplog: Any) -> None:
     key = await world.fleet(minimum=2, limits=MoveLimits(max_per_server=4))
     a = await Node(world, key, "a").join()
     await live(world, 120, a)
@@ -152,7 +152,7 @@ async def test_a_fleet_made_anew_under_the_name_of_another_begins_without_its_al
     assert actions(caplog, "WARNING") == ["lease_servers_few"] * 2
 
 
-async def test_a_channel_that_fails_is_told_later_and_one_that_refuses_is_not_asked_again(world: World, caplog: Any) -> None:
+async def test_a_channel_that_fails_is_reported_later_and_one_that_refuses_is_not_asked_again(world: World, caplog: Any) -> None:
     key = await world.fleet(minimum=2, limits=MoveLimits(max_per_server=4), rest=NOTIFY)
     a = await Node(world, key, "a").join()
     world.channel.fails = Problem(429, "too-many-requests", "later")

@@ -76,7 +76,7 @@ def test_a_partition_whose_owner_came_back_as_another_long_ago_is_stale() -> Non
     assert reasons(found(seen([server("back", 1, beat=20)], [row(0, "back", 5000, "back0")]))) == [(0, "owner gone")]
 
 
-def test_partitions_of_a_silent_owner_are_stale_and_the_owner_is_told_when_nobody_fenced_it() -> None:
+def test_partitions_of_a_silent_owner_are_stale_and_the_alarm_shows_that_it_is_not_fenced() -> None:
     findings = found(seen([server("a", T + 40)], [row(0, "a")]))
     assert reasons(findings) == [(0, "owner silent")] and findings.silent == ("a",)
     assert found(seen([server("a", T + 30)], [row(0, "a")])).silent == ()
@@ -88,7 +88,7 @@ def test_what_operators_want_is_not_stale() -> None:
     assert reasons(found(survey, {1: "prohibited", 2: "no capacity"})) == [(2, "unowned")]
 
 
-def test_expired_words_do_not_excuse() -> None:
+def test_expired_manual_controls_do_not_excuse() -> None:
     over = Intent("offline", 0, created=NOW - 90_000, expires=NOW - 60_000)
     assert reasons(found(seen([server("a")], [row(0)], [over]))) == [(0, "unowned")]
 
@@ -105,7 +105,7 @@ def test_missing_rows_are_found() -> None:
     assert found(survey).subjects()["missing"] == ("1", "2")
 
 
-def test_rows_beyond_the_partition_count_are_nobodys_business() -> None:
+def test_rows_beyond_the_partition_count_are_left_alone() -> None:
     assert found(seen([server("a")], [row(0, "a"), row(7)], fleet=Fleet(1))).subjects() == {}
 
 
@@ -136,7 +136,7 @@ def test_late_beats_of_half_the_servers_are_storages_trouble_one_is_its_own(ages
     assert found(survey).oldest == max(ages)
 
 
-def test_the_fingerprint_changes_with_membership_and_words_but_not_with_beats() -> None:
+def test_the_fingerprint_changes_with_membership_and_manual_controls_but_not_with_heartbeats() -> None:
     def mark(*servers: Versioned[Server], **fleet: Any) -> str:
         return takeover_rules.fingerprint(seen(servers, fleet=Fleet(4, **fleet)).summary)
 
@@ -191,12 +191,12 @@ def test_what_lasts_for_a_minute_becomes_an_alarm_once() -> None:
     assert [rules.alarm_changes(young, alarmed), rules.alarm_changes(alarmed, later)] == [([alarmed.alarms["servers"]], []), ([], [])]
 
 
-def test_what_mends_itself_within_the_minute_starts_anew_the_next_time() -> None:
+def test_an_alarm_condition_that_ends_within_the_minute_starts_over_the_next_time() -> None:
     *_, last = watch((0, FEW), (30, FINE), (50, FEW), (100, FEW))
     assert last.alarms == {} and last.pending == {"servers": NOW + 50_000}
 
 
-def test_an_alarm_is_cleared_stays_until_that_is_told_and_may_come_back() -> None:
+def test_a_cleared_alarm_stays_until_that_is_reported_and_may_come_back() -> None:
     _, alarmed, cleared, still = watch((0, FEW), (60, FEW), (120, FINE), (180, FINE))
     over = cleared.alarms["servers"]
     assert (over.cleared, over.notified) == (NOW + 120_000, False) and still.alarms == cleared.alarms
@@ -209,7 +209,7 @@ def test_an_alarm_is_cleared_stays_until_that_is_told_and_may_come_back() -> Non
     assert known.alarms["servers"].since == NOW + 240_000 and rules.alarm_changes(told, known)[0]
 
 
-def test_what_comes_back_before_its_end_was_told_counts_from_its_return() -> None:
+def test_an_alarm_that_returns_before_its_end_was_reported_counts_from_its_return() -> None:
     *_, back, later = watch((0, FEW), (60, FEW), (120, FINE), (180, FEW), (300, FEW))
     assert back.alarms["servers"].cleared and back.pending == {"servers": NOW + 180_000}
     assert later.pending == {"servers": NOW + 180_000}
@@ -240,7 +240,7 @@ def test_partition_rows_are_read_when_something_changed_is_not_in_order_or_it_wa
     assert known.must_read_partitions("mark", NOW + at) == whole
 
 
-def test_an_alarm_names_some_of_its_subjects_and_tells_how_many_there_are() -> None:
+def test_an_alarm_names_some_of_its_subjects_and_shows_how_many_there_are() -> None:
     alarm = rules.next_state(WatchState(), found(seen([server("a")], [row(number) for number in range(50)])), NOW, "mark").alarms[
         "unserved"
     ]

@@ -230,4 +230,3 @@ def workbook(project: Project) -> Iterator[str]:
         if query.startswith(("AzureMetrics ", "AppTraces | where SeverityLevel")):
             continue
         yield from (f"workbook.json, {chart['name']}: {fault}" for fault in misnamed(query, known))
-

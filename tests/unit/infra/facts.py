@@ -128,9 +128,7 @@ DEMANDED = {
 
 SPELLED = {
     "Microsoft.Authorization/roleAssignments": "principalId principalType roleDefinitionId",
-    "Microsoft.Compute/virtualMachines/extensions": (
-        "autoUpgradeMinorVersion protectedSettings publisher script type typeHandlerVersion"
-    ),
+    "Microsoft.Compute/virtualMachines/extensions": ("autoUpgradeMinorVersion protectedSettings publisher script type typeHandlerVersion"),
     "Microsoft.EventGrid/topics": "disableLocalAuth inputSchema publicNetworkAccess",
     "Microsoft.Insights/actionGroups": "emailAddress emailReceivers enabled groupShortName name useCommonAlertSchema",
     "Microsoft.Insights/components": "Application_Type DisableLocalAuth WorkspaceResourceId",
@@ -150,8 +148,7 @@ SPELLED = {
     "Microsoft.Network/privateEndpoints": "groupIds id name privateLinkServiceConnections privateLinkServiceId properties subnet",
     "Microsoft.Network/privateEndpoints/privateDnsZoneGroups": "name privateDnsZoneConfigs privateDnsZoneId properties",
     "Microsoft.Network/virtualNetworks": (
-        "addressPrefix addressPrefixes addressSpace delegations name privateEndpointNetworkPolicies properties serviceName "
-        "subnets"
+        "addressPrefix addressPrefixes addressSpace delegations name privateEndpointNetworkPolicies properties serviceName subnets"
     ),
     "Microsoft.OperationalInsights/workspaces": "disableLocalAuth features name retentionInDays sku",
     "Microsoft.Storage/storageAccounts": (

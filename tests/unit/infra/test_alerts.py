@@ -159,7 +159,7 @@ def _insert(rk: str, **props: Any) -> Any:
     return Upsert(rk, props)
 
 
-async def test_a_dead_letter_is_told_of_though_others_of_its_minute_are_tried_for_hours(fire: Any, world: World) -> None:
+async def test_a_dead_letter_is_reported_though_others_of_its_minute_are_tried_for_hours(fire: Any, world: World) -> None:
     retry = {"attempts": 5, "first": "PT2H", "within": "P1D"}
     events = [{"delay": "PT5S", "payload": 1, "retry": each} for each in (retry, {"attempts": 1})]
     made = (await world.demo.post("/api/v1/events/batch", events)).json()["results"]
@@ -189,19 +189,19 @@ def test_partitions_without_a_server_are_found(fire: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_alarms_of_fleets_are_told_of_by_the_alert_that_is_theirs(fire: Any, kind: Kind) -> None:
+def test_alarms_of_fleets_are_reported_by_the_alert_that_is_theirs(fire: Any, kind: Kind) -> None:
     wanted = {"unserved": {"unowned-partitions"}, "missing": {"unowned-partitions"}, "turns": {"turn-stuck"}}
     assert fire(looked(fleets=[FleetFigures("acme", "db", 3, 2, 0, 0, 1.5, (kind,))])) == wanted.get(kind, set())
 
 
 @pytest.mark.parametrize("kind", SENTENCES)
-def test_alarms_of_maintenance_are_told_of_by_the_alert_that_is_theirs(fire: Any, kind: str) -> None:
+def test_alarms_of_maintenance_are_reported_by_the_alert_that_is_theirs(fire: Any, kind: str) -> None:
     wanted = {"restore-failed": "restore-failed", "single-monitor": "single-monitor", "monitors-together": "single-monitor"}
     found = fire(looked(maintenance=[MaintenanceFigures("acme", "db", Counter({kind: 2}))]))
     assert found == ({wanted[kind]} if kind in wanted else set())
 
 
-def test_fleets_beyond_those_told_apart_are_told_of_too(fire: Any) -> None:
+def test_fleets_beyond_those_distinguished_are_reported_too(fire: Any) -> None:
     others = FleetFigures(REST, REST, 0, 0, 0, 0, 0.0, ())
     assert fire(looked(fleets=[others], maintenance=[MaintenanceFigures(REST, REST, Counter())])) == set()
     assert fire(looked(fleets=[others._replace(stale=1, alarms=("turns", "missing", "turns"))])) == {

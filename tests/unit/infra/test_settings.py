@@ -114,7 +114,12 @@ def test_the_apps_own_accounts_are_named_from_its_settings(given: dict[str, str]
     [
         SAFE,
         {**SAFE, "admin_key": None},
-        {**SAFE, **IDENTITY, "mirror_table_uri": "https://m.table.core.windows.net", "mirror_queue_uri": "https://m.queue.core.windows.net"},
+        {
+            **SAFE,
+            **IDENTITY,
+            "mirror_table_uri": "https://m.table.core.windows.net",
+            "mirror_queue_uri": "https://m.queue.core.windows.net",
+        },
         {**SAFE, "egress_allow": "hook.internal, 10.0.0.0/8, fd00::/8, 203.0.113.7"},
         {**SAFE, "storage": f"{REAL};TableEndpoint=http://127.0.0.1:1/real;QueueEndpoint=http://localhost:2/real"},
         {"storage": EMULATOR, "local": True, "admin_key": LOCAL_ADMIN_KEY, "bigben_open": True, "egress_allow": "localhost, 127.0.0.0/8"},

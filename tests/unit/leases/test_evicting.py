@@ -99,7 +99,7 @@ async def taken_after(world: World, a: Client, b: Client, numbers: set[int]) -> 
     return world.clock.monotonic() - start
 
 
-async def test_a_change_of_the_count_waits_for_who_ignores_it_no_longer_than_its_time_and_a_take_over(world: World, caplog: Any) -> None:
+async def test_a_resize_waits_for_an_owner_that_ignores_it_no_longer_than_its_time_limit_and_a_take_over(world: World, caplog: Any) -> None:
     key, a, b = await pair(world)
     await ResizeService(world.runner, Planning(world.runner), world.clock).resize(TENANT, "fleet", 8)
     problem = await until_over(world, a, b, PATIENCE + 2)
@@ -111,7 +111,7 @@ async def test_a_change_of_the_count_waits_for_who_ignores_it_no_longer_than_its
     assert (told["lease_evicted"], told["lease_fenced"]) == (1, 1)
 
 
-async def test_an_operators_word_waits_no_longer_for_who_ignores_it(world: World) -> None:
+async def test_a_manual_control_waits_no_longer_for_a_server_that_ignores_it(world: World) -> None:
     key, a, b = await pair(world)
     had = set(a.held)
     await world.say("drain", server="a")
@@ -120,7 +120,7 @@ async def test_an_operators_word_waits_no_longer_for_who_ignores_it(world: World
     assert T - 2 <= await taken_after(world, a, b, had) <= SILENCE + 3
 
 
-async def test_a_bump_is_an_operators_word(world: World) -> None:
+async def test_a_bump_is_a_manual_control(world: World) -> None:
     _, a, b = await pair(world)
     number = min(a.held)
     await world.say("bump", number)
@@ -139,7 +139,7 @@ async def test_nobody_is_evicted_for_a_move_that_only_balances(world: World) -> 
     assert len(a.held) == 2 and a.told["state"] == "live"
 
 
-async def test_the_time_for_the_rest_begins_anew_with_each_release(world: World) -> None:
+async def test_the_time_for_the_rest_starts_over_with_each_release(world: World) -> None:
     key, a, b = await pair(world)
     await ResizeService(world.runner, Planning(world.runner), world.clock).resize(TENANT, "fleet", 8)
     for number in sorted(a.held):
@@ -154,7 +154,7 @@ async def test_the_time_for_the_rest_begins_anew_with_each_release(world: World)
     assert (await world.row(key)).former == 0 and a.told["generation"] == 2 and len(a.held) == 4
 
 
-async def test_a_word_that_is_taken_back_in_time_costs_nothing(world: World) -> None:
+async def test_a_manual_control_that_is_withdrawn_in_time_costs_nothing(world: World) -> None:
     key, a, b = await pair(world)
     for _ in range(3):
         await world.say("drain", server="a")
@@ -168,7 +168,7 @@ async def test_a_word_that_is_taken_back_in_time_costs_nothing(world: World) -> 
     assert len(a.held) == 2
 
 
-async def test_the_time_for_a_word_begins_with_it_for_who_owes_a_move_that_only_balances_all_along(world: World) -> None:
+async def test_the_time_limit_of_a_manual_control_starts_with_it_also_during_a_balancing_move(world: World) -> None:
     key = await world.fleet()
     a = await Client(world, "a").beat()
     await world.scan()

@@ -218,7 +218,7 @@ def test_a_namesake_waits_for_t_unless_the_first_is_proven_gone(bench: Bench) ->
     assert bench.drive(membership.register(third, ServerReport(), None, ("a2",), T)) == Registered()
 
 
-def test_a_living_namesake_is_told_apart(bench: Bench) -> None:
+def test_a_living_namesake_is_recognised(bench: Bench) -> None:
     first = join(bench, "a", "a1")
     second = ServerSession(KEY, "a", "a2")
     waiting = bench.drive(membership.register(second, ServerReport(), None, (), T))
@@ -247,7 +247,7 @@ def test_partitions_of_a_former_incarnation_are_free(bench: Bench) -> None:
     assert beat(bench, first) == IncarnationFenced()
 
 
-def test_who_leaves_is_dead_at_once(bench: Bench) -> None:
+def test_a_server_that_leaves_is_dead_at_once(bench: Bench) -> None:
     a, b = join(bench, "a"), join(bench, "b")
     claim(bench, a, 0)
     bench.tables.faults.extend(["lost"])

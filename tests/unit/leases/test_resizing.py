@@ -163,7 +163,7 @@ def test_the_same_count_again_changes_nothing_and_another_one_waits(bench: Bench
     assert fleet(bench) == now
 
 
-def test_a_fleet_that_is_not_there_is_told_so(bench: Bench) -> None:
+def test_a_missing_fleet_is_reported(bench: Bench) -> None:
     assert bench.drive(resizing.begin("default:other", 3, 0)) == "missing"
     assert bench.drive(resizing.sweep("default:other")) is None
 
@@ -222,7 +222,7 @@ def test_two_that_carry_it_on_at_once_do_no_harm(bench: Bench) -> None:
     assert fleet(bench) == Fleet(3, generation=2, changes=2)
 
 
-def test_a_row_that_somebody_removed_holds_up_what_it_shares_keys_with_until_it_is_back(bench: Bench) -> None:
+def test_a_removed_row_holds_up_the_partitions_that_share_its_keys_until_it_is_back(bench: Bench) -> None:
     run_through(bench.memory.write(FLEETS, KEY, [Delete("p:00001", ANY)]))
     begin(bench, 4)
     assert sweep(bench) == ResizeProgress(2, 2, 4, 1, 2)
@@ -241,7 +241,7 @@ def test_many_partitions_are_changed_in_transactions_of_a_hundred() -> None:
     assert bench.tables.writes - before == 2 + 5 + 1
 
 
-def test_an_order_tells_of_the_generation_and_is_given_once(bench: Bench) -> None:
+def test_an_order_shows_the_generation_and_is_given_once(bench: Bench) -> None:
     a = join(bench, "a")
     assert bench.drive(takeover.write_order(KEY, "a", [], [], 2))
     assert bench.drive(membership.beat(a, ServerReport(), "live")) == BeatNotApplied(told=True)

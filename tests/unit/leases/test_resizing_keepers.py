@@ -149,7 +149,7 @@ def test_each_key_has_one_owner_through_doubling_and_a_coprime_count(fleet: Flee
         assert {each[0] for each in worker.told} <= {"gained", "resized", "resized to", "handed-off"}
 
 
-def test_whoever_does_not_stop_is_waited_for_until_the_drain_time_is_up(fleet: Fleet) -> None:
+def test_an_owner_that_does_not_stop_is_awaited_until_the_drain_time_is_up(fleet: Fleet) -> None:
     a, b = fleet.start("a"), fleet.start("b")
     until(fleet.served(4), "all keys")
     a.may_stop.clear()

@@ -51,7 +51,7 @@ def test_all_well_is_ready() -> None:
         ({"ticks": {"retention_scan": NOW}}, "Timer scheduler_scan is silent."),
     ],
 )
-def test_what_is_not_well_is_said(change: dict[str, Any], wrong: str) -> None:
+def test_bad_health_is_reported(change: dict[str, Any], wrong: str) -> None:
     assert judge(seen(**change), PERIODS).wrong == [wrong]
 
 

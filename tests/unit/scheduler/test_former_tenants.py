@@ -70,7 +70,7 @@ async def test_name_of_a_tenant_that_left_nothing_is_free_at_once(world: World) 
     assert (await world.admin.put(ACME, {})).status == 201
 
 
-async def test_whoever_says_so_takes_over_what_was_left_but_no_key_and_no_channel(world: World) -> None:
+async def test_a_request_that_says_so_takes_over_what_was_left_but_no_key_and_no_channel(world: World) -> None:
     await open_event(world)
     former = (await world.admin.get(ACME)).json()
     key = await world.key("acme", ["events"])
@@ -98,7 +98,7 @@ async def test_name_is_free_once_retention_has_removed_the_last_event(world: Wor
     assert (await anew.get("/api/v1/events/secret")).status == 404 and await anew.all("/api/v1/events") == []
 
 
-async def test_name_is_not_given_away_while_nobody_can_tell_what_was_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_name_is_not_given_away_while_what_was_left_is_unknown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await open_event(world)
     await world.admin.delete(ACME)
 
@@ -111,7 +111,7 @@ async def test_name_is_not_given_away_while_nobody_can_tell_what_was_left(world:
     assert (await world.admin.get(ACME)).status == 404
 
 
-async def test_tenant_is_deleted_although_nobody_can_tell_what_it_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tenant_is_deleted_although_what_it_left_is_unknown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.tenant("acme")
     query = world.tables.query
 

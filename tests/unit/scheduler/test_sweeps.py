@@ -55,7 +55,7 @@ async def test_sweep_costs_the_same_whatever_waits_far_ahead(world: World) -> No
     assert await cost() == few
 
 
-async def test_shard_past_its_time_that_nobody_serves_is_sent_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_overdue_shard_without_an_owner_is_sent_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
     await world.demo.create(delay="PT1S")
     await world.queues.receive(QUEUE_SHARDS)
     await world.clock.advance(30)
@@ -226,7 +226,7 @@ async def test_tick_leaves_its_time_and_answers_the_counts_of_each_job() -> None
     assert row is not None and row.props == {"at": START + 15_000, "failed": 0}
 
 
-async def test_readiness_tells_of_the_timers_ticks(world: World) -> None:
+async def test_readiness_shows_the_timers_ticks(world: World) -> None:
     await world.app.timers.run_once("scheduler_scan")
     await world.clock.advance(20)
     ready = (await world.nobody.get("/api/readyz")).json()
@@ -250,7 +250,7 @@ async def test_figures_are_those_of_gates_and_of_the_last_days_ledger(world: Wor
     assert (found["open"], found["delivered"], found["overdue"], found["channels"]) == (1, 0, 1, {})
 
 
-async def test_count_of_open_events_is_taken_anew_after_five_seconds(world: World) -> None:
+async def test_count_of_open_events_is_taken_again_after_five_seconds(world: World) -> None:
     stats = world.app.scheduler.stats
     await world.demo.create()
     assert await stats.open_events("demo") == 1

@@ -86,7 +86,7 @@ def test_an_identity_that_hangs_holds_no_request_up_and_what_it_raises_is_kept_t
     tables.close()
 
 
-def test_while_a_token_lasts_nobody_waits_for_its_renewal() -> None:
+def test_while_a_token_lasts_no_call_waits_for_its_renewal() -> None:
     credential = Hangs()
     tokens = IdentityTokens(cast(TokenCredential, credential))
     tokens._token, tokens._until = "Bearer old", int(time.time()) + 50

@@ -50,7 +50,7 @@ async def test_what_is_missing_is_asked_for_again_sooner() -> None:
     assert await source.cache.get("a") == 1
 
 
-async def test_many_who_ask_at_once_cause_one_load() -> None:
+async def test_many_concurrent_requests_cause_one_load() -> None:
     source = Source()
     source.values["a"] = 1
     source.gate.clear()
@@ -74,7 +74,7 @@ async def test_the_age_counts_from_the_start_of_the_load() -> None:
     assert source.loads == ["a", "a"]
 
 
-async def test_a_caller_who_goes_away_takes_nobody_along() -> None:
+async def test_a_caller_that_goes_away_cancels_no_other() -> None:
     source = Source()
     source.values["a"] = 1
     source.gate.clear()
@@ -100,7 +100,7 @@ async def test_a_drop_disowns_a_load_under_way() -> None:
     assert await source.cache.get("a") == 2
 
 
-async def test_failures_reach_all_who_asked_and_are_not_kept() -> None:
+async def test_failures_reach_all_callers_and_are_not_kept() -> None:
     source = Source()
     source.failure = RuntimeError("away")
     answers = await asyncio.gather(source.cache.get("a"), source.cache.get("a"), return_exceptions=True)

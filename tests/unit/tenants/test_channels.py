@@ -206,7 +206,7 @@ async def test_a_channel_that_becomes_http_shows_its_secret_then(acme: World) ->
     assert not new
 
 
-async def test_two_who_rotate_at_once_get_different_secrets_and_both_count(acme: World) -> None:
+async def test_two_concurrent_rotations_give_different_secrets_and_both_count(acme: World) -> None:
     await acme.directory.channels.put("acme", "c", http())
     one, two = await asyncio.gather(acme.directory.channels.rotate("acme", "c"), acme.other.channels.rotate("acme", "c"))
     target = await acme.instance().target("acme", "c")

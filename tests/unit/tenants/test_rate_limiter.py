@@ -33,13 +33,13 @@ def test_no_span_of_time_gets_more_than_its_rate_and_one_burst(rate: float, asks
 
 
 @given(_RATES, st.integers(1, 10_000))
-def test_who_has_rested_gets_a_whole_burst(rate: float, need: int) -> None:
+def test_a_rested_limiter_gives_a_whole_burst(rate: float, need: int) -> None:
     block = reserve(0, NOW, rate, need, 1)
     assert block.size == min(need, int(max(BURST * rate, 1.0) + 1e-6))
 
 
 @given(_RATES, st.integers(1, 100))
-def test_waiting_as_long_as_told_is_enough_for_one(rate: float, need: int) -> None:
+def test_waiting_as_long_as_advised_is_enough_for_one(rate: float, need: int) -> None:
     tat = 0
     while (block := reserve(tat, NOW, rate, 1_000_000, 1)).size:
         tat = block.tat
@@ -137,7 +137,7 @@ async def test_a_sudden_crowd_needs_few_writes_since_blocks_grow_with_the_need(w
     assert world.tables.transactions["write"] <= 9
 
 
-async def test_a_lost_answer_is_told_and_gives_nothing(world: World) -> None:
+async def test_a_lost_answer_is_reported_and_gives_nothing(world: World) -> None:
     one = limiter(world)
     world.tables.lose(lambda pk, op: pk == "acme")
     with pytest.raises(OutcomeUnknown):

@@ -47,7 +47,7 @@ async def test_other_instances_see_a_change_within_five_seconds(world: World) ->
     assert await world.other.tenant("acme") == changed
 
 
-async def test_two_who_create_at_once_make_one_tenant(world: World) -> None:
+async def test_two_concurrent_creations_make_one_tenant(world: World) -> None:
     results = await asyncio.gather(world.directory.put("acme", Tenant()), world.other.put("acme", Tenant()))
     assert [new for _, _, new in results].count(True) == 1
 
@@ -69,7 +69,7 @@ async def test_a_lost_answer_that_was_applied_counts_as_done(world: World) -> No
     assert new
 
 
-async def test_a_lost_write_is_told(world: World) -> None:
+async def test_a_lost_write_is_reported(world: World) -> None:
     world.tables.lose(lambda pk, op: pk == "tenant", applied=False)
     with pytest.raises(OutcomeUnknown):
         await world.directory.put("acme", Tenant())
@@ -215,7 +215,7 @@ async def test_deleting_a_tenant_ends_keys_channels_and_the_tenant(world: World)
         await world.directory.delete("acme")
 
 
-async def test_a_deleted_tenant_is_forgotten_once_everybody_has_heard_of_its_end(world: World) -> None:
+async def test_a_deleted_tenant_is_forgotten_once_all_instances_have_learned_of_its_end(world: World) -> None:
     await world.directory.put("acme", Tenant())
     await world.directory.delete("acme")
     await world.clock.advance(REMEMBER / 1000 - 1)
@@ -302,7 +302,7 @@ async def test_what_was_changed_locally_stays(world: World) -> None:
     assert await world.instance().target("demo", "default") == before
 
 
-async def test_the_public_key_works_again_after_its_tenant_was_deleted_and_seeded_anew(world: World) -> None:
+async def test_the_public_key_works_again_after_its_tenant_was_deleted_and_seeded_again(world: World) -> None:
     await seed_local(world.directory, world.settings)
     await world.directory.delete("demo")
     assert await world.directory.key("local-demo-key") is None
@@ -315,7 +315,7 @@ async def test_without_the_setting_nothing_is_made(world: World) -> None:
     assert world.tables.written == []
 
 
-def test_keys_are_readable_and_tell_their_prefix() -> None:
+def test_keys_are_readable_and_show_their_prefix() -> None:
     key = rules.make_key(bytes(range(25)))
     assert key == "tsn_aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyy"
     assert rules.prefix_of(key) == "tsn_aaaqeaye"

@@ -82,7 +82,7 @@ async def test_scripted_failures_are_retried_at_their_times_and_end_as_the_polic
         assert [got.id for got in await kit.advance(minutes=1)] == ["never"]
 
 
-async def test_cancelled_and_changed_events_do_as_they_are_told() -> None:
+async def test_cancelled_and_changed_events_behave_as_changed() -> None:
     async with Tocsin() as kit:
         one, other = await kit.client.schedule("one", delay=DAY), await kit.client.schedule("other", delay=DAY)
         await kit.client.cancel(one.id)
@@ -233,7 +233,7 @@ async def test_what_an_app_raises_may_stand_for_a_500_instead() -> None:
         assert [got.verdict.status for got in await kit.advance(2 * DAY)] == [500, 500, 204]
 
 
-async def test_handler_that_hangs_is_told_and_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_handler_that_hangs_is_reported_and_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.testing.handling.HANDLER_TIMEOUT", 0.01)
 
     async def handler(request: httpx.Request) -> None:
@@ -245,7 +245,7 @@ async def test_handler_that_hangs_is_told_and_not_waited_for_for_ever(monkeypatc
             await kit.advance(2 * DAY)
 
 
-async def test_task_that_spins_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_task_that_never_waits_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.testing.host.MAX_LOOP_TURNS", 1_000)
 
     spinning = True
@@ -331,7 +331,7 @@ async def test_hourly_schedule_fires_720_times_in_thirty_days() -> None:
         assert len(received) == 720 and set(lateness(received)) == {0}
 
 
-async def test_same_story_told_twice_is_the_same_to_the_millisecond() -> None:
+async def test_a_repeated_story_is_the_same_to_the_millisecond() -> None:
     async def story() -> list[tuple[str, datetime, int]]:
         async with Tocsin() as kit:
             kit.receiver.otherwise = Verdict("retry", 500)
@@ -399,7 +399,7 @@ def test_kit_without_async_does_the_same() -> None:
         assert kit.client.batch({"payload": 9, "delay": DAY} for _ in range(12)).accepted == 12
 
 
-def test_blocking_handler_that_fails_is_told() -> None:
+def test_blocking_handler_that_fails_is_reported() -> None:
     def handler(request: httpx.Request) -> int:
         raise Broken("a bug of the user's")
 

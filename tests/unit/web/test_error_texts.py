@@ -110,12 +110,12 @@ def test_limits_of_durations_are_as_durations() -> None:
         ({"url": 5}, "must be a string"),
     ],
 )
-def test_channels_faults_are_in_plain_words(body: dict[str, Any], detail: str) -> None:
+def test_channels_faults_have_plain_messages(body: dict[str, Any], detail: str) -> None:
     kind = dict(BODIES)["channels_put"]
     assert [fault["detail"] for fault in faults(kind, {"type": "http", "url": "https://example.com/"} | body)] == [detail]
 
 
-def test_faults_of_query_parameters_are_in_plain_words() -> None:
+def test_faults_of_query_parameters_have_plain_messages() -> None:
     for route in ROUTES:
         for name in getattr(route.query, "model_fields", {}):
             for value in ("", "?", "0", "-1", "99999999999", "x" * 3000, "PT1S", "2030-01-01T00:00:00Z"):

@@ -326,6 +326,6 @@ def test_a_branch_that_is_called_like_a_member_does_not_mislead() -> None:
     assert pointers(refused(CHANNEL, '{"type": "queue"}')) == ["/queue"]
 
 
-def test_a_validator_of_a_whole_model_has_plain_words() -> None:
+def test_a_validator_of_a_whole_model_has_a_plain_message() -> None:
     found = refused(CHANNEL, '{"type": "queue", "queue": "tocsin-shards"}')
     assert found.errors[0]["detail"].startswith("queues whose names start with tocsin-")

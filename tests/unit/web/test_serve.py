@@ -67,7 +67,7 @@ async def test_nobody_learns_about_the_body_before_the_key_is_known(world: World
     assert (await world.nobody.get("/api/v1/things?nope=1")).status == 401
 
 
-async def test_without_a_bootstrap_key_in_the_settings_nobody_is_admin(world: World) -> None:
+async def test_without_a_bootstrap_key_in_the_settings_there_is_no_admin(world: World) -> None:
     from shared.tenants.store import TenantDirectory
 
     from .conftest import make_settings
@@ -131,7 +131,7 @@ async def test_the_bootstrap_key_has_to_name_a_tenant(world: World) -> None:
     assert (answer.status, answer.pointers) == (422, ["?tenant"])
 
 
-async def test_a_stored_admin_key_acts_for_its_own_tenant_unless_told_otherwise(world: World) -> None:
+async def test_a_stored_admin_key_acts_for_its_own_tenant_unless_the_request_says_otherwise(world: World) -> None:
     await world.app.directory.put("acme", Tenant())
     client = await world.client(scopes=["admin"])
     assert (await client.post("/api/v1/things", THING)).json()["tenant"] == "demo"
@@ -200,7 +200,7 @@ async def test_a_route_of_raw_bytes_gets_them_untouched(world: World) -> None:
     assert (await world.demo.post("/api/v1/lines", b"x", {"content-type": "text/csv"})).status == 415
 
 
-async def test_a_body_nobody_asked_for_is_ignored(world: World) -> None:
+async def test_an_unexpected_body_is_ignored(world: World) -> None:
     assert (await world.demo.call("GET", "/api/v1/things/a", b"{{{", {"content-type": "text/plain"})).status == 200
 
 
@@ -238,7 +238,7 @@ async def test_failures_become_problem_documents(
     assert "local-demo-key" not in text + caplog.text
 
 
-async def test_a_surprise_is_logged_with_its_traceback_under_the_incident_that_is_told(
+async def test_a_surprise_is_logged_with_its_traceback_under_the_incident_that_is_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = (await world.demo.get("/api/v1/fails/surprise")).json()["detail"]
@@ -257,7 +257,7 @@ async def test_an_application_that_cannot_be_made_is_a_problem_too(world: World)
     assert (await client.get("/api/openapi.json")).status == 200
 
 
-async def test_a_start_that_was_refused_is_told_to_the_operator_in_the_log_and_to_callers_as_an_incident(
+async def test_a_start_that_was_refused_is_reported_to_the_operator_in_the_log_and_to_callers_as_an_incident(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def refused() -> Any:

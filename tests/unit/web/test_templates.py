@@ -44,7 +44,7 @@ def test_templates_that_share_a_path_are_found(one: str, other: str) -> None:
         ("openapi.json", "healthz"),
     ],
 )
-def test_templates_that_share_no_path_are_told_apart(one: str, other: str) -> None:
+def test_templates_that_share_no_path_do_not_conflict(one: str, other: str) -> None:
     assert not templates.overlap(one, other)
     assert not templates.overlap(other, one)
 

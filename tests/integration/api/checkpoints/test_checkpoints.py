@@ -198,7 +198,7 @@ async def test_a_turn_that_its_holder_will_not_fetch_goes_to_another_at_once(how
     assert (over["state"], over["reason"]) == ("timed-out", "short" if how == "wants none" else "silent")
 
 
-async def test_who_gives_up_ends_its_turn_at_once_and_who_runs_into_its_limit_gets_longer_ones(b: Replica, db: World) -> None:
+async def test_giving_up_ends_a_turn_at_once_and_timed_out_turns_become_longer(b: Replica, db: World) -> None:
     await b.takes()
     b.taking = 0
     await db.clock.advance(5)
@@ -343,7 +343,7 @@ async def test_the_next_turn_after_a_revoked_one_comes_at_the_latest_when_its_ti
 # -- who is skipped
 
 
-async def test_who_is_silent_lags_or_wants_none_gets_no_turn(db: World) -> None:
+async def test_a_silent_lagging_or_unwilling_replica_gets_no_turn(db: World) -> None:
     assert (await db.demo.put(DB, {"partitions": 1, "checkpoints": {"max_lag": 10}})).status == 200
     b, c, d, e = (Replica(db.demo, node) for node in "bcde")
     assert (await b.reports(ready=False))["turn"] is None
@@ -389,7 +389,7 @@ async def test_turns_are_no_closer_than_the_fleets_interval(db: World) -> None:
 # -- views
 
 
-async def test_routes_name_who_may_be_taking_so_that_readers_avoid_it(b: Replica, db: World) -> None:
+async def test_routes_name_the_replica_that_may_be_taking_so_that_readers_avoid_it(b: Replica, db: World) -> None:
     async def taking() -> Any:
         await db.clock.advance(2)
         return (await db.demo.get(f"{DB}/routes")).json()["taking"]
@@ -443,7 +443,7 @@ async def test_turns_are_listed_newest_first_page_by_page(b: Replica, db: World)
 # -- fleets that end
 
 
-async def test_a_fleet_that_ends_takes_its_turns_along_and_one_made_anew_waits_for_the_last_one(b: Replica, db: World) -> None:
+async def test_a_fleet_that_ends_takes_its_turns_along_and_one_recreated_waits_for_the_last_one(b: Replica, db: World) -> None:
     await b.done(await b.takes(), 5)
     epoch = await b.takes()
     assert (await db.demo.delete(DB)).status == 204

@@ -25,12 +25,12 @@ def blocks() -> list[tuple[str, str]]:
 
 async def called(world: World, line: str) -> Any:
     """The answer to a line that calls the app."""
-    words = shlex.split(line.replace("$(mono)", str(world.clock.now())))
-    if words[0] == "post":
-        answer = await world.demo.call("POST", f"{FLEET}/{words[1]}", json.loads(words[2]))
+    tokens = shlex.split(line.replace("$(mono)", str(world.clock.now())))
+    if tokens[0] == "post":
+        answer = await world.demo.call("POST", f"{FLEET}/{tokens[1]}", json.loads(tokens[2]))
     else:
-        assert words[words.index("-X") :][:3] == ["-X", "PUT", "$APP"]
-        answer = await world.demo.call("PUT", FLEET, json.loads(words[words.index("-d") + 1]))
+        assert tokens[tokens.index("-X") :][:3] == ["-X", "PUT", "$APP"]
+        answer = await world.demo.call("PUT", FLEET, json.loads(tokens[tokens.index("-d") + 1]))
     return answer.json()
 
 

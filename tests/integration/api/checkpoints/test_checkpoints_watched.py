@@ -43,7 +43,7 @@ async def test_three_turns_in_a_row_that_time_out_raise_an_alarm_and_one_that_is
     assert await inspect(db) == set()
 
 
-async def test_nobody_who_is_fit_for_three_silences_raises_an_alarm(db: World) -> None:
+async def test_an_alarm_is_raised_when_no_replica_is_fit_for_three_silences(db: World) -> None:
     b = Replica(db.demo, "b")
     await b.done(await b.takes(), 5)
     await b.reports(taking={"epoch": 99})
@@ -55,7 +55,7 @@ async def test_nobody_who_is_fit_for_three_silences_raises_an_alarm(db: World) -
     assert await inspect(db) == set()
 
 
-async def test_who_wants_no_turn_and_who_is_primary_raise_none(db: World) -> None:
+async def test_unwilling_replicas_and_the_primary_raise_no_alarm(db: World) -> None:
     b, a = Replica(db.demo, "b"), Replica(db.demo, "a", "primary")
     await b.reports(ready=False)
     await a.reports()
@@ -63,7 +63,7 @@ async def test_who_wants_no_turn_and_who_is_primary_raise_none(db: World) -> Non
     assert await inspect(db) == set()
 
 
-async def test_gauges_tell_of_turns(db: World) -> None:
+async def test_gauges_show_turns(db: World) -> None:
     b, c = Replica(db.demo, "b"), Replica(db.demo, "c")
     await c.reports(ready=False)
     await b.done(await b.takes(), 77)

@@ -224,7 +224,7 @@ async def test_a_row_that_is_missing_under_a_server_of_the_library_is_not_given_
     assert (await world.demo.get(f"{WEB}/leases/2")).json()["state"] == "released"
 
 
-async def test_a_fleet_ends_without_a_trace_and_counts_on_when_it_is_made_anew(world: World) -> None:
+async def test_a_fleet_ends_without_a_trace_and_counts_on_when_it_is_recreated(world: World) -> None:
     made = await world.demo.put(WEB, {"partitions": 4})
     await world.tables.write(FLEETS, KEY, [Merge(partition_key(3), {"epoch": 41}, ANY)])
     await world.demo.post(f"{WEB}/leases/1/offline", {"note": "x"})
@@ -265,7 +265,7 @@ async def test_a_late_server_holds_the_ending_up_until_it_is_dead(world: World) 
     assert (await world.demo.delete(WEB)).status == 204
 
 
-async def test_two_who_make_the_same_fleet_make_one(world: World) -> None:
+async def test_two_concurrent_creations_make_one_fleet(world: World) -> None:
     made = await asyncio.gather(*(world.app.fleets.put("demo", "web", directory.FleetIn(partitions=150)) for _ in range(3)))
     assert [new for _, _, new in made].count(True) == 1
     assert len([row for row in world.rows(FLEETS, KEY) if row.rk.startswith("p:")]) == 150
@@ -309,7 +309,7 @@ async def test_a_tenant_ends_with_its_fleets_but_not_while_a_server_lives(world:
     assert (await again.get(f"{WEB}/leases/0")).json()["epoch"] == 0
 
 
-async def test_only_scope_fleets_opens_these_doors(world: World) -> None:
+async def test_only_scope_fleets_admits_to_these_routes(world: World) -> None:
     await world.demo.put(WEB, {"partitions": 1})
     events = await world.key("demo", ["events"])
     agent = await world.key("demo", ["agent"], fleet="web", node="a")

@@ -35,7 +35,7 @@ async def a(fleet: World) -> Node:
     return node
 
 
-async def test_a_beat_tells_what_to_do_and_what_one_has(a: Node) -> None:
+async def test_a_heartbeat_is_answered_with_orders_and_owned_partitions(a: Node) -> None:
     assert await a.claims(4, 2) == ({4: 1, 2: 1}, {})
     body = await a.beats(fault_domain="rack-3", capacity=4, load=0.5)
     assert body == {
@@ -128,7 +128,7 @@ async def test_an_incarnation_that_is_over_is_fenced_for_all_it_asks(fleet: Worl
         assert answer.code in ("fenced", "name-in-use")
 
 
-async def test_whoever_never_registered_is_fenced_and_an_unknown_fleet_is_404(fleet: World) -> None:
+async def test_an_unregistered_server_is_fenced_and_an_unknown_fleet_is_404(fleet: World) -> None:
     stranger = Node(fleet.demo, "stranger")
     assert (await stranger.beat(2)).code == "fenced"
     assert (await stranger.claim(0)).code == "fenced"
@@ -170,7 +170,7 @@ async def test_a_server_has_as_many_as_the_fleet_allows(world: World) -> None:
     assert await node.claims(0, 1, 2) == ({0: 1, 1: 1}, {2: "limit"})
 
 
-async def test_a_released_partition_is_anybodys_at_once_and_a_release_again_changes_nothing(fleet: World, a: Node) -> None:
+async def test_a_released_partition_is_free_at_once_and_a_second_release_changes_nothing(fleet: World, a: Node) -> None:
     b = Node(fleet.demo, "b", 2)
     await b.beats()
     await a.claims(3)
@@ -186,7 +186,7 @@ async def test_a_released_partition_is_anybodys_at_once_and_a_release_again_chan
     assert (await a.release(3, 1)).code == "stale-epoch"
 
 
-async def test_partitions_out_of_range_are_told(fleet: World, a: Node) -> None:
+async def test_partitions_out_of_range_are_reported(fleet: World, a: Node) -> None:
     answer = await a.claim(0, 6)
     assert (answer.status, answer.pointers) == (422, ["/partitions/1"]) and "0 to 5" in answer.json()["detail"]
     for answer in (await fleet.demo.get(f"{WEB}/leases/6"), await a.release(6, 1), await a.release(123456789, 1)):
@@ -221,7 +221,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("path", "body", "pointer"), BAD, ids=[str(number) for number in range(len(BAD))])
-async def test_bad_content_is_told_where_and_changes_nothing(a: Node, path: str, body: dict[str, Any], pointer: str) -> None:
+async def test_bad_content_is_reported_with_its_place_and_changes_nothing(a: Node, path: str, body: dict[str, Any], pointer: str) -> None:
     await quiet(a.client.world)
     before = a.client.world.dump()
     answer = await a.client.post(f"{WEB}/{path}", body)
@@ -275,7 +275,7 @@ async def test_a_beat_and_a_claim_at_once_both_count(fleet: World, a: Node) -> N
     assert (await a.beats())["held"] == {"0": 1, "1": 1}
 
 
-async def test_a_silent_server_is_replaced_with_nobody_there_but_http_servers(fleet: World, a: Node) -> None:
+async def test_a_silent_server_is_replaced_where_all_others_are_http_servers(fleet: World, a: Node) -> None:
     b = Node(fleet.demo, "b", 2)
     await b.beats()
     await a.claims(0, 1, 2)
@@ -295,7 +295,7 @@ async def test_a_silent_server_is_replaced_with_nobody_there_but_http_servers(fl
     assert (await fleet.demo.get(f"{WEB}/nodes/a")).json()["beat"]["state"] == "dead"
 
 
-async def test_a_drained_server_is_told_and_gives_back_and_leaves(fleet: World, a: Node) -> None:
+async def test_a_drained_server_learns_of_it_gives_back_and_leaves(fleet: World, a: Node) -> None:
     b = Node(fleet.demo, "b", 2)
     await b.beats()
     await a.claims(0)
@@ -321,14 +321,14 @@ async def test_a_server_of_the_library_and_one_that_speaks_http_share_a_fleet(fl
     assert nodes == {"a": False, "k": True}
 
 
-async def test_more_servers_than_a_fleet_takes_are_told(fleet: World, a: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_servers_than_a_fleet_takes_are_reported(fleet: World, a: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_servers, "MAX_SERVERS", 1)
     refused = await Node(fleet.demo, "b", 2).beat()
     assert (refused.status, refused.code) == (409, "too-many-servers")
     await a.beats()
 
 
-async def test_operators_words_are_shown_with_what_they_are_about(fleet: World, a: Node) -> None:
+async def test_manual_controls_are_shown_with_their_subjects(fleet: World, a: Node) -> None:
     for path, said in (("leases/1/offline", {}), ("leases/2/prohibit", {"server": "a"}), ("nodes/a/prohibit", {})):
         assert (await fleet.demo.post(f"{WEB}/{path}", {"note": "why", **said})).status == 200
     leases = {each["partition"]: [word["verb"] for word in each["intents"]] for each in await fleet.demo.all(f"{WEB}/leases")}

@@ -177,7 +177,7 @@ async def test_a_node_that_found_the_event_to_be_none_for_it_keeps_its_partition
     assert sorted([len((await each.reports())["approvals"]) for each in (agent, other)]) == [0, 1]
 
 
-async def test_what_maintenance_says_to_leases_is_said_again_by_the_timer_and_does_not_touch_operators_words(db: World) -> None:
+async def test_the_timer_repeats_maintenance_drains_and_leaves_manual_controls_alone(db: World) -> None:
     a, b = Node(db.demo, "a", 1), Node(db.demo, "b", 2)
     await beat(db, a, b)
     assert (await db.demo.post(f"{DB}/nodes/a/drain", {"note": "by hand"})).status == 200

@@ -104,7 +104,7 @@ async def test_expires_is_a_time_or_a_duration_from_now(world: World, fleet: str
         ("leases/plan", {"moves": 1}, ["/moves"]),
     ],
 )
-async def test_bad_words_are_refused_and_change_nothing(
+async def test_bad_manual_controls_are_refused_and_change_nothing(
     world: World, fleet: str, path: str, body: dict[str, Any], pointers: list[str]
 ) -> None:
     before = world.dump()
@@ -126,7 +126,9 @@ async def test_bad_words_are_refused_and_change_nothing(
         ("nodes/-a/prohibit", {}, 404, "not-found"),
     ],
 )
-async def test_what_cannot_be_is_said_clearly(world: World, fleet: str, path: str, body: dict[str, Any], status: int, code: str) -> None:
+async def test_impossible_settings_are_reported_clearly(
+    world: World, fleet: str, path: str, body: dict[str, Any], status: int, code: str
+) -> None:
     answer = await world.demo.post(f"{AT}/{path}", {"note": "x"} | body)
     assert (answer.status, answer.code) == (status, code), answer
     if path == "leases/4/offline":

@@ -169,7 +169,7 @@ async def test_keys_of_offline_partitions_are_not_brought_back_by_another_count(
     assert await resize(world, 8) == (202, 2)
 
 
-async def test_a_fleet_with_missing_rows_is_not_resized_but_told_which_and_what_to_do(world: World, fleet: None) -> None:
+async def test_a_resize_with_missing_rows_is_refused_with_their_numbers_and_advice(world: World, fleet: None) -> None:
     await world.tables.write(FLEETS, fleet_key("demo", "web"), [Delete(partition_key(1), ANY), Delete(partition_key(3), ANY)])
     answer = await world.demo.post(f"{AT}/leases/resize", {"partitions": 8})
     assert (answer.status, answer.code) == (409, "rows-missing")

@@ -292,7 +292,7 @@ async def test_an_approval_goes_to_the_primary_first_to_another_after_five_silen
     assert (await event(db.demo))["approval"]["state"] == "closed"
 
 
-async def test_an_approval_that_azure_keeps_refusing_is_given_up_and_told(db: World) -> None:
+async def test_an_approval_that_azure_keeps_refusing_is_given_up_and_reported(db: World) -> None:
     (a,) = agents(db, "a")
     a.sees("PREPARED")
     await a.reports()
@@ -488,7 +488,7 @@ async def test_a_bad_report_is_refused_with_where_and_why_and_changes_nothing(db
     assert (answer.status, answer.json()["errors"][0]["pointer"]) == (422, pointer)
 
 
-async def test_unknown_fleets_events_approvals_and_nodes_are_told_apart(db: World) -> None:
+async def test_unknown_fleets_events_approvals_and_nodes_have_different_errors(db: World) -> None:
     a = Agent(db.demo, "a").sees("WAITING")
     await a.reports()
     assert (await changes_nothing(db.demo, "POST", "/api/v1/fleets/nope/maintenance/reports", GOOD)).status == 404

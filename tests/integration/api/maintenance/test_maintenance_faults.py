@@ -62,7 +62,7 @@ async def test_of_two_domains_that_are_prepared_in_the_same_moment_one_may_appro
     assert len(first) + len(second) == 1
 
 
-async def test_who_was_let_go_goes_first_though_another_domains_event_comes_sooner(db: World) -> None:
+async def test_an_approved_node_goes_first_though_another_domains_event_comes_sooner(db: World) -> None:
     a, b = agents(db, "a", "b")
     a.sees("WAITING", notice=10 * MINUTE)
     b.sees("PREPARED", OTHER, notice=11 * MINUTE)
@@ -165,7 +165,7 @@ async def test_a_machine_whose_termination_was_rehearsed_or_called_off_is_not_fo
     assert sorted(await db.app.maintenance.nodes("demo:db")) == ["a", "b"]
 
 
-async def test_a_node_is_forgotten_a_week_after_its_agents_last_word(db: World) -> None:
+async def test_a_node_is_forgotten_a_week_after_its_agents_last_report(db: World) -> None:
     a, b = agents(db, "a", "b")
     await all_report(a, b)
     for _ in range(8):
@@ -197,7 +197,7 @@ async def test_an_event_that_comes_back_after_it_was_given_up_is_taken_in_again(
     assert (await event(db.demo))["status"] == "scheduled"
 
 
-async def test_an_event_that_comes_back_ends_by_what_became_of_it_then_and_is_told_anew(world: World) -> None:
+async def test_an_event_that_comes_back_ends_by_what_became_of_it_then_and_is_reported_again(world: World) -> None:
     assert (await world.demo.put(DB, MAKE | {"notify": {"channel": "default", "kinds": ["maintenance"]}})).status == 201
     a, b = agents(world, "a", "b")
     await b.reports()
@@ -252,7 +252,7 @@ async def test_events_of_others_beyond_what_a_fleet_keeps_do_not_cut_an_agent_of
 # -- wire
 
 
-async def test_words_of_any_case_are_taken_and_a_moment_that_is_left_out_is_none(db: World) -> None:
+async def test_values_of_any_case_are_accepted_and_a_missing_time_is_none(db: World) -> None:
     (a,) = agents(db, "a")
     a.sees("waiting", status="scheduled", source="platform")
     del a.entries[EVENT]["not_before"]
@@ -370,7 +370,7 @@ async def test_a_report_that_a_fleets_end_overtakes_leaves_nothing_behind(db: Wo
     assert db.rows(MAINTENANCE) == []
 
 
-async def test_a_notice_whose_mark_was_lost_is_told_once_and_without_a_warning(world: World, caplog: Any) -> None:
+async def test_a_notice_whose_mark_was_lost_is_reported_once_and_without_a_warning(world: World, caplog: Any) -> None:
     assert (await world.demo.put(DB, MAKE | {"notify": {"channel": "default", "kinds": ["maintenance"]}})).status == 201
     a, b = agents(world, "a", "b")
     a.sees("WAITING")

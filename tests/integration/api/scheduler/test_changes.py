@@ -192,7 +192,7 @@ async def test_dead_event_is_listed_and_may_be_brought_back(world: World, chosen
     assert [each["id"] for each in await world.demo.all(f"{EVENTS}?state=delivered")] == [made["id"]]
 
 
-async def test_redrive_by_filter_takes_what_matches_and_tells_how_many(world: World) -> None:
+async def test_redrive_by_filter_takes_what_matches_and_shows_how_many(world: World) -> None:
     assert (await world.admin.put("/api/v1/tenants/demo/channels/other", {"type": "http", "url": "http://localhost:1/"})).status == 201
     world.receiver.otherwise = NEVER
     for number in range(5):

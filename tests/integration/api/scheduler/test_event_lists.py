@@ -23,7 +23,7 @@ async def test_list_is_walked_to_its_end_each_event_once(world: World) -> None:
         assert sorted(event["id"] for page in pages for event in page) == sorted(event["id"] for event in made)
 
 
-async def test_list_has_a_hundred_items_unless_told(world: World) -> None:
+async def test_list_has_a_hundred_items_by_default(world: World) -> None:
     answer = await world.demo.post(f"{EVENTS}/batch", [{"delay": "PT1H", "payload": number} for number in range(101)])
     assert answer.json()["accepted"] == 101
     page = (await world.demo.get(EVENTS)).json()
@@ -169,7 +169,7 @@ async def test_admin_acts_for_the_tenant_it_names(world: World) -> None:
     assert (await world.demo.get(f"{url}?tenant=demo")).status == 200
 
 
-async def test_admin_key_of_a_tenant_acts_for_its_own_unless_told(world: World) -> None:
+async def test_admin_key_of_a_tenant_acts_for_its_own_unless_the_request_says_otherwise(world: World) -> None:
     await world.tenant("acme")
     admin = await world.key("acme", ["admin"])
     assert (await admin.create())["tenant"] == "acme"
@@ -214,7 +214,7 @@ async def test_storage_that_is_away_is_503_with_retry_after(world: World, failur
     assert world.dump() == before
 
 
-async def test_surprise_is_500_and_tells_only_an_incident(
+async def test_surprise_is_500_and_shows_only_an_incident(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_: Any, **__: Any) -> Any:

@@ -44,7 +44,7 @@ async def test_new_event_is_201_with_location_and_etag_and_reads_back_the_same(w
     assert (found.status, found.headers["etag"], found.body) == (200, made.headers["etag"], made.body)
 
 
-async def test_id_of_the_service_is_told_apart_from_every_id_a_client_may_choose(world: World) -> None:
+async def test_id_of_the_service_is_distinguished_from_every_id_a_client_may_choose(world: World) -> None:
     made = await world.demo.create()
     assert "." in made["id"]
     assert (await world.demo.post(EVENTS, {"id": made["id"], "delay": "PT1S", "payload": 1})).pointers == ["/id"]

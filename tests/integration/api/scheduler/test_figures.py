@@ -53,7 +53,7 @@ async def failed(world: World) -> dict[str, float]:
     return {fleet: value for (name, fleet), value in found.items() if name == "tocsin_maintenance_alarm"}
 
 
-async def test_alarms_of_maintenance_are_told_of_fleets_beyond_the_first_too(fleets: World) -> None:
+async def test_alarms_of_maintenance_are_reported_for_fleets_beyond_the_first_too(fleets: World) -> None:
     agents = {name: await fails(fleets, name) for name in "abc"}
     await tick(fleets, "stale_scan")
     assert await failed(fleets) == {"a": 1, "*": 2}
@@ -75,7 +75,7 @@ async def test_a_fleets_entry_is_written_when_its_alarms_change_and_not_otherwis
     assert before is not None and before.props["alarms"] == '{"restore-failed":1,"single-monitor":1}' and after == before
 
 
-async def test_of_fleets_together_servers_and_beats_are_not_told(fleets: World) -> None:
+async def test_for_several_fleets_servers_and_heartbeats_are_left_out(fleets: World) -> None:
     found = await look(fleets)
     told = {name for name, fleet in found if fleet == "*"}
     assert told == {"tocsin_lease_partitions_unserved", "tocsin_lease_partitions_stale", "tocsin_lease_alarm"}

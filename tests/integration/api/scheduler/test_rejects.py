@@ -48,7 +48,7 @@ BAD_ENVELOPES = [
 
 
 @pytest.mark.parametrize(("body", "expected"), BAD_MESSAGES)
-async def test_a_message_that_nobody_can_be_held_to_is_shown_to_admins_without_its_key(world: World, body: Any, expected: str) -> None:
+async def test_a_message_of_an_unknown_sender_is_shown_to_admins_without_its_key(world: World, body: Any, expected: str) -> None:
     await send(world, body)
     await world.run(1)
     assert world.events() == [] and waiting(world) == 0

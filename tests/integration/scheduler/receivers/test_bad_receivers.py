@@ -139,7 +139,7 @@ async def test_redirect_is_refused_and_not_followed(tenant: Tenant) -> None:
     assert tenant.receiver.at("/elsewhere") == []
 
 
-async def test_nobody_listening_is_tried_again_until_somebody_does(tenant: Tenant) -> None:
+async def test_closed_port_is_retried_until_a_receiver_listens(tenant: Tenant) -> None:
     port = free_ports("127.0.0.1", 1)[0]
     await tenant.channel("closed", type="http", url=f"http://127.0.0.1:{port}/hook")
     event_id = await tenant.api.create(delay="PT0S", channel="closed", retry={**QUICK, "attempts": 50})
@@ -164,7 +164,7 @@ async def test_channel_to_an_address_that_is_not_allowed_is_refused(tenant: Tena
     assert answer.status == 422 and answer.json()["errors"][0]["pointer"] == "/url"
 
 
-async def test_errors_and_logs_tell_no_secrets(system: System, tenant: Tenant) -> None:
+async def test_errors_and_logs_show_no_secrets(system: System, tenant: Tenant) -> None:
     hidden = ("tok-en-in-query", "pass-in-header")
     port = free_ports("127.0.0.1", 1)[0]
     whsec = []

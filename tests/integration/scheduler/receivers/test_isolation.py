@@ -35,7 +35,7 @@ async def play(one: Tenant, other: Tenant, turn: str) -> None:
 
 
 @pytest.mark.long
-async def test_bad_endpoints_delay_nobody_else(system: System) -> None:
+async def test_bad_endpoints_delay_no_other_channel(system: System) -> None:
     receiver = system.receiver
     async with system.tenant() as one, system.tenant() as other:
         for turn in ("well", "ill"):

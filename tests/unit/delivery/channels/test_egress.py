@@ -252,7 +252,7 @@ async def test_the_resolver_drops_what_is_not_allowed_and_keeps_the_rest() -> No
     assert all(entry["flags"] & socket.AI_NUMERICHOST for entry in found)
 
 
-async def test_the_resolver_tells_no_address_from_no_allowed_address() -> None:
+async def test_the_resolver_distinguishes_no_address_from_no_allowed_address() -> None:
     resolver = SafeResolver(Egress(), scripted({"empty.example": [[]], "inner.example": [["10.0.0.1"]]}))
     with pytest.raises(EgressRefused):
         await resolver.resolve("inner.example", 443)

@@ -98,7 +98,7 @@ async def test_the_channels_own_headers_are_sent_but_never_in_place_of_ours(list
 
 
 @pytest.mark.parametrize("headers", [{"X-A": "b\r\nX-Evil: 1"}, {"X A": "b"}, {"": "b"}, {"X-A": "\0"}, {"X:A": "b"}, {"X-É": "b"}])
-async def test_a_header_that_is_none_is_final_and_its_value_not_told(listen: Listen, sender: HttpSender, headers: dict[str, str]) -> None:
+async def test_an_invalid_header_is_final_and_its_value_not_shown(listen: Listen, sender: HttpSender, headers: dict[str, str]) -> None:
     receiver = await listen()
     verdict = await sender.send(http_target(url(receiver), headers=headers), make_delivery())
     assert verdict.outcome == "final" and verdict.error and "is not valid" in verdict.error and "Evil" not in verdict.error
@@ -238,7 +238,7 @@ async def test_a_kept_connection_that_closes_under_the_request_is_replaced_at_on
     assert receiver.connections == 2
 
 
-async def test_both_sends_of_a_lost_connection_are_numbered_and_told(listen: Listen) -> None:
+async def test_both_sends_of_a_lost_connection_are_numbered_and_reported(listen: Listen) -> None:
     async def second_request_dies(request: Request, writer: asyncio.StreamWriter) -> bool:
         if len(receiver.requests) == 2:
             await clock.advance(0.25)
@@ -453,7 +453,7 @@ async def test_a_channel_of_another_type_is_a_bug_of_ours(sender: HttpSender) ->
         await sender.send(type(target)("demo", "q", QueueChannel(type="queue", queue="orders")), make_delivery())
 
 
-def test_those_who_store_channels_can_ask_beforehand() -> None:
+def test_stores_of_channels_can_ask_beforehand() -> None:
     def ask(**fields: Any) -> str | None:
         return problem_of(HttpChannel(type="http", **fields), Egress())
 
@@ -521,7 +521,7 @@ async def test_tls_asks_for_and_checks_the_name_in_the_url(listen: Listen, tls_s
     assert len(receiver.requests) == 1
 
 
-async def test_a_certificate_nobody_vouches_for_is_refused(listen: Listen, tls_sender: Any) -> None:
+async def test_an_untrusted_certificate_is_refused(listen: Listen, tls_sender: Any) -> None:
     sender, context, _ = tls_sender(False)
     receiver = await listen(tls=context)
     verdict = await sender.send(http_target(f"https://hook.example:{receiver.port}/x?k=v"), make_delivery())

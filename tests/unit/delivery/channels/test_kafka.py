@@ -159,7 +159,7 @@ async def test_producer_that_is_of_no_more_use_is_replaced() -> None:
     assert [producer.closed for _, producer in opens.opened] == [1, 1]
 
 
-async def test_client_that_cannot_be_opened_is_a_failed_attempt_without_its_words() -> None:
+async def test_client_that_cannot_be_opened_is_a_failed_attempt_without_its_message() -> None:
     async def refuse(_: Login) -> FakeProducer:
         raise RuntimeError("password=hunter2")
 

@@ -87,7 +87,7 @@ def test_closed_turns_open_and_says_why_and_until_when() -> None:
     assert circuit_breaker.opened(OPEN, NOW, 5, "", None) is None and circuit_breaker.opened(HALF, NOW, 5, "", None) is None
 
 
-def test_open_lets_nobody_probe_before_its_time_and_one_after() -> None:
+def test_an_open_breaker_admits_no_probe_before_its_time_and_one_after() -> None:
     assert circuit_breaker.probing(OPEN, OPEN.until - 1, "me") is None
     assert circuit_breaker.probing(CLOSED, NOW, "me") is None
     won = circuit_breaker.probing(OPEN, OPEN.until, "me")
@@ -95,7 +95,7 @@ def test_open_lets_nobody_probe_before_its_time_and_one_after() -> None:
     assert circuit_breaker.probing(won, OPEN.until + 1, "other") is None
 
 
-def test_probe_that_nobody_hears_of_is_given_up() -> None:
+def test_probe_without_a_result_is_given_up() -> None:
     taken = circuit_breaker.probing(HALF, HALF.until, "other")
     assert taken is not None and taken.probe == "other"
     assert circuit_breaker.probed(taken, HALF.until + 1, "me", False, "", None) is None, "the former probe counts no more"

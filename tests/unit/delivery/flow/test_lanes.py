@@ -64,7 +64,7 @@ async def process() -> Process:
     return made
 
 
-async def test_who_comes_while_those_before_are_cancelled_gets_the_turn(process: Process) -> None:
+async def test_a_newcomer_gets_the_turn_while_those_before_it_are_cancelled(process: Process) -> None:
     lane = process.lanes.lane("t", "one")
     lane.window = 1
     first, second = process.deliver(lane, 1), process.deliver(lane, 1)
@@ -94,7 +94,7 @@ async def test_those_in_line_go_on_when_their_limits_are_lifted(process: Process
     await process.lanes.close()
 
 
-async def test_who_comes_while_a_part_is_given_back_gets_it_again(process: Process) -> None:
+async def test_a_request_during_a_give_back_gets_the_part_again(process: Process) -> None:
     lane = process.lanes.lane("t", "one")
     lane.limits = (process.slots(1),)
     for late in range(16):

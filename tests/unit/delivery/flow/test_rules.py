@@ -72,7 +72,7 @@ def test_part_of_a_dead_instance_comes_back_when_its_lease_ends() -> None:
     assert rules.share(parts, "b", 10, 0, 4, NOW + LEASE)["b"].held == 4
 
 
-def test_who_asks_again_comes_down_to_an_even_part_for_those_who_wait() -> None:
+def test_a_repeated_request_gets_an_even_part_while_others_wait() -> None:
     parts = rules.share({}, "a", 10, 0, 10, NOW)
     parts = rules.share(parts, "b", 10, 0, 10, NOW)
     assert (parts["a"].held, parts["b"].held) == (10, 0)
@@ -87,7 +87,7 @@ _ASKS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 30), st.integ
 
 
 @given(st.integers(1, 20), _ASKS)
-def test_no_more_is_held_than_there_is_whoever_asks(limit: int, asks: list[tuple[str, int, int]]) -> None:
+def test_no_more_is_held_than_there_is_for_any_callers(limit: int, asks: list[tuple[str, int, int]]) -> None:
     parts: dict[str, SlotShare] = {}
     now = NOW
     for who, wanted, later in asks:
@@ -100,7 +100,7 @@ def test_no_more_is_held_than_there_is_whoever_asks(limit: int, asks: list[tuple
 
 
 @given(st.integers(1, 20), st.integers(1, 6))
-def test_after_two_rounds_everybody_who_wants_all_has_an_even_part(limit: int, instances: int) -> None:
+def test_after_two_rounds_all_that_want_everything_have_even_parts(limit: int, instances: int) -> None:
     names = [f"i{number}" for number in range(instances)]
     parts: dict[str, SlotShare] = {}
     for _ in range(3):

@@ -83,7 +83,7 @@ async def test_backlog_alone_has_every_slot() -> None:
 
 
 @given(st.integers(1, 3), st.lists(st.sampled_from(["p", "b", "end", "cancel", "end and cancel"]), max_size=60), st.randoms())
-async def test_no_slot_is_lost_or_given_twice_whoever_is_cancelled_when(limit: int, acts: list[str], random: object) -> None:
+async def test_no_slot_is_lost_or_given_twice_after_any_cancellation(limit: int, acts: list[str], random: object) -> None:
     queue = Queue(limit)
     pick = random.choice  # type: ignore[attr-defined]
     for number, act in enumerate(acts):

@@ -102,7 +102,7 @@ def test_credential_is_made_once_and_asked_for_each_scope(monkeypatch: pytest.Mo
     assert [tokens("a"), tokens("b")] == [("t", 17.0), ("t", 17.0)] and made == ["client"]
 
 
-def test_identity_without_a_token_is_told_before_a_client_is_made() -> None:
+def test_identity_without_a_token_is_reported_before_a_client_is_made() -> None:
     def refuse(scope: str) -> tuple[str, float]:
         raise RuntimeError("hunter2")
 

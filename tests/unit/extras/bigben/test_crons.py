@@ -1,4 +1,4 @@
-"""BigBen's crons: their expressions in five fields, and the doors."""
+"""BigBen's crons: their expressions in five fields, and the routes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_a_cron_that_cannot_be_is_refused(world: World, change: dict[str, 
 
 @pytest.mark.parametrize("payload", [5, {"payload": "0 1 * * *"}, {"id": "x", "cronType": "UNIX"}])
 @pytest.mark.parametrize("rule", [{"every": "PT1H"}, {"cron": "0 1 * * *"}])
-async def test_schedules_made_elsewhere_are_not_touched_by_this_door(world: World, rule: dict[str, Any], payload: Any) -> None:
+async def test_schedules_of_the_own_api_are_not_changed_by_the_compatible_one(world: World, rule: dict[str, Any], payload: Any) -> None:
     assert (await world.demo.put("/api/v1/schedules/x~unix", rule | {"payload": payload})).status == 201
     answer = await world.demo.get(f"{BASE}/demo/x?describe=true")
     assert (answer.status, answer.json()) == (200, [])
@@ -133,7 +133,7 @@ async def test_schedules_made_elsewhere_are_not_touched_by_this_door(world: Worl
     assert (await world.demo.get("/api/v1/schedules/x~unix")).status == 200
 
 
-async def test_crons_are_not_replaced_by_the_other_door_but_can_be_removed_by_it(world: World) -> None:
+async def test_crons_are_not_replaced_by_the_own_api_which_can_remove_them(world: World) -> None:
     assert (await world.demo.post(BASE, GOOD)).status == 200
     before = world.dump()
     answer = await world.demo.put("/api/v1/schedules/x~unix", {"cron": "0 2 * * *", "payload": 1})

@@ -63,7 +63,7 @@ async def test_a_new_event_is_accepted_found_as_it_was_sent_and_delivered_whole(
     [body] = bodies(world)
     assert orjson.loads(body) == reply | {"eventStatus": "TRIGGERED", "triggeredAt": sent["eventTime"]}
     assert (await find(world))["eventStatus"] == "PROCESSED"
-    # The same event by the scheduler's own door.
+    # The same event through the scheduler's own route.
     assert (await world.demo.event("id123"))["state"] == "delivered"
 
 
@@ -95,7 +95,7 @@ REJECTED = [
 
 
 @pytest.mark.parametrize(("change", "message"), REJECTED)
-async def test_what_cannot_be_taken_is_rejected_in_the_words_its_clients_know_and_changes_nothing(
+async def test_unacceptable_events_are_rejected_in_the_compatible_format_and_change_nothing(
     world: World, change: dict[str, Any], message: str
 ) -> None:
     before = world.without_caches(world.dump())
@@ -253,7 +253,7 @@ async def test_any_text_can_be_an_id(world: World) -> None:
     assert orjson.loads(bodies(world)[0])["id"] == odd
 
 
-async def test_events_made_elsewhere_are_not_touched_by_this_door(world: World) -> None:
+async def test_events_of_the_own_api_are_not_changed_by_the_compatible_one(world: World) -> None:
     await world.demo.create(id="id123")
     [reply] = await schedule(world, request(world))
     assert (reply["eventStatus"], reply["error"]["code"]) == ("ERROR", 409)

@@ -104,7 +104,7 @@ def test_what_is_not_asked_rightly_is_refused(
     assert after.events == there.events and after.log[-1].kind == "refused"
 
 
-def test_a_wrong_version_is_told_the_newest(there: World) -> None:
+def test_a_wrong_version_is_answered_with_the_newest(there: World) -> None:
     for path, newest in ((EVENTS_PATH, "2020-07-01"), ("/metadata/instance", "2025-04-07")):
         _, answer = get(there, query="api-version=1999-01-01", path=path)
         assert json.loads(answer.body)["newest-versions"][0] == newest
@@ -271,7 +271,7 @@ def test_garbled_answers_are_not_taken_for_documents_that_were_read(there: World
     assert after.vms["n1"].read != after.vms["n1"].incarnation
 
 
-def test_a_machine_is_told_of_itself_and_its_hostname_is_not_its_name() -> None:
+def test_a_machine_gets_its_own_description_and_its_hostname_is_not_its_name() -> None:
     there = world({"name": "n1", "scope": "set", "fault_domain": 2, "location": "northeurope"})
     _, answer = get(there, query="api-version=2021-02-01", path="/metadata/instance/compute")
     compute = json.loads(answer.body)

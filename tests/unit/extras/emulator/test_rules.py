@@ -14,7 +14,7 @@ def update(**more: object) -> dict[str, object]:
     return {"name": "update", "vms": ["n1"], **more}
 
 
-def test_an_event_nobody_approves_starts_at_not_before_and_ends_when_it_has_settled() -> None:
+def test_an_unapproved_event_starts_at_not_before_and_ends_when_it_has_settled() -> None:
     there = on(do(world(), event=update(duration=9)))
     assert not event(pass_to(there, 15 * MINUTE - 0.001), "update").started
     there = pass_to(there, 15 * MINUTE)
@@ -105,7 +105,7 @@ def test_an_event_is_not_over_while_an_impact_of_it_lasts() -> None:
     assert event(pass_to(there, 110), "update").ended_at == at(110)
 
 
-def test_a_late_tick_tells_the_same_story_as_many_early_ones() -> None:
+def test_a_late_tick_leads_to_the_same_result_as_many_early_ones() -> None:
     there = on(do(world("n1", "n2"), event=update(others="PT1M", delay="PT3S")))
     there = do(there, at="PT2M", event={"name": "more", "vms": ["n2"], "notice": "PT1M"})
     slow, fast = pass_to(there, 3600), there
@@ -119,7 +119,7 @@ def test_time_that_steps_back_changes_nothing() -> None:
     assert rules.tick(there, START) == there
 
 
-def test_a_step_that_does_not_fit_when_its_time_comes_is_told_and_changes_nothing() -> None:
+def test_a_step_that_does_not_fit_when_its_time_comes_is_reported_and_changes_nothing() -> None:
     there = world(steps=[{"event": update(notice="PT10S")}, {"at": "PT20S", "cancel": "update"}])
     there = pass_to(there, 20)
     assert event(there, "update").outcome is None and there.log[-1].kind == "step-refused"
@@ -142,7 +142,7 @@ def test_speed_shortens_every_span_but_what_documents_advertise() -> None:
     assert event(there, "update").ended_at == at(25)
 
 
-def test_the_service_switches_itself_off_after_a_day_without_requests_and_counts_anew() -> None:
+def test_the_service_switches_itself_off_after_a_day_without_requests_and_counts_again() -> None:
     there = on(do(world({"name": "n1", "incarnation": 7}), event=update(notice="P2D")))
     there, document = read(pass_to(do(there, skip={"by": 5}), 3600))
     assert document["DocumentIncarnation"] == 12

@@ -58,7 +58,7 @@ def told(steps: Any = (), **more: Any) -> list[tuple[str, str]]:
         ({"skip": {"by": 0}}, "/steps/0/skip/by", "must be at least 1"),
     ],
 )
-def test_a_wrong_step_is_told_with_its_place_and_the_reason(step: dict[str, Any], pointer: str, why: str) -> None:
+def test_a_wrong_step_is_reported_with_its_place_and_the_reason(step: dict[str, Any], pointer: str, why: str) -> None:
     ((where, what),) = told([step])
     assert where == pointer and what.startswith(why)
 
@@ -80,7 +80,7 @@ def test_two_events_of_one_name_are_refused() -> None:
     assert told([event, event]) == [("/steps/1/event", "another event is already named update")]
 
 
-def test_all_faults_of_a_file_are_told_with_their_lines(tmp_path: Path) -> None:
+def test_all_faults_of_a_file_are_reported_with_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text('[[vms]]\nname = "n1"\nwidth = 3\n\n[[steps]]\nclear = {}\n\n[[steps]]\nat = "soon"\nclear = {}\n')
     with pytest.raises(BadScenario) as refused:

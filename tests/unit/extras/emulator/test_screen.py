@@ -40,12 +40,12 @@ def test_machines_that_something_happens_to_come_first_and_the_rest_are_counted(
     assert row(picture, "n149") and "and 145 more" in picture and "n140" not in picture
 
 
-def test_the_last_lines_of_the_log_are_shown_in_words() -> None:
+def test_the_last_lines_of_the_log_are_shown_as_sentences() -> None:
     there = on(do(world(), event={"name": "update", "vms": ["n1"]}))
     assert line(there.log[0]) == f"08:00:00.000 scheduled update {event(there, 'update').shown.id}"
     assert line(there.log[-1]) == "08:00:00.000 n1 read: incarnation 1, 1 events"
     assert "n1 read: incarnation 1, 1 events" in painted(there)
 
 
-def test_spans_are_told_as_people_read_them() -> None:
+def test_spans_are_shown_as_people_read_them() -> None:
     assert [clock(span) for span in (0, 59_999, 61_000, 3_723_000, -30_000)] == ["0:00", "0:59", "1:01", "1:02:03", "-0:30"]

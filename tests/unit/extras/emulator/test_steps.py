@@ -25,7 +25,7 @@ def incarnation(world: World, vm: str = "n1") -> int:
     return int(read(world, vm)[1]["DocumentIncarnation"])
 
 
-def test_a_changed_not_before_is_told_with_a_new_incarnation(there: World) -> None:
+def test_a_changed_not_before_is_reported_with_a_new_incarnation(there: World) -> None:
     moved = do(pass_to(there, 60), change={"event": "update", "notice": "PT1H"})
     assert incarnation(moved) == incarnation(there) + 1
     assert event(pass_to(moved, 3659), "update").started is False
@@ -65,7 +65,7 @@ def test_an_event_can_be_seen_started_first() -> None:
     assert (shown["EventStatus"], shown["NotBefore"]) == ("Started", "") and kinds(moved, "impact-began") == ["impact-began"]
 
 
-def test_a_second_impact_hits_without_a_word_in_the_document(there: World) -> None:
+def test_a_second_impact_hits_without_any_trace_in_the_document(there: World) -> None:
     there = pass_to(there, 960)
     moved = do(there, impact={"event": "update", "lasts": "PT5S"})
     assert incarnation(moved) == incarnation(there)
@@ -85,7 +85,7 @@ def test_an_approval_from_outside_counts_like_a_machine_s(there: World) -> None:
     assert event(do(there, approve={"event": "update", "vm": "n2"}), "update").started
 
 
-def test_a_reset_service_is_off_until_it_is_asked_and_counts_from_where_it_is_told(there: World) -> None:
+def test_a_reset_service_is_off_until_it_is_asked_and_counts_from_the_given_number(there: World) -> None:
     moved = do(there, reset={"vms": ["n1"], "incarnation": 40})
     assert [moved.vms[name].on_at is None for name in ("n1", "n2")] == [True, False]
     assert incarnation(moved) == 40 and kinds(read(moved)[0])[-2:] == ["on", "read"]

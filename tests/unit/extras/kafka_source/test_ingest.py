@@ -174,7 +174,7 @@ async def test_commit_that_is_refused_is_counted_and_harms_nothing() -> None:
     assert await tick(clock, ingest) == {"taken": 5, "commits_lost": 1}
 
 
-async def test_source_that_fails_is_told_by_name_opened_anew_and_stops_no_other() -> None:
+async def test_source_that_fails_is_reported_by_name_opened_again_and_stops_no_other() -> None:
     clock = SettableClock()
     broken, sound = Topic(clock, 3), Topic(clock, 3)
     broken.error = SourceFailed("UNKNOWN_TOPIC_OR_PART")

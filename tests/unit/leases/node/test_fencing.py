@@ -93,7 +93,7 @@ def test_answers_that_keep_getting_lost_end_a_take_over(bench: Bench) -> None:
         batch(bench, 1).take()
 
 
-def test_tokens_that_somebody_else_wrote_are_reported(bench: Bench) -> None:
+def test_tokens_of_another_writer_are_reported(bench: Bench) -> None:
     run_through(bench.memory.write("Data", "d", [Insert("fence-3", {})]))
     with pytest.raises(ValueError, match="do not belong together"):
         batch(bench, 3).take()

@@ -114,7 +114,7 @@ def test_a_callback_that_does_not_return_holds_a_hand_off_up_for_its_deadline_on
     assert a.reasons() == set()
 
 
-def test_who_stops_hands_everything_over(servers: Servers) -> None:
+def test_a_server_that_stops_hands_everything_over(servers: Servers) -> None:
     a, b = servers.start("a"), servers.start("b")
     until(lambda: len(a.has()) == len(b.has()) == PARTITIONS // 2, "shares")
     assert a.keeper.stop(20)
@@ -154,7 +154,7 @@ def test_lost_answers_cost_nothing(servers: Servers) -> None:
     assert (a.has(), a.reasons()) == (ALL, set())
 
 
-def test_a_fenced_server_loses_everything_and_joins_anew(servers: Servers) -> None:
+def test_a_fenced_server_loses_everything_and_joins_again(servers: Servers) -> None:
     a = servers.start("a")
     until(lambda: a.has() == ALL, "everything")
     run_through(servers.tables.tables.write(FLEETS, KEY, [Merge(server_key("a"), {"state": "dead"}, ANY)]))

@@ -123,7 +123,7 @@ def test_a_callback_may_stop_the_keeper(servers: Servers, which: str) -> None:
         until(lambda: keepers[0].ended(0), "ended")
 
 
-def test_a_callback_may_ask_and_tell_the_keeper_anything(servers: Servers) -> None:
+def test_a_callback_may_call_any_method_of_the_keeper(servers: Servers) -> None:
     keepers: list[LeaseKeeper] = []
     seen: list[int] = []
 
@@ -297,7 +297,7 @@ def test_storage_that_is_away_at_the_start_is_waited_for(servers: Servers, caplo
     assert said(caplog, "lease_storage_away") == [logging.WARNING]
 
 
-def test_rights_that_are_missing_are_told_once_also_after_an_outage_and_come_back(
+def test_rights_that_are_missing_are_reported_once_also_after_an_outage_and_come_back(
     servers: Servers, odd: Odd, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd.odd = every(Unavailable("not reached"))
@@ -310,7 +310,7 @@ def test_rights_that_are_missing_are_told_once_also_after_an_outage_and_come_bac
     until(lambda: a.has() == ALL, "everything")
 
 
-def test_rights_to_write_only_are_told_too(servers: Servers, odd: Odd, caplog: pytest.LogCaptureFixture) -> None:
+def test_rights_to_write_only_are_reported_too(servers: Servers, odd: Odd, caplog: pytest.LogCaptureFixture) -> None:
     odd.odd = {"query": Rejected("AuthorizationPermissionMismatch (403)")}
     a = servers.start("a")
     until(lambda: a.keeper.counts["failed"] >= 3, "refusals")

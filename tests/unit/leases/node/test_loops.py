@@ -74,7 +74,7 @@ def fleet() -> FleetOf:
     return FleetOf()
 
 
-def test_a_server_that_is_told_to_exit_hands_over_leaves_and_says_so(fleet: FleetOf) -> None:
+def test_a_server_that_must_exit_hands_over_leaves_and_reports_it(fleet: FleetOf) -> None:
     a, b = fleet.shared("a", "b")
     had = fleet.has(a)
     fleet.write(Merge(server_key("a"), {"tell": "exit"}, ANY))
@@ -112,7 +112,7 @@ def test_a_server_that_is_alone_stops_without_waiting(fleet: FleetOf) -> None:
     fleet.until(1, lambda: a.ended)
 
 
-def test_what_is_dropped_goes_to_another_and_stays_there(fleet: FleetOf) -> None:
+def test_a_dropped_partition_goes_to_another_server_and_stays_there(fleet: FleetOf) -> None:
     a, b = fleet.shared("a", "b")
     number = min(fleet.has(a))
     a.keeper_state.drop(number)
@@ -121,7 +121,7 @@ def test_what_is_dropped_goes_to_another_and_stays_there(fleet: FleetOf) -> None
     assert b.owns(number) and len(fleet.has(a)) == len(fleet.has(b)) == 2
 
 
-def test_what_is_dropped_comes_back_when_nobody_else_is_there(fleet: FleetOf) -> None:
+def test_a_dropped_partition_comes_back_when_there_is_no_other_server(fleet: FleetOf) -> None:
     (a,) = fleet.shared("a")
     a.keeper_state.drop(0)
     fleet.until(1, lambda: not a.owns(0))
@@ -146,7 +146,7 @@ def test_a_closed_fleet_is_not_joined_until_it_is_open_and_then_under_its_new_pr
     assert a.keeper_state.fleet.profile == PROFILES["fast"]
 
 
-def test_who_comes_in_while_a_fleet_is_closed_leaves_again(fleet: FleetOf) -> None:
+def test_a_server_that_joins_while_its_fleet_is_closed_leaves_again(fleet: FleetOf) -> None:
     a = fleet.start("a")
     fleet.until(2 * H, lambda: run_through(fleet.world.store.get(FLEETS, KEY, server_key("a"))))
     fleet.write(Merge(FLEET, {"closed": True}, ANY))

@@ -43,11 +43,11 @@ def moments(ended: int, moving: int) -> list[PlannerInput]:
 
 
 @pytest.mark.parametrize(("ended", "moving"), list(permutations(range(4), 2)))
-def test_whoever_foresees_an_end_names_the_same_heir_at_each_moment_of_a_hand_over(ended: int, moving: int) -> None:
+def test_every_planner_names_the_same_standby_at_each_moment_of_a_hand_over(ended: int, moving: int) -> None:
     assert [each.standby_assignments({"a"}) for each in moments(ended, moving)] == 5 * [{"c": (("a", (ended,)),)}]
 
 
-def test_who_was_told_to_take_a_partition_of_one_that_ends_is_its_heir() -> None:
+def test_the_server_that_was_ordered_to_take_a_partition_is_its_standby() -> None:
     for name in "bc":
         assert facts({0: "a", 1: ""}, told(name, [0])).standby_assignments({"a"}) == {name: (("a", (0,)),)}
 

@@ -45,7 +45,7 @@ async def test_maintenance_waits_for_what_a_server_has_whose_row_cannot_be_read(
     assert await leaving.held(key, ["a", "b", "c"]) == {"a": 2, "b": 2}
 
 
-async def test_a_word_that_cannot_be_read_is_no_word_that_was_forgotten(world: World) -> None:
+async def test_a_manual_control_that_cannot_be_read_is_not_one_that_was_forgotten(world: World) -> None:
     key, a, b = await pair(world, rest=NOTIFY)
     word = await world.say("offline", 1)
     await settle(a, b)

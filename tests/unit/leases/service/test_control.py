@@ -46,7 +46,7 @@ async def test_a_drained_server_loses_all_with_its_next_beat_and_gets_a_share_ag
     assert len(a.has) == len(b.has) == 2
 
 
-async def test_drain_with_exit_tells_the_server_to_end_and_undrain_takes_that_back(world: World) -> None:
+async def test_drain_with_exit_orders_the_server_to_end_and_undrain_withdraws_that(world: World) -> None:
     key, a, _ = await pair(world)
     await world.say("drain", server="a")
     assert (await world.server(key, "a")).tell == "drain", "it speaks HTTP: its beats say so"
@@ -71,7 +71,7 @@ async def test_a_drain_that_expires_is_untold(world: World, exits: bool) -> None
     assert (await world.server(key, "a")).tell == "" and len(a.has) == 2
 
 
-async def test_only_servers_that_speak_http_are_told_of_a_drain_and_until_neither_drain_nor_prohibition_stands(world: World) -> None:
+async def test_only_http_servers_learn_of_a_drain_and_until_neither_drain_nor_prohibition_stands(world: World) -> None:
     key = await world.fleet()
     await Node(world, key, "a", scans=True).join()
     await Node(world, key, "b").join()
@@ -81,7 +81,7 @@ async def test_only_servers_that_speak_http_are_told_of_a_drain_and_until_neithe
             assert (await world.server(key, name)).tell == tell, (verb, name)
 
 
-async def test_what_is_told_again_while_the_watch_looks_is_not_untold(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_report_that_comes_while_the_watch_looks_is_not_withdrawn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     key, _, _ = await pair(world)
     real = world.tables.query
 
@@ -96,7 +96,7 @@ async def test_what_is_told_again_while_the_watch_looks_is_not_untold(world: Wor
     assert (await world.server(key, "a")).tell == "exit"
 
 
-async def test_a_prohibited_pair_is_never_claimed_whoever_else_ends(world: World) -> None:
+async def test_a_prohibited_pair_is_never_claimed_even_when_other_servers_end(world: World) -> None:
     _, a, b = await pair(world)
     number = min(a.has)
     await world.say("prohibit", number, "a")
@@ -156,7 +156,7 @@ async def test_offline_ends_service_within_a_beat_and_online_brings_it_back_unde
     assert (await world.partition(key, number)).epoch == epoch + 1
 
 
-async def test_bump_hands_off_and_claims_anew_once(world: World) -> None:
+async def test_bump_hands_off_and_claims_again_once(world: World) -> None:
     key, a, b = await pair(world)
     number = min(a.has)
     epoch = (await world.partition(key, number)).epoch
@@ -179,7 +179,7 @@ async def test_bump_with_a_server_prohibits_that_one_for_as_long(world: World) -
     assert (prohibited.partition, prohibited.server, prohibited.expires) == (number, "a", world.clock.now() + HOUR)
 
 
-async def test_expiry_undoes_a_word_and_counts_as_a_change(world: World) -> None:
+async def test_expiry_ends_a_manual_control_and_counts_as_a_change(world: World) -> None:
     key, a, b = await pair(world)
     number = min(a.has)
     await world.say("offline", number, expires=world.clock.now() + 10_000)
@@ -193,7 +193,7 @@ async def test_expiry_undoes_a_word_and_counts_as_a_change(world: World) -> None
     assert number in a.has | b.has
 
 
-async def test_the_same_word_again_changes_nothing_and_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_repeated_manual_control_changes_nothing_and_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     key, _, _ = await pair(world)
     first = await world.say("offline", 1)
@@ -226,7 +226,7 @@ async def test_what_cannot_be_answers_409_and_changes_nothing(world: World, said
     assert (await world.row(key), await world.intents(key)) == (before, [])
 
 
-async def test_a_word_that_has_expired_is_as_if_it_had_not_been_said(world: World) -> None:
+async def test_an_expired_manual_control_has_no_effect(world: World) -> None:
     key = await world.fleet()
     await world.say("offline", 1, expires=world.clock.now() + 1000)
     await world.clock.advance(1)
@@ -253,7 +253,7 @@ async def test_what_is_not_there_answers_404(world: World) -> None:
     await world.say("prohibit", server="nobody")
 
 
-def test_words_are_bounded() -> None:
+def test_texts_are_bounded() -> None:
     intents = [Intent("prohibit", 1, f"s{number}") for number in range(MAX_INTENTS)]
     word = ControlRequest("prohibit", 2, "s", "why", "abc", 1)
     with pytest.raises(Problem) as caught:
@@ -262,7 +262,7 @@ def test_words_are_bounded() -> None:
     assert decide(ControlRequest("permit", 1, "s0", "why", "abc", 1), intents, Partition(1), None).ops
 
 
-async def test_a_word_whose_answer_is_lost_is_found_applied_and_not_said_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_manual_control_with_a_lost_answer_is_found_applied_and_not_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     key = await world.fleet()
     real = world.tables.write
 
@@ -330,7 +330,9 @@ async def test_orders_are_given_though_servers_beat_in_between(world: World, mon
     assert a.has == set()
 
 
-async def test_a_word_stands_though_its_orders_cannot_be_given(world: World, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+async def test_a_manual_control_stands_though_its_orders_cannot_be_given(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
     _, a, _ = await pair(world)
 
     async def away(*_: Any) -> Any:

@@ -97,9 +97,7 @@ def test_keepers_obey_every_verb(tables: FaultyTables, start: Callable[..., Leas
     until(lambda: len(b.owned()) == PARTITIONS // 2, "balanced again")
 
 
-def test_a_drained_server_that_is_told_to_exit_hands_everything_over_and_ends(
-    tables: FaultyTables, start: Callable[..., LeaseKeeper]
-) -> None:
+def test_a_drained_server_that_must_exit_hands_everything_over_and_ends(tables: FaultyTables, start: Callable[..., LeaseKeeper]) -> None:
     left = threading.Event()
     a, b = start("a", on_exit=left.set), start("b")
     until(lambda: len(a.owned()) == len(b.owned()) == PARTITIONS // 2, "shares")

@@ -106,7 +106,7 @@ def test_a_release_whose_answer_is_lost_releases_once(bench: Bench, fault: str) 
     assert (bench.partition(0).owner, bench.partition(0).epoch, bench.server("a").http.held) == ("", 1, ())
 
 
-def test_answers_that_are_always_lost_are_told_as_unknown(bench: Bench) -> None:
+def test_answers_that_are_always_lost_are_reported_as_unknown(bench: Bench) -> None:
     register(bench)
     bench.tables.faults.extend(["gone"] * http_servers.TRIES)
     with pytest.raises(OutcomeUnknown):
@@ -129,7 +129,7 @@ def test_a_server_that_is_sure_to_be_seen_stays_under_a_fleet_that_closes(bench:
     assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 3), 0)), HeartbeatAccepted)
 
 
-def test_a_namesake_is_told_how_long_to_wait(bench: Bench) -> None:
+def test_a_namesake_learns_how_long_to_wait(bench: Bench) -> None:
     register(bench)
     assert bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i2", 1), 0)) == NameOccupied(18 + FENCE_MARGIN)
 

@@ -44,7 +44,7 @@ async def test_the_app_takes_over_where_no_server_looks(world: World) -> None:
     assert b.has == {0, 1, 2, 3} and (await world.partition(key, min(a.has))).epoch == 2
 
 
-async def test_the_app_takes_over_when_all_who_looked_are_dead(world: World) -> None:
+async def test_the_app_takes_over_when_all_scanning_servers_are_dead(world: World) -> None:
     key = await world.fleet()
     a = await Node(world, key, "a", scans=True).join()
     b = await Node(world, key, "b").join()

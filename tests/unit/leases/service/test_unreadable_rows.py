@@ -67,7 +67,7 @@ async def test_a_partition_that_cannot_be_read_stays_with_its_server_and_the_res
     assert alarms(world)[1:] == [("unreadable", "cleared", [partition_key(odd)])]
 
 
-async def test_what_a_server_has_whose_row_cannot_be_read_is_nobody_elses_for_as_long_as_that_lasts(world: World) -> None:
+async def test_partitions_of_a_server_with_an_unreadable_row_stay_with_it_for_as_long_as_that_lasts(world: World) -> None:
     key, a, b = await pair(world, rest=NOTIFY)
     await edit(world, key, server_key("a"))
     counts = await live(world, 10 * T, b)
@@ -112,7 +112,7 @@ async def test_a_change_of_the_count_is_not_begun_that_would_wait_for_a_row(worl
     assert caught.value.code == "rows-missing" and (await world.row(key)).generation == 1
 
 
-async def test_a_word_that_cannot_be_read_still_keeps_what_it_kept(world: World) -> None:
+async def test_a_manual_control_that_cannot_be_read_still_keeps_what_it_kept(world: World) -> None:
     key, a, b = await pair(world)
     number = min(a.has)
     word = await world.say("offline", number)
@@ -133,6 +133,7 @@ async def test_views_show_the_rest(world: World) -> None:
     key, a, b = await pair(world)
     odd, theirs = min(a.has), max(b.has)
     await edit(world, key, partition_key(odd)), await edit(world, key, server_key("b"))
+
     async def nobody(key: str) -> str | None:
         return None
 

@@ -33,7 +33,7 @@ def put_back() -> Node:
     return node
 
 
-def test_node_is_asked_once_it_serves_again_and_the_app_is_told_when_it_has_caught_up() -> None:
+def test_node_is_asked_once_it_serves_again_and_the_app_learns_when_it_has_caught_up() -> None:
     node = put_back()
     assert (node.runs(), said(node), node.phase()) == (["caught_up"], None, EventPhase.DONE)
     node.clear()
@@ -56,7 +56,7 @@ def test_node_that_has_not_caught_up_is_asked_again_ever_more_seldom_and_nobody_
     assert node.warned() == []
 
 
-def test_node_without_the_hook_says_nothing_and_time_alone_tells() -> None:
+def test_node_without_the_hook_says_nothing_and_only_time_decides() -> None:
     node = Node().to_prepared()
     assert said(node) is None
     node.see()
@@ -66,7 +66,7 @@ def test_node_without_the_hook_says_nothing_and_time_alone_tells() -> None:
     assert (said(node), node.runs()) == (None, ["prepare", "restore", "verify"])
 
 
-def test_question_gives_way_to_a_new_event_and_is_asked_anew_afterwards() -> None:
+def test_question_gives_way_to_a_new_event_and_is_asked_again_afterwards() -> None:
     node = put_back()
     node.see(event("E2", in_s=(node.wall - 1_800_000_000_000) / 1000 + 20))
     assert (node.stops(), node.runs()) == (1, ["caught_up"])
@@ -94,7 +94,7 @@ def test_answer_outlives_a_restart(caught_up: bool) -> None:
     assert not caught_up or not any(isinstance(each, WriteLog) and each.action == "agent_caught_up" for each in node.did)
 
 
-def test_preparing_takes_the_word_back() -> None:
+def test_preparing_withdraws_the_permission() -> None:
     node = Node(ASKING)
     node.hook()
     assert said(node) is True

@@ -145,7 +145,7 @@ def test_putting_back_goes_by_the_hooks_that_there_are(runs: list[str]) -> None:
 # -- hooks and answers out of turn
 
 
-def test_hook_that_does_not_end_is_told_of_and_stopped() -> None:
+def test_hook_that_does_not_end_is_reported_and_stopped() -> None:
     node = Node()
     node.see(event(in_s=20))
     node.wait(89)

@@ -178,7 +178,7 @@ def test_reading_a_time_never_fails(text: str) -> None:
 
 
 @given(st.datetimes(), st.integers(-1439, 1439))
-def test_time_that_was_read_can_be_told(moment: datetime, minutes: int) -> None:
+def test_time_that_was_read_can_be_written(moment: datetime, minutes: int) -> None:
     found = read_time(moment.replace(tzinfo=timezone(timedelta(minutes=minutes))).isoformat())
     assert found is None or to_text(found)
 
@@ -187,7 +187,7 @@ DURATIONS: list[tuple[Any, int]] = [(0, 0), (9, 9), (-1, -1), (-7, -1), ("9", 9)
 
 
 @pytest.mark.parametrize(("raw", "duration"), DURATIONS)
-def test_duration_that_is_not_told_is_unknown(raw: Any, duration: int) -> None:
+def test_duration_that_is_missing_is_unknown(raw: Any, duration: int) -> None:
     assert only(event(DurationInSeconds=raw)).duration == duration
 
 
@@ -205,7 +205,7 @@ def test_unknown_status_prepares_in_time_and_approves_nothing(status: Any) -> No
     assert node.posts() == ["e1"]
 
 
-def test_status_that_becomes_unknown_is_told_once() -> None:
+def test_status_that_becomes_unknown_is_reported_once() -> None:
     node = Node()
     node.see(event())
     node.see(event(EventStatus="Paused"))
@@ -230,7 +230,7 @@ def test_unknown_type_is_an_impact(kind: Any) -> None:
     assert node.phase() is EventPhase.WAITING
 
 
-def test_event_that_names_nobody_is_on_no_node() -> None:
+def test_event_without_resources_is_on_no_node() -> None:
     node = Node()
     node.see(event(names=()))
     assert node.phase() is EventPhase.FOREIGN
@@ -251,7 +251,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("item", UNREADABLE.values(), ids=UNREADABLE)
-def test_document_with_an_unreadable_event_tells_of_the_others_and_nothing_is_gone(item: Any) -> None:
+def test_document_with_an_unreadable_event_shows_the_others_and_nothing_is_gone(item: Any) -> None:
     node = Node().to_prepared()
     node.post()
     node.clear()
@@ -271,7 +271,7 @@ def test_what_people_read_holds_no_characters_that_cannot_be_written() -> None:
     assert (found.type, found.description, found.resources) == ("a?b", "x??[31m", ("vm-2?",))
 
 
-def test_problems_told_are_bounded() -> None:
+def test_problems_reported_are_bounded() -> None:
     assert len(believed(document(*range(5000))).problems) == MAX_PROBLEMS
 
 

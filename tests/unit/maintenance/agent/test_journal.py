@@ -71,7 +71,7 @@ def test_all_that_is_to_be_kept_comes_back() -> None:
     assert decode(encode(state)) == state
 
 
-def test_what_belongs_to_the_process_begins_anew() -> None:
+def test_state_of_the_process_starts_over() -> None:
     busy = replace(LIFE[1].events["e1"], tries=3, posts=2, posting=True, hook_wanted="emergency", retry_at=7.0, unsure=True)
     state = replace(LIFE[1], events={"e1": busy}, runs=9, incarnation=4)
     record = decode(encode(state)).events["e1"]
@@ -131,7 +131,7 @@ def test_mark_that_a_crash_left_behind_is_removed_while_the_state_is_there(tmp_p
     assert not (tmp_path / MARK).exists()
 
 
-def test_disk_that_fails_is_told_and_the_old_state_stays(tmp_path: Path) -> None:
+def test_disk_that_fails_is_reported_and_the_old_state_stays(tmp_path: Path) -> None:
     keeper = Journal(DiskFolder(tmp_path))
     keeper.save(LIFE[0])
     with patch.object(os, "fsync", side_effect=OSError(28, "No space left on device")), pytest.raises(OSError, match="No space"):

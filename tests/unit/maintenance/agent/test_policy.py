@@ -69,7 +69,7 @@ def test_lead_is_the_files_where_it_says_one_else_the_fleets(file: AgentSettings
         assert prepare_at(found, file.following(fleet)) == START - lead * 1000
 
 
-def test_timer_runs_by_the_fleets_lead_as_soon_as_it_is_told() -> None:
+def test_timer_runs_by_the_fleets_lead_as_soon_as_that_is_known() -> None:
     node = told(asked(lead=60.0))
     node.see(event(in_s=900))
     node.wait(839)
@@ -78,7 +78,7 @@ def test_timer_runs_by_the_fleets_lead_as_soon_as_it_is_told() -> None:
     assert node.phase() is EventPhase.PREPARING
 
 
-def test_what_is_told_is_logged_once_until_it_changes() -> None:
+def test_a_message_is_logged_once_until_it_changes() -> None:
     node = Node(CENTRAL)
     node.answer(policy=asked(ActionRule("hold"), require_central=True))
     node.answer(policy=asked(ActionRule("hold"), require_central=True))
@@ -87,14 +87,14 @@ def test_what_is_told_is_logged_once_until_it_changes() -> None:
     assert node.logged().count("agent_fleet_settings") == 2
 
 
-def test_an_app_that_does_not_tell_leaves_what_is_known() -> None:
+def test_an_app_without_these_settings_leaves_what_is_known() -> None:
     node = told(asked(ActionRule("hold")))
     node.answer()
     node.see(USERS)
     assert (node.posts(), node.state.policy) == ([], asked(ActionRule("hold"), of="db"))
 
 
-def test_fleets_word_is_required_where_the_fleet_says_so_though_the_file_does_not() -> None:
+def test_grant_is_required_where_the_fleet_says_so_though_the_file_does_not() -> None:
     node = told(asked(require_central=True)).to_prepared()
     node.app_away()
     node.wait(600)
@@ -177,7 +177,7 @@ def test_fleet_that_does_not_answer_its_new_agent_is_waited_for_a_little_and_not
     assert node.posts() == ["e1"]
 
 
-def test_app_of_a_release_that_tells_no_settings_is_one_that_asks_for_nothing() -> None:
+def test_app_of_a_release_without_fleet_settings_asks_for_nothing() -> None:
     node = Node(CENTRAL)
     node.see(USERS)
     node.answer()
@@ -200,7 +200,7 @@ def test_approved_event_that_the_fleet_now_wants_prepared_for_is_prepared_for_at
     assert node.posts() == ["e1"], "and is not approved twice"
 
 
-def test_app_gives_no_word_for_what_is_not_prepared_and_its_being_away_sets_free_what_the_file_approves_all_the_same() -> None:
+def test_app_grants_nothing_unprepared_and_without_the_app_the_files_own_approvals_go_on() -> None:
     node = told(asked(), replace(CENTRAL, approve_failed=True))
     node.see(event(in_s=20))
     node.hook(ok=False)
@@ -216,7 +216,7 @@ def test_app_gives_no_word_for_what_is_not_prepared_and_its_being_away_sets_free
 # -- holds
 
 
-def test_hold_that_was_told_stays_over_a_restart_without_the_app() -> None:
+def test_a_known_hold_stays_over_a_restart_without_the_app() -> None:
     node = told(asked()).to_prepared()
     node.answer(holds={"e1": "held by ops"})
     node.restart()

@@ -102,7 +102,7 @@ def test_timers_known_from_before_a_start_wait_for_a_look_but_not_for_long() -> 
 
 
 @row("start-up", "gone")
-def test_node_that_was_waiting_when_it_booted_is_not_taken_down_before_a_document_tells() -> None:
+def test_node_that_was_waiting_when_it_booted_is_not_taken_down_before_a_document_arrives() -> None:
     node = Node()
     node.see(event(in_s=60))
     node.restart(boot="boot-2", away=120)
@@ -250,7 +250,7 @@ def test_node_that_outlived_its_end_is_put_back() -> None:
 
 
 @row("any", "the app is unreachable")
-def test_local_rules_prepare_in_time_though_the_apps_word_is_required() -> None:
+def test_local_rules_prepare_in_time_though_a_grant_is_required() -> None:
     node = Node().with_settings(central=True, require_central=True)
     node.app_away()
     node.app_away()

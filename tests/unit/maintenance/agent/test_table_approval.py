@@ -73,7 +73,7 @@ def test_one_lost_call_does_not_get_round_the_guard() -> None:
 
 
 @row("PREPARED", "the app is unreachable")
-def test_without_the_app_it_holds_where_its_word_is_required_or_others_are_named() -> None:
+def test_without_the_app_it_holds_where_a_grant_is_required_or_other_nodes_are_named() -> None:
     node = Node().with_settings(central=True, require_central=True)
     node.to_prepared()
     node.app_away()

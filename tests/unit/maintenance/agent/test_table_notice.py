@@ -43,7 +43,7 @@ def test_event_of_a_user_is_approved_at_once_without_preparing() -> None:
 
 
 @row("-", "Scheduled, User")
-def test_event_of_a_user_is_approved_though_the_app_is_away_and_its_word_required() -> None:
+def test_event_of_a_user_is_approved_without_the_app_even_where_its_grant_is_required() -> None:
     node = Node().with_settings(central=True, require_central=True)
     node.answer()
     node.app_away()
@@ -105,7 +105,7 @@ def test_lead_may_differ_by_type() -> None:
 
 
 @row("-", "Scheduled, impactful")
-def test_type_that_nobody_knows_is_an_impact() -> None:
+def test_event_of_an_unknown_type_is_an_impact() -> None:
     node = Node()
     node.see(event(EventType="Levitate", DurationInSeconds=0, in_s=10))
     assert (node.posts(), node.runs()) == ([], ["prepare"])
@@ -122,7 +122,7 @@ def test_no_time_to_lose_means_preparing_at_once() -> None:
 
 @row("-", "Scheduled, impactful")
 @pytest.mark.parametrize(("in_s", "due_in"), [(900, 870), (None, 0)])
-def test_log_tells_when_preparing_is_due_as_all_times_are_told(in_s: float | None, due_in: int) -> None:
+def test_log_shows_when_preparing_is_due_in_the_format_of_all_times(in_s: float | None, due_in: int) -> None:
     node = Node()
     node.see(event(in_s=in_s))
     [seen] = [effect for effect in node.did if isinstance(effect, WriteLog) and effect.action == "agent_event_seen"]

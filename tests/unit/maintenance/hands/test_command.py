@@ -149,7 +149,7 @@ def test_line_of_the_log_carries_a_trace_and_stays_one_line(logger: tuple[loggin
     assert "ValueError: two\nlines" in json.loads(line)["trace"] and json.loads(line)["action"] == ""
 
 
-def test_words_are_for_people() -> None:
+def test_texts_are_for_people() -> None:
     record = logging.LogRecord("x", logging.INFO, "", 0, "prepared", (), None)
     record.__dict__ |= {"event_id": "e1", "fields": {"ms": 7}}
     assert TextLines().format(record)[12:] == " I prepared [e1] (ms=7)"

@@ -143,7 +143,7 @@ def test_yaml_says_the_same_as_toml(folder: Path) -> None:
     assert read(folder, text, "agent.yaml") == read(folder, FULL) == read(folder, text, "agent.yml")
 
 
-def test_everything_that_is_wrong_is_told_at_once(folder: Path) -> None:
+def test_all_faults_are_reported_together(folder: Path) -> None:
     text = """
 state = "relative"
 polls = 1
@@ -202,7 +202,7 @@ type = "Reboot"
         ("[health]\naddress='localhost:99999'", "health.address: 'localhost:99999' is not like 127.0.0.1:9478"),
     ],
 )
-def test_wrong_value_is_told_with_its_place_and_what_to_write(folder: Path, text: str, fault: str) -> None:
+def test_wrong_value_is_reported_with_its_place_and_what_to_write(folder: Path, text: str, fault: str) -> None:
     [found] = faults(folder, text)
     assert found.startswith(fault) and "pa55word" not in found
 

@@ -70,7 +70,7 @@ def test_figures_are_served_as_prometheus_text(served: Told) -> None:
     assert 'tocsin_agent_hook_runs_total{hook="prepare",outcome="done"} 1\n' in answer.text
 
 
-def test_caller_that_hangs_up_troubles_nobody(served: Told, caplog: pytest.LogCaptureFixture) -> None:
+def test_caller_that_hangs_up_does_no_harm(served: Told, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", served.port)) as caller:

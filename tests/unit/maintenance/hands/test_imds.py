@@ -66,7 +66,7 @@ def told(**more: str) -> HttpReply:
         ({}, ""),
     ],
 )
-def test_machine_is_told_with_the_narrowest_scope_there_is(more: dict[str, str], scope: str) -> None:
+def test_machine_is_shown_with_the_narrowest_scope_there_is(more: dict[str, str], scope: str) -> None:
     asked = Asked(told(**more))
     assert HttpImds(ask=asked).machine() == Machine("vm_3", "westeurope", scope, "2", "/vm")
     assert asked.calls[0]["url"] == "http://169.254.169.254/metadata/instance/compute?api-version=2021-02-01&format=json"

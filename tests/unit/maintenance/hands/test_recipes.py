@@ -111,7 +111,7 @@ def test_cassandra_before_4_leaves_thrift_too(node: Node) -> None:
     assert cassandra.restore(EVENT) and node.on() == {"binary", "gossip", "thrift"}
 
 
-def test_cassandra_flushes_where_it_is_told_to(node: Node) -> None:
+def test_cassandra_flushes_where_it_is_configured_to(node: Node) -> None:
     node.cassandra(finish="flush")
     node.put("binary", "gossip")
     assert cassandra.prepare(EVENT) and node.calls() == ["disablebinary", "disablegossip", "flush"]

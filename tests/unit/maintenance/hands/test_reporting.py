@@ -105,9 +105,9 @@ class Desk:
     def __init__(self, folder: Path, *answers: HttpReply | TransportFailure, wall: int = 1000) -> None:
         self.app, self.heard, self.time, self.figures = App(*answers), list[Observation](), 100.0, AgentFigures()
         self.backlog = ReportBacklog(DiskFolder(folder), 5)
-        door = AppClient(AppSettings("https://app.example", "search", KEY), ask=self.app)
+        client = AppClient(AppSettings("https://app.example", "search", KEY), ask=self.app)
         self.reporter = Reporter(
-            door,
+            client,
             self.backlog,
             self.heard.append,
             self.figures,

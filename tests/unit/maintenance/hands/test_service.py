@@ -161,7 +161,7 @@ def phases(agent: Agent) -> list[str]:
     return [each["phase"] for each in agent.health().node["events"]]
 
 
-def test_event_goes_its_whole_way_and_probes_tell_of_it(running: Running) -> None:
+def test_event_goes_its_whole_way_and_probes_show_it(running: Running) -> None:
     service, hooks = Service(), Hooks()
     agent = running.start(imds=service, runner=hooks)
     until(lambda: agent.health().reasons == (), "ready")
@@ -264,12 +264,12 @@ def test_once_hears_the_fleet_before_it_approves_what_its_own_rules_would(tmp_pa
     told = {"lead_ms": 0, "leads_ms": {}, "require_central": False, "rules": [{"action": "prepare", "source": "User"}]}
     answers: list[HttpReply | TransportFailure] = [TransportFailure("busy"), HttpReply(200, json.dumps({"settings": told}).encode())]
     app = AppSettings("https://app.example", "db", "a-key-of-this-node")
-    door = AppClient(app, ask=lambda *_, **__: answers.pop(0) if answers[1:] else answers[0])
+    client = AppClient(app, ask=lambda *_, **__: answers.pop(0) if answers[1:] else answers[0])
     service, hooks = Service(), Hooks()
     service.list(event(EventSource="User"))
     alone = configured(tmp_path)
     config = replace(alone, app=app, settings=replace(alone.settings, central=True, fleet="db", patience=600.0))
-    assert Agent(config, once=True, imds=service, runner=hooks, client=door).run()
+    assert Agent(config, once=True, imds=service, runner=hooks, client=client).run()
     assert hooks.ran[:1] == ["prepare"]
 
 
@@ -304,7 +304,7 @@ def test_machine_is_what_the_file_says_before_what_the_service_says(tmp_path: Pa
     assert identify(node, Service(), disk) == Machine("vm_1", "westeurope", "avset-1", "7", "/vm")
 
 
-def test_machine_that_the_service_does_not_tell_is_the_one_it_told_last() -> None:
+def test_machine_that_the_service_does_not_name_is_the_one_it_named_last() -> None:
     disk = CuttableDisk()
     silent = Service(TransportFailure("refused"))
     assert identify(NodeSettings(), silent, disk) == TransportFailure("refused")
@@ -390,7 +390,7 @@ def test_same_bytes_are_read_once_and_still_seen_each_time() -> None:
         (HookResult("stopped", -15, "", 1), False, "stopped"),
     ],
 )
-def test_end_of_a_hook_is_told_in_a_few_words(ran: HookResult, ok: bool, detail: str) -> None:
+def test_end_of_a_hook_is_reported_in_a_short_sentence(ran: HookResult, ok: bool, detail: str) -> None:
     class Ending(Hooks):
         def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[HookResult], None]) -> HangingRun:
             assert hook.deadline == 7

@@ -76,7 +76,7 @@ def value(metric: Any, **labels: str) -> float:
     return float(found)
 
 
-def test_nothing_is_loaded_that_nobody_asked_for() -> None:
+def test_nothing_is_loaded_without_a_request() -> None:
     unwanted = ("opentelemetry.sdk", "opentelemetry.exporter", "azure.monitor")
     code = f"import sys, function_app; print([name for name in sys.modules if name.startswith({unwanted})])"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True, timeout=300)
@@ -92,7 +92,7 @@ def test_it_is_off_unless_an_endpoint_is_named(given: dict[str, str]) -> None:
     found.close()
 
 
-def test_what_cannot_be_started_is_told_and_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_start_is_reported_and_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
     found = begin({"APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=not-a-key"})
     found.close()
     assert found.outlets == []
@@ -140,7 +140,7 @@ async def test_a_look_of_the_app_reaches_the_collector(collector: Collector, exp
     await world.close()
 
 
-async def test_figures_that_do_not_arrive_are_told_of_and_do_no_harm(
+async def test_figures_that_do_not_arrive_are_reported_and_do_no_harm(
     collector: Collector, exporting: Exporting, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector.refuse = True

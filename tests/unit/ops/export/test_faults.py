@@ -195,7 +195,7 @@ def test_headers_that_cannot_be_read_are_not_quoted(environ: pytest.MonkeyPatch,
     assert "hush" not in lines.text
 
 
-async def test_an_endpoint_that_does_not_answer_is_told_of_without_its_secrets(
+async def test_an_endpoint_that_does_not_answer_is_reported_without_its_secrets(
     environ: pytest.MonkeyPatch, begun: list[Exporting], lines: Lines
 ) -> None:
     environ.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://me:hush-hush@127.0.0.1:9/v1/metrics?key=hush-key")
@@ -226,7 +226,7 @@ def test_secrets_are_hidden(environment: dict[str, str], text: str, shown: str) 
 # ---- the other side is ill
 
 
-def test_a_sentence_is_told_once_in_ten_minutes(lines: Lines) -> None:
+def test_a_sentence_is_reported_once_in_ten_minutes(lines: Lines) -> None:
     now = 0.0
     listening = ExporterLogFilter({}, lambda: now)
     source = logging.getLogger("opentelemetry.exporter.x")
@@ -263,7 +263,7 @@ def test_a_complaint_within_a_complaint_ends(lines: Lines) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 500])
-async def test_a_collector_that_refuses_is_told_of_once(
+async def test_a_collector_that_refuses_is_reported_once(
     environ: pytest.MonkeyPatch, begun: list[Exporting], lines: Lines, status: int
 ) -> None:
     with Server(status) as server:
@@ -354,7 +354,7 @@ async def test_an_outlet_that_hangs_holds_up_neither_the_timer_nor_is_joined_by_
     assert await patient.run_once(AT) == {"sent": 2, "unsent": 0}
 
 
-async def test_an_outlet_that_is_away_is_told_of_when_it_begins_and_when_it_is_over(lines: Lines) -> None:
+async def test_an_outlet_that_is_away_is_reported_when_it_begins_and_when_it_is_over(lines: Lines) -> None:
     publishing = MetricsPublisher(look, [Outlet(True, False, False, True, True, False)], patience=60)
     counts = [(await publishing.run_once(AT))["sent"] for _ in range(6)]
     assert counts == [1, 0, 0, 1, 1, 0]
@@ -367,7 +367,7 @@ async def test_an_exporter_that_breaks_leaves_the_others_and_says_so_with_its_tr
     assert lines.actions == ["telemetry_failed", "telemetry_unsent"] and "a bug" in lines.text
 
 
-def test_sending_figures_is_not_traced_by_whoever_traces_all_calls() -> None:
+def test_sending_figures_is_not_traced_even_where_all_calls_are() -> None:
     seen: list[object] = []
 
     class Exporter:

@@ -53,7 +53,7 @@ def of(found: Series, name: str, **labels: str) -> float:
     return found[f"tocsin_{name}", tuple(sorted(labels.items()))]
 
 
-async def test_figures_tell_of_open_and_finished_events(world: World) -> None:
+async def test_figures_show_open_and_finished_events(world: World) -> None:
     answer = await world.demo.post("/api/v1/events/batch", [{"delay": "PT8S", "payload": number} for number in range(7)])
     dead, retried, *_ = (line["id"] for line in answer.json()["results"])
     await world.demo.create(delay="PT1H")
@@ -98,20 +98,20 @@ async def test_counters_never_fall_though_the_ledger_is_emptied(world: World) ->
     assert rising and all(after[key] >= value for key, value in rising.items())
 
 
-async def test_overdue_events_nobody_serves_are_told(world: World) -> None:
+async def test_overdue_events_without_an_owner_are_reported(world: World) -> None:
     for _ in range(3):
         await world.demo.create(delay="PT1S")
     await world.clock.advance(60)
     assert of(await look(world), "events_overdue", tenant="demo") == 3
 
 
-async def test_blocked_channels_are_told_with_their_reason(world: World) -> None:
+async def test_blocked_channels_are_reported_with_their_reason(world: World) -> None:
     assert not [name for name, _ in await look(world) if name == "tocsin_channel_blocked"]
     assert (await world.admin.post("/api/v1/tenants/demo/channels/default/pause")).status == 200
     assert of(await look(world), "channel_blocked", tenant="demo", channel="default", reason="paused") == 1
 
 
-async def test_queues_and_timers_are_told(world: World) -> None:
+async def test_queues_and_timers_are_shown(world: World) -> None:
     await world.queues.send("tocsin-shards", "x")
     await world.app.timers.run_once("stale_scan")
     seen = await look(world)
@@ -122,7 +122,7 @@ async def test_queues_and_timers_are_told(world: World) -> None:
     assert of(await look(world), "queue_messages", queue="tocsin-shards-poison") == 1
 
 
-async def test_process_tells_what_it_has_counted_under_its_own_name(world: World) -> None:
+async def test_process_exports_its_counts_under_its_own_name(world: World) -> None:
     await world.demo.create(delay="PT1S")
     await world.run(5)
     seen = await look(world)
@@ -189,7 +189,7 @@ def observed(tenants: int, late: dict[int, int] | None = None, now: Millis = 0) 
     return seen
 
 
-def test_tenants_beyond_a_hundred_are_told_together() -> None:
+def test_tenants_beyond_a_hundred_are_reported_together() -> None:
     found = parsed(families.exposition(observed(130, {0: 1})))
     names = {dict(labels)["tenant"] for name, labels in found if name == "tocsin_events_overdue"}
     assert len(names) == families.MOST_TENANTS + 1

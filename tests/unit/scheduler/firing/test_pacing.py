@@ -75,7 +75,7 @@ def test_tenant_whose_shards_do_not_finish_does_not_hold_up_another() -> None:
     assert not pace.admits("slow") and pace.admits("other") and not pace.full
 
 
-def test_shards_that_nobody_manages_to_serve_do_not_count_as_under_way() -> None:
+def test_shards_without_a_successful_owner_do_not_count_as_under_way() -> None:
     rows = [handed_out("a", NOW - 60_000, 990, rounds=timings.STUCK_ROUNDS) for _ in range(1_000)]
     assert BacklogDrain(rows, NOW, 2_000).admits("a")
 

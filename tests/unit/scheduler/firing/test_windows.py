@@ -217,7 +217,7 @@ async def test_patched_limit_is_the_one_that_counts(world: World, patched: str |
 # ---- attempts of owners that were lost
 
 
-async def test_attempt_of_a_lost_owner_is_told_as_unknown(world: World) -> None:
+async def test_attempt_of_a_lost_owner_is_reported_as_unknown(world: World) -> None:
     made = await world.demo.create(id="x", delay="PT2S")
     await world.put_props("demo", "x", state="firing", epoch=0, tries=1)
     event = await ended(world, "x", 10)

@@ -54,7 +54,7 @@ async def test_event_behind_a_breaker_says_until_when_instead_of_a_next_attempt_
     assert not any("next_attempt" in each for each in shown)
 
 
-async def test_retrying_event_of_a_channel_that_is_well_tells_its_next_attempt(world: World) -> None:
+async def test_retrying_event_of_a_healthy_channel_shows_its_next_attempt(world: World) -> None:
     world.receiver.otherwise = AGAIN
     [made] = await batch(world, 1, retry={"first": "PT10M"})
     await world.run(8)
@@ -109,7 +109,7 @@ async def test_new_event_for_now_on_a_paused_channel_is_held_at_once(world: Worl
     assert "held" not in await world.demo.create(delay="PT1M")
 
 
-async def test_stats_tell_which_channels_hold_how_many_events(world: World) -> None:
+async def test_stats_show_which_channels_hold_how_many_events(world: World) -> None:
     await channel(world, "b")
     await batch(world, 4)
     await batch(world, 3, channel="b")

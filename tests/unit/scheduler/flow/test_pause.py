@@ -41,7 +41,7 @@ async def test_resuming_calls_the_events_back_at_once(world: World) -> None:
     assert all(got.delivery.attempt == 1 for got in world.receiver.received)
 
 
-async def test_resuming_succeeds_although_nobody_can_be_called_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resuming_succeeds_although_no_event_can_be_called_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await batch(world, 3)
     await world.admin.post(f"{DEFAULT}/pause")
     await world.run(20)

@@ -156,7 +156,7 @@ async def test_an_account_that_is_away_keeps_neither_new_events_nor_other_shards
     await world.close()
 
 
-async def test_a_sweep_counts_and_tells_which_partitions_it_could_not_read(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_sweep_counts_and_shows_which_partitions_it_could_not_read(caplog: pytest.LogCaptureFixture) -> None:
     accounts = Accounts(2)
     world = await accounts.open()
     accounts.tables[1].failure = Unavailable("the account is away")

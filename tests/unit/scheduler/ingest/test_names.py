@@ -119,7 +119,7 @@ def test_figures_are_packed_and_read_back(channels: dict[str, ledger.DeliveryFig
 
 
 @given(st.integers(1, 5), st.lists(figures, min_size=1, max_size=4))
-def test_channels_beyond_60_are_told_together_and_none_is_lost(more: int, given: list[ledger.DeliveryFigures]) -> None:
+def test_channels_beyond_60_are_reported_together_and_none_is_lost(more: int, given: list[ledger.DeliveryFigures]) -> None:
     channels = {f"c{number}": given[number % len(given)] for number in range(ledger.MOST_CHANNELS + more)}
     found = ledger.keep_most_used(channels)
     assert len(found) == ledger.MOST_CHANNELS + 1 and ledger.REST in found

@@ -41,7 +41,7 @@ MOMENTS = st.integers(min_value=-62_135_596_800_000, max_value=253_402_300_799_9
 
 
 @given(MOMENTS, MOMENTS, st.integers(), st.sampled_from(["a", "demo", "x" * 40]))
-def test_an_id_tells_its_tenant_when_its_event_was_made_and_is_due(created: int, due: int, seed: int, tenant: str) -> None:
+def test_an_id_shows_its_tenant_when_its_event_was_made_and_is_due(created: int, due: int, seed: int, tenant: str) -> None:
     event_id = IDS.make(tenant, created, due, SeededIds(seed).name())
     found = IDS.read(tenant, event_id)
     assert found is not None and (found.id, found.tenant, found.created, found.due) == (event_id, tenant, created, due)
@@ -49,13 +49,13 @@ def test_an_id_tells_its_tenant_when_its_event_was_made_and_is_due(created: int,
 
 
 @given(st.integers(min_value=0, max_value=54), st.sampled_from("0123456789abcdefghijklmnopqrstuv~q"))
-def test_an_id_with_any_letter_changed_is_nobodys(at: int, letter: str) -> None:
+def test_an_id_with_any_letter_changed_is_unknown(at: int, letter: str) -> None:
     event_id = IDS.make("demo", START, START, CHANCE)
     changed = event_id[:at] + letter + event_id[at + 1 :]
     assert (IDS.read("demo", changed) is not None) == (changed == event_id)
 
 
-def test_an_id_of_another_tenant_or_another_service_is_nobodys() -> None:
+def test_an_id_of_another_tenant_or_another_service_is_unknown() -> None:
     event_id = IDS.make("demo", START, START, CHANCE)
     assert IDS.read("acme", event_id) is None
     assert QueuedIds("other").read("demo", event_id) is None

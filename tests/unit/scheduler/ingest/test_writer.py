@@ -166,7 +166,7 @@ async def test_event_goes_into_the_open_shard_that_wakes_last(world: World) -> N
     assert [wakes[shard_name(each.address.shard)] for each in (early, late)] == sorted(wakes.values())
 
 
-async def test_shard_whose_owner_was_told_takes_more_until_he_comes_but_not_for_long(world: World) -> None:
+async def test_shard_with_an_announced_owner_takes_more_until_it_comes_but_not_for_long(world: World) -> None:
     [first] = await store(world, event(START + 1_000))
     [told] = world.queues._queues["tocsin-shards"].messages.values()
     assert told.visible <= world.clock.now()
@@ -204,7 +204,7 @@ async def test_near_shard_is_announced_and_a_far_one_is_left_to_the_sweep(world:
     assert START + 24_000 <= sent.visible <= START + 25_500, "queues count in seconds"
 
 
-async def test_storage_that_refuses_is_told_and_nothing_is_acknowledged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_storage_that_refuses_is_reported_and_nothing_is_acknowledged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     write = world.tables.write
 
     async def away(table: str, pk: str, ops: Sequence[Op]) -> Any:

@@ -78,7 +78,7 @@ async def test_a_pair_in_step_fires_once_finishes_on_both_sides_and_leaves_no_in
     assert (await pair.told())["mirror"]["lag_ms"] == 0
 
 
-async def test_settlements_follow_within_five_seconds_and_the_lag_is_told(pair: PairWorld) -> None:
+async def test_settlements_follow_within_five_seconds_and_the_lag_is_reported(pair: PairWorld) -> None:
     # The last of them keeps its owner from finishing.
     ids = [*(await make(pair, 20, 10)), *(await make(pair, 1, 28))]
     await pair.run(11)
@@ -240,7 +240,7 @@ async def test_retention_removes_both_copies(pair: PairWorld) -> None:
         assert not tables._tables[EVENTS] and not tables._tables[IDS] and not tables._tables[LEDGER]
 
 
-async def test_mirrored_shards_wait_while_nobody_can_be_asked_who_serves(pair: PairWorld) -> None:
+async def test_mirrored_shards_wait_while_it_is_unknown_which_side_serves(pair: PairWorld) -> None:
     ids = await make(pair, 10, 20)
     await pair.run(1)
     pair.second.away = True
@@ -252,14 +252,14 @@ async def test_mirrored_shards_wait_while_nobody_can_be_asked_who_serves(pair: P
     assert set(pair.second.states().values()) == {"delivered"}
 
 
-async def test_figures_tell_the_lag_of_the_copies(pair: PairWorld) -> None:
+async def test_figures_show_the_lag_of_the_copies(pair: PairWorld) -> None:
     await make(pair, 1, 3600)
     assert (await pair.demo.get("/api/v1/stats")).json()["mirror_lag_ms"] == 0
     await pair.fail_over()
     assert (await pair.demo.get("/api/v1/stats")).status == 503
 
 
-async def test_readiness_tells_of_each_account(pair: PairWorld) -> None:
+async def test_readiness_shows_each_account(pair: PairWorld) -> None:
     await pair.run(1)
     answer = await pair.nobody.get("/api/readyz")
     assert answer.json()["storage"] == {"reachable": True, "accounts": {"0": True, "m": True}}

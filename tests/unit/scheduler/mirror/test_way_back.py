@@ -67,7 +67,7 @@ async def test_event_that_was_redriven_on_the_second_is_not_dead_again_on_the_fi
     assert not pair.second._tables[SWEEPS].get(mirroring.AGAIN_PK)
 
 
-async def test_redrive_that_nobody_was_told_of_is_copied_by_the_timer(pair: PairWorld) -> None:
+async def test_unannounced_redrive_is_copied_by_the_timer(pair: PairWorld) -> None:
     event_id = await dead(pair)
     shard = next(row.pk for row in pair.events_of(pair.first) if row.props["id"] == event_id)
     points = [False]
@@ -86,7 +86,7 @@ async def test_redrive_that_nobody_was_told_of_is_copied_by_the_timer(pair: Pair
     assert not pair.first._tables[SWEEPS].get(mirroring.AGAIN_PK)
 
 
-async def test_redriven_twice_and_told_of_the_second_time_only_is_found_delivered_after_a_failover(pair: PairWorld) -> None:
+async def test_an_event_redriven_twice_and_announced_once_is_found_delivered_after_a_failover(pair: PairWorld) -> None:
     event_id = await dead(pair)
     pair.second.fails = lambda table, ops: table == EVENTS and any(row.props.get("target") for row in pair.events_of(pair.first))
     assert (await pair.demo.post(f"/api/v1/events/{event_id}/redrive", {})).status == 503
@@ -164,7 +164,7 @@ async def test_what_was_never_acknowledged_is_removed_from_shards_that_ended_lon
     assert pair.deliveries() == {kept: 1, "half": 1}
 
 
-async def test_event_taken_in_fast_while_nobody_serves_fires_on_the_first(pair: PairWorld) -> None:
+async def test_fast_event_accepted_while_no_side_serves_fires_on_the_first(pair: PairWorld) -> None:
     await pair.fail_over()
     pair.find_first()
     await pair.run(5)
@@ -191,7 +191,7 @@ async def test_event_left_in_the_firsts_queue_is_stored_where_its_cancel_was(pai
     assert (await pair.demo.event(answer.json()["id"]))["state"] == "cancelled"
 
 
-async def test_tenant_that_is_changed_while_nobody_serves_stays_so(pair: PairWorld) -> None:
+async def test_tenant_that_is_changed_while_no_side_serves_stays_so(pair: PairWorld) -> None:
     await pair.fail_over()
     pair.find_first()
     await pair.run(5)

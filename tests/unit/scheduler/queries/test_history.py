@@ -29,7 +29,7 @@ def minute(**told: Any) -> dict[str, Any]:
     return {**ends, "late_ms": {"p50": None, "p99": None, "max": None}, **told}
 
 
-async def test_finished_minutes_tell_ends_and_lateness_and_empty_ones_are_left_out(world: World) -> None:
+async def test_finished_minutes_show_ends_and_lateness_and_empty_ones_are_left_out(world: World) -> None:
     world.receiver.script("refused", Verdict("final", 400))
     await world.demo.create(due=to_text(START + 10_000))
     await world.demo.create(due=to_text(START + 2 * MINUTE), id="refused")
@@ -89,7 +89,7 @@ async def test_ranges_that_are_empty_or_too_long_are_422(world: World, query: st
     assert (answer.status, answer.json()["errors"]) == (422, [{"pointer": "?to", "detail": detail}])
 
 
-async def test_the_first_and_the_last_minute_there_can_be_are_told(world: World) -> None:
+async def test_the_first_and_the_last_possible_minute_are_listed(world: World) -> None:
     await world.demo.create(due="9999-12-31T23:59:59.999Z")
     items = (await world.demo.get(HISTORY + "?from=9999-12-31T23:58:30Z&to=9999-12-31T23:59:59.999Z")).json()["items"]
     assert [(item["minute"], item["accepted"]) for item in items] == [("9999-12-31T23:59:00.000Z", 1)]

@@ -20,7 +20,7 @@ async def load(world: World, query: str = "") -> dict[int, int]:
     return {number: found[at] for number in range(-60, 1500) if found.get(at := to_text(START + number * MINUTE))}
 
 
-async def test_every_minute_of_the_next_hour_is_told_with_what_is_planned_for_it(world: World) -> None:
+async def test_every_minute_of_the_next_hour_is_listed_with_its_planned_events(world: World) -> None:
     for minute in (0, 1, 1, 7, 59, 60):
         await world.demo.create(due=to_text(START + minute * MINUTE + 30_000))
     items = (await world.demo.get(LOAD)).json()["items"]
@@ -52,7 +52,7 @@ async def test_range_is_of_whole_minutes_its_end_left_out(world: World) -> None:
     assert await load(world, f"?from={to_text(START + 5 * MINUTE)}&to={to_text(START + 6 * MINUTE)}") == {5: 1}
 
 
-async def test_last_minutes_of_the_year_9999_are_told(world: World) -> None:
+async def test_last_minutes_of_the_year_9999_are_listed(world: World) -> None:
     await world.demo.create(due="9999-12-31T23:59:59.999Z")
     for query in ("?from=9999-12-31T23:58:30Z", "?from=9999-12-31T23:58:30Z&to=9999-12-31T23:59:59.999Z"):
         items = (await world.demo.get(LOAD + query)).json()["items"]

@@ -170,7 +170,7 @@ async def test_event_is_found_by_its_id_wherever_it_has_moved(world: World) -> N
         assert len([each for each in world.events() if each.props["id"] == made["id"] and each.props["state"] != "moved"]) == 1
 
 
-async def test_move_that_was_left_half_way_is_finished_by_who_looks(world: World) -> None:
+async def test_move_that_was_left_half_way_is_finished_by_the_next_reader(world: World) -> None:
     made = await world.demo.create()
     await world.put_props("demo", made["id"], state="moving", target_due=NOW + 7_200_000, moving="n")
     event = await world.demo.event(made["id"])

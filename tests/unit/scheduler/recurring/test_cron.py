@@ -62,7 +62,7 @@ def test_five_plain_fields_are_taken(expression: str) -> None:
         ("0," * 200 + "0 * * * *", "longer than 256"),
     ],
 )
-def test_what_is_wrong_is_told_by_field(expression: str, told: str) -> None:
+def test_faults_are_reported_by_field(expression: str, told: str) -> None:
     with pytest.raises(ValueError) as wrong:
         check(expression)
     assert str(wrong.value).startswith(told)

@@ -11,7 +11,7 @@ from shared.scheduler.timings import SCHEDULE_COUNT_FRESH_FOR
 from tests.unit.scheduler.harness import Client, World, drive
 
 from .faults import sweep
-from .test_doors import SCHEDULES_URL, put
+from .test_routes import SCHEDULES_URL, put
 
 
 async def refused(client: Client, schedule: str) -> Any:

@@ -48,7 +48,7 @@ def settings(**given: Any) -> Settings:
         {"storage": REAL, **SAFE, "mirror_stop_seconds": 1, "mirror_take_seconds": 44},
     ],
 )
-def test_unsafe_settings_are_refused_without_a_word_of_the_secret(given: dict[str, Any]) -> None:
+def test_unsafe_settings_are_refused_without_showing_the_secret(given: dict[str, Any]) -> None:
     with pytest.raises(UnsafeSettings) as caught:
         settings(**given)
     assert "c2VjcmV0" not in str(caught.value) and "a2V5" not in str(caught.value)

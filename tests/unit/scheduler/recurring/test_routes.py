@@ -120,7 +120,7 @@ async def test_if_match_guards_what_was_seen_and_occurrences_do_not_disturb_it(w
         ({"delay": "PT1S"}, "/delay", "is not a known field"),
     ],
 )
-async def test_wrong_content_is_told_and_changes_nothing(world: World, change: dict[str, Any], pointer: str, told: str) -> None:
+async def test_wrong_content_is_reported_and_changes_nothing(world: World, change: dict[str, Any], pointer: str, told: str) -> None:
     before = world.dump()
     answer = await world.demo.put(URL, {key: value for key, value in (MINUTELY | change).items() if value is not None})
     assert answer.status == 422
@@ -293,7 +293,7 @@ async def test_occurrence_that_a_user_cancelled_stays_cancelled_through_a_change
     assert sorted(live(world)) == [START + 2 * MINUTE]
 
 
-async def test_change_makes_events_anew_that_wait_in_their_jitter_window_and_leaves_those_that_are_due(world: World) -> None:
+async def test_change_recreates_events_that_wait_in_their_jitter_window_and_leaves_those_that_are_due(world: World) -> None:
     await put(world.demo, jitter="PT1H", catch_up={"policy": "none"})
     await sweeps(world, 600)
     before, changed = live(world), to_text(world.now)
@@ -320,7 +320,7 @@ async def test_deleted_schedule_is_gone_with_its_events_and_its_rows_follow(worl
     assert world.rows(SCHEDULES) == []
 
 
-async def test_schedule_made_anew_after_its_deletion_fires_what_the_former_one_did_not(world: World) -> None:
+async def test_schedule_recreated_after_its_deletion_fires_what_the_former_one_did_not(world: World) -> None:
     first = await put(world.demo)
     await world.clock.advance(1)
     await world.demo.delete(URL)
@@ -364,7 +364,7 @@ async def test_trigger_fires_once_now_even_while_paused_and_leaves_the_chain_alo
     assert (await world.demo.get(URL)).json()["last"] is None
 
 
-async def test_preview_tells_times_and_why_they_are_odd(world: World) -> None:
+async def test_preview_shows_times_and_why_they_are_odd(world: World) -> None:
     await put(world.demo, cron="30 2 28 3 *", timezone="Europe/Berlin", start="2027-01-15T00:00:00Z", jitter="PT1H")
     answer = await world.demo.get(f"{URL}/preview?n=2")
     assert answer.json() == {
