@@ -134,7 +134,7 @@ async def test_a_timer_that_never_ticked_is_found_too(fire: Any, world: World, t
 
 
 @pytest.mark.parametrize(("error", "action"), [(0, None), (119_000, "clock_wrong"), (900, None), (None, "clock_unproved")])
-async def test_a_clock_that_is_not_proven_right_is_told_of(
+async def test_a_clock_that_is_not_proven_right_is_reported(
     fire: Any, caplog: pytest.LogCaptureFixture, error: Millis | None, action: str | None
 ) -> None:
     """error: how far the clock is ahead; None: no write has shown it."""

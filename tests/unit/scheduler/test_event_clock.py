@@ -72,8 +72,6 @@ def recorded(world: World, clock: WrongClock) -> list[tuple[str, Millis]]:
     return arrived
 
 
-
-
 @pytest.mark.parametrize("error", [FAST, 5_000, -5_000, -FAST])
 async def test_a_wrong_clock_delivers_nothing_early_and_nothing_late(error: Millis) -> None:
     world, _, arrived = await wrong_world(error)
