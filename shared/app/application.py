@@ -164,8 +164,8 @@ class Application:
     def leave(self) -> None:
         """Stop accepting work because the process is about to end: owners finish what they have begun and release their shards."""
         for app in self._sides():
-            app.scheduler.firing.leaving = True
-            app.kafka.leaving = True
+            app.scheduler.firing.leave()
+            app.kafka.leave()
 
     async def close(self) -> None:
         """Release shards and connections."""

@@ -1,4 +1,4 @@
-"""Which fleets a tick looks at: all of them as a rule; of very many as many as it can, and the next tick goes on from there."""
+"""Walks all fleets on each tick of a timer. If there are too many for one tick, the next tick continues after the last visited fleet."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from ..storage.ports import ANY, Delete, Tables, Upsert
 log = logging.getLogger(__name__)
 
 CURSORS: Final = "lease-turns"
-PAGE: Final = 200
-"""Fleets that are taken up at a time."""
-MOST: Final = 2000
-"""Fleets that one tick looks at."""
-RUN_FOR: Final = 10.0
-"""Seconds after which a tick takes up no further page."""
-MOST_FLEETS: Final = 100
-"""Fleets told apart, the first by name: a bound on series and reads."""
-REST: Final = "*"
-"""What the others are called together, and their tenants."""
-IN_FLIGHT: Final = 8
-"""Fleets that are looked at side by side."""
+FLEETS_PER_PAGE: Final = 200
+"""Fleets that are read at a time."""
+MAX_FLEETS_PER_TICK: Final = 2000
+"""Fleets that one tick visits. The last page may exceed this."""
+SECONDS_PER_TICK: Final = 10.0
+"""Seconds after which a tick reads no further page."""
+MAX_NAMED_FLEETS: Final = 100
+"""Fleets with gauges of their own, the first by name. It bounds the number of series and of reads."""
+OTHER_FLEETS: Final = "*"
+"""Name under which the gauges of all other fleets, and of their tenants, are added up."""
+FLEETS_IN_FLIGHT: Final = 8
+"""Fleets that are visited at the same time."""
 
-type Visit = Callable[[str], Awaitable[Counter[str]]]
-type Prepare = Callable[[list[str]], Awaitable[Visit]]
+type VisitFleet = Callable[[str], Awaitable[Counter[str]]]
+type PrepareVisits = Callable[[list[str]], Awaitable[VisitFleet]]
 
 
 class FleetCursor:
-    """One per process; holds no state between ticks."""
+    """Visits the fleets of an index. The position is stored, so that any instance continues the walk."""
 
     def __init__(self, tables: Tables, clock: Clock, table: str, index: str) -> None:
-        """table, index: where fleets are listed by key."""
+        """table, index: the table and partition that list the fleets by key."""
         self._tables, self._clock, self._table, self._index = tables, clock, table, index
 
-    async def go(self, duty: str, prepare: Prepare) -> Counter[str]:
-        """Visit fleets, from where the last tick of `duty` stopped. `prepare` is given each page of keys, in order, and answers what to do
-        with one of them. Counts of all visits, and `fleets`, `failed`; one failing fleet does not stop the next.
+    async def visit_next(self, sweep: str, prepare: PrepareVisits) -> Counter[str]:
+        """Visit all fleets, or the next ones after the last tick of `sweep`. Return the counts of all visits, and `fleets`, `failed`.
 
-        Two instances at once visit the same fleets: visits are idempotent.
+        prepare: gets each page of keys, in order, and returns the function that visits one of them. A fleet that fails does not stop the
+        others. Two instances may visit the same fleets at the same time, so visits must be idempotent. Raises `StorageError`.
         """
-        row = await self._tables.get(SWEEPS, CURSORS, duty)
+        row = await self._tables.get(SWEEPS, CURSORS, sweep)
         start = str(row.props["after"]) if row is not None else ""
-        until = self._clock.monotonic() + RUN_FOR
+        until = self._clock.monotonic() + SECONDS_PER_TICK
         counts: Counter[str] = Counter()
         after, stop = start, None
         while True:
@@ -61,32 +61,32 @@ class FleetCursor:
                 if stop is not None or not start:
                     after = ""
                     break
-                # Behind the last fleet comes the first one, up to where this tick began.
+                # After the last fleet the walk continues with the first one, up to the fleet where this tick began.
                 after, stop = "", start
                 continue
-            if counts["fleets"] >= MOST or self._clock.monotonic() >= until:
+            if counts["fleets"] >= MAX_FLEETS_PER_TICK or self._clock.monotonic() >= until:
                 break
-        await self._remember(duty, after, start)
+        await self._store_position(sweep, after, start)
         return counts
 
     async def _page(self, after: str, stop: str | None) -> tuple[list[str], bool]:
-        # '!' sorts before all that names may hold, so this is the first key beyond `after`, and the first beyond `stop`.
+        # '!' sorts before every character of names, so these are the first key after `after`, and the first key after `stop`.
         first, end = after + "!" if after else "", stop + "!" if stop is not None else "~"
-        page = await self._tables.query(self._table, self._index, first=first, end=end, limit=PAGE)
+        page = await self._tables.query(self._table, self._index, first=first, end=end, limit=FLEETS_PER_PAGE)
         return [row.rk for row in page.rows], page.next is not None
 
-    async def _visit(self, keys: Iterable[str], visit: Visit) -> Counter[str]:
-        slots = asyncio.Semaphore(IN_FLIGHT)
+    async def _visit(self, keys: Iterable[str], visit: VisitFleet) -> Counter[str]:
+        slots = asyncio.Semaphore(FLEETS_IN_FLIGHT)
 
         async def one(key: str) -> Counter[str]:
             async with slots:
                 try:
                     return Counter(fleets=1) + await visit(key)
                 except StorageError as error:
-                    # One fleet's partition may be throttled while the others' are not.
-                    log.warning("Fleet %s could not be looked at: %s", key, error, extra={"action": "lease_watch_failed", "fleet": key})
+                    # Storage may throttle one fleet's partition alone.
+                    log.warning("Fleet %s could not be visited: %s", key, error, extra={"action": "lease_watch_failed", "fleet": key})
                 except Exception:
-                    log.exception("The look at fleet %s failed", key, extra={"action": "lease_watch_failed", "fleet": key})
+                    log.exception("The visit of fleet %s failed", key, extra={"action": "lease_watch_failed", "fleet": key})
                 return Counter(fleets=1, failed=1)
 
         counts: Counter[str] = Counter()
@@ -94,9 +94,9 @@ class FleetCursor:
             counts.update(found)
         return counts
 
-    async def _remember(self, duty: str, after: str, before: str) -> None:
-        """While every tick comes round to all fleets there is nothing to remember."""
+    async def _store_position(self, sweep: str, after: str, before: str) -> None:
+        """Store the last visited fleet. While every tick visits all fleets, no row is needed."""
         if after:
-            await self._tables.write(SWEEPS, CURSORS, (Upsert(duty, {"after": after}),))
+            await self._tables.write(SWEEPS, CURSORS, (Upsert(sweep, {"after": after}),))
         elif before:
-            await self._tables.write(SWEEPS, CURSORS, (Delete(duty, ANY),))
+            await self._tables.write(SWEEPS, CURSORS, (Delete(sweep, ANY),))

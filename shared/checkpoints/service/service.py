@@ -11,7 +11,7 @@ from typing import Any, Final
 from ...core.clock import Clock, Millis, to_text
 from ...core.ids import Ids
 from ...engine.async_runner import AsyncRunner
-from ...engine.fleet_cursor import FleetCursor, Visit
+from ...engine.fleet_cursor import FleetCursor, VisitFleet
 from ...engine.queries import load_rows
 from ...leases.rows import fleet_key
 from ...storage.names import TURNS
@@ -59,7 +59,7 @@ class CheckpointService:
         """pending: reads the maintenance that is due on a fleet's nodes."""
         self._tables, self._runner, self._ids, self._pending = tables, runner, ids, pending
         self._settings = Cached(self._read_settings, clock, ttl=SETTINGS_AGE, missing_ttl=0.0, size=MAX_CACHED_SETTINGS)
-        self._fleets = FleetCursor(tables, clock, TURNS, INDEX)
+        self._cursor = FleetCursor(tables, clock, TURNS, INDEX)
 
     async def _read_settings(self, key: str) -> TurnSettings | None:
         fleet, _ = await self._runner.run(protocol.read_fleet(key))
@@ -193,10 +193,10 @@ class CheckpointService:
     async def run_once(self, now: Millis) -> Counter[str]:
         """Do what is due for each fleet that has replicas. Counts `fleets`, `changed`, `granted`, `ended`, `failed`."""
 
-        async def prepare(keys: list[str]) -> Visit:
+        async def prepare(keys: list[str]) -> VisitFleet:
             return self._visit
 
-        return await self._fleets.go(SCANNED, prepare)
+        return await self._cursor.visit_next(SCANNED, prepare)
 
     async def _visit(self, key: str) -> Counter[str]:
         done = await self._runner.run(protocol.scan(key, self._ids.chance(), await self._pending(key)))
@@ -213,13 +213,13 @@ class CheckpointService:
     async def retain(self, now: Millis) -> Counter[str]:
         """Remove old turns and replicas that are gone. Counts `fleets`, `removed`, `failed`."""
 
-        async def prepare(keys: list[str]) -> Visit:
+        async def prepare(keys: list[str]) -> VisitFleet:
             return visit
 
         async def visit(key: str) -> Counter[str]:
             return Counter(removed=await self._runner.run(protocol.tidy(key)))
 
-        return await self._fleets.go(RETAINED, prepare)
+        return await self._cursor.visit_next(RETAINED, prepare)
 
     async def stuck(self, keys: Sequence[str]) -> dict[str, str]:
         """Return the problem of each fleet with stuck turns, by key. keys: the fleets to judge, in order. Raises `StorageError`."""

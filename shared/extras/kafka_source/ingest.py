@@ -185,13 +185,16 @@ class KafkaIngest:
     ) -> None:
         self._clock, self._seconds = clock, seconds
         self._taps = [SourceReader(source, intake, clock, open_consumer) for source in sources]
-        self.leaving = False
-        """Set before the process ends: running work is stored and committed, and nothing more is read."""
+        self._leaving = False
+
+    def leave(self) -> None:
+        """Read nothing more, because the process is about to end. Messages that were read are stored and committed."""
+        self._leaving = True
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Accept messages during one run of the timer. A failed source does not stop the others; SourceFailed is raised at the end."""
         until = self._clock.monotonic() + self._seconds
-        results = await asyncio.gather(*(tap.run(until, lambda: self.leaving) for tap in self._taps), return_exceptions=True)
+        results = await asyncio.gather(*(tap.run(until, lambda: self._leaving) for tap in self._taps), return_exceptions=True)
         counts: Counter[str] = Counter()
         failed: list[str] = []
         for tap, result in zip(self._taps, results, strict=True):
@@ -208,5 +211,5 @@ class KafkaIngest:
 
     async def close(self) -> None:
         """Leave every group."""
-        self.leaving = True
+        self.leave()
         await asyncio.gather(*(tap.close() for tap in self._taps))

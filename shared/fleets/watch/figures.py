@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...core.clock import Millis
 from ...engine.async_runner import AsyncRunner
-from ...engine.fleet_cursor import MOST_FLEETS, REST
+from ...engine.fleet_cursor import MAX_NAMED_FLEETS, OTHER_FLEETS
 from ...engine.queries import load_rows
 from ...leases.rows import INDEX
 from ...leases.service.snapshot import read_summary
@@ -23,8 +23,8 @@ from .state import WATCHED, parse_watch_state
 class FleetFigures(NamedTuple):
     """Gauges of one fleet. oldest_beat: seconds. alarms: kinds that are raised now.
 
-    Fleets beyond `MOST_FLEETS` share one value, `REST`: it holds the results of their inspections, names a kind once for each fleet, and
-    has no servers and heartbeats.
+    Fleets beyond `MAX_NAMED_FLEETS` share one value, `OTHER_FLEETS`. It holds the results of their inspections, names a kind once for each
+    fleet, and has no servers and heartbeats.
     """
 
     tenant: str
@@ -55,14 +55,16 @@ async def read_figures(tables: Tables, runner: AsyncRunner, memory: SweepMemory,
         found, state = rules.findings_of_summary(summary, now), known.get(key, WatchState())
         return FleetFigures(tenant, fleet, found.live, found.needed, state.unserved, state.stale, found.oldest, _raised_kinds(state))
 
-    first = [each for each in await asyncio.gather(*map(read_one, keys[:MOST_FLEETS])) if each is not None]
-    others = keys[MOST_FLEETS:]
+    first = [each for each in await asyncio.gather(*map(read_one, keys[:MAX_NAMED_FLEETS])) if each is not None]
+    others = keys[MAX_NAMED_FLEETS:]
     return [*first, _sum_up([known[key] for key in others if key in known])] if others else first
 
 
 def _sum_up(states: Sequence[WatchState]) -> FleetFigures:
     unserved, stale = sum(each.unserved for each in states), sum(each.stale for each in states)
-    return FleetFigures(REST, REST, 0, 0, unserved, stale, 0.0, tuple(kind for each in states for kind in _raised_kinds(each)))
+    return FleetFigures(
+        OTHER_FLEETS, OTHER_FLEETS, 0, 0, unserved, stale, 0.0, tuple(kind for each in states for kind in _raised_kinds(each))
+    )
 
 
 def _raised_kinds(state: WatchState) -> tuple[str, ...]:

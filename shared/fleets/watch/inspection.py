@@ -13,7 +13,7 @@ import orjson
 from ...core.clock import Millis
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, write
-from ...engine.fleet_cursor import FleetCursor, Visit
+from ...engine.fleet_cursor import FleetCursor, VisitFleet
 from ...leases.rows import Fleet, Server, server_key
 from ...leases.service import takeover_rules
 from ...leases.service.planning import Planning
@@ -59,7 +59,7 @@ class FleetInspection:
     async def run_once(self, now: Millis) -> Counter[str]:
         """Inspect every fleet. Counts `fleets`, `whole`, `raised`, `cleared`, `told`, `removed`, `expired`, `plans`, `orders`, `failed`."""
 
-        async def prepare(keys: list[str]) -> Visit:
+        async def prepare(keys: list[str]) -> VisitFleet:
             known, stuck = await asyncio.gather(self._memory.load(WATCHED, keys), self._stuck_turns(keys))
 
             async def visit(key: str) -> Counter[str]:
@@ -67,7 +67,7 @@ class FleetInspection:
 
             return visit
 
-        return await self._cursor.go(WATCHED, prepare)
+        return await self._cursor.visit_next(WATCHED, prepare)
 
     async def _inspect(self, key: str, known: Row | None, now: Millis, turns: tuple[str, ...]) -> Counter[str]:
         counts: Counter[str] = Counter()

@@ -88,6 +88,7 @@ class StandbyAssignments:
             if facts.servers[standby].expect != expected
         }
         for standby in (yield from takeover.write_orders(self._key, told)):
+            # Not `retry_steps`: a server that has ended is asked again too, which costs one read.
             for _ in range(TRIES):
                 if (yield from takeover.write_expected(self._key, standby, assignments[standby])):
                     break

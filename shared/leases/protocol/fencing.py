@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from ...core.errors import Unavailable
+from ...engine.conflicts import WriteConflict, retry_steps
 from ...engine.effects import MAX_LOST, Steps, get, write
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace
 
@@ -30,7 +31,8 @@ def take(table: str, pk: str, epoch: int) -> Steps[Literal["taken", "stale"]]:
 
     An earlier attempt with a lost answer cannot be applied later: it named the ETag of the head row that this one replaces.
     """
-    for _ in range(MAX_LOST):
+
+    def attempt() -> Steps[Literal["taken", "stale"] | WriteConflict]:
         row = yield from get(table, pk, HEAD)
         before = int(row.props["epoch"]) if row is not None else None
         if before is not None and before > epoch:
@@ -52,7 +54,12 @@ def take(table: str, pk: str, epoch: int) -> Steps[Literal["taken", "stale"]]:
             return "taken"
         if isinstance(answer, Refused) and answer.at > 0:
             raise ValueError(f"the token rows of {table} do not belong together: another program wrote them")
-    raise Unavailable("the answers of table storage were lost repeatedly; try again")
+        return WriteConflict(answer)
+
+    ended = yield from retry_steps(attempt, MAX_LOST)
+    if isinstance(ended, WriteConflict):
+        raise Unavailable("the answers of table storage were lost repeatedly; try again")
+    return ended
 
 
 def batch(table: str, pk: str, epoch: int, ops: Sequence[Op]) -> Steps[Applied | Refused | Literal["stale", "unknown"]]:

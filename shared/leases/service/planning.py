@@ -90,6 +90,7 @@ def give_order(key: str, order: ServerOrder) -> Steps[bool]:
     answer = yield from write(FLEETS, key, Merge(server_key(order.server), props, order.etag))
     if isinstance(answer, Applied):
         return True
+    # Not `retry_steps`: False also says that the server is dead, and one more read finds the same.
     for _ in range(TRIES - 1):
         if (yield from takeover.write_order(key, order.server, order.take, order.drop, order.generation)):
             return True

@@ -16,7 +16,7 @@ from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, write
-from ...engine.fleet_cursor import FleetCursor, Visit
+from ...engine.fleet_cursor import FleetCursor, VisitFleet
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Row
 from ..protocol import repair, resizing
@@ -46,7 +46,7 @@ class TakeoverSweep:
     async def run_once(self, now: Millis) -> Counter[str]:
         """Visit every fleet. Counts `fleets`, `fenced`, `expired`, `untold`, `opened`, `resizing`, `plans`, `orders`, `failed`."""
 
-        async def prepare(keys: list[str]) -> Visit:
+        async def prepare(keys: list[str]) -> VisitFleet:
             known = await self._memory.load(PLANNED, keys)
 
             async def visit(key: str) -> Counter[str]:
@@ -54,7 +54,7 @@ class TakeoverSweep:
 
             return visit
 
-        return await self._cursor.go(PLANNED, prepare)
+        return await self._cursor.visit_next(PLANNED, prepare)
 
     def nudge(self, tenant: str, fleet: str, beat: float) -> None:
         """Visit the fleet of a server that does not scan, in the background, at most once in `beat` seconds.

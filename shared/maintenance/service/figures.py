@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from ...engine.fleet_cursor import MOST_FLEETS, REST
+from ...engine.fleet_cursor import MAX_NAMED_FLEETS, OTHER_FLEETS
 from ...engine.queries import load_rows
 from ...storage.names import MAINTENANCE
 from ...storage.ports import Props, Row, Tables
@@ -21,8 +21,10 @@ _NONE: Final = "{}"
 
 
 class MaintenanceFigures(NamedTuple):
-    """The gauges of one fleet, or (`REST`) of all beyond the first `MOST_FLEETS` together. alarms: number of events with each alarm; the
-    fleet itself counts as one event."""
+    """The gauges of one fleet, or (`OTHER_FLEETS`) the sums over all fleets beyond the first `MAX_NAMED_FLEETS`.
+
+    alarms: number of events with each alarm; the fleet itself counts as one event.
+    """
 
     tenant: str
     fleet: str
@@ -45,7 +47,7 @@ async def read_figures(tables: Tables) -> list[MaintenanceFigures]:
     """Return the gauges of the fleets with agents: the first by name singly, the others together. Raises `StorageError`."""
     found: dict[str, MaintenanceFigures] = {}
     for row in await load_rows(tables, MAINTENANCE, INDEX, "", "~"):
-        tenant, _, fleet = row.rk.partition(":") if len(found) < MOST_FLEETS else (REST, "", REST)
+        tenant, _, fleet = row.rk.partition(":") if len(found) < MAX_NAMED_FLEETS else (OTHER_FLEETS, "", OTHER_FLEETS)
         each = found.setdefault(f"{tenant}:{fleet}", MaintenanceFigures(tenant, fleet, Counter()))
         each.alarms.update(orjson.loads(str(row.props.get("alarms", _NONE))))
     return list(found.values())

@@ -10,7 +10,7 @@ from typing import Final
 
 from ...core.clock import Clock, Millis
 from ...engine.conflicts import CONFLICT, WriteConflict, try_repeatedly
-from ...engine.fleet_cursor import FleetCursor, Visit
+from ...engine.fleet_cursor import FleetCursor, VisitFleet
 from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS, MAINTENANCE
@@ -46,15 +46,15 @@ class MaintenanceSweep:
     ) -> None:
         self._tables, self._store, self._settings, self._leases = tables, store, settings, leases
         self._publisher, self._acknowledge = publisher, acknowledge
-        self._turns = FleetCursor(tables, clock, MAINTENANCE, INDEX)
+        self._cursor = FleetCursor(tables, clock, MAINTENANCE, INDEX)
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Sweep the fleets with open events, every few seconds. Counts `fleets`, `busy`, `changed`, `told`, `acknowledged`, `failed`."""
-        return await self._go(SCANNED, everything=False)
+        return await self._sweep(SCANNED, everything=False)
 
     async def inspect(self, now: Millis) -> Counter[str]:
         """Sweep all fleets, every minute. Counts as `run_once`."""
-        return await self._go(INSPECTED, everything=True)
+        return await self._sweep(INSPECTED, everything=True)
 
     async def retain(self, now: Millis) -> Counter[str]:
         """Take ended events out of what reports read, and old ones out of the ledger, every hour. Counts `aged`, `removed`."""
@@ -72,8 +72,8 @@ class MaintenanceSweep:
             counts["aged"] += await self._store.stale(key, aged, remove=False)
         return counts
 
-    async def _go(self, duty: str, *, everything: bool) -> Counter[str]:
-        async def prepare(keys: list[str]) -> Visit:
+    async def _sweep(self, sweep: str, *, everything: bool) -> Counter[str]:
+        async def prepare(keys: list[str]) -> VisitFleet:
             entries = await self._store.entries(keys) if everything else {}
 
             async def visit(key: str) -> Counter[str]:
@@ -81,7 +81,7 @@ class MaintenanceSweep:
 
             return visit
 
-        return await self._turns.go(duty, prepare)
+        return await self._cursor.visit_next(sweep, prepare)
 
     async def _visit(self, key: str, entry: Row | None, *, everything: bool) -> Counter[str]:
         row = await self._tables.get(FLEETS, key, FLEET)

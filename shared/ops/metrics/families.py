@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from ...checkpoints.service.views import TurnFigures as TurnFigures
 from ...core.clock import Millis
-from ...engine.fleet_cursor import REST as OTHERS
+from ...engine.fleet_cursor import OTHER_FLEETS
 from ...fleets.watch.alarms import KINDS
 from ...fleets.watch.figures import FleetFigures
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
@@ -161,7 +161,7 @@ def _of_fleets(fleets: Iterable[FleetFigures]) -> Iterator[Metric]:
     alarms = GaugeMetricFamily("tocsin_lease_alarm", "Fleets with an active alarm: 1 or 0 for one fleet", labels=(*names, "alarm"))
     for each in fleets:
         place = (each.tenant, each.fleet)
-        if each.fleet != OTHERS:
+        if each.fleet != OTHER_FLEETS:
             servers.add_metric(place, each.live)
             needed.add_metric(place, each.needed)
             beat.add_metric(place, each.oldest_beat)

@@ -80,8 +80,11 @@ class Firing:
         self._budget = Budget(settings.fire_bytes)
         self._tracing = False
         """True if deliveries are traced."""
-        self.leaving = False
-        """Set when the process is about to end: owners start nothing new and release their shards."""
+        self._leaving = False
+
+    def leave(self) -> None:
+        """Let owners start nothing new and release their shards, because the process is about to end."""
+        self._leaving = True
 
     async def serve(self, text: str, *, retries: bool = False) -> None:
         """Serve the shard of a message as far as it can be served now."""
@@ -133,7 +136,7 @@ class Firing:
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel))
         permission = StartPermission(self._clock, taken_at, guard)
         attempts = DeliveryAttempts(view, permission, clock=self._clock, ids=self._ids, send=self._send, flow=self._flow)
-        serving = Owner(taken, attempts, runner=self._runner, clock=self._clock, flow=self._flow, leaving=lambda: self.leaving)
+        serving = Owner(taken, attempts, runner=self._runner, clock=self._clock, flow=self._flow, leaving=lambda: self._leaving)
         with tracing.serving_shard(message.shard) if self._tracing else nullcontext():
             await serving.run()
         if permission.shard_lost:

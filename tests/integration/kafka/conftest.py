@@ -30,6 +30,8 @@ from shared.core.clock import SystemClock
 from shared.core.settings import Settings
 from shared.delivery.channels import open_senders
 from shared.delivery.channels.kafka import KafkaSender
+from shared.extras.kafka_source.ingest import KafkaIngest, consumer_opener
+from shared.extras.kafka_source.sources import read_sources
 from shared.storage import memory_storage
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Message
@@ -192,13 +194,18 @@ class App:
         return found
 
     async def tick(self, until: Callable[[], Any] | None = None) -> dict[str, int]:
-        """One tick of the Kafka timer; its counts. With `until`, it ends early: once this is true."""
-        running = asyncio.create_task(self.app.timers.run_once("ingest_kafka"))
-        if until is not None:
-            await eventually(until, "the end of a tick")
-            self.app.kafka.leaving = True
-        counts = (await running)["kafka"]
-        self.app.kafka.leaving = False
+        """Run one tick of the Kafka timer and return its counts. until: the tick ends as soon as this is true; a process of its own runs
+        it, because a process that leaves does not come back."""
+        if until is None:
+            return (await self.app.timers.run_once("ingest_kafka"))["kafka"]
+        await self.app.kafka.close()
+        sources = read_sources(self.settings.kafka_sources.get_secret_value())
+        ingest = KafkaIngest(sources, self.app.scheduler.intake, self.clock, self.settings.kafka_poll_seconds, consumer_opener(None))
+        running = asyncio.create_task(ingest.run_once(self.clock.now()))
+        await eventually(until, "the end of a tick")
+        ingest.leave()
+        counts = await running
+        await ingest.close()
         return counts
 
 

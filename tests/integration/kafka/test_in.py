@@ -87,7 +87,7 @@ async def test_crash_before_the_commit_makes_no_event_twice(broker: Broker, apps
     successor = ingest()
     running = asyncio.create_task(successor.run_once(app.clock.now()))
     await eventually(broker.done(topic, "crash", 5000), "all offsets")
-    successor.leaving = True
+    successor.leave()
     assert (await running)["taken"] == 5000 - done
     await successor.close()
     assert (await app.stats())["open"] == 5000
@@ -137,12 +137,12 @@ async def test_partitions_that_move_between_two_living_members_lose_and_double_n
     broker.put(topic, [event(n) for n in range(1500, 3000)])
     await eventually(broker.done(topic, "move", 3000), "all offsets, with two members")
     # The first one leaves: what comes now can only be the second one's, on all partitions.
-    members[0].leaving = True
+    members[0].leave()
     first = await running[0]
     await members[0].close()
     broker.put(topic, [event(n) for n in range(3000, 3300)])
     await eventually(broker.done(topic, "move", 3300), "all offsets, with one member left")
-    members[1].leaving = True
+    members[1].leave()
     second = await running[1]
     await members[1].close()
     assert second["taken"] >= 300 and first["taken"] + second["taken"] >= 3300

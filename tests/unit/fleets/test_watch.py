@@ -84,7 +84,7 @@ async def test_partitions_that_no_server_may_own_raise_an_alarm_and_so_do_missin
 
 
 async def test_fleets_beyond_the_first_are_reported_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "MOST_FLEETS", 1)
+    monkeypatch.setattr(figures, "MAX_NAMED_FLEETS", 1)
     first, *others = [await world.fleet(name, limits=MoveLimits(max_per_server=3)) for name in ("a", "b", "b-2", "c", "d")]
     nodes = [await Node(world, key, "n").join() for key in (first, *others[:2])]
     await live(world, 180, *nodes)

@@ -19,7 +19,7 @@ from shared.app.timers import SCHEDULES
 from shared.core.clock import Millis, SettableClock, to_text
 from shared.delivery import tracing as delivery_tracing
 from shared.delivery.channels.ports import Verdict
-from shared.engine.fleet_cursor import REST
+from shared.engine.fleet_cursor import OTHER_FLEETS
 from shared.fleets.watch.alarms import KINDS, Kind
 from shared.fleets.watch.figures import FleetFigures
 from shared.maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
@@ -202,14 +202,14 @@ def test_alarms_of_maintenance_are_reported_by_the_alert_that_is_theirs(fire: An
 
 
 def test_fleets_beyond_those_distinguished_are_reported_too(fire: Any) -> None:
-    others = FleetFigures(REST, REST, 0, 0, 0, 0, 0.0, ())
-    assert fire(looked(fleets=[others], maintenance=[MaintenanceFigures(REST, REST, Counter())])) == set()
+    others = FleetFigures(OTHER_FLEETS, OTHER_FLEETS, 0, 0, 0, 0, 0.0, ())
+    assert fire(looked(fleets=[others], maintenance=[MaintenanceFigures(OTHER_FLEETS, OTHER_FLEETS, Counter())])) == set()
     assert fire(looked(fleets=[others._replace(stale=1, alarms=("turns", "missing", "turns"))])) == {
         "stale-lease",
         "turn-stuck",
         "unowned-partitions",
     }
-    assert fire(looked(maintenance=[MaintenanceFigures(REST, REST, Counter({"restore-failed": 2}))])) == {"restore-failed"}
+    assert fire(looked(maintenance=[MaintenanceFigures(OTHER_FLEETS, OTHER_FLEETS, Counter({"restore-failed": 2}))])) == {"restore-failed"}
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ MAKE: dict[str, Any] = {"partitions": 1, "maintenance": {}}
 @pytest.fixture
 async def fleets(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Three fleets, of which figures tell one apart."""
-    monkeypatch.setattr(leases, "MOST_FLEETS", 1)
-    monkeypatch.setattr(maintenance, "MOST_FLEETS", 1)
+    monkeypatch.setattr(leases, "MAX_NAMED_FLEETS", 1)
+    monkeypatch.setattr(maintenance, "MAX_NAMED_FLEETS", 1)
     for name in "abc":
         assert (await world.demo.put(f"/api/v1/fleets/{name}", MAKE)).status == 201
     return world

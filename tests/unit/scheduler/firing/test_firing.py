@@ -270,13 +270,13 @@ async def test_leaving_owner_starts_nothing_more_and_lets_go(narrow: World) -> N
     narrow.receiver.takes = 5.0
     await together(narrow, 3)
     await narrow.run(3)
-    narrow.app.scheduler.firing.leaving = True
+    narrow.app.leave()
     await narrow.clock.advance(10)
     assert len(narrow.receiver.received) == 1
     [gate] = gates(narrow)
     assert gate.props["state"] == "resting"
     assert sorted(row.props["state"] for row in narrow.events()) == ["delivered", "scheduled", "scheduled"]
-    narrow.app.scheduler.firing.leaving = False
+    await narrow.open()  # the next process on the same storage
     await narrow.run(30)
     assert len(narrow.receiver.received) == 3
 
