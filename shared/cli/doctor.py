@@ -179,6 +179,11 @@ def _others(report: FleetReport) -> Iterator[Finding]:
         "forgotten": ("A manual control is older than a day and has no expiry.", f"Run tocsin leases intents {name}"),
         "servers": ("Fewer servers are live than the fleet wants.", f"Run tocsin leases nodes {name}"),
         "unreadable": ("Rows were edited and cannot be read. What they describe stays as it is.", "Correct the rows in the table."),
+        "unlisted": (
+            "Rows of partitions and lists of servers do not agree, for example after storage has lost writes.",
+            f"Run tocsin leases show {name}, and restart the servers that have these partitions",
+        ),
+        "orders": ("Servers that speak HTTP do not claim or release what they are ordered to.", f"Run tocsin leases nodes {name}"),
         "turns": (
             "Checkpoint turns time out, or no replica can take one.",
             f"Run tocsin turns list {name} and tocsin leases nodes {name}",

@@ -103,7 +103,8 @@ class PlannerInput:
     def orders(self, found: PartitionPlan, server: str) -> tuple[list[int], list[int]]:
         """Return the partitions that the server must take and drop to reach the plan.
 
-        A bumped partition is in both lists, and so may be one that is held under a former generation.
+        A bumped partition is in both lists, and so may be one that is held under a former generation. A server that speaks HTTP may have
+        stopped acting on what it was ordered to release, and its release may be lost: the order stays until the release is applied.
         """
         if self._targets is None or self._targets[0] is not found:
             # This method is called for all servers in turn: group the partitions once.
@@ -112,7 +113,9 @@ class PlannerInput:
         mine = set(self._targets[1].get(server, ()))
         has = {number for number in self._owned.get(server, ()) if self.has(server, number)}
         here = {number for number in has if self.partitions[number].generation >= self.fleet.generation}
-        return sorted((mine - here) | (mine & bumped)), sorted((has - mine) | (has - here) | (has & bumped))
+        row = self.servers[server]
+        twice = bumped if row.scans else bumped | set(row.drop)
+        return sorted((mine - here) | (mine & twice & has)), sorted((has - mine) | (has - here) | (has & twice))
 
     def standby_assignments(self, ending: Collection[str]) -> dict[str, Expected]:
         """Return the standby assignments for servers that have probably ended, by standby server: their partitions in the next plan.

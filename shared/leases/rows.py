@@ -149,6 +149,7 @@ class Server:
     take, drop: orders to claim and to hand off. capacity: 0 for no limit of its own. scans: the server runs the library, and can scan and
     plan; False for a server that speaks HTTP. tell: 'exit' or 'drain', a request of an operator. avoid: partitions that it prefers not to
     own. generation: the newest one that the server was informed of. expect: standby assignments. http: of a server that speaks HTTP.
+    holds: the partitions that name this incarnation, as `join_holds` encodes them; '' if the server does not list them.
     """
 
     name: str
@@ -165,7 +166,18 @@ class Server:
     avoid: tuple[int, ...] = ()
     generation: int = 1
     expect: Expected = ()
+    holds: str = ""
     http: HttpServerState = field(default_factory=HttpServerState)
+
+    @property
+    def listed(self) -> frozenset[int] | None:
+        """The partitions that the server lists as its own; None if it lists none or the list cannot be read."""
+        if self.http.terms:
+            return frozenset(number for number, _ in self.http.held)
+        try:
+            return split_holds(self.holds)
+        except ValueError:
+            return None
 
     def props(self) -> Props:
         """Return the row's properties."""
@@ -291,6 +303,19 @@ def split_held(text: str) -> tuple[tuple[int, int], ...]:
     return tuple((int(partition), int(epoch)) for partition, _, epoch in (each.partition(":") for each in text.split(","))) if text else ()
 
 
+def join_holds(partitions: Iterable[int]) -> str:
+    """Encode the partitions that a server holds as a bit map in hexadecimal digits: `32` for 1, 4 and 5. `0` for none."""
+    return f"{sum(1 << partition for partition in set(partitions)):x}"
+
+
+def split_holds(text: str) -> frozenset[int] | None:
+    """Decode `join_holds`. None for a server that does not list its partitions. Raises ValueError for other text."""
+    if not text:
+        return None
+    bits = int(text, 16)
+    return frozenset(number for number in range(bits.bit_length()) if bits >> number & 1)
+
+
 def join_expected(expected: Expected) -> str:
     """Encode standby assignments as one property: `s7:5,9 s8:12`."""
     return " ".join(f"{server}:{join_numbers(partitions)}" for server, partitions in expected)
@@ -318,6 +343,6 @@ _SERVER: Final = RowCodec(
             added=("held", "terms", "spread", "release_by", "evicted"),
         ),
     },
-    added=("scans", "tell", "avoid", "generation", "expect"),
+    added=("scans", "tell", "avoid", "generation", "expect", "holds"),
     given=("name",),
 )

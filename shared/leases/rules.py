@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
 from ..engine.moments import ReceivedAt, SentAt
-from .profiles import Profile
+from .profiles import DRIFT, Profile
 from .rows import ActiveIntents, Expected, Fleet, Partition, Server
 
 # -- decisions of an owner
@@ -53,7 +53,8 @@ class ServerSession:
     etag, beat: of the own row as last seen. valid: SEND of the last heartbeat that was certainly applied. open: attempts with lost answers,
     by beat. won: claims that were or may have been applied, and whose rows have not been read back. leaving: partitions that are no longer
     served and not yet released. take, drop, tell, expect: orders in the row. generation: the one that the server works by. heard: the
-    newest generation in its row.
+    newest generation in its row. confirmed: the highest beat that was certainly applied. written: the newest time of the own row that was
+    read, by the storage service's clock. rolled_back: the storage service has lost acknowledged writes.
     """
 
     key: str
@@ -73,6 +74,15 @@ class ServerSession:
     fenced: bool = False
     generation: int = 1
     heard: int = 1
+    confirmed: int = 0
+    written: Millis = 0
+    rolled_back: bool = False
+
+    @property
+    def epochs(self) -> dict[int, int]:
+        """The epochs of all partitions that name this incarnation, as far as the server knows."""
+        mine = {number: holding.epoch for number, holding in (*self.held.items(), *self.leaving.items())}
+        return {**self.won, **mine}
 
 
 def valid_until(session: ServerSession, profile: Profile) -> float:
@@ -90,7 +100,7 @@ def later_send(before: SentAt | None, sent: SentAt) -> SentAt:
 def record_applied(session: ServerSession, beat: int, etag: str, sent: SentAt) -> None:
     """Record that the write `beat` was applied and that the own row has `etag`. Earlier attempts can no longer be applied: their ETag is
     stale."""
-    session.etag, session.beat = etag, max(session.beat, beat)
+    session.etag, session.beat, session.confirmed = etag, max(session.beat, beat), max(session.confirmed, beat)
     session.valid = later_send(session.valid, sent)
     # If two writes got the same ETag, an earlier one may have been applied: the rows of its claims show it.
     session.won.update((claim.partition, claim.epoch) for number, tried in session.open.items() if number < beat for claim in tried.claims)
@@ -100,15 +110,39 @@ def record_applied(session: ServerSession, beat: int, etag: str, sent: SentAt) -
 type OwnRowStatus = Literal["mine", "told", "fenced"]
 
 
-def read_back(session: ServerSession, server: Server | None, etag: str) -> OwnRowStatus:
-    """Return the status of the own row after a refusal or a lost answer, and update the session.
+CLOCK_STEP: Final = 1000
+"""Milliseconds by which clocks of the storage service may differ. An own row that is older than it was by more has been rolled back."""
+
+
+def went_backwards(session: ServerSession, server: Server, written: Millis) -> bool:
+    """Return True if the own row shows that the storage service has lost writes which it had acknowledged.
+
+    Only the server's own writes change the beat, and nothing lowers it or the time of the row. written: the row's time.
+    """
+    return server.beat < session.confirmed or 0 < written < session.written - CLOCK_STEP
+
+
+def quarantine_end(noticed: float, profile: Profile) -> float:
+    """Return until when (steady seconds) a server that has noticed a rollback at `noticed` claims nothing.
+
+    Servers that have not noticed it may act until the end of their validity on partitions that the stored rows no longer give them.
+    """
+    return noticed + profile.validity * (1 + DRIFT) / (1 - DRIFT)
+
+
+def read_back(session: ServerSession, server: Server | None, etag: str, written: Millis = 0) -> OwnRowStatus:
+    """Return the status of the own row after a refusal or a lost answer, and update the session. written: the row's time.
 
     `mine`: the row shows the session's own write, and validity begins at its SEND, however late this is known. `told`: another server wrote
-    orders. `fenced`: this incarnation has ended for good.
+    orders. `fenced`: this incarnation has ended for good, because another server fenced it or the row went backwards.
     """
     if server is None or server.incarnation != session.incarnation or server.state == "dead":
         session.fenced = True
         return "fenced"
+    if went_backwards(session, server, written):
+        session.fenced = session.rolled_back = True
+        return "fenced"
+    session.written = max(session.written, written)
     mine = session.open.get(server.beat)
     session.take, session.drop, session.tell, session.expect = server.take, server.drop, server.tell, server.expect
     session.heard = max(session.heard, server.generation)

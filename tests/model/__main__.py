@@ -18,6 +18,7 @@ from .leases import mutants as lease_mutants
 from .leases import plays as lease_plays
 from .leases import remote as remote_leases
 from .leases import remote_mutants, resizing, resizing_mutants
+from .leases import rollback as rollback_leases
 from .leases import world as lease_world
 from .maintenance import mutants as maintenance_mutants
 from .maintenance import plays as maintenance_plays
@@ -56,6 +57,7 @@ PROTOCOLS = {
     "shard": Protocol(plays.PLAYS, world.World, mutants.MUTANTS, mutants.hunt),
     "pair": Protocol(pair_plays.PAIR_PLAYS, pair_plays.world, pair_mutants.PAIR_MUTANTS, pair_mutants.hunt_pair),
     "lease": Protocol(lease_plays.PLAYS, lease_world.World, lease_mutants.MUTANTS, lease_mutants.hunt),
+    "rollback": Protocol(rollback_leases.PLAYS, rollback_leases.RollbackWorld, (), lease_mutants.hunt),
     "resize": Protocol(resizing.RESIZES, resizing.ResizeWorld, resizing_mutants.RESIZE_MUTANTS, resizing_mutants.hunt_resize),
     "remote": Protocol(remote_leases.PLAYS, remote_leases.RemoteWorld, remote_mutants.MUTANTS, remote_mutants.hunt),
     "agent": Protocol(maintenance_plays.PLAYS, maintenance_world.AgentWorld, maintenance_mutants.MUTANTS, maintenance_mutants.hunt),

@@ -94,6 +94,7 @@ PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "shard": _table,
     "pair": _table,
     "lease": _table,
+    "rollback": _table,
     "resize": _table,
     "remote": _table,
     "agent": _agent,

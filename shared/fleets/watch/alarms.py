@@ -14,7 +14,7 @@ from ...leases.profiles import Profile
 from ...leases.timings import TAKEOVER_PERIOD
 from ..model import NotificationKind
 
-type Kind = Literal["silent", "unserved", "missing", "servers", "forgotten", "late", "turns", "unreadable"]
+type Kind = Literal["silent", "unserved", "missing", "servers", "forgotten", "late", "turns", "unreadable", "unlisted", "orders"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind.__value__)
 
 MAX_SUBJECTS: Final = 20
@@ -125,6 +125,25 @@ ALARMS: Final[Mapping[Kind, AlarmDefinition]] = {
         many="{count} rows have been unreadable since {since}, and their subjects stay as they are: {subjects}. Repair them in the table.",
         cleared="All rows can be read again.",
         command="tocsin leases doctor {fleet}",
+    ),
+    "unlisted": AlarmDefinition(
+        action="lease_partitions_unlisted",
+        notification="stale",
+        lasts=LASTING,
+        one="Since {since} the row of 1 partition and the list of its server do not agree: {subjects}. Restart the servers that they name.",
+        many="Since {since} the rows of {count} partitions and the lists of their servers do not agree: {subjects}. "
+        "Restart the servers that they name.",
+        cleared="The rows of all partitions and the lists of their servers agree again.",
+        command="tocsin leases doctor {fleet}",
+    ),
+    "orders": AlarmDefinition(
+        action="lease_orders_unanswered",
+        notification="stale",
+        lasts=0.0,
+        one="1 server that speaks HTTP has not followed its orders since {since} or longer: {subjects}.",
+        many="{count} servers that speak HTTP have not followed their orders since {since} or longer: {subjects}.",
+        cleared="All servers that speak HTTP follow their orders again.",
+        command="tocsin leases nodes {fleet}",
     ),
 }
 

@@ -26,6 +26,7 @@ from ...storage.ports import Applied, Delete, Row
 from . import rules
 from .alarms import ALARMS, Alarm, alarm_text
 from .notifications import publish_alarm
+from .orders import has_orders
 from .rules import Findings, WatchState
 from .state import WATCHED, parse_watch_state, watch_state_props
 
@@ -81,7 +82,7 @@ class FleetInspection:
             # The state is that of an earlier fleet of the same name.
             before = WatchState()
         snapshot: FleetSnapshot | None = None
-        if before.must_read_partitions(takeover_rules.fingerprint(summary), now):
+        if before.must_read_partitions(takeover_rules.fingerprint(summary), now) or has_orders(summary):
             snapshot = await self._planning.look(key)
         if snapshot is None:
             after = rules.next_state(before, replace(rules.findings_of_summary(summary, now), turns=turns), now, None)

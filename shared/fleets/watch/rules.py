@@ -14,6 +14,7 @@ from ...leases.rules import has_ended
 from ...leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned
 from ...leases.service.takeover_rules import may_fence
 from ...leases.timings import READ_PARTITIONS_EVERY, TAKEOVER_PERIOD
+from . import orders
 from .alarms import ALARMS, FORGOTTEN_AFTER, KINDS, LATE_BEATS, MAX_SUBJECTS, Alarm, Kind, allowed_outage
 
 KEEP_DEAD: Final = 24 * 3600.0
@@ -57,6 +58,12 @@ class Findings:
     """A server has registered at least once. A fleet for turns or maintenance alone needs no servers."""
     unreadable: tuple[str, ...] = ()
     """Keys of rows that cannot be read."""
+    unlisted: tuple[int, ...] = ()
+    """Partitions that name a living owner which does not list them, or that a living server lists and that do not name it."""
+    orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Orders that servers which speak HTTP have not followed, by server."""
+    order_wait: float = float("inf")
+    """Seconds in which an order must be followed."""
 
     def subjects(self) -> dict[Kind, tuple[str, ...]]:
         """Return the subjects of each kind of alarm. Kinds without a finding are left out."""
@@ -69,6 +76,7 @@ class Findings:
             "late": self.late,
             "turns": self.turns,
             "unreadable": self.unreadable,
+            "unlisted": tuple(map(str, self.unlisted)),
         }
         return {kind: subjects for kind, subjects in found.items() if subjects}
 
@@ -131,7 +139,32 @@ def findings_of_snapshot(snapshot: FleetSnapshot, plan: PartitionPlan, now: Mill
     stale = tuple(each for each in found if each.reason == "missing" or each.age >= allowed_outage(profile))
     # A dead server's row is removed after a day; the epochs stay.
     used = bool(summary.servers) or any(each.value.epoch for each in snapshot.partitions.values())
-    return replace(findings_of_summary(summary, now), unserved=tuple(found), stale=stale, used=used)
+    return replace(
+        findings_of_summary(summary, now),
+        unserved=tuple(found),
+        stale=stale,
+        used=used,
+        unlisted=_unlisted(snapshot),
+        orders=orders.open_orders(snapshot),
+        order_wait=orders.allowed_wait(profile),
+    )
+
+
+def _unlisted(snapshot: FleetSnapshot) -> tuple[int, ...]:
+    """Return the partitions whose rows and servers' lists do not agree. One transaction writes both, so they differ only if the storage
+    service has lost writes, or rows were edited."""
+    lists = {server.name: (server.incarnation, server.listed) for server in snapshot.summary.living}
+    found: set[int] = set()
+    for number, row in snapshot.partitions.items():
+        incarnation, listed = lists.get(row.value.owner, ("", None))
+        if incarnation == row.value.incarnation and listed is not None and number not in listed:
+            found.add(number)
+    for name, (incarnation, listed) in lists.items():
+        for number in listed or ():
+            named = snapshot.partitions.get(number)
+            if named is not None and (named.value.owner, named.value.incarnation) != (name, incarnation):
+                found.add(number)
+    return tuple(sorted(found - snapshot.kept))
 
 
 def _gone_for(partition: Partition, owner: Versioned[Server] | None, profile: Profile) -> float:
@@ -162,8 +195,8 @@ class WatchState:
     """The state of a fleet's watch between inspections.
 
     fingerprint: the fleet's fingerprint when its partitions were last read, at wall time `read_at`. pending: when findings that are no
-    alarms yet were first made. unserved: partitions without an owner at that time. stale: those of them that exceeded `allowed_outage`;
-    0 if the fleet never had a server.
+    alarms yet were first made. orders: watched orders, by server. unserved: partitions without an owner at that time. stale: those of them
+    that exceeded `allowed_outage`; 0 if the fleet never had a server.
     """
 
     fingerprint: str = ""
@@ -172,13 +205,15 @@ class WatchState:
     alarms: Mapping[Kind, Alarm] = field(default_factory=dict)
     unserved: int = 0
     stale: int = 0
+    orders: Mapping[str, orders.WatchedOrder] = field(default_factory=dict)
 
     def must_read_partitions(self, fingerprint: str, now: Millis) -> bool:
-        """Return True if the fleet has changed, had partitions without an owner, or was last read `READ_PARTITIONS_EVERY` ago."""
-        return fingerprint != self.fingerprint or self.unserved > 0 or not 0 <= now - self.read_at < READ_PARTITIONS_EVERY
+        """Return True if the fleet has changed, was not in order, or was last read `READ_PARTITIONS_EVERY` ago."""
+        in_order = not (self.unserved or self.orders or self.pending.keys() & PARTITION_KINDS)
+        return fingerprint != self.fingerprint or not in_order or not 0 <= now - self.read_at < READ_PARTITIONS_EVERY
 
 
-PARTITION_KINDS: Final[frozenset[Kind]] = frozenset({"unserved", "missing", "unreadable"})
+PARTITION_KINDS: Final[frozenset[Kind]] = frozenset({"unserved", "missing", "unreadable", "unlisted", "orders"})
 """Kinds that need the partition rows."""
 
 
@@ -189,6 +224,9 @@ def next_state(before: WatchState, found: Findings, now: Millis, fingerprint: st
     cleared, and stays until its end has been notified.
     """
     subjects = found.subjects()
+    watched = orders.watch_orders(before.orders, found.orders, now)
+    if late := orders.unanswered(watched, found.order_wait, now):
+        subjects["orders"] = late
     pending: dict[Kind, Millis] = {}
     alarms: dict[Kind, Alarm] = {}
     for kind in KINDS:
@@ -221,7 +259,7 @@ def next_state(before: WatchState, found: Findings, now: Millis, fingerprint: st
     if fingerprint is None:
         return replace(before, pending=pending, alarms=alarms)
     stale = len(subjects.get("unserved", ())) + len(subjects.get("missing", ()))
-    return WatchState(fingerprint, now, pending, alarms, len(found.unserved), stale)
+    return WatchState(fingerprint, now, pending, alarms, len(found.unserved), stale, watched)
 
 
 def alarm_changes(before: WatchState, after: WatchState) -> tuple[list[Alarm], list[Alarm]]:

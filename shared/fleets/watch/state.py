@@ -12,6 +12,7 @@ import orjson
 from ...leases.service.sweep_memory import Remembered
 from ...storage.ports import Props, Row
 from .alarms import KINDS, Alarm, Kind
+from .orders import WatchedOrder
 from .rules import WatchState
 
 WATCHED: Final = "lease-watch"
@@ -30,11 +31,14 @@ def parse_watch_state(row: Row | None) -> Remembered[WatchState]:
         if kind in kinds
     }
     unserved, stale = int(row.props["unserved"]), int(row.props["stale"])
-    return Remembered(WatchState(str(row.props["seen"]), int(row.props["looked"]), pending, alarms, unserved, stale), row.etag)
+    # Rows of former releases have no orders.
+    orders = {server: WatchedOrder(order, since) for server, (order, since) in stored.get("orders", {}).items()}
+    return Remembered(WatchState(str(row.props["seen"]), int(row.props["looked"]), pending, alarms, unserved, stale, orders), row.etag)
 
 
 def watch_state_props(state: WatchState) -> Props:
     """Return the stored properties of a state."""
     alarms = {kind: (a.since, a.subjects, a.count, a.cleared, a.notified) for kind, a in state.alarms.items()}
-    text = orjson.dumps({"first": dict(state.pending), "alarms": alarms}).decode()
+    orders = {server: tuple(each) for server, each in state.orders.items()}
+    text = orjson.dumps({"first": dict(state.pending), "alarms": alarms} | ({"orders": orders} if orders else {})).decode()
     return {"seen": state.fingerprint, "looked": state.read_at, "unserved": state.unserved, "stale": state.stale, "state": text}

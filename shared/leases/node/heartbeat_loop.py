@@ -73,8 +73,8 @@ class HeartbeatLoop:
     def serve(self, proof: Callable[[str], tuple[str, ...]]) -> Work[bool]:
         """Register and send heartbeats until the keeper is stopped; register again after each fencing.
 
-        Return False if the fleet has changed since `open`: then open it again. proof: records an incarnation durably, and returns the
-        incarnations that have certainly ended. Raises `NameInUse`.
+        Return False if the fleet has changed since `open`, or the storage service was rolled back: then open it again. proof: records an
+        incarnation durably, and returns the incarnations that have certainly ended. Raises `NameInUse`.
         """
         yield from self._registration.pause(self._ids.chance() * self._profile.beat / 4)
         while (session := (yield from self._registration.join(lambda: self.publish, proof))) is not None:
@@ -85,7 +85,10 @@ class HeartbeatLoop:
             while not session.fenced:
                 if (yield from self._turn(session)):
                     return True
-            self._after_fence()
+            self._registration.record_end(session)
+            self._after_fence(session)
+            if session.rolled_back:
+                return False
         return True
 
     def end(self, reason: str) -> None:
@@ -108,13 +111,19 @@ class HeartbeatLoop:
         self._show(session)
         self._notifier.callbacks.joined()
 
-    def _after_fence(self) -> None:
-        log.warning("Server %s was fenced because it was silent for too long", self._server, extra={"action": "lease_was_fenced"})
-        self._keeper_state.counts["was_fenced"] += 1
+    def _after_fence(self, session: ServerSession) -> None:
+        if session.rolled_back:
+            text = "Storage has lost writes that it had acknowledged: server %s gives up all partitions and registers again"
+            log.warning(text, self._server, extra={"action": "lease_rolled_back"})
+            self._keeper_state.counts["rolled_back"] += 1
+            self._keeper_state.record_rollback(session.epochs)
+        else:
+            log.warning("Server %s was fenced because it was silent for too long", self._server, extra={"action": "lease_was_fenced"})
+            self._keeper_state.counts["was_fenced"] += 1
         self._keeper_state.session = None
         self._hand_offs.clear()
         self._keeper_state.clear()
-        self._notifier.report_loss_of_all("fenced")
+        self._notifier.report_loss_of_all("rolled-back" if session.rolled_back else "fenced")
 
     # -- one iteration
 
@@ -289,6 +298,9 @@ class HeartbeatLoop:
                 self._failures.failed(error)
             else:
                 self._keeper_state.update_fleet(fleet if fleet is not None else self._keeper_state.fleet)
+                if fleet is not None and fleet.generation < session.generation:
+                    # The generation of a fleet only grows.
+                    session.fenced = session.rolled_back = True
         self._go_over(session)
 
     def _go_over(self, session: ServerSession) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -53,6 +53,9 @@ class KeeperState:
         self.alone = False
         self.plan_requested = False
         self._given: dict[int, float] = {}
+        self._quarantine = -_NEVER
+        self.lost_epochs: dict[int, int] = {}
+        """Epochs under which this server acted before a rollback of the storage service, and that the stored rows may not show."""
         self._drained = self._stopped = _NEVER
         self.stopping = False
         self.ended = False
@@ -107,7 +110,8 @@ class KeeperState:
         """Return the partitions to claim as soon as that is possible."""
         now = self._steady()
         with self._lock:
-            return [] if self.draining else sorted(p for p, until in self._wants.items() if now < until and p not in self._offered)
+            idle = self.draining or self.quarantined
+            return [] if idle else sorted(p for p, until in self._wants.items() if now < until and p not in self._offered)
 
     def offer_claims(self, claims: Collection[Claim]) -> None:
         """Offer claims that are possible now."""
@@ -125,7 +129,8 @@ class KeeperState:
         """Return the servers that are expected to end."""
         now = self._steady()
         with self._lock:
-            return [] if self.draining else sorted(server for server, (_, until) in self._expected.items() if now < until)
+            idle = self.draining or self.quarantined
+            return [] if idle else sorted(server for server, (_, until) in self._expected.items() if now < until)
 
     def inherit_partitions(self, server: str, seconds: float) -> None:
         """Want a server's standby partitions for `seconds`, after it has ended."""
@@ -219,7 +224,7 @@ class KeeperState:
     def offered_claims(self, room: int) -> list[Claim]:
         """Return up to `room` claims of wanted partitions. The scan loop looks again for claims that fail."""
         with self._lock:
-            if self.draining or "claim" in self.shed_duties():
+            if self.draining or self.quarantined or "claim" in self.shed_duties():
                 self._offered.clear()
             return list(self._offered.values())[: max(0, room)]
 
@@ -234,6 +239,26 @@ class KeeperState:
         with self._lock:
             for claim in claims:
                 self._wants.pop(claim.partition, None)
+
+    def record_rollback(self, epochs: Mapping[int, int]) -> None:
+        """Record that the storage service has lost acknowledged writes. Nothing is claimed until other servers have noticed it too.
+
+        epochs: of all partitions of the ended incarnation.
+        """
+        with self._lock:
+            self._quarantine = rules.quarantine_end(self._steady(), self.fleet.profile)
+            higher = {number: epoch for number, epoch in epochs.items() if epoch > self.lost_epochs.get(number, 0)}
+            self.lost_epochs = self.lost_epochs | higher
+
+    @property
+    def quarantined(self) -> bool:
+        """Return True if nothing may be claimed because the storage service has lost writes."""
+        return self._steady() < self._quarantine
+
+    def mark_raised(self, epochs: Mapping[int, int]) -> None:
+        """Record that the stored epochs of these partitions are at least as high."""
+        with self._lock:
+            self.lost_epochs = {number: epoch for number, epoch in self.lost_epochs.items() if epoch > epochs.get(number, -1)}
 
     def clear(self) -> None:
         """Forget all orders and claims: the incarnation has ended."""

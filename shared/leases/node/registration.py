@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from ...core.errors import StorageError, TocsinError
 from ...core.ids import Ids
@@ -17,6 +18,9 @@ from .failures import RequestFailures
 from .keeper_state import KeeperState
 from .state_file import NameInUse
 
+_REMEMBERED: Final = 16
+"""Ended incarnations of this process that are remembered."""
+
 
 class FleetMissing(TocsinError):
     """The fleet does not exist, or its profile is unsafe."""
@@ -30,6 +34,7 @@ class Registration:
     ) -> None:
         self._key, self._server, self._keeper_state, self._failures = key, server, keeper_state, failures
         self._steady, self._ids = steady, ids
+        self._ended: tuple[str, ...] = ()
 
     @property
     def _profile(self) -> Profile:
@@ -68,7 +73,7 @@ class Registration:
         publish: returns the server's report at that time. proof: see `HeartbeatLoop.serve`. Raises `NameInUse`.
         """
         session = self._incarnation()
-        proven = proof(session.incarnation)
+        proven = (*proof(session.incarnation), *self._ended)
         before: ServerObservation | None = None
         while not self._keeper_state.stopping:
             try:
@@ -83,11 +88,15 @@ class Registration:
                     raise NameInUse(f"another live server has the name {self._server!r}; choose another name or stop that server")
                 case IncarnationFenced():
                     session = self._incarnation()
-                    proven = proof(session.incarnation)
+                    proven = (*proof(session.incarnation), *self._ended)
                 case AwaitingTakeover(sight):
                     before = sight
             yield from self.pause(self._profile.beat / 4)
         return None
+
+    def record_end(self, session: ServerSession) -> None:
+        """Record that an incarnation of this process will never act again: its row may be replaced at once if it still is in the table."""
+        self._ended = (session.incarnation, *self._ended)[:_REMEMBERED]
 
     def _incarnation(self) -> ServerSession:
         return ServerSession(self._key, self._server, self._ids.name(), generation=self._keeper_state.fleet.generation)

@@ -20,7 +20,7 @@ from .. import generations, rules, unreadable_rows
 from ..planner import PartitionMove, PartitionPlan
 from ..planner_input import PlannerInput, read_fleet, read_planner_input
 from ..profiles import Profile
-from ..protocol import resizing, takeover
+from ..protocol import resizing, rollback, takeover
 from ..rows import MAX_ORDERS, Server, parse_partition, parse_server, partition_key
 from ..rules import ServerObservation, ServerSession
 from .keeper_state import KeeperState
@@ -76,7 +76,7 @@ class ScanLoop:
         self._drained: frozenset[str] = frozenset()
         self._refused = False
         self._looks, self._generation, self._next_sweep, self._turn = False, 0, _NEVER, 0
-        self._came, self._next_ask = False, 0.0
+        self._came, self._next_ask, self._next_raise = False, 0.0, 0.0
         self._standby = StandbyAssignments(key, server, keeper_state, self._sights, steady, wall)
         self._living: set[str] = set()
         self._living_until = 0.0
@@ -119,6 +119,8 @@ class ScanLoop:
             # The registration wakes this loop.
             return max(self._next_scan, self._steady() + self._profile.beat / 4)
         steps = [self._next_scan]
+        if self._keeper_state.lost_epochs:
+            steps.append(self._next_raise)
         if self._keeper_state.wanted_partitions():
             steps.append(self._next_poll)
         if self._keeper_state.expected_servers():
@@ -161,6 +163,8 @@ class ScanLoop:
                 self._next_poll, wants = now + generations.poll_interval(fleet, POLL), self._some(wants)
             if "claim" not in shed:
                 yield from self._scout(session, wants, now)
+        if self._keeper_state.lost_epochs and "claim" not in shed:
+            yield from self._raise_epochs(now)
         if "scan" in shed:
             self._next_scan = max(self._next_scan, now + self._profile.beat / 2)
             return
@@ -180,6 +184,15 @@ class ScanLoop:
         for some in [wants] if len(wants) > takeover.FEW else batched(wants, CHUNK):
             if (claims := (yield from takeover.scout(session, some, self._living))) and session is self._keeper_state.current_session():
                 self._keeper_state.offer_claims(claims)
+
+    def _raise_epochs(self, now: float) -> Work[None]:
+        """Raise the stored epochs of partitions to those that the storage service has lost, until claims begin."""
+        if now < self._next_raise:
+            return
+        self._next_raise = now + min(4 * POLL, self._profile.beat / 4)
+        known = dict(self._keeper_state.lost_epochs)
+        raised = yield from rollback.raise_epochs(self._key, known)
+        self._keeper_state.mark_raised(known if not self._keeper_state.quarantined else {number: known[number] for number in raised})
 
     def _look_after(self, now: float) -> Work[None]:
         """Check that released partitions have been claimed. If one has no owner, plan now."""
@@ -272,7 +285,9 @@ class ScanLoop:
         self._moves = found.moves
         # A server can miss an order if two writes got the same ETag. During a resize all servers wait for each order.
         # The moves of the last minute may have used up the budget.
-        beats = PLAN_SOON if facts.fleet.former else self._patience if found.moves else PLAN_EVERY if self._ordered else PLAN_ANEW
+        # A partition of its server's former incarnation does not move, but it has no owner until an order is followed.
+        open_ = found.moves or any(facts.orders(found, member.name) != ([], []) for member in facts.members)
+        beats = PLAN_SOON if facts.fleet.former else self._patience if open_ else PLAN_EVERY if self._ordered else PLAN_ANEW
         self._next_plan = now + beats * self._profile.beat
         later = self._not_yet(found, now)
         ready = [member.name for member in facts.members if not member.draining and member.name not in facts.intents.drained]

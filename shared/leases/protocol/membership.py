@@ -16,7 +16,18 @@ from ...engine.effects import LOST, Steps, get, receiving, sending, write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Replace, Row
 from .. import rules, unreadable_rows
-from ..rows import Partition, Server, ServerState, join_expected, join_numbers, parse_partition, parse_server, partition_key, server_key
+from ..rows import (
+    Partition,
+    Server,
+    ServerState,
+    join_expected,
+    join_holds,
+    join_numbers,
+    parse_partition,
+    parse_server,
+    partition_key,
+    server_key,
+)
 from ..rules import BeatAttempt, Claim, Holding, ServerObservation, ServerSession
 
 MAX_RIDERS = 99
@@ -72,7 +83,7 @@ def register(
             if found.state == "dead":
                 session.fenced = True
                 return IncarnationFenced()
-            return Registered() if rules.read_back(session, found, row.etag) == "mine" else None
+            return Registered() if rules.read_back(session, found, row.etag, row.timestamp) == "mine" else None
         if not rules.may_replace(found, proven):
             sight = rules.observe(before, found, at)
             if before is not None and (sight.incarnation, sight.beat) != (before.incarnation, before.beat):
@@ -81,7 +92,7 @@ def register(
                 return AwaitingTakeover(sight)
     beat = session.beat + 1
     mine = Server(session.server, "live", session.incarnation, beat, publish.domain, publish.capacity, publish.load)
-    props = replace(mine, generation=session.generation).props()
+    props = replace(mine, generation=session.generation, holds=join_holds(())).props()
     sent = yield from sending()
     session.beat, session.open[beat] = beat, BeatAttempt(sent)
     answer = yield from write(FLEETS, session.key, Insert(key, props) if row is None else Replace(key, props, row.etag))
@@ -133,6 +144,8 @@ def beat(
         "drop": join_numbers(drop),
         "avoid": join_numbers(publish.avoid),
         "expect": join_expected(session.expect),
+        # Applied with the claims and releases, so the list and the partitions' rows always agree.
+        "holds": join_holds((session.epochs.keys() | {claim.partition for claim in claims}) - set(releases)),
     }
     ops: list[Op] = [Merge(server_key(session.server), mine, session.etag)]
     for claim in claims:
@@ -166,7 +179,7 @@ def settle(session: ServerSession) -> Steps[BeatNotApplied | IncarnationFenced]:
     """Read the own row after a refusal or a lost answer, and the rows of claims that were applied."""
     row = yield from get(FLEETS, session.key, server_key(session.server))
     found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
-    standing = rules.read_back(session, found, row.etag if row is not None else "")
+    standing = rules.read_back(session, found, row.etag if row is not None else "", row.timestamp if row is not None else 0)
     if standing == "fenced":
         return IncarnationFenced()
     yield from collect(session)

@@ -17,12 +17,16 @@ from shared.storage.ports import ANY, Applied, Merge, Upsert
 from tests.model.checking.checker import Report, explore
 from tests.model.checking.mutants import Mutant, Patch, relay
 
+from . import rollback
 from .plays import PLAYS
 from .world import Play, World
 
 
 def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
     """Explore the mutant's play with the hole in it."""
+    if mutant.play in rollback.PLAYS:
+        with mutant.applied():
+            return explore(rollback.RollbackWorld(rollback.PLAYS[mutant.play](0)), limit=limit)
     with mutant.applied():
         return explore(World(mutant.change(PLAYS[mutant.play](0))), limit=limit)
 
@@ -163,6 +167,14 @@ def owner_read_first() -> list[Patch]:
     return [(takeover, "scout", scout)]
 
 
+def rollback_not_noticed() -> list[Patch]:
+    return [(rules, "went_backwards", lambda session, server, written: False)]
+
+
+def claims_right_after_a_rollback() -> list[Patch]:
+    return [(rules, "quarantine_end", lambda noticed, profile: noticed)]
+
+
 def _longer_validity(play: Play) -> Play:
     return dataclasses.replace(play, profile=Profile(0, 3, 2))
 
@@ -178,4 +190,6 @@ MUTANTS = [
     Mutant("a lost claim taken for granted", "race", lost_claim_granted),
     Mutant("the deadline of the last send", "slow beats", deadline_of_the_last_send),
     Mutant("the owner's row read before the partition's", "returns", owner_read_first),
+    Mutant("an own row that went backwards is taken as it is", "rollback", rollback_not_noticed),
+    Mutant("claims right after a rollback", "noticed rollback", claims_right_after_a_rollback),
 ]

@@ -10,6 +10,8 @@ import pytest
 from tests.model.checking.mutants import Mutant
 from tests.model.leases.mutants import MUTANTS, hunt
 from tests.model.leases.plays import PLAYS
+from tests.model.leases.rollback import PLAYS as ROLLBACKS
+from tests.model.leases.rollback import RollbackWorld
 from tests.model.leases.world import World
 from tests.model.stored import explore_recorded
 
@@ -24,12 +26,21 @@ STEPS = {
     "a lost claim taken for granted": 4,
     "the deadline of the last send": 26,
     "the owner's row read before the partition's": 28,
+    "an own row that went backwards is taken as it is": 18,
+    "claims right after a rollback": 26,
 }
 
 
 @pytest.mark.parametrize("name", list(PLAYS))
 def test_at_most_one_server_acts_on_a_partition(name: str) -> None:
     report = explore_recorded("lease", name, World(PLAYS[name](0)))
+    assert report.violation is None, str(report)
+    assert report.states > 1_000
+
+
+@pytest.mark.parametrize("name", list(ROLLBACKS))
+def test_at_most_one_server_acts_once_a_rollback_of_storage_is_v_old(name: str) -> None:
+    report = explore_recorded("rollback", name, RollbackWorld(ROLLBACKS[name](0)))
     assert report.violation is None, str(report)
     assert report.states > 1_000
 

@@ -12,8 +12,8 @@ from contextlib import nullcontext
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from .history import STYLES, simulate
-from .planted import PLANTED, planted
+from .history import ROLLBACK, STYLES, simulate
+from .planted import PLANTED, ROLLBACK_PLANTED, planted
 from .report import Report
 
 COLLECT_EVERY = 50
@@ -30,8 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many histories (default 1000)")
     parser.add_argument("--start", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, help="this one only")
-    parser.add_argument("--style", choices=STYLES, help="this kind of trouble only")
-    parser.add_argument("--planted", choices=PLANTED, metavar="BUG", help=f"with a known bug: {'; '.join(PLANTED)}")
+    parser.add_argument("--style", choices=(*STYLES, ROLLBACK), help="this kind of trouble only")
+    parser.add_argument("--planted", choices=PLANTED | ROLLBACK_PLANTED, metavar="BUG", help=f"with a known bug: {'; '.join(PLANTED)}")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first violation")
     parser.add_argument("--verbose", action="store_true", help="print the whole trace")
     asked = parser.parse_args(arguments)

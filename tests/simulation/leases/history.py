@@ -18,6 +18,7 @@ from tests.simulation.checks.truth import Violation
 
 from .node import Application, Disk, Node
 from .report import Report, listening
+from .rollback import Rollbacks
 from .watch import Watch
 from .world import Host, Weather, World
 
@@ -25,6 +26,8 @@ KEY = fleet_key("t", "f")
 STYLES = ("single", "calm", "stormy")
 """single: one process of a fleet that is well ends or stands still. calm: storage works, processes die and come. stormy: everything at
 once."""
+ROLLBACK = "rollback"
+"""A style that is played on request: as calm, and storage loses acknowledged writes."""
 GAP = 2.0
 """Seconds that a planned hand-off may take beyond the callback."""
 
@@ -277,6 +280,8 @@ class History:
             return
         length = profile.takeover * (1.5 + 2 * dice.random())
         self.plan(length)
+        if self.style == ROLLBACK:
+            Rollbacks(self.world, self.watch, KEY, self.profile, self.dice).plan(length)
         world.run(length)
         self.heal()
         began = world.time.seconds

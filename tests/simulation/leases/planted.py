@@ -233,8 +233,14 @@ PLANTED: dict[str, Callable[[], list[Patch]]] = {
 }
 
 
+ROLLBACK_PLANTED: dict[str, Callable[[], list[Patch]]] = {
+    "an own row that went backwards is taken as it is": mutants.rollback_not_noticed,
+}
+"""Bugs that show when storage loses writes."""
+
+
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """Run the simulated code with the bug `name`, for as long as the context lasts."""
-    with patched(PLANTED[name]()):
+    with patched((PLANTED | ROLLBACK_PLANTED)[name]()):
         yield

@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
-from .history import simulate
-from .planted import PLANTED, planted
+from .history import ROLLBACK, simulate
+from .planted import PLANTED, ROLLBACK_PLANTED, planted
 
 CHUNK = 100
 HUNTED = 3000
@@ -37,6 +37,28 @@ def test_promises_are_kept_in_histories_that_broke_them_once(seed: int) -> None:
 @pytest.mark.parametrize("first", range(1_000_000, 1_100_000, 5000))
 def test_promises_are_kept_in_a_hundred_thousand_histories(first: int) -> None:
     play(first, 5000)
+
+
+@pytest.mark.parametrize("first", range(0, 300, CHUNK))
+def test_servers_notice_that_storage_has_lost_writes(first: int) -> None:
+    reports = [simulate(seed, ROLLBACK) for seed in range(first, first + CHUNK)]
+    gc.collect()
+    assert [f"seed {report.seed}: {report.violation}" for report in reports if report.violation is not None] == []
+    assert sum(report.counts["rollbacks"] for report in reports) > CHUNK
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(1_000_000, 1_010_000, 1000))
+def test_servers_notice_that_storage_has_lost_writes_in_ten_thousand_histories(first: int) -> None:
+    reports = [simulate(seed, ROLLBACK) for seed in range(first, first + 1000)]
+    assert [f"seed {report.seed}: {report.violation}" for report in reports if report.violation is not None] == []
+
+
+@pytest.mark.parametrize("bug", ROLLBACK_PLANTED)
+def test_a_planted_bug_is_found_when_storage_loses_writes(bug: str) -> None:
+    with planted(bug):
+        assert any(simulate(seed, ROLLBACK).violation for seed in range(HUNTED))
+    gc.collect()
 
 
 @pytest.mark.parametrize("bug", PLANTED)

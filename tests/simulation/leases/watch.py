@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from shared.leases.node.notifications import OwnershipView
 from shared.leases.protocol.fencing import HEAD
-from shared.leases.rows import PARTITIONS
+from shared.leases.rows import PARTITIONS, Partition
 from shared.storage.names import FLEETS
 from shared.storage.ports import Insert, Merge, Op, Replace
 from tests.simulation.checks.truth import Violation
@@ -33,7 +33,30 @@ class Watch:
         self._free: dict[int, float] = {}
         self.gaps: list[tuple[int, float, float]] = []
         """Partition, seconds that nobody owned it, and when that ended: since it was first owned."""
+        self._lenient = 0.0
         world.store.listeners.append(self.applied)
+
+    def rolled_back(self, rows: Iterable[Partition], lenient: float) -> None:
+        """Storage has lost writes and has these rows again. For `lenient` seconds servers may act on what was lost."""
+        now = self.world.time.seconds
+        for row in rows:
+            self.epochs[row.number], self.owner[row.number] = row.epoch, row.owner
+        self._claimed = {(number, epoch): who for (number, epoch), who in self._claimed.items() if epoch <= self.epochs[number]}
+        self._lenient = now + lenient
+        self.world.at(self._lenient, self._look_again, self._lenient)
+
+    def _look_again(self, lenient: float) -> None:
+        """What servers act on must rest on the rows that storage went back to."""
+        if lenient < self._lenient:
+            return
+        now = self.world.time.seconds
+        for partition, owners in self._until.items():
+            acting = [(node, epoch) for node, (end, epoch) in owners.items() if node.running and now < end]
+            for node, epoch in acting:
+                if self.epochs.get(partition) != epoch:
+                    raise Violation(f"{node.host.name} owns {partition} under {epoch}, and the store says {self.epochs.get(partition)}")
+            if len(acting) > 1:
+                raise Violation(f"two owners of {partition}: {[node.host.name for node, _ in acting]}")
 
     # -- what servers take for their own
 
@@ -56,7 +79,7 @@ class Watch:
                 free = max([self._free.get(partition, -1.0), *(until for until, _ in owners.values())])
                 if free >= 0:
                     self.gaps.append((partition, now - free, now))
-            if now < end:
+            if self._lenient <= now < end:
                 for other, (their_end, theirs) in owners.items():
                     if other is not node and now < their_end:
                         raise Violation(
@@ -83,6 +106,8 @@ class Watch:
             for op in ops:
                 if op.rk.startswith(PARTITIONS[0]) and isinstance(op, Insert | Replace):
                     self._changed(int(op.rk[2:]), op)
+                elif op.rk.startswith(PARTITIONS[0]) and isinstance(op, Merge):
+                    self._raised(int(op.rk[2:]), int(op.props["epoch"]))
 
     def _changed(self, partition: int, op: Insert | Replace) -> None:
         epoch, owner = int(op.props["epoch"]), str(op.props["owner"])
@@ -91,7 +116,7 @@ class Watch:
             raise Violation(f"the epoch of {partition} goes from {before} to {epoch}")
         now = self.world.time.seconds
         for node, (end, theirs) in self._until.get(partition, {}).items():
-            if node.running and now < end:
+            if node.running and self._lenient <= now < end:
                 raise Violation(f"{partition} becomes {owner or 'nobody'}'s under {epoch} while {node.host.name} owns it under {theirs}")
         if owner:
             incarnation = str(op.props["incarnation"])
@@ -99,6 +124,15 @@ class Watch:
                 raise Violation(f"epoch {epoch} of {partition} belongs to two incarnations")
             self.world.counts["claims"] += 1
         self.epochs[partition], self.owner[partition] = epoch, owner
+
+    def _raised(self, partition: int, epoch: int) -> None:
+        """The epoch alone is raised: nobody may own the partition."""
+        now = self.world.time.seconds
+        owners = self._until.get(partition, {})
+        acting = [node.host.name for node, (end, _) in owners.items() if node.running and self._lenient <= now < end]
+        if acting or epoch < self.epochs.get(partition, -1):
+            raise Violation(f"the epoch of {partition} is set to {epoch} from {self.epochs.get(partition)}, and {acting} own it")
+        self.epochs[partition] = epoch
 
     def _written(self, pk: str, ops: Sequence[Op]) -> None:
         for op in ops:

@@ -50,6 +50,16 @@ class Store(MemoryTables):
                 listener(table, pk, ops)
         return found
 
+    def copy(self, table: str, pk: str) -> dict[str, Any]:
+        """All rows of a partition as they are now, for `go_back`."""
+        return dict(self._tables[table][pk].rows)
+
+    def go_back(self, table: str, pk: str, rows: dict[str, Any]) -> None:
+        """Lose all writes since the copy. Its rows have the ETags that they had then; later writes get new ones."""
+        partition = type(self._tables[table][pk])()
+        partition.rows = dict(rows)
+        self._tables[table][pk] = partition
+
     def _version(self, op: Op) -> Any:
         if self._tick and op.rk.startswith("s:"):
             return f"t{int(self._time.seconds / self._tick)}"

@@ -10,13 +10,16 @@ import pytest
 from shared.fleets.watch import rules
 from shared.fleets.watch.alarms import Alarm
 from shared.fleets.watch.notifications import alarm_event, channel_for
+from shared.fleets.watch.orders import WatchedOrder
 from shared.fleets.watch.rules import Findings, WatchState
+from shared.fleets.watch.state import parse_watch_state, watch_state_props
 from shared.leases.planner import PartitionPlan
 from shared.leases.profiles import PROFILES, Profile
-from shared.leases.rows import NO_PARTITION, Fleet, Intent, MoveLimits, Partition, Server
+from shared.leases.rows import NO_PARTITION, Fleet, HttpServerState, Intent, MoveLimits, Partition, Server, join_holds
 from shared.leases.service import takeover_rules
 from shared.leases.service.planning import balance_budget
 from shared.leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned
+from shared.storage.ports import Row
 
 NOW = 1_800_000_000_000
 T = 18.0
@@ -86,6 +89,58 @@ def test_what_operators_want_is_not_stale() -> None:
     intents = [Intent("offline", 0, created=NOW)]
     survey = seen([server("a")], [row(0), row(1), row(2)], intents)
     assert reasons(found(survey, {1: "prohibited", 2: "no capacity"})) == [(2, "unowned")]
+
+
+def test_a_partition_whose_owner_does_not_list_it_and_one_listed_by_another_are_found() -> None:
+    servers = [server("a", holds=join_holds([0, 3])), server("b", holds=join_holds([]))]
+    findings = found(seen(servers, [row(0, "a"), row(1, "a"), row(2, "b"), row(3, "b")]))
+    assert findings.unlisted == (1, 2, 3)
+    assert findings.subjects()["unlisted"] == ("1", "2", "3")
+
+
+def test_servers_of_a_former_release_list_nothing_and_raise_no_alarm() -> None:
+    assert found(seen([server("a")], [row(0, "a")])).unlisted == ()
+
+
+def test_servers_that_speak_http_are_compared_by_what_they_hold() -> None:
+    http = HttpServerState(held=((0, 3),), terms="5:15", spread="1:2")
+    assert found(seen([server("a", scans=False, http=http)], [row(0, "a"), row(1, "a")])).unlisted == (1,)
+
+
+def test_the_alarm_of_lists_that_do_not_agree_waits_a_minute_and_reads_again_meanwhile() -> None:
+    findings = found(seen([server("a", holds=join_holds([]))], [row(0, "a")]))
+    first = rules.next_state(WatchState(), findings, NOW, "f")
+    assert first.alarms == {} and first.must_read_partitions("f", NOW + 1000)
+    assert list(rules.next_state(first, findings, NOW + 60_000, "f").alarms) == ["unlisted"]
+
+
+def test_orders_that_a_server_over_http_does_not_follow_for_twice_t_are_an_alarm() -> None:
+    http = HttpServerState(held=((0, 3),), terms="5:15", spread="1:3")
+
+    def at(now: int, before: WatchState, take: tuple[int, ...], drop: tuple[int, ...]) -> WatchState:
+        servers = [server("a", scans=False, http=http, take=take, drop=drop), server("b")]
+        return rules.next_state(before, found(seen(servers, [row(0, "a"), row(1, "b"), row(2, age=10)])), now, "f")
+
+    # Partition 1 still has an owner, so the order to take it cannot be followed yet.
+    waits = at(NOW, WatchState(), (1,), ())
+    assert waits.orders == {} and waits.alarms == {}
+    first = at(NOW, WatchState(), (2,), (0,))
+    assert first.alarms == {} and first.must_read_partitions("f", NOW + 1000)
+    assert at(NOW + 2 * 18_000 - 1, first, (2,), (0,)).alarms == {}
+    late = at(NOW + 2 * 18_000, first, (2,), (0,))
+    assert late.alarms["orders"].subjects == ("a",) and late.alarms["orders"].count == 1
+    # The server releases 0, so the next order is watched from then on.
+    other = at(NOW + 2 * 18_000, first, (2,), ())
+    assert other.alarms == {} and other.orders["a"].order == "take 2"
+    assert at(NOW + 100_000, late, (), ()).alarms["orders"].cleared
+
+
+def test_watched_orders_are_stored_and_rows_of_a_former_release_have_none() -> None:
+    state = WatchState("f", NOW, orders={"a": WatchedOrder("take 2", NOW)})
+    props = watch_state_props(state)
+    assert parse_watch_state(Row("p", "r", dict(props), "etag", 0, 0)).value == state
+    former = dict(props) | {"state": '{"first": {}, "alarms": {}}'}
+    assert parse_watch_state(Row("p", "r", former, "etag", 0, 0)).value.orders == {}
 
 
 def test_expired_manual_controls_do_not_excuse() -> None:

@@ -44,11 +44,11 @@ def test_no_accepted_profile_lets_drifting_clocks_overlap(beat: float, validity:
 
 
 MIXED = """
-from shared.leases.rules import Sight, renewed
+from shared.leases.rules import ServerObservation, later_send
 from shared.leases import rules
 from shared.engine.moments import ReceivedAt, SentAt
-renewed(None, ReceivedAt(0))
-Sight("i", 1, SentAt(0))
+later_send(None, ReceivedAt(0))
+ServerObservation("i", 1, SentAt(0))
 """
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shared.core.errors import OutcomeUnknown
 from shared.engine.effects import Write
 from shared.leases import rules
+from shared.leases.planner_input import read_planner_input
 from shared.leases.protocol import http_servers, membership, repair, takeover
 from shared.leases.protocol.http_servers import ClaimResult, HeartbeatAccepted, NameOccupied, ServerHeartbeat, ServerRejected
 from shared.leases.protocol.membership import BeatApplied, Registered, ServerReport
@@ -248,3 +249,38 @@ def test_an_answer_that_is_lost_while_rows_come_back_does_no_harm(bench: Bench) 
     bench.tables.faults.extend(["lost", "gone", "lost"])
     refill(bench)
     assert (bench.partition(0).owner, bench.partition(1).owner) == ("a", "")
+
+
+def test_a_registration_is_repeated_under_its_incarnation_and_another_incarnation_waits(bench: Bench) -> None:
+    server = register(bench)
+    assert bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 1), 0)) == HeartbeatAccepted(server)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i2", 1), 0)), NameOccupied)
+
+
+def test_an_order_to_release_stays_until_the_release_is_applied(bench: Bench) -> None:
+    register(bench)
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0, 1], 0))
+    # The plan that wanted 0 elsewhere is over: a is alone. But a may have stopped acting on 0, and its release may be lost.
+    bench.drive(takeover.write_order(KEY, "a", [], [0]))
+    facts = bench.drive(read_planner_input(KEY, 0))
+    assert facts is not None
+    assert facts.orders(facts.plan(1000), "a") == ([0], [0])
+    assert rules.pending_releases(bench.server("a")) == (0,)
+    assert bench.drive(http_servers.release(KEY, "a", "i1", 0, 1, 0)) == "released"
+    facts = bench.drive(read_planner_input(KEY, 0))
+    assert facts is not None
+    assert facts.orders(facts.plan(1000), "a") == ([0], [])
+
+
+def test_a_partition_may_be_assigned_before_its_owner_has_released_it_and_is_refused_as_owned_until_then(bench: Bench) -> None:
+    register(bench), register(bench, "b", "b1")
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0, 1], 0))
+    facts = bench.drive(read_planner_input(KEY, 0))
+    assert facts is not None
+    take, _ = facts.orders(found := facts.plan(1000), "b")
+    _, drop = facts.orders(found, "a")
+    [number] = take
+    assert drop == [number]
+    assert bench.drive(http_servers.claim(KEY, "b", "b1", take, 0)) == ClaimResult((), ((number, "owned"),))
+    bench.drive(http_servers.release(KEY, "a", "i1", number, 1, 0))
+    assert bench.drive(http_servers.claim(KEY, "b", "b1", take, 0)) == ClaimResult(((number, 2),), ())
