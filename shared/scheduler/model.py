@@ -19,6 +19,8 @@ MAX_PAYLOAD = 256 * 1024
 """Largest payload, in bytes of JSON."""
 MAX_SMALL_PAYLOAD = 40 * 1024
 """The same for queue channels, because the CloudEvent around the payload must fit a queue message."""
+MAX_EVENT_BYTES = 512 * 1024
+"""Largest request with one event, and largest element of a batch, in bytes."""
 MAX_BATCH_EVENTS = 10_000
 MOST_HELD_SHARDS = 50
 """Shards that `GET /stats` reads to count held events."""

@@ -15,6 +15,7 @@ from .ingest.queued_ids import Queued
 from .keys import PLACES
 from .model import (
     MAX_BATCH_BYTES,
+    MAX_EVENT_BYTES,
     BatchIn,
     BatchOut,
     DeadQuery,
@@ -32,7 +33,6 @@ from .queries.lookup import START, EventFilter, ListPosition
 from .rows import etag_of_row, shown_state
 from .service import Scheduler
 
-MAX_EVENT_BYTES = 512 * 1024
 _NDJSON = "application/x-ndjson"
 _EXAMPLES = {
     "in five seconds": {"delay": "PT5S", "payload": {"hello": "world"}},
@@ -48,6 +48,7 @@ dead = RouteGroup[Scheduler]("dead letters", scope="events")
     "v1/events",
     answers={201: EventOut, 200: EventOut, 202: EventOut, 409: "id-conflict", 413: "payload-too-large", 429: "too-many-requests"},
     max_body=MAX_EVENT_BYTES,
+    opaque="payload",
     examples=_EXAMPLES,
     tagged=True,
 )
@@ -106,6 +107,7 @@ async def events_get(call: Call[Scheduler]) -> Answer:
     "v1/events/{id}",
     answers={200: EventOut, 409: ("already-firing", "already-final", "still-queued"), 413: "payload-too-large"},
     max_body=MAX_EVENT_BYTES,
+    opaque="payload",
     if_match=True,
     tagged=True,
 )

@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import azure.functions as func
 
+from ..core.errors import Problem
+from .bodies import BodyBudget
 from .routes import Route, Routes
-from .serve import ApiRequest, GetApp, serve
+from .serve import ApiRequest, GetApp, refuse, serve
 
 type HttpFunction = Callable[[func.HttpRequest], Awaitable[func.HttpResponse]]
 
@@ -18,17 +20,25 @@ def bind(routes: Routes, get_app: GetApp) -> func.Blueprint:
     `get_app` is awaited on every call and should keep the application: it runs inside the worker's loop, so it may open aio clients.
     """
     routes.check()
+    bodies = BodyBudget()
     blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
     for route in routes:
-        handler = blueprint.route(route.template, methods=[route.method], auth_level=func.AuthLevel.ANONYMOUS)(_function(route, get_app))
+        serving = _function(route, get_app, bodies)
+        handler = blueprint.route(route.template, methods=[route.method], auth_level=func.AuthLevel.ANONYMOUS)(serving)
         blueprint.function_name(route.name)(handler)
     return blueprint
 
 
-def _function(route: Route, get_app: GetApp) -> HttpFunction:
+def _function(route: Route, get_app: GetApp, bodies: BodyBudget) -> HttpFunction:
     async def handler(req: func.HttpRequest) -> func.HttpResponse:
         request = ApiRequest(req.method, req.url, req.headers, req.params, req.route_params, req.get_body())
-        status, headers, body = await serve(route, get_app, request)
+        # Before anything is awaited: what is refused is freed at once. A body that is too long is refused without being read.
+        size = len(request.body) if len(request.body) <= route.max_body else 0
+        try:
+            with bodies.hold(size):
+                status, headers, body = await serve(route, get_app, request)
+        except Problem as busy:
+            status, headers, body = refuse(busy, request.url)
         return func.HttpResponse(body, status_code=status, headers=headers)
 
     # Set by hand: `functools.wraps` would show the worker another signature and break indexing.

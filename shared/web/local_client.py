@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from . import templates
+from .parsing import load_json
 from .routes import Routes
 from .serve import ApiRequest, GetApp, serve
 
@@ -30,7 +31,7 @@ class LocalReply:
 
     def json(self) -> Any:
         """Return the body's JSON."""
-        return orjson.loads(self.body)
+        return load_json(self.body, any_number=True)
 
     @property
     def code(self) -> str:

@@ -101,6 +101,8 @@ class RouteOptions(TypedDict, total=False):
     """Accepted media types; application/json includes application/*+json."""
     shape: Any
     """The type of the JSON in a body that the handler reads as `bytes`."""
+    opaque: str
+    """A member of the body that may be any JSON. A large one becomes null in the model; `parsing.member` returns it as sent."""
     examples: Mapping[str, Any]
     """Example bodies by name, for the document."""
     if_match: bool
@@ -133,6 +135,7 @@ class Route:
     media: Sequence[str] = _JSON
     max_body: int = DEFAULT_MAX_BODY
     shape: Any = None
+    opaque: str | None = None
     examples: Mapping[str, Any] = field(default_factory=dict)
     if_match: bool = False
     tagged: bool = False

@@ -87,7 +87,7 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
         parsing.check_length(headers, raw, route.max_body)
         if raw:
             media = parsing.media_type(headers, route.media)
-            body = parsing.parse_json(route.body_adapter, raw) if route.reads_json else raw
+            body = parsing.parse_json(route.body_adapter, raw, route.opaque) if route.reads_json else raw
         elif not route.body_optional:
             raise problem.unreadable("empty-body", "The call needs a body.")
     return Call(service, tenant, key, request.params, query, headers, body, raw, media, path_of(request.url))

@@ -8,6 +8,8 @@ is a header of its own. The message's key is the event's id, or what the channel
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -91,7 +93,11 @@ def partition_key(pointer: str | None, body: bytes) -> str | None:
     """Return the value that a JSON pointer (RFC 6901) finds in the payload, if it is a string, number or boolean; otherwise None."""
     if pointer is None:
         return None
-    found: Any = orjson.loads(body)
+    try:
+        found: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        # Only numbers beyond a double are left; such a number is no key.
+        found = json.loads(body, parse_float=_finite, parse_int=_finite)
     for token in pointer.split("/")[1:]:
         name = token.replace("~1", "/").replace("~0", "~")
         if isinstance(found, dict):
@@ -103,6 +109,13 @@ def partition_key(pointer: str | None, body: bytes) -> str | None:
     if isinstance(found, str):
         return found or None
     return orjson.dumps(found).decode() if isinstance(found, bool | int | float) else None
+
+
+def _finite(text: str) -> int | float | None:
+    number = float(text)
+    if math.isinf(number):
+        return None
+    return int(text) if text.lstrip("-").isdigit() else number
 
 
 def login_of(spec: KafkaChannel) -> Login:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...core.errors import Problem
 from ...tenants.store import TenantDirectory
+from ...web.bodies import element_spans
 from ...web.callers import BOOTSTRAP, KeyRecord
 from ...web.fields.types import NAME
-from ...web.parsing import elements, load_json
+from ...web.json_spans import Span
 from ...web.problem import invalid, not_found
 from ...web.routes import Answer, Call, RouteGroup
 from .crons import Crons
@@ -69,7 +69,7 @@ async def bigben_schedule(call: Call[BigBenServices, bytes]) -> Answer:
     async def known(tenant: str) -> bool:
         return await _may_act_for(call, tenant)
 
-    replies = await call.service.events.schedule(_requests(call.body), known)
+    replies = await call.service.events.schedule(call.body, await _requests(call.body), known)
     rejected = sum(reply.get("eventStatus") == "REJECTED" for reply in replies)
     return Answer(400 if rejected == len(replies) else 206 if rejected else 200, replies)
 
@@ -94,19 +94,11 @@ def _found(reply: dict[str, Any] | None) -> Answer:
     return Answer(200, reply)
 
 
-def _requests(raw: bytes) -> list[bytes]:
-    """Return the requests as they were sent."""
-    try:
-        found = list(elements(raw.decode()))
-    except (ValueError, IndexError, RecursionError):
-        load_json(raw)
-        raise invalid("", "must be an array of events") from None
+async def _requests(raw: bytes) -> list[Span]:
+    """Return the places of the requests in the body."""
+    found = await element_spans(raw, MAX_EVENTS, by_line=False)
     if not found:
         raise invalid("", "must hold at least one event")
-    if len(found) > MAX_EVENTS:
-        raise Problem(413, "content-too-large", f"the array has {len(found):,} events; send at most {MAX_EVENTS:,} in a call")
-    # As at BigBen, one element that is not JSON makes the whole array invalid.
-    load_json(raw)
     return found
 
 

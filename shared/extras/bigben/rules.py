@@ -14,8 +14,9 @@ import orjson
 
 from ...core.clock import Millis, to_text
 from ...core.durations import parse_time
+from ...core.errors import Problem
 from ...scheduler.keys import digest
-from ...web.parsing import member
+from ...web.parsing import load_json, member
 from .model import DeliveryOption, EventRequest, EventStatus
 
 _PLAIN = re.compile(r"[A-Za-z0-9_:@-]{1,180}")
@@ -129,8 +130,8 @@ def unwrapped(payload: bytes) -> bytes | None:
         return None
     inner = str(orjson.loads(payload)).encode()
     try:
-        orjson.loads(inner)
-    except orjson.JSONDecodeError:
+        load_json(inner, any_number=True)
+    except Problem:
         return None
     return inner
 

@@ -17,17 +17,20 @@ from pydantic import TypeAdapter, ValidationError
 from ...core.clock import to_text
 from ...core.errors import Problem, StorageError
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
-from ...scheduler.ingest.admission import YIELD_EVERY, Admitted
+from ...scheduler.ingest.admission import Admitted
 from ...scheduler.ingest.queued_ids import Queued
 from ...scheduler.keys import id_partition, use_row_key
-from ...scheduler.model import EventPatch
+from ...scheduler.model import MAX_EVENT_BYTES, EventPatch
 from ...scheduler.rows import body_of, etag_of_row, representation
 from ...scheduler.rules import FINAL
 from ...scheduler.service import Scheduler
 from ...storage.names import IDS
 from ...storage.ports import Insert, Merge, Props, Row, Tables
 from ...web import problem
-from ...web.parsing import load_json, member, parse_json
+from ...web.bodies import Pace
+from ...web.json_spans import Span
+from ...web.parsing import MAX_DEPTH, load_json, member, parse_json, without
+from ...web.problem import unreadable
 from . import rules
 from .model import EventRequest
 from .rules import RejectedRequest, RemoveRequest, UpsertRequest
@@ -53,17 +56,25 @@ class BigBen:
         self._scheduler, self._tables = scheduler, tables
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
-    async def schedule(self, elements: Sequence[bytes], known: IsKnownTenant) -> list[BigBenReply]:
-        """Run the requests and return their results in the order sent. Requests for one id run one after the other."""
-        replies: list[BigBenReply] = [{}] * len(elements)
+    async def schedule(self, raw: bytes, spans: Sequence[Span], known: IsKnownTenant) -> list[BigBenReply]:
+        """Run the requests at the given places of `raw` and return their results in the order sent.
+
+        Requests for one id run one after the other. Raises 422 if a request is not JSON, which makes the whole array invalid, as at BigBen.
+        """
+        replies: list[BigBenReply] = [{}] * len(spans)
+        pace = Pace()
         rounds: list[list[tuple[int, UpsertRequest | RemoveRequest]]] = []
         uses: Counter[tuple[str, str]] = Counter()
-        for number, raw in enumerate(elements):
-            if number % YIELD_EVERY == YIELD_EVERY - 1:
-                await asyncio.sleep(0)
-            request, wanted = await self._understand(raw, known)
+        for number, span in enumerate(spans):
+            size = span.end - span.start
+            await pace.spend(min(size, MAX_EVENT_BYTES))
+            if size > MAX_EVENT_BYTES or span.deep:
+                fault = f"nested deeper than {MAX_DEPTH} levels" if span.deep else f"larger than {MAX_EVENT_BYTES:,} bytes"
+                replies[number] = _echo(EventRequest(), None, RejectedRequest(400, f"the event is {fault}"))
+                continue
+            request, wanted, payload = await self._understand(raw[span.start : span.end], number, known)
             if isinstance(wanted, RejectedRequest):
-                replies[number] = _echo(request, eventStatus="REJECTED", error=wanted._asdict())
+                replies[number] = _echo(request, payload, wanted)
                 continue
             turn = uses[wanted.tenant, wanted.id]
             uses[wanted.tenant, wanted.id] += 1
@@ -87,23 +98,30 @@ class BigBen:
         if row is None or shown is None:
             return None
         raw = b'{"delay":"PT0S","channel":%b,"payload":%b}' % (orjson.dumps(row.props["channel"]), body_of(row.props))
-        [taken] = await self._scheduler.ingest.batch(tenant, b"[" + raw + b"]", lines=False)
+        [taken] = await self._scheduler.ingest.each(tenant, [raw])
         if isinstance(taken, Problem):
             raise taken
         return shown
 
-    async def _understand(self, raw: bytes, known: IsKnownTenant) -> tuple[EventRequest, UpsertRequest | RemoveRequest | RejectedRequest]:
-        document = load_json(raw)
+    async def _understand(
+        self, raw: bytes, number: int, known: IsKnownTenant
+    ) -> tuple[EventRequest, UpsertRequest | RemoveRequest | RejectedRequest, bytes | None]:
+        """Return a request as parsed and as understood, and its payload as sent."""
+        try:
+            document = load_json(without(raw, "payload"))
+        except Problem as wrong:
+            raise unreadable("malformed-json", f"Element {number} of the array cannot be read. {wrong.detail}") from None
         if not isinstance(document, dict):
-            return EventRequest(), RejectedRequest(400, "not an event")
+            return EventRequest(), RejectedRequest(400, "not an event"), None
+        payload = member(raw, "payload")
         try:
             request = EventRequest.model_validate(document, strict=True)
         except ValidationError as failure:
             where = ", ".join(sorted({str(error["loc"][0]) for error in failure.errors(include_input=False, include_url=False)}))
             sound = {name: value for name, value in document.items() if name in ("id", "tenant", "eventTime") and isinstance(value, str)}
-            return EventRequest(**sound), RejectedRequest(400, f"can not be read: {where}")
+            return EventRequest(**sound), RejectedRequest(400, f"can not be read: {where}"), None
         theirs = request.tenant is not None and await known(request.tenant)
-        return request, rules.parse_request(request, member(raw, "payload"), theirs)
+        return request, rules.parse_request(request, payload, theirs), payload
 
     async def _carry_out(self, wanted: Sequence[UpsertRequest | RemoveRequest]) -> list[BigBenReply]:
         """Run requests with different ids. New events of a tenant are stored together."""
@@ -139,7 +157,7 @@ class BigBen:
 
     async def _store(self, tenant: str, documents: Sequence[bytes]) -> list[Admitted | Problem]:
         try:
-            taken = await self._scheduler.ingest.batch(tenant, b"[" + b",".join(documents) + b"]", lines=False)
+            taken = await self._scheduler.ingest.each(tenant, documents)
         except (Problem, StorageError) as failure:
             return [problem.of(failure, where="bigben_schedule")] * len(documents)
         # The documents ask for durability standard or better, so none is queued.
@@ -194,7 +212,7 @@ class BigBen:
         Time and payload change together: of two requests at once, the event must not get the time of one and the payload of the other.
         """
         raw = rules.patch(wanted, event, int(row.props["due"]))
-        due, change = await self._scheduler.ingest.patch(wanted.tenant, parse_json(_PATCH, raw), raw, row.props)
+        due, change = await self._scheduler.ingest.patch(wanted.tenant, parse_json(_PATCH, raw, "payload"), raw, row.props)
         change["labels"] = orjson.dumps(rules.labels(wanted)).decode()
         unchanged = {"if-match": etag_of_row(row)}
         try:
@@ -278,5 +296,8 @@ def _failed_reply(wanted: UpsertRequest, found: Problem) -> BigBenReply:
     }
 
 
-def _echo(request: EventRequest, **more: Any) -> BigBenReply:
-    return request.model_dump(exclude_none=True) | more
+def _echo(request: EventRequest, payload: bytes | None, refusal: RejectedRequest) -> BigBenReply:
+    out: BigBenReply = request.model_dump(exclude_none=True, exclude={"payload"})
+    if payload is not None:
+        out["payload"] = orjson.Fragment(payload)
+    return out | {"eventStatus": "REJECTED", "error": refusal._asdict()}

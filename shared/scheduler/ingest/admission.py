@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pydantic import TypeAdapter
@@ -20,9 +20,11 @@ from ...storage.ports import Props, Row
 from ...tenants.model import Durability, Tenant
 from ...tenants.store import TenantDirectory
 from ...web import problem
-from ...web.parsing import elements, load_json, member, parse_json
-from ...web.problem import invalid, not_found, too_many
-from ..model import MAX_BATCH_EVENTS, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, OUTLIVED, EventIn, EventPatch
+from ...web.bodies import Pace, element_spans
+from ...web.json_spans import Span
+from ...web.parsing import is_lenient_json, member, parse_json, too_deep
+from ...web.problem import invalid, not_found, too_many, unreadable
+from ..model import MAX_BATCH_EVENTS, MAX_EVENT_BYTES, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, OUTLIVED, EventIn, EventPatch
 from ..queries.stats import TenantStats
 from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
@@ -33,8 +35,6 @@ from .queued_ids import Queued, QueuedIds
 from .writer import Stored, Writer
 
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
-YIELD_EVERY = 200
-"""Events of a batch that are parsed before other tasks may run."""
 
 
 class Admitted(NamedTuple):
@@ -101,21 +101,34 @@ class Ingest:
         Raises `Problem` if the batch itself is wrong (not JSON, empty, too many events), and 429 if the tenant's limits let none of its
         good events in.
         """
+        spans = await element_spans(raw, MAX_BATCH_EVENTS, by_line=lines)
+        if not spans:
+            raise invalid("", "the batch contains no event")
+        return await self._each(tenant, (_element(raw, span) for span in spans), whole=not lines)
+
+    async def each(self, tenant: str, documents: Sequence[bytes]) -> list[Admitted | Queued | Problem]:
+        """Store or queue events, each independently of the others. Returns results in the order given. Raises as `batch` does."""
+        return await self._each(tenant, iter(documents), whole=False)
+
+    async def _each(self, tenant: str, documents: Iterator[bytes | Problem], *, whole: bool) -> list[Admitted | Queued | Problem]:
+        """Store or queue events. whole: they are the elements of one array, which is refused if one of them is not JSON."""
         settings = await self.tenant(tenant)
         results: list[Admitted | Queued | Problem | None] = []
         ready: list[tuple[int, CheckedEvent]] = []
-        for number, element in enumerate(_elements(raw, lines=lines)):
-            if number >= MAX_BATCH_EVENTS:
-                raise Problem(413, "content-too-large", f"more than {MAX_BATCH_EVENTS:,} events; send several batches")
-            if number % YIELD_EVERY == YIELD_EVERY - 1:
-                await asyncio.sleep(0)
+        pace = Pace()
+        for number, element in enumerate(documents):
+            if isinstance(element, Problem):
+                results.append(element)
+                await pace.spend(0)
+                continue
+            await pace.spend(len(element))
             try:
-                ready.append((number, await self._ready(tenant, settings, parse_json(_EVENT, element), element)))
+                ready.append((number, await self._ready(tenant, settings, parse_json(_EVENT, element, "payload"), element)))
                 results.append(None)
             except Problem as wrong:
+                if whole and wrong.code == "malformed-json" and not is_lenient_json(element):
+                    raise unreadable("malformed-json", f"Element {number} of the array is not JSON. {wrong.detail}") from None
                 results.append(wrong)
-        if not results:
-            raise invalid("", "the batch contains no event")
         granted, refusal = await self.admit(tenant, settings, len(ready))
         if ready and not granted:
             raise refusal
@@ -141,7 +154,7 @@ class Ingest:
         at: time at which its producer handed it over; its delay counts from then. An event without an id of its own gets one that follows
         from `source` and `at`.
         """
-        event = parse_json(_EVENT, raw)
+        event = parse_json(_EVENT, raw, "payload")
         ready = await self._checked(tenant, settings, event, raw, at, source)
         if ready.id is None:
             ready.id = self._queued_ids.derive(tenant, at, ready.due, source)
@@ -285,15 +298,10 @@ def _body(raw: bytes) -> bytes:
     return body
 
 
-def _elements(raw: bytes, *, lines: bool) -> Iterator[bytes]:
-    """Yield the events of a batch exactly as sent."""
-    if lines:
-        yield from (line for line in raw.split(b"\n") if line.strip())
-        return
-    try:
-        yield from elements(raw.decode())
-    except (ValueError, IndexError, RecursionError):
-        # The array as a whole is wrong: a real parser finds the reason.
-        if not isinstance(load_json(raw), list):
-            raise invalid("", "the batch is not an array of events") from None
-        raise invalid("", "the batch is not a plain array of events") from None
+def _element(raw: bytes, span: Span) -> bytes | Problem:
+    """Return the element as sent, or the problem of one that is too long or too deep; such an element is not parsed."""
+    size = span.end - span.start
+    if size > MAX_EVENT_BYTES:
+        return Problem(413, "content-too-large", f"The event has {size:,} bytes. At most {MAX_EVENT_BYTES:,} are accepted.")
+    element = raw[span.start : span.end]
+    return too_deep(element) if span.deep else element

@@ -32,4 +32,4 @@ class InternalEvents:
     async def __call__(self, tenant: str, content: Mapping[str, Any]) -> None:
         """Store the event by the same rules as any other. Raises `Problem`, `StorageError`."""
         raw = orjson.dumps(content)
-        await self._ingest.one(tenant, parse_json(_EVENT, raw), raw)
+        await self._ingest.one(tenant, parse_json(_EVENT, raw, "payload"), raw)

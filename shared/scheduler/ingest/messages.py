@@ -23,7 +23,7 @@ from ...core.errors import Problem
 from ...core.packing import packs
 from ...storage.ports import MAX_MESSAGE_BYTES
 from ...web.fields.types import Strict
-from ...web.parsing import elements, member, parse_json
+from ...web.parsing import elements, member, parse_json, without
 from ...web.problem import unreadable
 from ..rows import EventToStore, body_of, body_props
 from ..timings import LONGEST_QUEUE_WAIT
@@ -99,7 +99,7 @@ def _is_body(name: str) -> bool:
 
 
 def _decode(raw: bytes) -> QueuedEvent:
-    found = orjson.loads(raw)
+    found = orjson.loads(without(raw, "body"))
     body = member(raw, "body")
     assert body is not None  # we wrote it
     props: dict[str, Any] = {**found["props"], "id": found["id"], **body_props(body)}
@@ -132,8 +132,8 @@ def parse_signed_message(key: bytes, text: str) -> SignedMessage | None:
         raise Problem(403, "forged", "the message was not signed by this service")
     events = member(body, "events")
     assert events is not None  # we wrote it
-    found = orjson.loads(body)
-    return SignedMessage([_decode(raw) for raw in elements(events.decode())], bool(found["admitted"]), int(found["tries"]))
+    found = orjson.loads(without(body, "events"))
+    return SignedMessage([_decode(raw) for raw in elements(events)], bool(found["admitted"]), int(found["tries"]))
 
 
 def _mac(key: bytes, body: bytes) -> str:
@@ -148,14 +148,14 @@ def parse_producer_message(text: str) -> tuple[ProducerMessage, list[bytes]]:
         raise unreadable("malformed-json", "the message is not UTF-8") from None
     if len(raw) > MAX_PRODUCER_MESSAGE:
         raise Problem(413, "content-too-large", f"the message is larger than {MAX_PRODUCER_MESSAGE:,} bytes")
-    letter = parse_json(_LETTER, raw)
+    letter = parse_json(_LETTER, raw, any_number=True)
     if "event" in letter.model_fields_set:
         event = member(raw, "event")
         assert event is not None  # the model has it
         return letter, [event]
     events = member(raw, "events")
     assert events is not None  # the model has it
-    return letter, list(elements(events.decode()))
+    return letter, elements(events)
 
 
 def as_stored_now(event: EventToStore, now: Millis) -> EventToStore:

@@ -18,9 +18,10 @@ from ...storage.ports import Message, Queues
 from ...tenants.model import Tenant
 from ...tenants.store import TenantDirectory
 from ...web import auth
+from ...web.bodies import Pace
 from ..rows import EventToStore
 from ..timings import LONGEST_INTAKE_PAUSE, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
-from .admission import YIELD_EVERY, Admitted, Ingest
+from .admission import Admitted, Ingest
 from .messages import QueuedEvent, SignedMessage, as_stored_now, encode_event, parse_producer_message, parse_signed_message
 from .outbox import Outbox
 from .rejects import RefusedMessage, Rejects, key_in, masked, without_keys
@@ -97,9 +98,9 @@ class Intake:
         results: list[IntakeResult | None] = [None] * len(items)
         ready: list[tuple[int, EventToStore]] = []
         wrong: dict[int, Problem] = {}
+        pace = Pace()
         for number, item in enumerate(items):
-            if number % YIELD_EVERY == YIELD_EVERY - 1:
-                await asyncio.sleep(0)
+            await pace.spend(len(item.raw))
             try:
                 with tracing.taking_in(item.trace):
                     ready.append((number, await self._ingest.checked(tenant, settings, item.raw, item.source, item.at)))

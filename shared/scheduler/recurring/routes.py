@@ -36,6 +36,7 @@ schedules = RouteGroup[Scheduler]("schedules", scope="events", params={"id": Sch
         429: "too-many-requests",
     },
     max_body=MAX_SCHEDULE_BYTES,
+    opaque="payload",
     examples=_EXAMPLES,
     if_match=True,
     tagged=True,

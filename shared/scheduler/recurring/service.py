@@ -108,7 +108,7 @@ class Recurring:
         raw: the JSON of a `ScheduleIn`; its payload is kept as sent. api: the API of the request, '' for the service's own; no API replaces
         a schedule of another. Raises 404, 409, 412, 413, 422, 429.
         """
-        given = parse_json(_SCHEDULE, raw)
+        given = parse_json(_SCHEDULE, raw, "payload")
         body = member(raw, "payload")
         assert body is not None  # the model has it
         # Every field is set, as in a stored definition, so that equal contents compare as equal.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.scheduler.harness import Client, World
+from tests.unit.web.hostile import HOSTILE, traced_memory
 
 from ..conftest import hold_problem
 
@@ -160,9 +161,30 @@ async def test_events_of_an_array_are_judged_each_for_itself(world: World) -> No
 
 
 async def test_array_nested_beyond_all_bounds_is_422(world: World) -> None:
-    for raw in (b"[" * 100_000, b"[" + b"[" * 100_000 + b"]" * 100_000 + b"]"):
-        code, pointers = await refused(world.demo, raw, 422)
-        assert code in ("invalid-content", "malformed-json") and pointers[0] in ("", "/0")
+    assert await refused(world.demo, b"[" * 100_000, 422) == ("malformed-json", [""])
+    good = b'{"delay":"PT1H","payload":1}'
+    answer = await world.demo.post(BATCH, b"[" + b"[" * 100_000 + b"]" * 100_000 + b"," + good + b"]")
+    assert answer.status == 200 and [each["status"] for each in answer.json()["results"]] == [422, 201]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_hostile_batch_is_refused_without_building_it(world: World, name: str) -> None:
+    raw, status, lines = HOSTILE[name]
+    with traced_memory(40):
+        answer = await world.demo.post(BATCH, raw)
+    assert answer.status == status
+    if lines:
+        assert statuses(answer) == lines
+    assert statuses(await world.demo.post(BATCH, [GOOD])) == [201]
+
+
+async def test_number_beyond_a_double_is_a_payload(world: World) -> None:
+    payload = b'{"n":[1e400, -1E+9999,%s]}' % (b"7" * 400)
+    raw = b'{"delay":"PT1S","payload":%b%b}'
+    for body, headers in ((b"[" + raw % (payload, b"") + b"]", None), (raw % (payload, b',"durability":"fast"'), LINES)):
+        assert (await world.demo.post(BATCH, body, headers)).json()["accepted"] == 1
+    await world.run(5)
+    assert [got.delivery.body for got in world.receiver.received] == [payload, payload]
 
 
 async def test_batch_of_another_media_type_is_415(world: World) -> None:

@@ -16,6 +16,7 @@ from shared.tenants.model import Limits, Tenant
 from shared.tenants.store import TenantDirectory
 from shared.web.local_client import LocalClient
 from tests.unit.scheduler.harness import DEMO, ROUTES, World
+from tests.unit.web.hostile import HOSTILE, traced_memory
 
 BASE = "/api/bigben/events"
 
@@ -314,3 +315,22 @@ async def test_the_row_that_counts_an_ids_uses_goes_with_its_last_event(world: W
     assert world.rows(IDS) == []
     [reply] = await schedule(world, request(world, 30))
     assert reply["eventId"] == "id123"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_hostile_array_is_refused_without_building_it(world: World, name: str) -> None:
+    raw, status, _ = HOSTILE[name]
+    with traced_memory(40):
+        answer = await world.demo.post(f"{BASE}/schedule", raw)
+    assert answer.status == (400 if status == 200 else status)
+    if answer.status == 400:
+        assert [each["eventStatus"] for each in answer.json()] == ["REJECTED"]
+    await schedule(world, request(world))
+
+
+async def test_number_beyond_a_double_comes_back_as_sent(world: World) -> None:
+    raw = b'[{"id":"big","eventTime":"%s","tenant":"demo","payload":{"n":1e400}}]' % at(world, 3600).encode()
+    answer = await world.demo.post(f"{BASE}/schedule", raw)
+    assert answer.status == 200 and b'"payload":{"n":1e400}' in answer.body
+    answer = await world.demo.get(f"{BASE}/find?id=big&tenant=demo")
+    assert b'"payload":{"n":1e400}' in answer.body

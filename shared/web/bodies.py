@@ -1,0 +1,84 @@
+"""Bounds what large bodies may take of a process: their bytes in memory, and the time for which they keep the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..core.errors import Problem
+from .json_spans import Malformed, Span, array_elements, lines
+from .parsing import MAX_DEPTH, load_json
+from .problem import invalid, unreadable
+
+MAX_IN_WORK = 48 * 1024 * 1024
+"""Most bytes of bodies that a process works on at once. Parsed and stored, each byte takes about three."""
+BUSY_RETRY = 2
+"""Seconds after which a caller may repeat a request that was refused because of `MAX_IN_WORK`."""
+PACE = 32 * 1024
+"""Bytes of a body that are parsed before other tasks may run."""
+ELEMENT_COST = 1024
+"""Bytes that an element counts for in addition to its own: an error takes longer to describe than a short element to parse."""
+SMALL = 256 * 1024
+"""Largest body in bytes that is parsed only to describe its fault."""
+PAUSE_EVERY = 1000
+"""Elements that are found before other tasks may run."""
+
+
+class BodyBudget:
+    """Counts the bytes of bodies in work. One per process."""
+
+    def __init__(self, limit: int = MAX_IN_WORK) -> None:
+        self._limit, self._in_work = limit, 0
+
+    @contextmanager
+    def hold(self, size: int) -> Iterator[None]:
+        """Count a body of `size` bytes while it is in work. Raises 503 `busy` if there is no room for it; an only body always has room."""
+        if self._in_work and self._in_work + size > self._limit:
+            detail = "Too many large requests are being served; nothing was changed. Repeat the call after Retry-After."
+            raise Problem(503, "busy", detail, headers={"retry-after": str(BUSY_RETRY)})
+        self._in_work += size
+        try:
+            yield
+        finally:
+            self._in_work -= size
+
+
+class Pace:
+    """Lets other tasks run after every `PACE` bytes of work."""
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    async def spend(self, size: int) -> None:
+        """Count `size` bytes of an element, and pause if it is time."""
+        self._done += size + ELEMENT_COST
+        if self._done >= PACE:
+            self._done = 0
+            await asyncio.sleep(0)
+
+
+async def element_spans(raw: bytes, most: int, *, by_line: bool) -> list[Span]:
+    """Return the places of the elements of a JSON array, or of the lines of JSON lines, without parsing them.
+
+    Raises 422 `malformed-json` if the text is not an array, and 413 for more than `most` elements.
+    """
+    found: list[Span] = []
+    if not by_line and raw[:1] != b"[" and not raw.lstrip(b" \t\n\r").startswith(b"["):
+        # A large document is not read only to say what is wrong with it.
+        if len(raw) <= SMALL:
+            load_json(raw)
+        raise invalid("", "must be an array of events")
+    try:
+        for span in lines(raw) if by_line else array_elements(raw, MAX_DEPTH):
+            if span is None:
+                await asyncio.sleep(0)
+                continue
+            if len(found) == most:
+                raise Problem(413, "content-too-large", f"The body has more than {most:,} events. Send several batches.")
+            found.append(span)
+            if len(found) % PAUSE_EVERY == 0:
+                await asyncio.sleep(0)
+    except Malformed as wrong:
+        raise unreadable("malformed-json", f"The body is not a JSON array: {wrong}.") from None
+    return found

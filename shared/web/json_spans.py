@@ -1,0 +1,212 @@
+"""Finds where the values of a JSON text begin and end, without building them.
+
+Work is bounded by bytes: no step of a generator reads more than `STEP` bytes, whatever the text holds. Only brackets, quotes and commas are
+read here. A value that is found may still be malformed inside; it is parsed by itself afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+import orjson
+
+STEP = 64 * 1024
+"""Most bytes that are read between two yields."""
+TOKENS = 4096
+"""Most brackets and strings that are read one by one between two yields; each costs as much as some hundred bytes that a pattern skips."""
+
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+){0,16}+"'
+_FLAT = rb'\{(?:[^"\[\]{}]++|%b){0,16}+\}|\[(?:[^"\[\]{}]++|%b){0,16}+\]' % (_STRING, _STRING)
+# Counts in these patterns bound the work of one match; what does not fit is read piece by piece.
+_RUN = re.compile(rb'(?:[^"\[\]{}]++|%b|%b){0,256}+' % (_STRING, _FLAT), re.DOTALL)
+"""What may be skipped inside a container: scalars, strings, and containers without containers inside."""
+_RUN_AT_LIMIT = re.compile(rb'(?:[^"\[\]{}]++|%b){0,256}+' % _STRING, re.DOTALL)
+"""The same without containers, for the deepest level that is allowed."""
+_REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+){0,4096}+', re.DOTALL)
+_SHORT_STRING = re.compile(_STRING, re.DOTALL)
+_SHORT_CONTAINER = re.compile(_FLAT, re.DOTALL)
+_SCALAR = re.compile(rb'[^\x00-\x20",:\[\]{}]++')
+_SPACE = re.compile(rb"[ \t\n\r]*+")
+_BLANK = re.compile(rb"\s*+")
+_OPENING = re.compile(rb"[\[{]++")
+_CLOSING = re.compile(rb"[\]}]++")
+_QUOTE, _BACKSLASH = b'"\\'
+_OPEN, _CLOSE = b"[{", b"]}"
+
+type Steps[T] = Generator[None, None, T]
+"""Yields None after each bounded step, and returns its result."""
+
+
+class Span(NamedTuple):
+    """The place of a value: `raw[start:end]`. `deep`: it has more levels than were allowed."""
+
+    start: int
+    end: int
+    deep: bool = False
+
+
+class Malformed(ValueError):
+    """The text is not JSON at this place."""
+
+    def __init__(self, reason: str, at: int) -> None:
+        """reason: continues "The body is not JSON: ". at: the place, in bytes from 0."""
+        super().__init__(f"{reason} at byte {at}")
+
+
+def array_elements(raw: bytes, levels: int) -> Iterator[Span | None]:
+    """Yield the place of each element of a JSON array, and None after each bounded step without one. Raises `Malformed`.
+
+    levels: most levels that an element may have without being `deep`.
+    """
+    at = yield from _after_space(raw, 0)
+    if raw[at : at + 1] != b"[":
+        raise Malformed("expected an array of events", at)
+    at = yield from _after_space(raw, at + 1)
+    if raw[at : at + 1] != b"]":
+        while True:
+            span = yield from _value(raw, at, levels)
+            yield span
+            at = yield from _after_space(raw, span.end)
+            if raw[at : at + 1] == b"]":
+                break
+            if raw[at : at + 1] != b",":
+                raise Malformed("expected a comma or the end of the array", at)
+            at = yield from _after_space(raw, at + 1)
+    at = yield from _after_space(raw, at + 1)
+    if at < len(raw):
+        raise Malformed("unexpected content after the array", at)
+
+
+def lines(raw: bytes) -> Iterator[Span | None]:
+    """Yield the place of each line that is not blank, and None after each bounded step without one."""
+    at, size = 0, len(raw)
+    while at < size:
+        end = at + STEP
+        start = _BLANK.match(raw, at, end).end()  # type: ignore[union-attr]
+        if start == min(end, size):
+            at = start
+            yield None
+            continue
+        # The white space before the line may hold line breaks, so the line begins after it.
+        at = start
+        while (found := raw.find(b"\n", at, at + STEP)) < 0 and at + STEP < size:
+            at += STEP
+            yield None
+        at = size if found < 0 else found
+        yield Span(start, at)
+
+
+def members(raw: bytes, levels: int) -> Iterator[tuple[str, Span]]:
+    """Yield name and place of each member of a JSON object, in order; none if `raw` is another value. Raises `Malformed`."""
+    at = _finish(_after_space(raw, 0))
+    if raw[at : at + 1] != b"{":
+        return
+    at = _finish(_after_space(raw, at + 1))
+    while raw[at : at + 1] == b'"':
+        name = _finish(_value(raw, at, levels))
+        at = _finish(_after_space(raw, name.end))
+        if raw[at : at + 1] != b":":
+            raise Malformed("expected a colon", at)
+        at = _finish(_after_space(raw, at + 1))
+        value = _finish(_value(raw, at, levels))
+        key = raw[name.start + 1 : name.end - 1]
+        try:
+            yield orjson.loads(raw[name.start : name.end]) if b"\\" in key else key.decode(), value
+        except ValueError:
+            raise Malformed("the name of a member cannot be read", name.start) from None
+        at = _finish(_after_space(raw, value.end))
+        if raw[at : at + 1] != b",":
+            break
+        at = _finish(_after_space(raw, at + 1))
+
+
+def member_span(raw: bytes, name: str, levels: int) -> Span | None:
+    """Return the place of the top-level member `name` (the last one, if there are several), or None. Raises `Malformed`."""
+    found = None
+    for key, span in members(raw, levels):
+        if key == name:
+            found = span
+    return found
+
+
+def _finish[T](steps: Steps[T]) -> T:
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
+def _after_space(raw: bytes, at: int) -> Steps[int]:
+    while True:
+        end = _SPACE.match(raw, at, at + STEP).end()  # type: ignore[union-attr]
+        if end < at + STEP:
+            return end
+        at = end
+        yield
+
+
+def _value(raw: bytes, at: int, levels: int) -> Steps[Span]:
+    """Return the place of the value that begins at `at`."""
+    first = raw[at] if at < len(raw) else -1
+    if first == _QUOTE:
+        short = _SHORT_STRING.match(raw, at, at + STEP)
+        return Span(at, short.end() if short else (yield from _string(raw, at)))
+    if first >= 0 and first in _OPEN:
+        short = _SHORT_CONTAINER.match(raw, at, at + STEP) if levels > 0 else None
+        return Span(at, short.end()) if short else (yield from _container(raw, at, levels))
+    start = at
+    while found := _SCALAR.match(raw, at, at + STEP):
+        at = found.end()
+        if at < start + STEP:
+            break
+        yield
+    if at == start:
+        raise Malformed("expected a value", at)
+    return Span(start, at)
+
+
+def _string(raw: bytes, at: int) -> Steps[int]:
+    """Return the end of the string that begins at `at`."""
+    size, at = len(raw), at + 1
+    while at < size:
+        at = _REST_OF_STRING.match(raw, at, at + STEP).end()  # type: ignore[union-attr]
+        if at < size and raw[at] == _QUOTE:
+            return at + 1
+        if at < size and raw[at] == _BACKSLASH:
+            # The pair was cut by the end of the step, or by the bound of the pattern.
+            at += 2
+        yield
+    raise Malformed("a string does not end", size)
+
+
+def _container(raw: bytes, at: int, levels: int) -> Steps[Span]:
+    """Return the place of the array or object that begins at `at`."""
+    start, size = at, len(raw)
+    depth, deep, left, end = 1, levels < 1, TOKENS, at + STEP
+    at += 1
+    while at < size:
+        left -= 1
+        if left < 0 or at >= end:
+            left, end = TOKENS, at + STEP
+            yield
+        at = (_RUN if depth < levels else _RUN_AT_LIMIT).match(raw, at, end).end()  # type: ignore[union-attr]
+        if at >= size:
+            break
+        byte = raw[at]
+        if byte in _OPEN:
+            opened = _OPENING.match(raw, at, at + TOKENS).end()  # type: ignore[union-attr]
+            depth += opened - at
+            deep = deep or depth > levels
+            at = opened
+        elif byte in _CLOSE:
+            closed = _CLOSING.match(raw, at, at + depth).end()  # type: ignore[union-attr]
+            depth -= closed - at
+            at = closed
+            if depth == 0:
+                return Span(start, at, deep)
+        elif byte == _QUOTE:
+            at = yield from _string(raw, at)
+    raise Malformed("an array or object does not end", size)

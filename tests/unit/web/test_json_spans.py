@@ -1,0 +1,119 @@
+"""Places of values in JSON: equal to what a parser finds, in bounded steps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.core.errors import Problem
+from shared.web import bodies, json_spans
+from shared.web.json_spans import Malformed, Span, array_elements, lines, member_span
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(), inner, max_size=20),
+    max_leaves=60,
+)
+
+
+def found(raw: bytes, levels: int = 64) -> list[bytes]:
+    return [raw[span.start : span.end] for span in array_elements(raw, levels) if span is not None]
+
+
+@given(st.lists(VALUES), st.sampled_from([None, 2]), st.booleans())
+def test_elements_are_those_of_a_parser(values: list[Any], indent: int | None, ascii_only: bool) -> None:
+    raw = (" \n" + json.dumps(values, indent=indent, ensure_ascii=ascii_only) + "\t").encode("utf-8", "surrogatepass")
+    assert [json.loads(element.decode("utf-8", "surrogatepass")) for element in found(raw)] == values
+
+
+@given(st.lists(VALUES), st.integers(1, 40), st.integers(1, 6))
+def test_elements_are_the_same_however_small_the_steps(values: list[Any], step: int, tokens: int) -> None:
+    raw = json.dumps(values, indent=1).encode()
+    expected = found(raw)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_spans, "STEP", step)
+        patch.setattr(json_spans, "TOKENS", tokens)
+        assert found(raw) == expected
+        text = b"\n\n".join(expected).replace(b"\n ", b" ")
+        assert [text[span.start : span.end] for span in lines(text) if span] == [line for line in text.split(b"\n") if line.strip()]
+
+
+@given(st.dictionaries(st.text(), VALUES))
+def test_a_member_is_the_one_of_a_parser(document: dict[str, Any]) -> None:
+    raw = json.dumps(document).encode()
+    for name, value in document.items():
+        span = member_span(raw, name, 64)
+        assert span is not None and json.loads(raw[span.start : span.end]) == value
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{}", b"[", b"[1", b"[1,", b"[1,]", b"[,1]", b"[1 2]", b"[1]x", b'["a', b'["\\', b"[[1]", b"[}", b"[:1]", b"[1][]"]
+)
+def test_what_is_no_array_is_malformed(raw: bytes) -> None:
+    with pytest.raises(Malformed):
+        found(raw)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 64])
+@pytest.mark.parametrize("leaf", [b"", b"1", b'"]"'])
+def test_depth_is_known_without_parsing(levels: int, leaf: bytes) -> None:
+    for depth in range(1, 70):
+        raw = b"[" + b"[" * depth + leaf + b"]" * depth + b',{"a":1}]'
+        spans = [span for span in array_elements(raw, levels) if span]
+        assert [span.deep for span in spans] == [depth > levels, False]
+
+
+MIB = 1024 * 1024
+HOSTILE = {
+    "lists in a list": b"[[" + b"[]," * (5 * MIB) + b"[]]]",
+    "nested lists": b"[[" + b"[[[]]]," * (2 * MIB) + b"[]]]",
+    "objects": b"[[" + b"{}," * (5 * MIB) + b"{}]]",
+    "open brackets": b"[" * (16 * MIB),
+    "white space": b"[" + b" " * (16 * MIB) + b"]",
+    "one string": b'["' + b"x" * (16 * MIB) + b'"]',
+    "escapes": b'["' + b'\\"' * (8 * MIB) + b'"]',
+    "strings": b"[[" + b'"",' * (5 * MIB) + b'""]]',
+    "a number": b"[" + b"9" * (16 * MIB) + b"]",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_text_is_read_in_many_steps(name: str) -> None:
+    raw = HOSTILE[name]
+    pauses = 0
+    try:
+        for span in array_elements(raw, 64):
+            pauses += span is None
+    except Malformed:
+        assert name == "open brackets"
+    assert pauses >= len(raw) // json_spans.STEP - 2
+
+
+def test_blank_lines_are_skipped_in_steps() -> None:
+    raw = b" \n" * (8 * MIB) + b"x"
+    found = list(lines(raw))
+    assert found[-1] == Span(len(raw) - 1, len(raw)) and len(found) >= len(raw) // json_spans.STEP
+
+
+async def test_the_number_of_elements_is_bounded_before_any_is_parsed() -> None:
+    assert len(await bodies.element_spans(b"[1,2,3]", 3, by_line=False)) == 3
+    for raw, by_line in ((b"[1,2,3,4" + b"[" * 1000, False), (b"1\n2\n3\n4\n", True)):
+        with pytest.raises(Problem) as refused:
+            await bodies.element_spans(raw, 3, by_line=by_line)
+        assert refused.value.status == 413
+
+
+def test_bodies_in_work_are_bounded() -> None:
+    budget = bodies.BodyBudget(100)
+    with budget.hold(60):
+        with budget.hold(40), pytest.raises(Problem) as refused, budget.hold(1):
+            pass
+        assert refused.value.status == 503 and int(refused.value.headers["retry-after"]) > 0
+        with budget.hold(40):
+            pass
+    with budget.hold(1000):  # An only body always has room.
+        pass
