@@ -81,10 +81,10 @@ param instanceMemory int = 2048
 @maxValue(1000)
 param maximumInstances int = 100
 
-@description('HTTP requests that one instance serves side by side. The handlers are asynchronous; the platform would give 1.')
-@minValue(1)
+@description('HTTP requests that one instance serves side by side: at most, and when 0, as many as a quarter of its memory has bodies.')
+@minValue(0)
 @maxValue(1000)
-param httpConcurrency int = 64
+param httpConcurrency int = 0
 
 @description('Instances that are always ready, as `{ name: "http" or "function:NAME", instanceCount: n }`.')
 param alwaysReady array = []
@@ -106,6 +106,10 @@ param tags object = {}
 var token = toLower(uniqueString(subscription().id, environmentName, location))
 var allTags = union(tags, { 'azd-env-name': environmentName })
 var mirrored = !empty(mirrorLocation)
+// The host holds whole bodies before the app sees them, so all that it may hold at once stays below a quarter of the memory.
+var bodyLimit = instanceMemory == 512 ? 4250000 : 17000000
+var mostRequests = instanceMemory * 262144 / bodyLimit
+var requestsAtOnce = httpConcurrency == 0 || httpConcurrency > mostRequests ? mostRequests : httpConcurrency
 var auditLogs = storageAudit ? ['StorageWrite', 'StorageDelete'] : []
 
 // The names of shared/storage/names.py; a test compares them.
@@ -272,6 +276,7 @@ var homeSettings = {
   TOCSIN_EGRESS_ALLOW: egressAllow
   TOCSIN_BACKLOG_PER_SECOND: string(backlogPerSecond)
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.outputs.clientId};Authorization=AAD'
+  FUNCTIONS_REQUEST_BODY_SIZE_LIMIT: string(bodyLimit)
   PYTHON_ENABLE_OPENTELEMETRY: 'true'
 }
 // An account that is not there must not be in the settings: an empty trigger connection would stop the host.
@@ -310,7 +315,7 @@ module place 'modules/place.bicep' = {
     workspaceId: monitoring.outputs.workspaceId
     instanceMemory: instanceMemory
     maximumInstances: maximumInstances
-    httpConcurrency: httpConcurrency
+    httpConcurrency: requestsAtOnce
     alwaysReady: alwaysReady
     privateNetwork: privateNetwork
     targets: concat(homeTargets, mirrorTargets)
@@ -335,7 +340,7 @@ module standby 'modules/place.bicep' = if (!empty(standbyLocation)) {
     workspaceId: monitoring.outputs.workspaceId
     instanceMemory: instanceMemory
     maximumInstances: maximumInstances
-    httpConcurrency: httpConcurrency
+    httpConcurrency: requestsAtOnce
     alwaysReady: []
     privateNetwork: privateNetwork
     targets: concat(homeTargets, mirrorTargets)

@@ -299,6 +299,8 @@ def _own_codes(route: Route) -> Iterator[tuple[int, str]]:
     if not route.standalone:
         yield 503, "start-refused"
         yield 503, "storage-unavailable"
+        if route.takes_body:
+            yield 503, "busy"
 
 
 def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:

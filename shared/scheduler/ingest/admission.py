@@ -140,6 +140,7 @@ class Ingest:
             self._writer.store(tenant, [event for _, event in storing]), self._outbox.put([each.parcel for _, each in queueing])
         )
         for (number, event), outcome in zip(storing, stored, strict=True):
+            await pace.spend(0)
             try:
                 results[number] = self.admitted(event, outcome)
             except (Problem, StorageError) as failure:

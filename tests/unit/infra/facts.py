@@ -217,6 +217,7 @@ READ_ELSEWHERE = {
     "TocsinMirror__credential": "the same, for those of the second account",
     "APPLICATIONINSIGHTS_CONNECTION_STRING": "the host and the worker: where telemetry goes",
     "APPLICATIONINSIGHTS_AUTHENTICATION_STRING": "the same: as whom",
+    "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT": "the host: larger bodies never reach the app",
     "PYTHON_ENABLE_OPENTELEMETRY": "the worker: the app exports its own logs and spans, so the host is not to send them again",
 }
 """Settings that no code of ours reads -> who does."""

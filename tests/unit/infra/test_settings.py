@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from shared.core.errors import Problem, UnsafeSettings
 from shared.core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings, env_name
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.model import HttpChannel
+from shared.scheduler.model import MAX_BATCH_BYTES
 from shared.storage import memory_storage, open_storage
 from shared.storage.several.tables import SpreadTables
 from shared.tenants.model import Tenant
@@ -210,3 +212,15 @@ async def test_a_channel_without_tls_is_refused_where_it_is_stored_and_where_it_
         with pytest.raises(Problem, match="must be https"):
             await storing
     await sender.close()
+
+
+def test_bodies_that_the_host_may_hold_at_once_fit_a_quarter_of_the_memory(sources: Mapping[str, str]) -> None:
+    main = sources["main.bicep"]
+    [small, large] = map(int, re.findall(r"var bodyLimit = instanceMemory == 512 \? (\d+) : (\d+)\n", main)[0])
+    assert "var mostRequests = instanceMemory * 262144 / bodyLimit\n" in main
+    assert "var requestsAtOnce = httpConcurrency == 0 || httpConcurrency > mostRequests ? mostRequests : httpConcurrency\n" in main
+    assert main.count("httpConcurrency: requestsAtOnce\n") == 2 and "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT: string(bodyLimit)\n" in main
+    for memory, limit in ((512, small), (2048, large), (4096, large)):
+        at_once = memory * 262144 // limit
+        assert at_once >= 31 and at_once * limit < memory * 1024 * 1024 / 4
+    assert large > MAX_BATCH_BYTES and small > 4 * 1024 * 1024
