@@ -1,7 +1,8 @@
 """`FencedBatch`: writes to Table storage that a former owner cannot make.
 
 `owns` tells a process that it must stop, but the process can be suspended for an hour between the check and the write that follows. Here
-storage decides: each batch names the token row of its epoch, and a successor deletes that row (rule 4 of docs/explain/leases.md).
+storage decides: each batch names the token row of its epoch, and a successor deletes that row. docs/how-to/serve-partitions.md explains
+its use.
 """
 
 from __future__ import annotations
