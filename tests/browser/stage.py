@@ -1,4 +1,5 @@
-"""What the dashboard is to show: events, a fleet of servers, replicas and agents that speak HTTP, with names that try to be markup."""
+"""The content of the dashboard's tests: events, a fleet of servers, replicas and agents that speak HTTP, with names that try to be
+markup."""
 
 from __future__ import annotations
 
@@ -71,7 +72,10 @@ class Stage:
         return self
 
     def lateness(self) -> bool:
-        """Whether some is told; else another event. Finished shards tell of it, and the retried event's may have all the others."""
+        """Return True once the API shows a lateness. Otherwise create another event.
+
+        Only finished shards have a lateness, and the shard of the retried event may hold all the other events.
+        """
         told = any(each["late_ms"]["max"] is not None for each in self.call("GET", "history")["items"])
         if not told:
             self.call("POST", "events", {"delay": "PT0.2S", "payload": None})

@@ -1,4 +1,4 @@
-"""The same random history on the twin and on Azurite: every outcome and every state must be the same."""
+"""One random history runs on the in-memory store and on Azurite: every outcome and every state must be the same."""
 
 from __future__ import annotations
 

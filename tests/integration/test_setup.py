@@ -81,7 +81,7 @@ class House:
             self.put(self.bin / "npm", NPM.format(home=self.home))
 
     def wheel(self) -> None:
-        """What is in the site-packages of .venv once pip has installed the wheel that brings node."""
+        """The content of .venv's site-packages once pip has installed the wheel that brings node."""
         self.put(self.home / "wheel" / "bin" / "node", NODE.format(answer="", home=self.home))
 
     def start(self, *args: str, **env: str) -> subprocess.Popen[str]:
@@ -102,7 +102,7 @@ class House:
         return process.returncode, out, err
 
     def done(self) -> list[str]:
-        """What the stand-ins were asked since the last look."""
+        """Return the calls of the stand-ins since the last look."""
         log = self.home / "log"
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)
@@ -128,7 +128,7 @@ def house(bare: House) -> House:
 
 @pytest.fixture
 def ready(house: House) -> House:
-    """The same after its first set-up."""
+    """A checkout after its first set-up."""
     assert house.setup()[0] == 0
     house.done()
     return house

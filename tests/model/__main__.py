@@ -36,13 +36,13 @@ from .turns import plays as turn_plays
 from .turns import world as turn_world
 
 EVERY = "every mutant"
-"""What `--trace` alone asks for."""
+"""The value of `--trace` without a name."""
 LIMIT = 5_000_000
 """States of one play: about 2 KiB each."""
 
 
 class Protocol(NamedTuple):
-    """What is checked: its plays by name, the world they are played in, its mutants and how to hunt one."""
+    """One protocol to check: its plays by name, the world they are played in, its mutants and how to hunt one."""
 
     plays: Mapping[str, Callable[[int], Any]]
     world: Callable[[Any], Any]

@@ -60,7 +60,7 @@ class Violation(Exception):
 
 @dataclass(slots=True)
 class Report:
-    """What one history was."""
+    """The result of one history."""
 
     seed: int
     profile: Profile
@@ -208,7 +208,7 @@ class World:
 
     @property
     def exact(self) -> bool:
-        """Whether nothing goes wrong: each attempt is made once, and on time."""
+        """Return whether nothing goes wrong: each attempt is made once, and on time."""
         return self.profile.style == "none"
 
     @property
@@ -217,7 +217,7 @@ class World:
         return self.tables
 
     def shut(self, shard: str) -> bool:
-        """Whether an empty shard may have been shut, and left at that."""
+        """Return whether an empty shard may have been shut, and left at that."""
         return False
 
     @property
@@ -240,11 +240,11 @@ class World:
         return {"queue": self.receiver.at(instance)}
 
     def away(self, instance: Instance, side: str) -> bool:
-        """Whether the process does not reach an account now."""
+        """Return whether the process does not reach an account now."""
         return False
 
     def lost(self, side: str) -> bool:
-        """Whether an account is away for all."""
+        """Return whether an account is away for all."""
         return False
 
     async def app_of(self, instance: Instance, queue: str) -> Application:
@@ -256,14 +256,14 @@ class World:
         return queue
 
     def unpolled(self, queue: str) -> bool:
-        """Whether the host cannot look into a queue now."""
+        """Return whether the host cannot look into a queue now."""
         return False
 
     triggers: tuple[str, ...] = (QUEUE_SHARDS, QUEUE_RETRIES, QUEUE_INGEST)
     """Queues that the host polls."""
 
     def queue_of(self, queue: str, side: str) -> str:
-        """What a queue of an account is called among all queues."""
+        """Return the name of an account's queue among all queues."""
         return queue
 
     def _unhandled(self, loop: Any, context: dict[str, Any]) -> None:
@@ -289,9 +289,9 @@ class World:
         return judge_instance
 
     durability: Durability | None = None
-    """Of all tenants."""
+    """The channels of all tenants."""
     asked: Durability | None = None
-    """What events ask for that are not `fast`."""
+    """The options of events that are not `fast`."""
 
     async def run(self) -> None:
         """The whole history; raises `Violation`."""
@@ -313,7 +313,7 @@ class World:
         await self.verdict(judge_instance)
 
     async def verdict(self, instance: Instance) -> None:
-        """What must hold when all is quiet."""
+        """Check what holds when all is quiet."""
         await judge(self, instance)
 
     async def operated(self) -> None:

@@ -1,4 +1,4 @@
-"""What one history is like. Everything is drawn from its seed."""
+"""The profile of one history, drawn from its seed."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class Profile:
     impatient: float = 0.0
     """Chance that a client stops waiting before the answer."""
     window: float = 30.0
-    """How long clients come."""
+    """Seconds in which clients make requests."""
     trouble: float = 60.0
-    """How long faults go on after that."""
+    """Seconds for which faults go on after that."""
     events: int = 5
     horizon: float = 60.0
-    """How far ahead events are due, at most."""
+    """The largest time from a request to the due time."""
     shard_events: int = 990
     slots: int = 64
     """Deliveries at once, per process and target."""
@@ -80,12 +80,12 @@ class Profile:
     group: int = 99
     """Events in one transaction."""
     busy: float = 1.0
-    """How many actions clients take on each event."""
+    """The number of client actions on each event."""
     events_per_second: float | None = None
     open_events: int | None = None
     """Limits of each tenant."""
     retention: bool = False
-    """Whether the end of everything is simulated as well."""
+    """True when the end of retention is simulated as well."""
     weights: dict[Effect, tuple[list[str], list[int]]] = field(default_factory=dict)
 
 

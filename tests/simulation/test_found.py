@@ -1,4 +1,4 @@
-"""What the simulation has found, each as the shortest history that shows it."""
+"""Findings of the simulation, each as the shortest history that shows it."""
 
 from __future__ import annotations
 

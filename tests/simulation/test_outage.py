@@ -89,7 +89,7 @@ def test_one_tenants_backlog_does_not_keep_the_others_waiting() -> None:
 
 
 def test_without_a_backlogs_rules_fresh_events_wait_behind_it() -> None:
-    """What the scenario shows is due to the rules: as it was before, everything overdue is sent at once, ahead of what comes after."""
+    """The result depends on the rules: as it was before, everything overdue is sent at once, ahead of what comes after."""
     with patch.object(rules, "BACKLOG_AFTER", NEVER):
         found = play(SHORT)
     assert found.fresh_late(0.99, until=found.drained) > 5_000

@@ -26,7 +26,7 @@ UNKNOWN = frozenset({"error", "lost", "gave up"})
 
 
 class Answer(NamedTuple):
-    """What a client gets: ok, problem, error (503), lost (the instance died), or gave up (it stopped waiting)."""
+    """The result of a client's request: ok, problem, error (503), lost (the instance died), or gave up (it stopped waiting)."""
 
     kind: str
     value: Any = None
@@ -328,7 +328,7 @@ class Clients:
 
 
 def story_fields(story: Story) -> dict[str, Any]:
-    """What is posted besides the payload; the same for every body."""
+    """The posted fields besides the payload; the same for every body."""
     fields: dict[str, Any] = dict(story.extra)
     if story.chosen is not None:
         fields["id"] = story.chosen

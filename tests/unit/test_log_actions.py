@@ -40,7 +40,8 @@ def logged() -> frozenset[str]:
 
 
 def actions(source: str) -> Iterator[str]:
-    """What log calls are given as `action`: in their `extra`, in a variable of that name, or in a variable `action` that goes into it."""
+    """Return the values of `action` in log calls: in their `extra`, in a variable of that name, or in a variable `action` that goes into
+    it."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.keyword("extra", value) | ast.Assign([ast.Name("extra")], value):

@@ -41,7 +41,7 @@ async def dead(world: World, **event: Any) -> dict[str, Any]:
 
 
 async def send(world: World, body: Any) -> None:
-    """What a producer puts into the queue."""
+    """Return the message that a producer puts into the queue."""
     await world.queues.send(QUEUE_INGEST, body if isinstance(body, str) else json.dumps(body))
 
 

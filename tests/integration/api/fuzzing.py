@@ -1,4 +1,4 @@
-"""How the API is held against its own OpenAPI document: schemathesis makes calls, good and bad ones, over real HTTP on loopback.
+"""Checks of the API against its own OpenAPI document: schemathesis makes calls, good and bad ones, over real HTTP on loopback.
 
 The server here runs the routes through `serve` exactly as the bound functions do, on storage in memory. No queue or timer function runs and
 the senders are fakes: nothing is ever delivered, so that no channel the fuzzer makes up can cause traffic.
@@ -36,7 +36,7 @@ from .conftest import DOCUMENT
 EXAMPLES = 20
 """Calls with drawn content for each operation that takes some, beside those for each bound of it."""
 FEW = 8
-"""The same where there is little to draw."""
+"""The number of examples for routes with little to draw."""
 LARGE = 40
 """Partitions of a fleet at most: ten thousand take seconds, and make each later call on the fleet slow. Other tests have them."""
 THROWAWAY = [f"throwaway{number}" for number in range(20)]
@@ -55,7 +55,7 @@ GENERATION = {"mode": "all", "deterministic": True, "database": "none"}
 
 
 def bounded(examples: int) -> settings:
-    """So many examples, the same each time."""
+    """Draw `count` examples, the same ones each time."""
     return settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
 
 

@@ -1,4 +1,4 @@
-"""What only real HTTP shows: the devhost as a child process, Azurite beside it, bytes on a socket."""
+"""Behaviour that only real HTTP shows: the devhost as a child process, Azurite beside it, bytes on a socket."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ CHECKPOINTS = {"timeout": {"initial": "PT1M", "min": "PT1M", "max": "PT1M"}, "si
 
 
 class Line(NamedTuple):
-    """What a member wrote."""
+    """A line that a member wrote."""
 
     at: float
     node: str
@@ -97,7 +97,7 @@ class Fleet:
         return Counter(line.node for line in self.said("published", since))
 
     def taking(self) -> Line | None:
-        """Who is in a turn."""
+        """Return the line of the member that takes a checkpoint now."""
         begun = self.said("begin")
         ended = {(line.pid, line.about) for line in self.said("end")}
         return next((line for line in reversed(begun) if (line.pid, line.about) not in ended and line.pid not in self.deaths), None)

@@ -43,7 +43,7 @@ async def until(look: Callable[[], object], what: str) -> None:
 
 
 def gone(pids: Path) -> bool:
-    """Whether none of those that wrote their number runs."""
+    """Return whether none of those that wrote their number runs."""
     for pid in pids.read_text().split():
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

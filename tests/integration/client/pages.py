@@ -40,7 +40,7 @@ def shell_blocks(page: Path) -> list[str]:
 
 
 async def run(block: str, folder: Path, addresses: Mapping[str, str]) -> str:
-    """What the block says, run in `folder` with `addresses` in place of those on the page; every command must succeed."""
+    """Return the output of the block, run in `folder` with `addresses` in place of those on the page; every command must succeed."""
     for told, ours in addresses.items():
         assert told in block, told
         block = block.replace(told, ours)

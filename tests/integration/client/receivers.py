@@ -1,4 +1,4 @@
-"""What the tests of the documented receivers need: one in a process of its own, and requests that are no real deliveries."""
+"""Helpers for the tests of the documented receivers: one in a process of its own, and requests that are no real deliveries."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Process:
         wait_until((self.meeting / name).exists, name)
 
     def notes(self, name: str) -> list[dict[str, Any]]:
-        """What the app has noted so far."""
+        """Return the app's notes so far."""
         path = self.meeting / f"{name}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 

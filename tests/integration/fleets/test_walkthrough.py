@@ -18,7 +18,7 @@ from tests.integration.scheduler.receiver import Receiver
 PAGE = ROOT / "docs" / "reference" / "fleets.md"
 END = "--- end of block ---"
 VARIES = {"assign", "release"}
-"""What the planner has ordered by then."""
+"""The planner's orders by then."""
 
 
 @pytest.fixture

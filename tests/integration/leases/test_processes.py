@@ -273,6 +273,6 @@ def test_where_answers_get_lost_and_storage_goes_away_no_former_owners_write_is_
 
 
 def _ends(process: Process) -> bool:
-    """Whether what the process was told last of each partition is that it is lost."""
+    """Return whether what the process was told last of each partition is that it is lost."""
     last = {words[1]: words[0] for words in list(process.said) if words[0] in ("gained", "lost")}
     return "gained" not in last.values()

@@ -1,4 +1,4 @@
-"""What the emulator says to those who may not, or find nothing: the keeper tells it once, waits, and joins when it is mended."""
+"""Missing rights and missing tables on the emulator: the keeper tells it once, waits, and joins when it is mended."""
 
 from __future__ import annotations
 

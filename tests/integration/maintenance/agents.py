@@ -85,7 +85,7 @@ class Agent:
         return self._process.pid
 
     def kill(self) -> None:
-        """As when the machine loses it: no signal handler runs."""
+        """Kill the agent as a failing machine does: no signal handler runs."""
         assert self._process is not None
         self._process.kill()
         self.ended()
@@ -126,7 +126,7 @@ class Agent:
         return [line.split()[0] for line in self.diary.read_text().splitlines()] if self.diary.exists() else []
 
     def kept(self) -> dict[str, Any]:
-        """What the state file says."""
+        """Return the content of the state file."""
         try:
             found: dict[str, Any] = json.loads((self.state / "state.json").read_bytes().partition(b"\n")[0])
         except FileNotFoundError:
@@ -134,7 +134,7 @@ class Agent:
         return found
 
     def phases(self) -> list[str]:
-        """Of the events in the state file."""
+        """Return the phases of the events in the state file."""
         return [record["phase"] for record in self.kept().get("events", [])]
 
     async def ask(self, path: str) -> tuple[int, Any]:

@@ -47,7 +47,7 @@ class FakeApp:
         return f"http://127.0.0.1:{self.port}"
 
     def phases(self) -> list[str]:
-        """Of the one event, as they were reported."""
+        """Return the phases of the only event, as they were reported."""
         return [entry["phase"] for report in self.reports for entry in report["events"]]
 
     async def _report(self, request: web.Request) -> web.Response:

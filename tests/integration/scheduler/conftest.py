@@ -72,7 +72,7 @@ def millis_of(text: str) -> int:
 
 
 class Answer(NamedTuple):
-    """What the API answered."""
+    """An answer of the API."""
 
     status: int
     headers: dict[str, str]
@@ -205,16 +205,16 @@ class Tenant:
 
     @property
     def path(self) -> str:
-        """Where the channel `default` leads."""
+        """The receiver's path behind the channel `default`."""
         return f"/{self.name}"
 
     @property
     def hits(self) -> list[Hit]:
-        """What came over the channel `default`."""
+        """The deliveries of the channel `default`."""
         return self.receiver.at(self.path)
 
     def by_id(self) -> dict[str, list[Hit]]:
-        """The same by event."""
+        """Return the deliveries of the channel `default` by event."""
         return self.receiver.by_id(self.path)
 
     async def channel(self, name: str, path: str | None = None, **spec: Any) -> str:
@@ -255,7 +255,7 @@ class Host:
 
     @property
     def text(self) -> str:
-        """What all runs have said."""
+        """The output of all runs."""
         return self._output.read_text(errors="replace")
 
     def start(self) -> Self:

@@ -151,15 +151,15 @@ class Receiver:
         return self._base + path
 
     def script(self, path: str, *replies: Reply) -> None:
-        """What the next requests to `path` are answered; the last one is for all that follow."""
+        """Set the answers to the next requests to `path`; the last one answers all that follow."""
         self._scripts[path] = list(replies)
 
     def at(self, path: str) -> list[Hit]:
-        """What came to `path`, in order."""
+        """Return the deliveries to `path`, in order."""
         return [hit for hit in list(self.hits) if hit.path == path]
 
     def by_id(self, path: str) -> dict[str, list[Hit]]:
-        """What came to `path`, by event."""
+        """Return the deliveries to `path`, by event."""
         found: defaultdict[str, list[Hit]] = defaultdict(list)
         for hit in self.at(path):
             found[hit.id].append(hit)

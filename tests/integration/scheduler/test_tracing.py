@@ -17,7 +17,7 @@ TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 @pytest.fixture(scope="module")
 def collector() -> Iterator[Collector]:
-    """Where the devhost of this module sends."""
+    """The collector to which the devhost of this module sends."""
     with Collector() as running:
         yield running
 

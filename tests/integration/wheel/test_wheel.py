@@ -34,7 +34,7 @@ PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """What the command says; it must succeed, and sees of this environment only what pip may need."""
+    """Return the output of the command; it must succeed, and sees of this environment only what pip may need."""
     kept = {name: value for name, value in os.environ.items() if KEPT.match(name)}
     done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, env=kept)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -175,7 +175,7 @@ def test_command_comes_with_the_bare_package(python: Path, tmp_path: Path) -> No
 
 
 def lines_of(process: subprocess.Popen[str]) -> list[str]:
-    """What the process says, as it comes."""
+    """Return the list into which the lines of the process go as they come."""
     said: list[str] = []
     assert process.stdout is not None
     threading.Thread(target=lambda: said.extend(line.strip() for line in process.stdout or ()), daemon=True).start()

@@ -24,7 +24,7 @@ class Violation(Exception):
 
 
 class Model[S](Protocol):
-    """What the checker walks."""
+    """A model that the checker walks."""
 
     def initial(self) -> S: ...
     def successors(self, state: S) -> Iterable[tuple[str, Callable[[], S]]]:
@@ -43,7 +43,7 @@ FROM_HERE = "(from here without faults"
 
 @dataclass(slots=True)
 class Report:
-    """What a run found."""
+    """The result of a run."""
 
     states: int = 0
     depth: int = 0

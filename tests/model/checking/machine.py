@@ -40,7 +40,7 @@ def _refuse(value: Any) -> Hashable:
 
 
 def image(generator: Generator[Any, Any, Any]) -> Hashable:
-    """Where a suspended generator stands, all the way down its `yield from` chain, with the locals that it may still read."""
+    """Return the place of a suspended generator, all the way down its `yield from` chain, with the locals that it may still read."""
     frames = []
     inner: Any = generator
     while inner is not None and getattr(inner, "gi_frame", None) is not None:
@@ -65,7 +65,7 @@ class Snapshot:
     ended: bool = False
     result: Any = None
     view: Any = None
-    """What the model looks at, see `Machines`."""
+    """The part that the model looks at, see `Machines`."""
 
 
 class Machines:

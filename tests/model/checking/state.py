@@ -1,4 +1,4 @@
-"""What the world of the shard protocol is made of: effects beside production's own, actors, faults that are left, states, plays."""
+"""The parts of the shard protocol's world: effects beside production's own, actors, faults that are left, states, plays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Actor(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What may still go wrong, and how many spontaneous starts are left."""
+    """The faults and the spontaneous starts that are left."""
 
     lost: int = 0
     crash: int = 0
@@ -77,7 +77,7 @@ class State(NamedTuple):
 
 @dataclass(slots=True)
 class Play:
-    """Who takes part. `starts`: actor name -> (kind, generator maker, guard on the acknowledgements)."""
+    """A play: its actors and faults. `starts`: actor name -> (kind, generator maker, guard on the acknowledgements)."""
 
     name: str
     budget: Budget

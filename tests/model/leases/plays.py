@@ -1,4 +1,4 @@
-"""Who acts, on what, and what may go wrong. V = 1, T = 2; the larger plays of `make model` allow more beats and more lost answers."""
+"""The plays of the lease protocol. V = 1, T = 2; the larger plays of `make model` allow more beats and more lost answers."""
 
 from __future__ import annotations
 

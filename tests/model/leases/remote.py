@@ -39,7 +39,7 @@ class Request(NamedTuple):
 
 
 class Sending(NamedTuple):
-    """What the server may still send: beats, repeated beats, claims, releases (each of them twice), claims after a release."""
+    """The requests that the server may still send: beats, repeated beats, claims, releases (each of them twice), claims after a release."""
 
     beat: int = 0
     again: int = 0
@@ -48,7 +48,7 @@ class Sending(NamedTuple):
 
 
 class Client(NamedTuple):
-    """What the server knows. sent: when it first sent each beat. valid: the SEND that its validity counts from, -1 for none. latest: the
+    """The state of the server. sent: when it first sent each beat. valid: the SEND that its validity counts from, -1 for none. latest: the
     highest beat answered. has: the epoch that it holds the partition under, 0 for none. left: the highest epoch it began to release."""
 
     sent: tuple[int, ...]
@@ -77,12 +77,12 @@ class Remote(Play):
 
 @dataclass(frozen=True)
 class ClientRules:
-    """What a server that speaks HTTP must do; mutants leave out one."""
+    """The rules that an HTTP server must keep; a mutant leaves out one."""
 
     first_try: bool = True
     """Validity counts from the first try's SEND."""
     gives_up: bool = True
-    """What it has begun to release it does not take back."""
+    """The server does not take back a partition that it has begun to release."""
 
 
 class Scene(NamedTuple):

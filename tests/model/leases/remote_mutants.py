@@ -75,7 +75,7 @@ def released_whatever_the_epoch() -> list[Patch]:
 
 
 def claim_without_its_etag() -> list[Patch]:
-    """What was free when it was looked at is taken to be so still."""
+    """A partition that was free when it was read counts as free still."""
 
     def change(write: Write) -> Write:
         return write._replace(ops=tuple(op._replace(etag=ANY) if isinstance(op, Replace) else op for op in write.ops))
@@ -84,7 +84,7 @@ def claim_without_its_etag() -> list[Patch]:
 
 
 def evicted_is_dead() -> list[Patch]:
-    """What an evicted server has is taken at once."""
+    """The partitions of an evicted server are taken at once."""
 
     def change(write: Write) -> Write:
         op = write.ops[0]

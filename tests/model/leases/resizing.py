@@ -29,8 +29,8 @@ NOTES = "x:"
 
 
 class Doing(NamedTuple):
-    """What may still be asked of a server, or of the one who changes the count, and how often. hear: it reads the fleet's row and goes over
-    to the generation there. drop: it gives up what it has, for another reason."""
+    """The steps that may still be asked of a server or of the actor that changes the count, with counts. hear: the server reads the
+    fleet's row and adopts the generation there. drop: it gives up what it has, for another reason."""
 
     beat: int = 0
     hear: int = 0
@@ -91,7 +91,7 @@ def give_up(session: ServerSession, partitions: list[int]) -> None:
 
 
 def decide(partitions: int) -> Any:
-    """Who changes the count, and whoever carries it on."""
+    """The actor that changes the count, and those that carry the change on."""
     while True:
         what = yield Turn()
         if what == "begin":
@@ -173,7 +173,8 @@ class ResizeWorld(World):
 
 
 class View(NamedTuple):
-    """What a server acts on, (partition, generation, epoch), and until when; whether it holds anything, and has something to release."""
+    """The partitions that a server acts on as (partition, generation, epoch), the end of its validity, and whether it holds or releases
+    any."""
 
     acts: tuple[tuple[int, int, int], ...]
     until: float

@@ -36,7 +36,7 @@ class Turn(NamedTuple):
 
 
 class Doing(NamedTuple):
-    """What a server may still be asked to do, and how often."""
+    """The steps that a server may still be asked for, each with its count."""
 
     beat: int = 0
     look: int = 0
@@ -61,7 +61,7 @@ class Life(NamedTuple):
 
 @dataclass(frozen=True)
 class Play:
-    """Who takes part, how far the clock runs, what may go wrong."""
+    """A play: its servers, the end of its clock, and its faults."""
 
     name: str
     profile: Profile
@@ -91,7 +91,7 @@ class State(NamedTuple):
 
 
 def live(name: str, life: Life, proven: tuple[str, ...], profile: Profile) -> Any:
-    """What the keeper does, one step at a time and in any order."""
+    """Run the keeper's steps, one at a time and in any order."""
     session = ServerSession(KEY, life.server, name)
     sights: dict[str, rules.ServerObservation] = {}
     before = None
@@ -231,7 +231,7 @@ class World:
             yield f"{actor.name}: {describe(effect)} is handled", lambda: self._read(state, actor)
 
     def _choices(self, actor: Actor, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-        """What the process may be asked to do: the field of its `doing` that is spent, and what it is resumed with."""
+        """Return the steps that the process may be asked for: the field of its `doing` that is spent, and what it is resumed with."""
         for what in Doing._fields:
             if getattr(actor.doing, what) and (what != "release" or snapshot.view[2]):
                 yield what, what
@@ -287,7 +287,7 @@ class World:
         return self._resume(state._replace(late=state.late | {number}, lost=state.lost - 1), actor, LOST)
 
     def _apply(self, state: State, write: Write) -> tuple[State, Applied | Refused]:
-        """What a table does with a transaction."""
+        """Carry out a transaction as a table does."""
         cells = {rk: (version, props) for rk, version, props in state.store}
         etags = []
         for at, op in enumerate(write.ops):

@@ -18,7 +18,7 @@ from .plays import PLAYS
 from .world import AgentWorld
 
 type Hole = tuple[Any, str, Any]
-"""What is patched, where, by what."""
+"""Each hole by its name: the patched object, the attribute, and its value."""
 
 _read, _launch, _ended, _restore_ended = document.read, hook_runs._launch, hook_runs.ended, hook_runs._restore_ended
 _start, _blind, _look, _ready = documents.start, documents.blind, documents.look, approvals._ready

@@ -1,4 +1,4 @@
-"""What the two events are, and what may go wrong. The larger plays of `make model` allow more at once."""
+"""The plays of the agent: two events and the faults. The larger plays of `make model` allow more at once."""
 
 from __future__ import annotations
 

@@ -54,13 +54,14 @@ SETTINGS: Final = AgentSettings(
     gap=1e9,
 )
 ASKED: Final = FleetPolicy(rules=(ActionRule("prepare", source="User"),))
-"""What a fleet may ask of its agents."""
+"""A policy that a fleet may ask of its agents."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How much may go wrong, at most: crashes of the process or the machine, looks that bring nothing or a part, hooks that fail, POSTs
-    that are not answered or refused, ends on request, lost state files; and approvals that the fleet leases, and its asking for more."""
+    """The largest number of faults of each kind: crashes of the process or the machine, looks that bring nothing or a part, hooks that
+    fail, POSTs that are not answered or refused, ends on request, lost state files; and approvals that the fleet leases, and its asking for
+    more."""
 
     crashes: int = 0
     looks: int = 0
@@ -122,7 +123,7 @@ class AgentWorld:
     # -- steps
 
     def successors(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
-        """What may happen next."""
+        """Return the steps that may happen next."""
         for number, now in enumerate(state.events):
             for then in self._next(now):
                 yield f"event {number + 1}: {then}", lambda number=number, then=then: self._list(state, number, then)

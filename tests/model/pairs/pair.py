@@ -34,7 +34,7 @@ class PairWorld(World):
     """Makes an owner on the second."""
 
     def serves(self, state: State) -> bool:
-        """Whether the second serves."""
+        """Return whether the second serves."""
         return SERVES in state.acked
 
     # -- steps
@@ -49,7 +49,7 @@ class PairWorld(World):
             yield "the fence is raised", lambda: self._spend(self._raise(state), "sweeps")
 
     def raised(self, state: State) -> bool:
-        """Whether the fence is up."""
+        """Return whether the fence is up."""
         return any(cell == FENCE for cell, _, _ in state.store)
 
     def _raise(self, state: State) -> State:
@@ -163,7 +163,7 @@ class PairWorld(World):
         return self._ended(state, SECOND)
 
     def _ended(self, state: State, prefix: str) -> bool:
-        """Whether all that was acknowledged has come to an end on the side."""
+        """Return whether all that was acknowledged has come to an end on the side."""
         cells = {cell: dict(props) for cell, _, props in state.store if props is not None}
         if any(cell[0] == prefix + SHARDS for cell in cells):
             return False
@@ -208,14 +208,14 @@ class BackWorld(PairWorld):
         return super()._asking(state) if self.restored(state) else []
 
     def restored(self, state: State) -> bool:
-        """Whether the fence lets the first serve again."""
+        """Return whether the fence lets the first serve again."""
         return any(cell == FENCE and props is not None and not dict(props)["syncing"] for cell, _, props in state.store)
 
     def raised(self, state: State) -> bool:
         return False
 
     def _judge(self, cells: dict[Cell, Any], who: str, cell: Cell, before: dict[str, Any], after: dict[str, Any]) -> None:
-        """What the first had come to alone is overruled by what the second knows."""
+        """States that only the first account reached are overruled by those of the second."""
         if who.startswith("o"):
             super()._judge(cells, who, cell, before, after)
 

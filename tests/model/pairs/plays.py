@@ -208,7 +208,7 @@ def ahead(state: str = "scheduled") -> Store:
 
 
 def unfiled() -> Store:
-    """As `ahead`; but x is at the place of a move that was cut off on the first, which made the place, and has no index row of it."""
+    """Like `ahead`, but x is at the place of a move that was cut off on the first, which made the place, and has no index row of it."""
     mine = cell(EVENTS, X.shard, X.row, {"id": "x", "state": "scheduled", "due": DUE})
     cells = {found[0]: found for found in ahead() if found[0][0] != SHARDS and found[0][2] != event_row(5)}
     return frozenset({**cells, mine[0]: mine}.values())

@@ -11,7 +11,7 @@ from .world import Rules
 
 
 class Mutant(NamedTuple):
-    """What is changed, and the log bound at which it shows among three nodes."""
+    """The changed rule, and the log bound at which it shows among three nodes."""
 
     name: str
     rules: Rules
@@ -19,7 +19,7 @@ class Mutant(NamedTuple):
 
     @property
     def play(self) -> str:
-        """What it is hunted in."""
+        """The play in which the mutant is hunted."""
         return f"three nodes, bound {self.bound}"
 
 

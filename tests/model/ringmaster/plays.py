@@ -1,4 +1,4 @@
-"""How many nodes, and how far the log goes. The plays of `make model` have one request more.
+"""The plays of the ringmaster: the number of nodes and the bound of the log. The plays of `make model` have one request more.
 
 Golden numbers, distinct states:
 
@@ -27,7 +27,7 @@ class Play(NamedTuple):
 
 
 def world(play: Play) -> Ringmaster:
-    """What the checker explores."""
+    """Return the world that the checker explores."""
     return Ringmaster(play.size, play.bound, play.rules, symmetric=play.symmetric)
 
 

@@ -52,7 +52,7 @@ def title(play: Play) -> str:
 
 
 def count(play: Play) -> tuple[int, int]:
-    """Of the states explored, and of those that they stand for."""
+    """The counts of the explored states and of those that they represent."""
     model = Weighed(play.size, play.bound, symmetric=play.symmetric)
     report = explore(model)
     assert report.violation is None, str(report)
@@ -155,7 +155,7 @@ BLANK = Node(up=True, log=(NOBODY, NOBODY))
 
 
 def steps(cluster: Cluster, *lost: tuple[int, int]) -> dict[str, Cluster]:
-    """What may happen next but to the paths, when these are lost; each with what becomes of the cluster."""
+    """Return the next steps except those of lost paths, each with the state of the cluster after it."""
     model = Ringmaster(len(cluster.nodes), 3)
     after = {label: make() for label, make in model.successors(State(model.initial().paths - {*lost}, cluster))}
     return {label: state.cluster for label, state in after.items() if not label.startswith("the path")}

@@ -69,14 +69,14 @@ type Step = tuple[str, Callable[[], State]]
 
 
 class Lease(NamedTuple):
-    """Who may take a checkpoint, by which request."""
+    """The replica that may take a checkpoint, and its request."""
 
     holder: int
     request: int
 
 
 class Node(NamedTuple):
-    """One replica; the module's table says what each word means."""
+    """One replica; the table in the module's docstring defines each field."""
 
     up: bool
     log: tuple[int, ...]
@@ -101,12 +101,12 @@ class Cluster(NamedTuple):
         return max(number for node in self.nodes for number in (0, *_numbers(node.log)))
 
     def put(self, at: int, node: Node) -> Cluster:
-        """The same with this node in place of that at `at`."""
+        """Return the cluster with this node in place of the node at `at`."""
         return self._replace(nodes=(*self.nodes[:at], node, *self.nodes[at + 1 :]))
 
 
 class State(NamedTuple):
-    """What the checker walks."""
+    """The world that the checker walks."""
 
     paths: Paths
     cluster: Cluster
@@ -285,7 +285,7 @@ class Ringmaster:
 
 
 def _reached(paths: Paths, nodes: tuple[Node, ...], at: int) -> list[int]:
-    """Who can talk to the node at `at`, both ways; itself among them, unless it is down."""
+    """Return the nodes that can talk to the node at `at`, both ways; itself among them, unless it is down."""
     if not nodes[at].up:
         return []
     return [peer for peer, node in enumerate(nodes) if node.up and (peer == at or ((at, peer) in paths and (peer, at) in paths))]

@@ -240,7 +240,7 @@ class World:
         return self._resume(state, actor, [row_of(cell, found, False) for cell, found in seen], seen)
 
     def _alive(self, state: State, effect: Get) -> bool:
-        """Whether the holder of the gate that is read still runs."""
+        """Return whether the holder of the gate that is read still runs."""
         for cell, _, props in state.store:
             if cell == (effect.table, effect.pk, GATE) and props is not None:
                 holder = dict(props)["holder"]
@@ -274,7 +274,7 @@ class World:
         return self._resume(state, actor, answer, ("applied", *answer.etags) if isinstance(answer, Applied) else answer)
 
     def _apply(self, state: State, who: str, write: Write) -> tuple[State, Applied | Refused]:
-        """What a table does with a transaction."""
+        """Carry out a transaction as a table does."""
         cells = dict(self._cells(state))
         etags = []
         before, after = [], []

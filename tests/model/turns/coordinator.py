@@ -97,13 +97,13 @@ def open_epoch(rows: Rows) -> int:
 
 
 def handed(rows: Rows, epoch: int) -> tuple[str, bool]:
-    """Whose turn it is, '' when another turn has followed, and whether it was handed out."""
+    """Return the holder of the turn, '' when another turn has followed, and whether it was handed out."""
     turn = view(rows).group.turn
     return (turn.holder, turn.attempt > 0) if turn.epoch == epoch else ("", True)
 
 
 def over(rows: Rows, told: ReplicaReport) -> bool:
-    """Whether a report has no effect any more, whenever it is handled."""
+    """Return whether a report has no effect any more, whenever it is handled."""
     row = rows.get(replica_key(told.node))
     return row is not None and row.incarnation == str(told.life) and row.seq >= told.seq
 

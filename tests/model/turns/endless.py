@@ -21,7 +21,7 @@ from .state import Faults, Forget, Node, Play, Revoke, State
 from .world import World, highest, local
 
 UNFAIR = ("crashes", "starts again", "becomes", "is lost", "finishes", "is revoked", "is forgotten")
-"""What need not happen."""
+"""Labels of steps that need not happen."""
 
 
 def action(label: str) -> str | None:
@@ -151,7 +151,7 @@ class Endless(World):
 
 
 def open_turn(world: World) -> Callable[[State], int]:
-    """Of a state, the epoch of the turn that goes on or is waited out, 0 for none."""
+    """Return the epoch of the turn that goes on or is waited out, 0 for none."""
 
     def found(state: State) -> int:
         turn = coordinator.view(world.rows(state)).group.turn
@@ -161,7 +161,7 @@ def open_turn(world: World) -> Callable[[State], int]:
 
 
 def promises(world: World) -> list[Promise[State]]:
-    """What must always come."""
+    """Return the promises that every fair run keeps."""
     epoch = open_turn(world)
 
     def turn_of(name: str) -> Promise[State]:

@@ -66,7 +66,7 @@ def pre_empted() -> list[Patch]:
 
 
 def _idle_without(**same: Any) -> list[Patch]:
-    """What the holder says is judged as if its row and the turn agreed in `same`."""
+    """Judge the holder's reports as if its row and the turn agreed in `same`."""
     plain = turns.is_idle
 
     def idle(turn: Any, holder: Any) -> bool:

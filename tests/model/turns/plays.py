@@ -1,4 +1,4 @@
-"""Who acts, and what may go wrong. The larger plays of `make model` allow more reports and more trouble at once."""
+"""The plays of the turns: actors and faults. The larger plays of `make model` allow more reports and more trouble at once."""
 
 from __future__ import annotations
 

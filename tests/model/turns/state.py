@@ -1,4 +1,4 @@
-"""What the world of the turns is made of: replicas, what is under way, states, plays.
+"""The parts of the world of turns: replicas, what is under way, states, plays.
 
 Time is true time in whole seconds. The service's `Date` at second t shows t or t - 1, whichever is worse: that stands for its resolution
 of one second. A replica's clock may be as slow as the drift bound allows, so what it stops at `limit` it stops, in true seconds, at any
@@ -15,11 +15,11 @@ from shared.checkpoints.node.rules import HeldTurn, ReplicaState
 
 DRIFT = 0.3
 PARTS = 70
-"""Of a second, so that the slowest clock and the fastest advance by whole numbers."""
+"""Parts of a second, so that the slowest clock and the fastest advance by whole numbers."""
 SLOWEST, TRUE, FASTEST = 49, 70, 100
 """The drift bound on either side: 0.7, and 1 / 0.7."""
 START = 1_800_000_000
-"""Of the service's clock, in seconds."""
+"""The start of the service's clock, in seconds."""
 
 
 class ReplicaReport(NamedTuple):
@@ -57,7 +57,7 @@ type Request = ReplicaReport | Publish | Revoke | Scan | Forget
 
 
 class Answer(NamedTuple):
-    """What a report brought. epoch: of the turn handed out, 0 for none. limit: milliseconds. refused: the problem's code."""
+    """The answer to a report. epoch: that of the turn handed out, 0 for none. limit: milliseconds. refused: the problem's code."""
 
     node: str
     life: int
@@ -102,7 +102,7 @@ class Node(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """What may still happen. scan: steps of the sweep. finish, fail: bodies that end. again: writes whose
+    """The steps that may still happen. scan: steps of the sweep. finish, fail: bodies that end. again: writes whose
     answer is lost, before or after they are applied; their instance looks again. forget: claims that an operator takes back."""
 
     crash: int = 0
@@ -121,7 +121,7 @@ class State(NamedTuple):
     now: int
     nodes: tuple[tuple[str, Node], ...]
     store: int
-    """What is stored, by the number that the world gave it."""
+    """The stored rows, by the number that the world gave them."""
     under_way: tuple[Request, ...]
     pending: tuple[int, ...]
     """By number too."""
@@ -131,7 +131,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Play:
-    """Who takes part and what may go wrong. nodes: all of them have registered, and were not ready then. dates: how far `Date` may lag,
+    """A play: its replicas and faults. nodes: all of them have registered, and were not ready then. dates: how far `Date` may lag,
     in seconds. draws: what chance may say; of
     equals a high one takes the last."""
 
@@ -146,9 +146,9 @@ class Play:
     granted: bool = True
     """The exploration begins when the first secondary has been granted a turn, and has not come for it."""
     troubled: tuple[str, ...] = ("a",)
-    """Whose process may crash, who may be promoted, and whose clock runs now faster, now slower."""
+    """The replicas that may crash, those that may be promoted, and those with clocks of a changing rate."""
     rates: tuple[int, ...] = ()
-    """What such a clock may advance by in a true second, in `PARTS`; none: all clocks always run as slow as they may."""
+    """The steps by which such a clock may advance in a true second, in `PARTS`; none: all clocks always run as slow as they may."""
     split: bool = True
     """Something may happen between an instance's read and its write."""
     endless: bool = False

@@ -28,7 +28,7 @@ type Rows = tuple[tuple[str, Any], ...]
 
 
 def local(now: int) -> float:
-    """What the slowest clock shows at a true second."""
+    """Return the reading of the slowest clock at a true second."""
     return now * (1 - DRIFT)
 
 
@@ -41,7 +41,7 @@ class World:
         self._stores, self._pendings = Numbers[Rows](), Numbers[Pending]()
 
     def rows(self, state: State) -> dict[str, Any]:
-        """What is stored."""
+        """Return the stored rows."""
         return dict(self._stores[state.store])
 
     def _stored(self, rows: dict[str, Any]) -> int:
@@ -164,7 +164,7 @@ class World:
         return state._replace(nodes=nodes)
 
     def _local(self, now: int, name: str, node: Node) -> float:
-        """What a machine's clock shows at a true second."""
+        """Return the reading of a machine's clock at a true second."""
         return node.clock / PARTS if self.play.rates and name in self.play.troubled else local(now)
 
     def _tick(self, state: State, rate: int = 0) -> State:
@@ -211,7 +211,7 @@ class World:
         return self._with(state, answer.node, me=me)
 
     def _refused(self, state: State, name: str, node: Node, why: str) -> State:
-        """It stops what it takes, and begins anew; or it ends, as another process has its name."""
+        """The replica stops its checkpoint and starts over; or it ends, as another process has its name."""
         if why == "unknown-replica":
             return self._with(state, name, life=node.life + 1, me=node_rules.restart(node.me), runs=False)
         return self._with(state, name, up=False, me=node_rules.ReplicaState(), runs=False)

@@ -1,4 +1,4 @@
-"""What happens to a group in the days of a seed, the promises it must keep, and what is measured.
+"""The days of a replica group as drawn from a seed, its promises, and its measurements.
 
 Always: no two checkpoints at once, none on a primary, `latest` never goes backwards, every turn ends. In calm weather also: of replicas
 alike in health nobody is three turns ahead, and everybody has one within 2N turns whatever its health. After trouble every secondary gets
@@ -33,13 +33,13 @@ SCAN = 60.0
 """Seconds between two sweeps."""
 ROUGH = Weather(lose=0.05, slow=0.04, unknown=0.03)
 SHORT, LONG = 60.0, 900.0
-"""What a checkpoint takes in style `steps`, in seconds: short, long, short again, a third of the time each."""
+"""Seconds that a checkpoint takes in style `steps`: short, long, short again, a third of the time each."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What came of a seed. order: who began a turn, one after the other. useful: seconds in which a checkpoint was taken that finished.
-    timeouts: (true second, seconds) of each grant."""
+    """The result of a seed. order: the replicas that began a turn, one after the other. useful: seconds in which a checkpoint was taken
+    that finished. timeouts: (true second, seconds) of each grant."""
 
     seed: object
     style: str

@@ -13,11 +13,11 @@ from shared.checkpoints.turns import TurnSettings
 from .world import World
 
 TRIES = 5
-"""Of a publish."""
+"""Seconds allowed for a publish."""
 
 
 class Watch(Protocol):
-    """Who is told of what members do."""
+    """Observes the members."""
 
     def begins(self, member: Member, epoch: int) -> object: ...
     def ends(self, member: Member, how: str) -> object: ...

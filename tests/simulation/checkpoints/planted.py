@@ -14,7 +14,7 @@ from .member import Member
 
 
 def passed_over_is_forgotten() -> list[Patch]:
-    """What is owed is known only of those that can get the turn of the moment."""
+    """Debts are kept only for the replicas that can get the present turn."""
     plain = turns.choose
 
     def choose(candidates: Any, shares: Any, draw: float, resting: Any) -> Any:

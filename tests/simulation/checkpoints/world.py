@@ -22,8 +22,8 @@ KEPT = 400
 
 @dataclass(slots=True)
 class Weather:
-    """Of each way of a request and each call of the store. lose: chance that a message is lost; slow: that it takes up to `slow_up_to`
-    seconds; unknown: that a write's answer is lost."""
+    """Faults of each direction of a request and of each call of the store. lose: chance that a message is lost; slow: that it takes up to
+    `slow_up_to` seconds; unknown: that a write's answer is lost."""
 
     lose: float = 0.0
     slow: float = 0.0
@@ -49,7 +49,7 @@ class World:
         heapq.heappush(self._agenda, (max(when, self.time.seconds), next(self._order), do))
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
-        """Do something in so many true seconds."""
+        """Do something after `seconds` of true time."""
         self.at(self.time.seconds + seconds, do)
 
     def note(self, who: str, what: str) -> None:
@@ -57,14 +57,14 @@ class World:
         self.trace.append(f"{self.time.seconds:12.3f} {who:6} {what}")
 
     def run(self, until: float) -> None:
-        """Go on to a true second."""
+        """Run until a true second."""
         while self._agenda and self._agenda[0][0] <= until:
             self.time.seconds, _, do = heapq.heappop(self._agenda)
             do()
         self.time.seconds = until
 
     def delay(self) -> float:
-        """Of one way."""
+        """Return the seconds that one direction takes."""
         if self.dice.random() < self.weather.slow:
             return self.dice.random() * self.weather.slow_up_to
         return 0.001 + self.dice.random() * 0.02

@@ -1,1 +1,1 @@
-"""What a history is judged by."""
+"""The judges of histories."""

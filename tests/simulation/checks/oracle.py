@@ -1,4 +1,4 @@
-"""What clients were promised, and whether what happens keeps it.
+"""The promises made to clients, and the checks that they are kept.
 
 A *story* is one event as its clients know it: what they asked for, what was acknowledged, and every delivery that was started. Payloads
 carry the story's number and the version of the body, so that a delivery is recognised whatever its id.
@@ -26,7 +26,7 @@ FINAL = frozenset({"delivered", "dead", "cancelled", "lapsed"})
 
 
 class Step(NamedTuple):
-    """What the receiver does with one attempt."""
+    """Return the receiver's response to one attempt."""
 
     verdict: str
     """ok, retry, final, gone (410), or raise."""
@@ -103,7 +103,7 @@ class Story:
     fast: bool = False
     """Acknowledged from the ingest queue."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """What is posted besides id, time and payload."""
+    """The posted fields besides id, time and payload."""
     dues: Register = field(default_factory=Register)
     bodies: Register = field(default_factory=Register)
     versions: int = 2

@@ -1,4 +1,4 @@
-"""What happened, line by line: virtual time, instance, effect, answer."""
+"""The trace of a history, line by line: virtual time, instance, effect, answer."""
 
 from __future__ import annotations
 

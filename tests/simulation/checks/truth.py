@@ -1,4 +1,4 @@
-"""What histories of every kind share: true time, and what ends one."""
+"""Parts that all histories share: true time, and the exception that ends one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold when all is quiet: read from the storage itself, and through an instance without faults."""
+"""The final checks, made when all is quiet: read from the storage itself, and through an instance without faults."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _exactly(world: World) -> None:
 
 
 async def _retention(world: World, instance: Instance) -> None:
-    """When its time is over everything goes, and ids are free again."""
+    """Check that everything is deleted after its retention, and that ids are free again."""
     app = await instance.app.serving()
     now = instance.clock.now() + 31 * DAY
     tenants = [f"t{number}" for number in range(world.profile.tenants)]

@@ -142,11 +142,11 @@ class Measured:
         return max(shares) - min(shares)
 
     def served(self) -> bool:
-        """Whether each partition is served."""
+        """Return whether each partition is served."""
         return sum(self.shares().values()) == self.partitions
 
     def balanced(self) -> bool:
-        """Whether each partition is served, and shares are equal."""
+        """Return whether each partition is served, and shares are equal."""
         return self.served() and self.spread <= 1
 
     def cost(self, seconds: float) -> Counter[str]:

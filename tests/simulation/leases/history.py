@@ -1,4 +1,4 @@
-"""What happens to a fleet in the history of a seed, and what must be so at its end."""
+"""The history of a fleet as drawn from a seed, and the checks at its end."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ class History:
         return not self.illness()
 
     def illness(self) -> str:
-        """What is not as it should be."""
+        """Return the faults that remain."""
         ready = [node for node in self.nodes if node.running and not node.keeper_state.stopping]
         has = Counter({node.host.name: 0 for node in ready})
         for partition in range(self.partitions):

@@ -27,7 +27,7 @@ _THREADS = 4
 
 @dataclass(slots=True)
 class Disk:
-    """What is left of the processes of one name on one machine: the state file. locked: by a process that has not ended."""
+    """The remains of the processes of one name on one machine: the state file. locked: by a process that has not ended."""
 
     incarnations: list[str] = field(default_factory=list)
     locked: Node | None = None
@@ -35,8 +35,8 @@ class Disk:
 
 @dataclass(slots=True)
 class Application:
-    """How a node's user behaves. calls: seconds that a callback takes, by chance. writes: under each epoch, every `gap` seconds or so.
-    zombie: it goes on writing when told that the partition is lost."""
+    """The behaviour of a node's application. calls: seconds that a callback takes, by chance. writes: under each epoch, every `gap` seconds
+    or so. zombie: it goes on writing when told that the partition is lost."""
 
     calls: Callable[[], float] = lambda: 0.01
     writes: int = 0
@@ -110,12 +110,12 @@ class Node:
 
     @property
     def view(self) -> OwnershipView:
-        """What it takes for its own, until when on its own clock."""
+        """The partitions that it believes to own, until when on its own clock."""
         return self.notifier.view
 
     @property
     def running(self) -> bool:
-        """Whether it is a process that can do anything."""
+        """Return whether it is a process that can do anything."""
         return self.host.alive and self.ended is None
 
     def start(self) -> None:
@@ -124,14 +124,14 @@ class Node:
         self._beats.start(self.world.time.seconds)
 
     def crash(self) -> None:
-        """End without a word."""
+        """End without deregistering."""
         self.world.note(self.host.name, "crashes")
         self.host.alive = False
         self._unlock()
         self._seen(self)
 
     def owns(self, partition: int) -> bool:
-        """As `LeaseKeeper.owns`."""
+        """Like `LeaseKeeper.owns`."""
         epochs, until = self.view
         return self.running and partition in epochs and self.host.steady() < until
 
@@ -139,7 +139,7 @@ class Node:
         return Task(self.host, steps, self.profile.request, lambda: self._seen(self), done)
 
     def _keep(self) -> Any:
-        """What `LeaseKeeper` does on the thread that beats."""
+        """Run the heartbeat thread's part of `LeaseKeeper`."""
         while (yield from self.beating.open()) is not None:
             proof = self._begin
             if self.disk is None:

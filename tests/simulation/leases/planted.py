@@ -36,7 +36,7 @@ def takeover_too_soon() -> list[Patch]:
 
 
 def claims_without_fencing() -> list[Patch]:
-    """Whoever is silent counts as ended, and its row stays as it is."""
+    """A silent server counts as ended, and its row stays as it is."""
     plain_fence, silent = takeover.fence, set()
 
     def fence(key: str, server: str, sights: Any, takeover_after: float) -> Any:
@@ -60,7 +60,7 @@ def claims_without_fencing() -> list[Patch]:
 
 
 def serves_while_it_hands_off() -> list[Patch]:
-    """What is being handed off stays in the view, until it is released."""
+    """A partition that is being handed off stays in the view until it is released."""
 
     def publish(self: HeartbeatLoop, session: ServerSession) -> float:
         epochs = {partition: held.epoch for partition, held in {**session.held, **session.leaving}.items()}
@@ -131,7 +131,7 @@ def epoch_not_raised() -> list[Patch]:
 
 
 def age_from_request() -> list[Patch]:
-    """What a look shows is dated by its request: its pages may have taken long."""
+    """The rows of a scan are dated by its request, although its pages may have taken long."""
     plain = takeover.observe_servers
 
     def look(key: str, sights: Any) -> Any:
@@ -177,7 +177,7 @@ def lost_claims_forgotten() -> list[Patch]:
 
 
 def planner_is_satisfied() -> list[Patch]:
-    """Who has planned once does not look whether anything came of it."""
+    """A planner does not check whether its plan was carried out."""
 
     def plan(self: ScanLoop, *told: Any) -> Any:
         yield from plain(self, *told)
@@ -194,7 +194,7 @@ def unsafe_profile() -> list[Patch]:
 
 
 def claims_outlive_incarnations() -> list[Patch]:
-    """What was found and ordered for an incarnation is kept for the next, and rows are written whoever has fenced them."""
+    """Claims and orders of an incarnation are kept for the next, and rows are written although they were fenced."""
     plain = membership.beat
 
     def beat(session: ServerSession, *told: Any) -> Any:

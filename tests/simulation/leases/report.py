@@ -1,4 +1,4 @@
-"""What comes of a history, and what its loops may not say."""
+"""The result of a history, and the log lines that its loops must not write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .world import World
 
 @dataclass(slots=True)
 class Report:
-    """What came of a seed. healed: true seconds from the end of all trouble until everything was served and shared out. gaps: seconds for
+    """The result of a seed. healed: true seconds from the end of all trouble until everything was served and shared out. gaps: seconds for
     which a partition was not served, by what had happened (style `single`)."""
 
     seed: object
@@ -31,7 +31,7 @@ class Report:
 
 
 class _Refuse(logging.Handler):
-    """What the loops log as an error is a broken promise here."""
+    """Treat each error in the log of the loops as a broken promise."""
 
     def emit(self, record: logging.LogRecord) -> None:
         raise Violation(f"logged: {record.getMessage()} {record.exc_info[1] if record.exc_info else ''}")
@@ -39,7 +39,7 @@ class _Refuse(logging.Handler):
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """No words, but errors count."""
+    """Discard the texts and count the errors."""
     log, handler = logging.getLogger("shared.leases"), _Refuse()
     before = log.level, log.propagate
     log.addHandler(handler)

@@ -79,7 +79,7 @@ class Resizes(History):
 
     @property
     def changes(self) -> int:
-        """Of the fleet's row, which others count on, too."""
+        """Write the fleet's row, on which other servers rely too."""
         row = run_through(self.world.store.get(FLEETS, KEY, FLEET))
         return max(self._changes, parse_fleet(row.props).changes if row is not None else 0)
 
@@ -118,7 +118,7 @@ class Resizes(History):
         report.healed = world.time.seconds - began
 
     def illness(self) -> str:
-        """What is not as it should be."""
+        """Return the faults that remain."""
         row = run_through(self.world.store.get(FLEETS, KEY, FLEET))
         assert row is not None
         fleet = parse_fleet(row.props)

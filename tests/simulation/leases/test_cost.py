@@ -1,4 +1,4 @@
-"""What a fleet costs while nothing happens, counted on virtual time: the same on every machine. More than that is a regression."""
+"""The cost of a quiet fleet, counted on virtual time: the same on every machine. More than that is a regression."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ LONG = 10_000
 
 
 def goes_on_by_the_former_count() -> list[Patch]:
-    """The server numbers anew, and the application is not told how many partitions there are."""
+    """The server renumbers its partitions, and the application does not learn the new count."""
     plain = ApplicationNotifier.report_resize
 
     def report_resize(self: ApplicationNotifier, spread: Any) -> bool:

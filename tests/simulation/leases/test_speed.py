@@ -1,4 +1,4 @@
-"""How soon partitions are served again, counted on virtual time: the same on every machine."""
+"""The time until partitions are served again, counted on virtual time: the same on every machine."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Watch:
             owners[node] = (end, epoch)
 
     def owners(self, partition: int) -> list[Node]:
-        """Who owns it now."""
+        """Return the present owner."""
         now = self.world.time.seconds
         return [node for node, (end, _) in self._until.get(partition, {}).items() if node.running and now < end]
 

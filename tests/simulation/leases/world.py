@@ -68,7 +68,7 @@ class Store(MemoryTables):
 
 @dataclass(slots=True)
 class Weather:
-    """What the network does to one request. Chances per request; seconds.
+    """The network's faults. Chances per request; times in seconds.
 
     delay: of each way, as a rule, and at most. slow: chance of a delay of up to `slow_up_to`. lose: of the request, or of the answer.
     fail: an answer 500, applied or not. refuse: 503, certainly not applied.
@@ -104,7 +104,7 @@ class Host:
             self.world.at(until, self.thaw)
 
     def frozen(self, what: Callable[..., None], *arguments: Any) -> bool:
-        """Whether it stands still; then `what` is done when it no longer does."""
+        """Return True and do `what` later when the machine stands still."""
         if self.world.time.seconds < self.frozen_until:
             self._deferred.append((what, arguments))
             return True
@@ -125,7 +125,7 @@ class Host:
         return self.offset + self.rate * self.world.time.seconds
 
     def true(self, steady: float) -> float:
-        """When its steady clock shows that, in true seconds."""
+        """Return the true second at which the steady clock shows `steady`."""
         return (steady - self.offset) / self.rate
 
     def wall(self) -> int:
@@ -326,7 +326,7 @@ class World:
         return satisfied()
 
     def texts(self) -> list[str]:
-        """The trace in words."""
+        """The trace as text."""
         return [f"{at:9.4f}  {who:5}  {_told(what, outcome)}" for at, who, what, outcome in self.trace]
 
 

@@ -32,7 +32,7 @@ class Ward:
         self._world = world
         self._random = Random(f"{world.seed}/channels")
         self.share = self._random.choice((0.0, 0.0, 0.3, 0.6))
-        """Of the events, those that go to the sick channel."""
+        """The share of events that go to the sick channel."""
         self.until = self._random.uniform(5.0, 200.0) if self.share else 0.0
         """When its receiver recovers."""
         self.goes = self._random.choice((0.0, 0.0, 0.05))
@@ -55,7 +55,7 @@ class Ward:
         return str(story.extra.get("channel", "default"))
 
     def dead(self, channel: str) -> bool:
-        """Whether nobody answers there now."""
+        """Return whether nobody answers there now."""
         return channel == SICK and self._world.loop.now < self.until
 
     def told(self, tenant: str, paused: bool, since: float) -> None:

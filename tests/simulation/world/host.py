@@ -1,4 +1,4 @@
-"""What Azure Functions does around the app: queue triggers, poison queues, timers, restarts."""
+"""A simulated Azure Functions host: queue triggers, poison queues, timers, restarts."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ TAKES = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is to be done: shards of `SHARD_EVENTS` due during the outage, and events a second due after it."""
+    """The load: shards of `SHARD_EVENTS` due during the outage, and events a second due after it."""
 
     seed: int = 1
     late_shards: int = 300
@@ -72,7 +72,7 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True)
 class Figures:
-    """What came of it."""
+    """The result of the scenario."""
 
     ended: Millis
     """When the outage was over."""
@@ -108,7 +108,7 @@ class Figures:
 
     @property
     def drained(self) -> Millis:
-        """When the last event of the backlog was delivered."""
+        """Return the time at which the last event of the backlog was delivered."""
         return max((each.at for each in self.backlog), default=self.ended)
 
     @property
@@ -118,7 +118,7 @@ class Figures:
 
 
 class Line:
-    """Where deliveries go: takes a tenth of a second, and remembers."""
+    """The receiver. It takes a tenth of a second per delivery, and keeps them."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -203,7 +203,7 @@ class Platform(Host):
             self.look()
 
     def look(self) -> None:
-        """What waits in the queue of the retries."""
+        """Return the messages that wait in the queue of retries."""
         now = self._world.start + int(self._world.loop.now * 1000)
         messages = [each for each in self._world.queues._queues[QUEUE_RETRIES].messages.values() if not each.dequeue_count]
         self.most_queued = max(self.most_queued, len(messages))

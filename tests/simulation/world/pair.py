@@ -32,7 +32,7 @@ FIRST, SECOND = "1:", "2:"
 THERE = "-there"
 """Ends the names of the second account's queues."""
 STORIES = {"loss": 30, "loss and back": 35, "alarm": 15, "lost again": 10, "second away": 10}
-"""What happens to the accounts, with weights."""
+"""Faults of the accounts, with weights."""
 LAG = 6.0
 """Seconds by which the copy of a settlement may be behind while owners live: 5, and a claim's tick."""
 STOPPED = 31.0
@@ -43,7 +43,7 @@ FOLLOW_EVERY = 60.0
 
 @cache
 def pair_settings(shard_events: int, slots: int) -> Settings:
-    """As of the other histories, with a second account."""
+    """Like the world of the other histories, with a second account."""
     second = "AccountName=devstoreaccount1;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:1/b;QueueEndpoint=http://127.0.0.1:2/b"
     return Settings(
         storage=SecretStr("UseDevelopmentStorage=true"),

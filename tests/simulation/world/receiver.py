@@ -1,4 +1,4 @@
-"""Where deliveries go: one receiver for all instances, with a script per event."""
+"""The receiver of all deliveries: one for all instances, with a script per event."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ paces = st.lists(st.tuples(st.integers(1, 60_000), st.floats(0, 1)), min_size=1,
 
 
 def date(true: int, error: int) -> int:
-    """What the store says at a true moment, in steps of a second."""
+    """Return the store's time at a true moment, in steps of a second."""
     return (true + error) // STEP * STEP
 
 
@@ -28,8 +28,8 @@ def earliest(said: int) -> int:
 
 
 def stops(sent: int, own: int, changes: list[tuple[int, float]], drift: float) -> float:
-    """When a clock that runs as `changes` say, (true milliseconds, 0 for as slow and 1 for as fast as may be), has counted `own` from
-    `sent` on; the last of them stays."""
+    """Return the time when a clock that runs as `changes` say, (true milliseconds, 0 for as slow and 1 for as fast as may be), has counted
+    `own` from `sent` on; the last of them stays."""
     slowest, fastest = 1 - drift, 1 / (1 - drift)
     true, left = float(sent), float(own)
     for number, (lasts, part) in enumerate(changes, 1):

@@ -1,4 +1,4 @@
-"""What holds of the choice of the next holder and of the time-outs, whatever the health_weight of the replicas and whatever chance says."""
+"""Properties of the choice of the next holder and of the time-outs, whatever the health_weight of the replicas and whatever chance says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When turns end and who gets the next one, as the pure functions have it."""
+"""The ends of turns and the choice of the next holder, by the pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a command makes of answers: those of other programs at the app's address, those that say no, and numbers as they were written."""
+"""Answers that a command does not expect: those of other programs at the app's address, those that say no, and numbers as they were
+written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a terminal is shown: the bar of an import."""
+"""Output that only a terminal gets: the bar of an import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent for each operation, and what is refused before it is."""
+"""The request of each operation, and the values refused before anything is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes back: the client knows every member of the service's answers."""
+"""The client's models: the client knows every member of the service's answers."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def provided(monkeypatch: pytest.MonkeyPatch, **options: Any) -> InMemorySpanExp
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """What an SDK exports."""
+    """Return the spans that an SDK exports."""
     yield provided(monkeypatch)
 
 

@@ -1,4 +1,4 @@
-"""What the watch finds in fleets in memory, what it tells, and what its looks cost."""
+"""The findings, alarms and costs of the watch over fleets in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the watch finds at one look, and what it makes of it over time: pure."""
+"""The findings of one look and the alarms that follow over time, as pure functions."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ FINE = Findings(live=2, needed=2)
 
 
 def watch(*steps: tuple[float, Findings]) -> list[WatchState]:
-    """What is known after each look, `whole` all of them. Times in seconds."""
+    """Return the known alarms after each look, `whole` all of them. Times in seconds."""
     known, out = WatchState(), []
     for at, findings in steps:
         known = rules.next_state(known, findings, NOW + round(at * 1000), "mark")

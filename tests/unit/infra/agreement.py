@@ -132,7 +132,7 @@ def zones(project: Project) -> Iterator[str]:
 
 
 def _values(node: Node, name: str) -> Iterator[Node]:
-    """What a property is set to, wherever it stands below a node."""
+    """Return the values of a property, wherever it stands below a node."""
     for each in walk(node):
         if each.type == "object" and name in properties(each):
             yield properties(each)[name]
@@ -182,7 +182,7 @@ def rules(project: Project) -> dict[str, dict[str, str]]:
 
 
 def misnamed(query: str, known: facts.Observable) -> Iterator[str]:
-    """What a query asks for and the code does not have; a query that asks for nothing of ours is a fault too."""
+    """Return the names that a query uses and the code does not have; a query that asks for nothing of ours is a fault too."""
     metrics = set(re.findall(r'"(tocsin_[a-z_]+)"', query))
     spans = set(re.findall(r'"(tocsin\.[a-z_]+)"', query))
     alarms = set(re.findall(r'alarm\) (?:startswith|==) "([a-z-]+)"', query))

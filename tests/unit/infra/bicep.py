@@ -26,7 +26,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def literal(node: Node | None) -> str | None:
-    """What a string without interpolation says; None for anything else."""
+    """Return the text of a string without interpolation; None for anything else."""
     if node is None or node.type != "string" or any(child.type == "interpolation" for child in node.children):
         return None
     return "".join(text_of(child) for child in node.named_children)
@@ -43,7 +43,7 @@ def properties(node: Node | None) -> dict[str, Node]:
 
 
 def at(node: Node | None, path: str) -> Node | None:
-    """What lies at a dotted path in an object; None when it is not there."""
+    """Return the value at a dotted path in an object; None when it is not there."""
     for name in path.split("."):
         node = properties(node).get(name)
     return node
@@ -124,7 +124,7 @@ class File:
         return list(walk(self.root))
 
     def line(self, node: Node) -> str:
-        """Where a node is, for a message."""
+        """Return the place of a node, for a message."""
         return f"{self.path}:{node.start_point.row + 1}"
 
     @property

@@ -55,7 +55,7 @@ def check(fault: Check) -> Check:
 
 
 def faults(project: Project) -> dict[str, list[str]]:
-    """What is wrong, by the name of the check that found it."""
+    """Return the faults, by the name of the check that found them."""
     return {name: found for name, each in CHECKS.items() if (found := list(each(project)))}
 
 
@@ -89,7 +89,7 @@ def bound_above(node: Node) -> set[str]:
 
 
 def is_name(node: Node) -> bool:
-    """Whether an identifier stands for a value: not a property's key, not a function's name, not what is declared by it."""
+    """Return whether an identifier stands for a value: not a property's key, not a function's name, not what is declared by it."""
     parent = node.parent
     if parent is None or node.type != "identifier":
         return False
@@ -105,7 +105,7 @@ def is_name(node: Node) -> bool:
 
 @check
 def names(project: Project) -> Iterator[str]:
-    """What is named is declared, what is declared is used, once each; only known functions are called."""
+    """Check that every used name is declared and every declared name is used, once each; only known functions are called."""
     for file in project.files.values():
         yield from (f"{file.path}: {name} is declared twice" for name in file.twice)
         used: set[str] = set()
@@ -122,7 +122,7 @@ def names(project: Project) -> Iterator[str]:
 
 
 def in_decorator(node: Node) -> bool:
-    """Whether a node belongs to a decorator."""
+    """Return whether a node belongs to a decorator."""
     above: Node | None = node
     while above is not None and above.type != "decorator":
         above = above.parent
@@ -224,7 +224,7 @@ def kind(project: Project, file: File, node: Node | None) -> str | None:
 
 @check
 def types(project: Project) -> Iterator[str]:
-    """What a module, an output or a default is given has the type that is declared, where both can be told."""
+    """Check that values of modules, outputs and defaults have the declared type, where both are known."""
     for file, module in project.modules():
         target = project.files.get(module.path)
         for name, value in module.params.items():
@@ -298,7 +298,7 @@ def spelling(project: Project) -> Iterator[str]:
 
 @check
 def tags(project: Project) -> Iterator[str]:
-    """What takes tags has them."""
+    """Check that every resource that takes tags has them."""
     for file, resource in project.resources():
         if resource.type in facts.TAGGED and not resource.existing and not at(resource.body, "tags"):
             yield f"{file.line(resource.node)}: {resource.symbol} has no tags"
@@ -306,7 +306,7 @@ def tags(project: Project) -> Iterator[str]:
 
 @check
 def diagnostics(project: Project) -> Iterator[str]:
-    """What is worth watching has a diagnostic setting."""
+    """Check that every monitored resource has a diagnostic setting."""
     for file, resource in project.resources():
         if resource.type in facts.DIAGNOSED and not resource.existing:
             watched = {

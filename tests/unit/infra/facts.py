@@ -1,4 +1,4 @@
-"""What is known of Azure without asking it, and what the code itself says: names that infra/ has to agree with."""
+"""Facts about Azure and about the code: names that infra/ has to agree with."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ DEMANDED = {
     },
     "Microsoft.Web/sites/basicPublishingCredentialsPolicies": {"allow": "false"},
 }
-"""What `properties` of a type has to say, wherever it stands."""
+"""The required members of `properties` of each type."""
 
 SPELLED = {
     "Microsoft.Authorization/roleAssignments": "principalId principalType roleDefinitionId",
@@ -295,7 +295,7 @@ def shard_tables() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Observable:
-    """What alerts and charts may ask for."""
+    """Return the metrics that alerts and charts may use."""
 
     metrics: frozenset[str]
     actions: frozenset[str]

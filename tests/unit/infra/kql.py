@@ -85,7 +85,7 @@ class Reader:
         return self.tokens.pop(0) if self.tokens and self.tokens[0] in wanted else None
 
     def need(self, wanted: str) -> None:
-        """That token."""
+        """Return and consume the next token, which must be `wanted`."""
         if self.take(wanted) is None:
             raise ValueError(f"{wanted} is missing before {' '.join(self.tokens)}")
 

@@ -1,4 +1,4 @@
-"""What the alert rules find of what the code exports: the fault when it is there, and nothing while all is well."""
+"""Alert rules run on exports of the code: the fault when it is there, and nothing while all is well."""
 
 from __future__ import annotations
 

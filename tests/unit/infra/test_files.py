@@ -1,4 +1,4 @@
-"""What lies beside the Bicep files: the agent's installer and settings, cloud-init, azd's file, the way to the real compiler."""
+"""Files beside the Bicep files: the agent's installer and settings, cloud-init, azd's file, the way to the real compiler."""
 
 from __future__ import annotations
 

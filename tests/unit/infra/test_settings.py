@@ -175,7 +175,7 @@ STANDS_FOR = {
     "empty(kafkaSources) ? '' : string(kafkaSources)": "",
     **dict.fromkeys(("newShards", "mirrorDetached", "egressAllow"), ""),
 }
-"""What Azure makes of the expressions of infra/main.bicep."""
+"""The values that Azure computes from the expressions of infra/main.bicep."""
 
 
 @pytest.mark.parametrize("mirrored", [False, True])

@@ -1,4 +1,4 @@
-"""What the functions are bound to is what infra/ makes and names."""
+"""The functions are bound to resources that infra/ creates and names."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ LED_TO = {
     ("mirrorId", "table"),
     ("mirrorId", "queue"),
 }
-"""What the app has to reach in a private network, beside host and further accounts."""
+"""Hosts that the app has to reach in a private network, beside host and further accounts."""
 
 
 @check

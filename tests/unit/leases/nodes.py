@@ -122,7 +122,7 @@ class World:
         return parse_partition(row)
 
     async def owners(self, key: str) -> dict[int, str]:
-        """What the rows say, whoever is alive."""
+        """Return the owners by the rows, whether they are alive or not."""
         rows = await load_rows(self.tables, FLEETS, key, *PARTITIONS)
         return {partition.number: partition.owner for partition in map(parse_partition, rows) if partition.owner}
 

@@ -1,4 +1,4 @@
-"""Which partitions of two counts share keys, and what a change of the count may do next."""
+"""Partitions of two counts that share keys, and the next steps of a resize."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ MORTAL = Profile(0.2, 0.8, 4)
 
 
 class Keys:
-    """Who works on each key, and under which epochs."""
+    """Records the server and the epochs of each key."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -111,7 +111,7 @@ class Fleet:
         assert isinstance(found, ResizeBegun)
 
     def served(self, partitions: int) -> Callable[[], bool]:
-        """Whether all keys are worked on, by who has them under that count."""
+        """Return whether all keys are worked on, by who has them under that count."""
 
         def look() -> bool:
             row = self.tables.get(FLEETS, KEY, FLEET, timeout=1)

@@ -1,4 +1,4 @@
-"""Which account is which: lists that are reordered, shortened or wrong are refused at the start, or at the first use."""
+"""The identity of accounts: lists that are reordered, shortened or wrong are refused at the start, or at the first use."""
 
 from __future__ import annotations
 

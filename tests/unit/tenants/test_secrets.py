@@ -1,4 +1,4 @@
-"""What holds a secret does not show it when it is printed, as tracebacks and logs do."""
+"""Objects with a secret do not show it when they are printed, as tracebacks and logs do."""
 
 from __future__ import annotations
 

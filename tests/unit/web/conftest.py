@@ -58,7 +58,7 @@ class WantsTime(Query):
 
 
 class App:
-    """What handlers see."""
+    """The request context that handlers get."""
 
     def __init__(self, directory: TenantDirectory) -> None:
         self.directory = directory

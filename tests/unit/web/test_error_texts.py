@@ -1,4 +1,4 @@
-"""What is said of wrong values: of every model that any route takes, provoked member by member."""
+"""Error texts for wrong values: of every model that any route takes, provoked member by member."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def faults(kind: Any, body: Any) -> list[dict[str, str]]:
 
 
 def members(schema: dict[str, Any], models: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Where in a body of this schema there are members."""
+    """Return the paths of all members in a body of this schema."""
     if "$ref" in schema:
         schema = models[schema["$ref"].rpartition("/")[2]]
     for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):

@@ -1,4 +1,4 @@
-"""What a person hears of turns: alarms, gauges, log lines; and what turns cost."""
+"""Signals about turns: alarms, gauges, log lines; and what turns cost."""
 
 from __future__ import annotations
 

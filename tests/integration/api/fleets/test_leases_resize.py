@@ -22,7 +22,7 @@ async def fleet(world: World) -> None:
 
 
 class Server:
-    """What docs/reference/fleets.md asks of a server: keys are `hash mod partitions`, of the latest answer."""
+    """A server as docs/reference/fleets.md describes it: keys are `hash mod partitions`, of the latest answer."""
 
     def __init__(self, client: Client, name: str) -> None:
         self.client, self.name, self.incarnation, self.seq = client, name, str(uuid4()), 0

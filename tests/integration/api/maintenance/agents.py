@@ -109,7 +109,7 @@ async def all_report(*agents: Agent) -> None:
 
 
 def delivery(status: Any, event_id: str = EVENT, **more: Any) -> dict[str, Any]:
-    """What Event Grid delivers of an event of the VM `vm_a`. more: properties that are other than usual."""
+    """Return Event Grid's delivery for an event of the VM `vm_a`. more: properties that are other than usual."""
     properties = {
         "Description": "Virtual machine is being paused because of a memory-preserving Live Migration operation.",
         "DurationInSeconds": 5,

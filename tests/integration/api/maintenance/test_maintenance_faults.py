@@ -1,4 +1,4 @@
-"""What goes wrong around maintenance: reports at one moment, machines that never return, ids that do, odd deliveries, Azure's manager."""
+"""Faults around maintenance: reports at one moment, machines that never return, ids that do, odd deliveries, Azure's manager."""
 
 from __future__ import annotations
 

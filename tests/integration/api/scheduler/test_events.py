@@ -173,7 +173,7 @@ async def test_retrying_event_says_when_it_is_tried_next(world: World) -> None:
 # ---- the same id again --------------------------------------------------------------------------
 
 FIRST = '"id":"x","delay":"PT60S","payload":'
-"""What all the events below begin with."""
+"""The common part of all the events below."""
 SAME: list[tuple[str, str, str]] = [
     ("itself", FIRST + "1", FIRST + "1"),
     ("laid out differently", FIRST + '{"a":1,"b":[2]}', '"payload":{ "b":[ 2 ],"a":1},"delay":"PT60S", "id":"x"'),

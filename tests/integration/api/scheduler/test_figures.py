@@ -1,4 +1,4 @@
-"""What the figures tell of fleets: the first by name each, the others together, so that their alarms fire too."""
+"""Figures of fleets: the first by name each, the others together, so that their alarms fire too."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def look(world: World, **wanted: str) -> dict[tuple[str, str], float]:
 
 
 async def failed(world: World) -> dict[str, float]:
-    """How many events of each fleet have a node that is not back in service."""
+    """Return how many events of each fleet have a node that is not back in service."""
     found = await look(world, alarm="restore-failed")
     return {fleet: value for (name, fleet), value in found.items() if name == "tocsin_maintenance_alarm"}
 

@@ -26,7 +26,7 @@ LAG = 6_000
 
 @dataclass
 class Story:
-    """What was seen. Times are milliseconds since 1970."""
+    """The record of the story. Times are milliseconds since 1970."""
 
     due: dict[str, int] = field(default_factory=dict)
     """Every event that was acknowledged and not cancelled."""
@@ -36,7 +36,7 @@ class Story:
     served: int = 0
     """When the second said that it serves."""
     refused: set[int] = field(default_factory=set)
-    """How cancels were answered between the kill and then."""
+    """The answers to cancels between the kill and that moment."""
     told: list[dict[str, Any]] = field(default_factory=list)
     hits: dict[str, list[Hit]] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)

@@ -27,7 +27,7 @@ LEAD = 12_000
 
 @dataclass
 class Story:
-    """What was recorded. Times are milliseconds since 1970."""
+    """The record of the story. Times are milliseconds since 1970."""
 
     outage: float
     """Seconds without storage, at least."""

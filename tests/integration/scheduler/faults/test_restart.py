@@ -25,7 +25,7 @@ GRACE = 8
 
 @dataclass
 class Story:
-    """What was seen."""
+    """The record of the story."""
 
     exit_code: int = -1
     exit_seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""What becomes of events whose receivers refuse, stall, break off, ramble or lie."""
+"""Events with receivers that refuse, stall, break off, ramble or lie."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUICK = {"first": "PT0.05S"}
 
 
 def outcomes(event: dict[str, Any]) -> list[tuple[str, int | None]]:
-    """What the event shows of its attempts."""
+    """Return the event's attempts as the API shows them."""
     return [(attempt["outcome"], attempt.get("status")) for attempt in event["attempts"]]
 
 

@@ -24,7 +24,7 @@ FREEZE = 14.0
 
 @dataclass
 class Story:
-    """What was seen."""
+    """The record of the story."""
 
     due: dict[str, int] = field(default_factory=dict)
     posts: dict[int, Answer] = field(default_factory=dict)

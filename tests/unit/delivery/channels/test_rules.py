@@ -1,4 +1,4 @@
-"""What a status means, and what `Retry-After` may ask for."""
+"""The meaning of each status, and the bounds of `Retry-After`."""
 
 from __future__ import annotations
 

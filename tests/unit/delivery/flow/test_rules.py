@@ -1,4 +1,4 @@
-"""What a channel can take, and how a shared concurrency is parted."""
+"""The capacity of a channel, and the division of shared concurrency."""
 
 from __future__ import annotations
 

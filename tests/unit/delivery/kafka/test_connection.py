@@ -1,4 +1,4 @@
-"""Who may be connected to, as whom, and with which settings."""
+"""Permitted brokers, identities and settings of a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine is answered: the contract of the metadata service, and its faults."""
+"""Answers to a machine: the contract of the metadata service, and its faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in the emulated world by itself, and in which order."""
+"""Spontaneous steps of the emulated world, and their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scenarios and the control API can make happen, and what they cannot."""
+"""Steps that scenarios and the control API can take, and those that are refused."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def get(
 
 
 def read(world: World, vm: str = "n1", query: str = LATEST) -> tuple[World, dict[str, Any]]:
-    """What the machine's document says, where the answer must be a good one."""
+    """Return the machine's document, where the answer must be a good one."""
     world, answer = get(world, vm, query)
     assert answer.status == 200, answer
     return world, json.loads(answer.body)
@@ -63,7 +63,7 @@ def event(world: World, name: str, index: int = 0) -> ImdsEvent:
 
 
 def kinds(world: World, *wanted: str) -> list[str]:
-    """What the log says, of these kinds only where any are given."""
+    """Return the log, only of `kinds` where any are given."""
     return [line.kind for line in world.log if not wanted or line.kind in wanted]
 
 

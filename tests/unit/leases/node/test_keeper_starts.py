@@ -1,4 +1,4 @@
-"""How a keeper begins and ends where processes fork, and where signals come early."""
+"""Starts and ends of a keeper where processes fork, and where signals come early."""
 
 from __future__ import annotations
 

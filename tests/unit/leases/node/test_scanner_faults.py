@@ -57,7 +57,7 @@ class Looking:
         self.runner = ThreadRunner(self.tables, lambda: self.bench.moment, 1)
 
     def _rounds(self) -> Work[None]:
-        """What it does up to its next wait."""
+        """Run the scanner up to its next wait."""
         effect = next(self.steps)
         while not isinstance(effect, Wait):
             try:

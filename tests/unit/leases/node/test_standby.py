@@ -1,4 +1,5 @@
-"""Who is to have the partitions of servers that seem to have ended: all who foresee it say the same, and a later plan overrules them."""
+"""Standby assignments of the partitions of servers that seem to have ended: all planners choose the same, and a later plan overrules
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the timer does for fleets every 15 s, in memory: fence, plan where nobody looks, fair turns; and two at once do no harm."""
+"""The timer's work for fleets every 15 s, in memory: fencing, planning where no server scans, fair turns; and two at once do no harm."""
 
 from __future__ import annotations
 

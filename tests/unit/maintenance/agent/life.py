@@ -48,7 +48,7 @@ from tests.unit.maintenance.agent.disk import Cut, CuttableDisk
 from tests.unit.maintenance.agent.node import HOOKS, START, VM, event
 
 type Move = tuple[str, int]
-"""What happens next, and a number that says which way."""
+"""The next step, and a number that selects its variant."""
 
 SETTINGS = (
     AgentSettings(vm=VM, hooks=HOOKS),
@@ -76,8 +76,8 @@ class Broken(AssertionError):
 
 @dataclass
 class World:
-    """What is true. down: services are out of service, by us or by an operator. ours: we decided to take them down, so they may be
-    put back. begun: a hook of ours has begun to, so they must be. asked: the fleet wants users' events prepared for. ready: events
+    """The true state of the node. down: services are out of service, by us or by an operator. ours: we decided to take them down, so they
+    may be put back. begun: a hook of ours has begun to, so they must be. asked: the fleet wants users' events prepared for. ready: events
     prepared for."""
 
     down: bool = False

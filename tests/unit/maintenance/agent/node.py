@@ -42,7 +42,7 @@ SETTINGS = AgentSettings(vm=VM, hooks=HOOKS)
 
 
 def rfc_1123(wall: int) -> str:
-    """As the metadata service writes a time."""
+    """Return a time in the format of the metadata service."""
     return formatdate(wall / 1000, usegmt=True)
 
 

@@ -15,7 +15,7 @@ ASKING = replace(SETTINGS, hooks={**HOOKS, "caught_up": 10.0})
 
 
 def said(node: Node) -> bool | None:
-    """What a report of this moment says."""
+    """Return the report of this moment."""
     found: bool | None = body_of(node.state, "n1", Machine("vm-1")).get("caught_up")
     return found
 

@@ -1,4 +1,4 @@
-"""Which rule decides, when preparing is due, and when the agent has to be awake."""
+"""The rule that decides, the time when preparing is due, and the times when the agent has to be awake."""
 
 from __future__ import annotations
 

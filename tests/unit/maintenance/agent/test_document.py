@@ -1,4 +1,4 @@
-"""What the agent believes of a document, and that nothing it cannot believe moves anything."""
+"""The parts of a document that the agent accepts; unacceptable ones change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent keeps over crashes: the old or the new state, whole, whatever a crash leaves; and what becomes of unreadable files."""
+"""The agent's memory over crashes: the old or the new state, whole, whatever a crash leaves; and what becomes of unreadable files."""
 
 from __future__ import annotations
 

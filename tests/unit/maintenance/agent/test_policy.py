@@ -1,4 +1,4 @@
-"""What the fleet asks of its agents counts beside the file: the stricter of two rules, the file's lead before the fleet's; it is kept."""
+"""The fleet's policy counts beside the file: the stricter of two rules, the file's lead before the fleet's; it is kept."""
 
 from __future__ import annotations
 

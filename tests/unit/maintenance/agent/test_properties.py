@@ -65,8 +65,8 @@ def test_script_that_does_little_still_reaches_every_kind_of_hook_and_an_approva
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is left out, or done out of order, and the property that it breaks. first: where the lives begin that are tried, for one that
-    takes long to show."""
+    """A step that is left out or done out of order, and the property that this breaks. first: where the lives begin that are tried, for one
+    that takes long to show."""
 
     breaks: str
     hole: str = ""

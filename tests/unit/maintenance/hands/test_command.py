@@ -84,7 +84,7 @@ def test_no_file_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a command sets for its whole process is as before afterwards."""
+    """Restore afterwards what a command sets for its whole process."""
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     root = logging.getLogger()

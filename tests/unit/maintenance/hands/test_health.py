@@ -1,4 +1,4 @@
-"""What probes are answered, and what figures look like."""
+"""Answers to probes, and the format of figures."""
 
 from __future__ import annotations
 

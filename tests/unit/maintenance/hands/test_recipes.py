@@ -83,7 +83,7 @@ class Node:
         return {part for part in ("binary", "gossip", "thrift") if (self.folder / part).exists()}
 
     def calls(self) -> list[str]:
-        """What was called since the last look, without questions."""
+        """Return the calls since the last look, without queries."""
         path = self.folder / "calls"
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)

@@ -58,7 +58,7 @@ class Collector:
 
 
 def attributes(thing: Any) -> dict[str, Any]:
-    """Of a span, a log line, a point or a resource."""
+    """Return the attributes of a span, a log line, a point or a resource."""
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in thing.attributes}
 
 

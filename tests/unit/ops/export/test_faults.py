@@ -1,4 +1,4 @@
-"""What goes wrong with telemetry does no harm to the service, is told once, and without secrets."""
+"""Faults of telemetry do no harm to the service, and are reported once and without secrets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture
 def begun(environ: pytest.MonkeyPatch) -> Iterator[list[Exporting]]:
-    """What a test begins; ended with it."""
+    """Exporters that a test starts; they end with it."""
     found: list[Exporting] = []
     yield found
     for each in found:
@@ -85,7 +85,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Lines(logging.Handler):
-    """What reaches the log of the process: its root, and not, as `caplog` does, loggers that keep their lines to themselves."""
+    """Records that reach the log of the process: its root, and not, as `caplog` does, loggers that keep their lines to themselves."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -113,7 +113,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    """What is logged, from INFO on."""
+    """Return the log lines from INFO on."""
     handler, root = Lines(), logging.getLogger()
     root.addHandler(handler)
     level = root.level

@@ -31,7 +31,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def outage(world: World, shards: int, minutes: int = 10) -> None:
-    """So many shards are due while nothing runs, and late by more than `BACKLOG_AFTER` when it is over."""
+    """Create `shards` shards that are due while nothing runs, and late by more than `BACKLOG_AFTER` when it is over."""
     body = [{"delay": "PT5M", "payload": 1}] * shards
     answer = await world.demo.post("/api/v1/events/batch", body)
     assert answer.json()["accepted"] == shards
@@ -44,7 +44,7 @@ async def dispatch(world: World) -> Counter[str]:
 
 
 def waiting(world: World, queue: str = QUEUE_RETRIES) -> list[float]:
-    """When the messages of a queue become visible, in seconds from now."""
+    """Return the seconds from now until the messages of a queue become visible."""
     return sorted((each.visible - world.now) / 1000 for each in world.queues._queues[queue].messages.values())
 
 

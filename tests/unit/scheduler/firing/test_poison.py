@@ -40,7 +40,7 @@ async def test_poisoned_shard_is_reported_and_left_to_the_index(world: World, ca
 async def test_shard_that_poisons_for_ever_is_asked_for_ever_more_seldom_and_called_stuck(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As the host does: each message fails five times and then goes to the poison handler."""
+    """Process messages as the host does: each message fails five times and then goes to the poison handler."""
     message = await unserved(world)
     asked: list[int] = []
     for _ in range(10 * 240):

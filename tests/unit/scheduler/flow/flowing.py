@@ -1,4 +1,4 @@
-"""What the tests of flow control share: two instances, and what is to be seen of channels and deliveries."""
+"""Helpers for the tests of flow control: two instances, and views of channels and deliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers see of events that a paused channel or an open breaker holds: in the event, in lists, in the figures."""
+"""The view of callers on events that a paused channel or an open breaker holds: in the event, in lists, in the figures."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def figures(world: Hosted, name: str, since: float = 0.0) -> tuple[Millis, Milli
 
 
 async def lateness(bad: bool, mixed: bool, takes: float) -> Hosted:
-    """What happened; `mixed`: the bad ones' events lie in the same shards as the good ones' of their tenant."""
+    """The record of a run. `mixed`: the bad ones' events lie in the same shards as the good ones' of their tenant."""
     world = Hosted(bad, takes, shard_events=PER_SHARD, owners=BATCH + THRESHOLD)
     await world.open()
     try:

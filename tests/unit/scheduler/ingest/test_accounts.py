@@ -63,7 +63,7 @@ class Accounts:
         return self.world
 
     def shards(self) -> list[int]:
-        """How many shards each account holds."""
+        """Return how many shards each account holds."""
         return [len(tables._tables.get(EVENTS, {})) for tables in self.tables]
 
 

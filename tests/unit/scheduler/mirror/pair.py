@@ -149,7 +149,7 @@ class PairWorld(World):
         return [row for row in self.rows_of(tables, EVENTS) if row.rk.startswith("e")]
 
     async def told(self) -> dict[str, Any]:
-        """What `GET /storage` says."""
+        """Return the answer to `GET /storage`."""
         answer = await self.admin.get("/api/v1/storage")
         assert answer.status == 200, answer
         found: dict[str, Any] = answer.json()

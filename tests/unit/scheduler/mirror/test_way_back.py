@@ -1,4 +1,4 @@
-"""What a failover or the way back once lost, doubled or forgot: each test is one hole."""
+"""Regressions of the failover and the way back: each test is one hole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a schedule must fire, found the slow way: by walking through UTC and looking at the zone's clock, minute by minute.
+"""The times of a schedule, found the slow way: by walking through UTC and looking at the zone's clock, minute by minute.
 
 Nothing of the product is used here: neither its mapping of local times (only UTC to local is asked of zoneinfo), nor a cron library (an
 expression is drawn together with what it means).

@@ -171,7 +171,7 @@ async def test_sweeps_and_changes_at_once_agree_in_many_orders(name: str) -> Non
 
 
 async def _found(names: tuple[str, ...], seeds: int) -> str:
-    """What goes wrong, or ''."""
+    """Return the fault that was found, or ''."""
     for name in names:
         try:
             for applied in (False, True):

@@ -24,7 +24,7 @@ RULES: tuple[tuple[str, Millis], ...] = (("* * * * *", MINUTE), ("*/2 * * * *", 
 
 @dataclass
 class Life:
-    """What was asked for, when."""
+    """The requested changes, by time."""
 
     world: World
     rule: tuple[str, Millis] = RULES[0]
@@ -111,7 +111,7 @@ async def test_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rules.undone
 
     def forgets(definition: Definition, cancelled: Iterable[Millis], taken: Iterable[Millis], now: Millis) -> Definition:
-        """What was firing already when the change came is not remembered."""
+        """Forget the events that were firing already when the change came."""
         return whole(definition, cancelled, (), now)
 
     monkeypatch.setattr(rules, "undone", forgets)

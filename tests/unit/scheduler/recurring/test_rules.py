@@ -1,4 +1,4 @@
-"""What a chain does next: late occurrences, ids, jitter, rows."""
+"""The next steps of a chain: late occurrences, ids, jitter, rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When schedules occur: the rule about clock changes in every zone, held against a slow oracle and an independent cron library."""
+"""The occurrences of schedules: the rule about clock changes in every zone, held against a slow oracle and an independent cron library."""
 
 from __future__ import annotations
 
