@@ -60,7 +60,7 @@ class Refused(TocsinError):
         self.retry_after = retry_after
         """Seconds to wait before the next try, or None if the service gave none."""
         self.uncertain = status >= 500
-        """True if the service may have made the change: after a 5xx, or if the answer of an earlier try was lost."""
+        """True if the service may have made the change: after a 5xx that does not exclude it, or after a lost answer of an earlier try."""
 
 
 class Unauthenticated(Refused):

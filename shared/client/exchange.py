@@ -136,7 +136,7 @@ def exchange[T](call: ApiCall[T], retry_settings: RetrySettings, chance: Callabl
             pause = retry_settings.pause(tries, refused.retry_after, chance())
             if pause is None:
                 raise refused
-            doubt = doubt or refused.status >= 500
+            doubt = refused.uncertain
         yield Sleep(pause)
     raise AssertionError("unreachable")
 
@@ -155,7 +155,7 @@ def refusal(reply: ApiReply, what: str) -> Refused:
         why = "this route does not exist; is the URL the app's?" if empty else "the answer holds no problem document"
         return kind_of(status)(status, "", why, call=what, retry_after=after)
     kind = str(body.get("type", ""))
-    return kind_of(status)(
+    found = kind_of(status)(
         status,
         kind.rpartition("/")[2],
         str(body["detail"]),
@@ -165,6 +165,9 @@ def refusal(reply: ApiReply, what: str) -> Refused:
         errors=_faults(body.get("errors")),
         retry_after=after,
     )
+    if body.get("outcome") == "unchanged":
+        found.uncertain = False
+    return found
 
 
 def _faults(found: Any) -> list[Fault]:

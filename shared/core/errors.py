@@ -14,7 +14,10 @@ A lost race is no exception: transitions return values (`Applied | Refused`). Ex
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+type Outcome = Literal["unknown", "unchanged"]
+"""The effect of a call that failed: it may have been applied, or certainly nothing was changed."""
 
 
 class TocsinError(Exception):
@@ -40,12 +43,14 @@ class Problem(TocsinError):
         title: str | None = None,
         errors: list[dict[str, str]] | None = None,
         headers: dict[str, str] | None = None,
+        outcome: Outcome | None = None,
     ) -> None:
         super().__init__(f"{status} {code}: {detail}")
         self.status, self.code, self.detail = status, code, detail
         self.title = title or code.replace("-", " ").capitalize()
         self.errors = errors or []
         self.headers = headers or {}
+        self.outcome = outcome
 
     def body(self, instance: str = "") -> dict[str, Any]:
         """The problem document. `type` ends in the code."""
@@ -57,6 +62,8 @@ class Problem(TocsinError):
         }
         if instance:
             out["instance"] = instance
+        if self.outcome:
+            out["outcome"] = self.outcome
         if self.errors:
             out["errors"] = self.errors
         return out

@@ -6,7 +6,7 @@ Besides the answers that a route declares, each operation lists the answers of t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
@@ -61,6 +61,9 @@ class ProblemOut(BaseModel):
     detail: str
     instance: str | None = Field(default=None, description="The path of the call.")
     errors: list[FieldError] | None = None
+    outcome: Literal["unknown", "unchanged"] | None = Field(
+        default=None, description="With 503: `unknown` if the call may have been applied or may still be, else `unchanged`."
+    )
 
 
 def build(routes: Routes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from ..core.errors import OutcomeUnknown, Problem, StorageError, Unavailable, UnsafeSettings
+from ..core.errors import Outcome, OutcomeUnknown, Problem, StorageError, Unavailable, UnsafeSettings
 
 CONTENT_TYPE = "application/problem+json"
 
@@ -75,7 +75,8 @@ def of(failure: Exception, *, where: str) -> Problem:
             detail = f"{who} did not accept the request; nothing was changed. Repeat the call."
         else:
             detail = f"{who} did not confirm the request, which may have been applied. Repeat the call."
-        return Problem(503, "storage-unavailable", detail, headers={"retry-after": "1"})
+        outcome: Outcome = "unchanged" if known else "unknown"
+        return Problem(503, "storage-unavailable", detail, headers={"retry-after": "1"}, outcome=outcome)
     incident = secrets.token_hex(8)
     if isinstance(failure, UnsafeSettings):
         # The message holds no value, but strangers must not learn which settings exist.
@@ -92,6 +93,20 @@ def of(failure: Exception, *, where: str) -> Problem:
     )
     detail = f"The service failed unexpectedly. Give the incident {incident} to its operator, who finds it in the log."
     return Problem(500, "internal-error", detail, title="Internal error")
+
+
+def late(seconds: float, *, unknown: bool, where: str) -> Problem:
+    """Return the 503 of a call that was not finished within `seconds`, and log it.
+
+    unknown: the call may have changed something, or may still do so. where: the operation's name in the log.
+    """
+    extra = {"action": "web.storage-unavailable", "operation": where, "failure": "TimeLimit"}
+    _log.warning("A call was not finished in time", extra=extra)
+    if unknown:
+        detail = f"Storage is slow or silent: the call was not finished within {seconds:g} s. It may have been applied, or may still be."
+        return Problem(503, "storage-unavailable", f"{detail} Repeat the call.", headers={"retry-after": "1"}, outcome="unknown")
+    detail = f"Storage is slow or silent: the call was not finished within {seconds:g} s. Nothing was changed. Repeat the call."
+    return Problem(503, "storage-unavailable", detail, headers={"retry-after": "1"}, outcome="unchanged")
 
 
 def document(problem: Problem, instance: str, extra: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -18,6 +19,13 @@ from .fields.params import NoQuery
 from .routes import Answer, Call, Route
 
 type GetApp = Callable[[], Awaitable[Any]]
+
+ANSWER_WITHIN: Final = 25.0
+"""Seconds within which a call is answered, however long storage is silent. Less than the 30 s for which clients usually wait."""
+ANSWER_BATCH_WITHIN: Final = 120.0
+"""The same for routes that take batches, which need many transactions. Less than the 180 s for which the client waits."""
+_BATCH: Final = 1024 * 1024
+"""A route with a larger body than this, in bytes, takes batches."""
 
 _NO_QUERY = NoQuery()
 _SAFE = {"x-content-type-options": "nosniff"}
@@ -54,10 +62,53 @@ async def serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiRespon
         return response
 
 
+class _Progress:
+    """The progress of a call: its handler has begun, or its caller has been answered without it."""
+
+    __slots__ = ("abandoned", "begun")
+
+    def __init__(self) -> None:
+        self.begun = self.abandoned = False
+
+
+_late: set[asyncio.Task[ApiResponse]] = set()
+"""Calls that were answered before their handlers had ended. The event loop itself keeps no reference."""
+
+
 async def _serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiResponse:
+    """Answer the call in time.
+
+    A handler that is late is not cancelled: it may be in the middle of a change, and storage's own time-outs end it. One that has not
+    begun never begins.
+    """
+    if route.standalone:
+        return await _handle(route, get_app, request, _Progress())
+    progress = _Progress()
+    task = asyncio.ensure_future(_handle(route, get_app, request, progress))
+    seconds = ANSWER_BATCH_WITHIN if route.max_body > _BATCH else ANSWER_WITHIN
+    try:
+        done, _ = await asyncio.wait((task,), timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait((task,))
+        raise
+    if done:
+        return task.result()
+    progress.abandoned = True
+    _late.add(task)
+    task.add_done_callback(_late.discard)
+    return refuse(problem.late(seconds, unknown=progress.begun and route.method != "GET", where=route.name), request.url)
+
+
+async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: _Progress) -> ApiResponse:
     try:
         app = None if route.standalone else await get_app()
-        return write(await route.handler(await admit(route, app, request)))
+        call = await admit(route, app, request)
+        if progress.abandoned:
+            # The caller was told that nothing was changed.
+            raise problem.late(0, unknown=False, where=route.name)
+        progress.begun = True
+        return write(await route.handler(call))
     except Exception as failure:
         return refuse(problem.of(failure, where=route.name), request.url)
 
