@@ -77,6 +77,17 @@ def test_every_action_of_leases_and_fleets_is_explained() -> None:
     assert sorted(each for each in explained if f'"{each}"' not in text) == []
 
 
+def test_every_alarm_of_a_fleet_has_its_condition_and_its_remedy_on_the_pages() -> None:
+    conditions = (ROOT / "docs" / "explain" / "leases.md").read_text().partition("## The watch\n")[2].partition("\n## ")[0]
+    remedies = (ROOT / "docs" / "how-to" / "operations.md").read_text().partition("## Alarms of leases\n")[2].partition("\n## ")[0]
+    rows = {
+        (name, action): kind
+        for name, action, kind in re.findall(r"^\| `(\w+)` .*\| `(lease_\w+)` \| `(\w+)` \|$", conditions, re.MULTILINE)
+    }
+    assert rows | {(name, alarm.action): alarm.notification for name, alarm in ALARMS.items()} == rows
+    assert set(re.findall(r"^\| `(\w+)` \(`(\w+)`\)", remedies, re.MULTILINE)) == set(rows) and len(rows) == len(ALARMS)
+
+
 def unnamed(source: str) -> Iterator[int]:
     """Lines with a log call whose `extra` is missing, or has no `action` as far as one can see."""
     tree = ast.parse(source)
