@@ -14,6 +14,9 @@ from rich.status import Status
 from rich.table import Table
 
 from .checking.checker import Report, explore
+from .checkpoint_design import mutants as design_mutants
+from .checkpoint_design import plays as design_plays
+from .checkpoint_design import story
 from .leases import mutants as lease_mutants
 from .leases import plays as lease_plays
 from .leases import remote as remote_leases
@@ -25,9 +28,6 @@ from .maintenance import plays as maintenance_plays
 from .maintenance import world as maintenance_world
 from .pairs import mutants as pair_mutants
 from .pairs import plays as pair_plays
-from .ringmaster import mutants as ringmaster_mutants
-from .ringmaster import plays as ringmaster_plays
-from .ringmaster import story
 from .shards import mutants, plays, world
 from .stored import PROJECTIONS, StoredStates
 from .turns import endless
@@ -61,7 +61,7 @@ PROTOCOLS = {
     "resize": Protocol(resizing.RESIZES, resizing.ResizeWorld, resizing_mutants.RESIZE_MUTANTS, resizing_mutants.hunt_resize),
     "remote": Protocol(remote_leases.PLAYS, remote_leases.RemoteWorld, remote_mutants.MUTANTS, remote_mutants.hunt),
     "agent": Protocol(maintenance_plays.PLAYS, maintenance_world.AgentWorld, maintenance_mutants.MUTANTS, maintenance_mutants.hunt),
-    "ringmaster": Protocol(ringmaster_plays.PLAYS, ringmaster_plays.world, ringmaster_mutants.MUTANTS, ringmaster_mutants.hunt, story.tell),
+    "checkpoint-design": Protocol(design_plays.PLAYS, design_plays.world, design_mutants.MUTANTS, design_mutants.hunt, story.tell),
     "turns": Protocol(turn_plays.PLAYS, turn_world.World, turn_mutants.MUTANTS, turn_mutants.hunt),
     "endless turns": Protocol(
         endless.PLAYS, endless.Endless, turn_mutants.ENDLESS_MUTANTS, turn_mutants.hunt_endless, explore=endless.follow

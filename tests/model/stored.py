@@ -18,7 +18,7 @@ from typing import Any
 
 from .checking.checker import Report, explore
 from .checking.state import renamed
-from .ringmaster.world import NOBODY
+from .checkpoint_design.world import NOBODY
 
 
 class StoredStates:
@@ -73,7 +73,7 @@ def _agent(model: Any, state: Any) -> Hashable:
     return own, records
 
 
-def _ringmaster(model: Any, state: Any) -> Hashable:
+def _checkpoint_design(model: Any, state: Any) -> Hashable:
     """Logs, payloads and the checkpoint in cloud storage, under the least of the nodes' interchangeable names."""
     nodes, last = state.cluster.nodes, state.cluster.checkpoint
     size = len(nodes)
@@ -98,7 +98,7 @@ PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "resize": _table,
     "remote": _table,
     "agent": _agent,
-    "ringmaster": _ringmaster,
+    "checkpoint-design": _checkpoint_design,
     "turns": _turns,
     "endless turns": _endless,
 }

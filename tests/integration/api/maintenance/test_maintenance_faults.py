@@ -10,7 +10,7 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.storage.names import MAINTENANCE
-from tests.unit.maintenance.app.azure import Azure, serving, token
+from tests.unit.maintenance.service.fake_arm import Azure, serving, token
 from tests.unit.scheduler.harness import World
 
 from ..fleets import nodes

@@ -15,7 +15,7 @@ from shared.maintenance.agent.model import (
     StopHook,
     WriteLog,
 )
-from tests.unit.maintenance.agent.node import Node, event
+from tests.unit.maintenance.agent.agent_node import Node, event
 
 
 def test_whole_life_passes_with_nothing_done() -> None:

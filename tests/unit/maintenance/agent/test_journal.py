@@ -21,8 +21,8 @@ from shared.maintenance.agent import journal
 from shared.maintenance.agent.journal import MARK, REPORTS, STATE, DiskFolder, Journal, ReportBacklog, decode, encode
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState, ScheduledEvent
 from tests.paths import ROOT
-from tests.unit.maintenance.agent.disk import Cut, CuttableDisk
-from tests.unit.maintenance.agent.node import START, VM, Node, event
+from tests.unit.maintenance.agent.agent_node import START, VM, Node, event
+from tests.unit.maintenance.agent.cuttable_disk import Cut, CuttableDisk
 
 
 def states() -> list[NodeState]:

@@ -15,8 +15,8 @@ from shared.maintenance.agent.decisions.event_rules import choose, prepare_at, s
 from shared.maintenance.agent.journal import Journal, decode, encode
 from shared.maintenance.agent.model import Action, AppCommand, EventPhase, NodeState, ScheduledEvent
 from shared.maintenance.agent.policy import ActionRule, FleetPolicy
-from tests.unit.maintenance.agent.disk import CuttableDisk
-from tests.unit.maintenance.agent.node import SETTINGS, START, VM, Node, event
+from tests.unit.maintenance.agent.agent_node import SETTINGS, START, VM, Node, event
+from tests.unit.maintenance.agent.cuttable_disk import CuttableDisk
 
 CENTRAL = replace(SETTINGS, central=True, fleet="db")
 USERS = event(EventType="Reboot", EventSource="User", in_s=900)

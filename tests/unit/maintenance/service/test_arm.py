@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.maintenance.service.arm import ArmClient, NoApproval, url_of
-
-from .azure import Azure, serving, token
+from tests.unit.maintenance.service.fake_arm import Azure, serving, token
 
 VM = "/subscriptions/5d9b/resourceGroups/rg-1/providers/Microsoft.Compute/virtualMachines/vm_1"
 SET = "/subscriptions/5d9b/resourceGroups/rg-1/providers/Microsoft.Compute/virtualMachineScaleSets/set_1"

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure, exchange, root_of
-
-from .server import Peer, Say, peer, saying
+from tests.unit.maintenance.agent.byte_server import Peer, Say, peer, saying
 
 
 def ask(url: str, timeout: float = 60, largest: int = 1000) -> HttpReply | TransportFailure:

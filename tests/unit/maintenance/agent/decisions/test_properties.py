@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.model.maintenance.mutants import HOLES
-from tests.unit.maintenance.agent.life import WEIGHED, Broken, Life, Move, check
+from tests.unit.maintenance.agent.decisions.agent_life import WEIGHED, Broken, Life, Move, check
 
 moves = st.lists(st.tuples(st.sampled_from(WEIGHED), st.integers(0, 7)), max_size=40)
 

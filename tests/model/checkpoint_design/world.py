@@ -143,7 +143,7 @@ class Images[T](dict[T, list[int]]):
         return found
 
 
-class Ringmaster:
+class CheckpointDesign:
     """A cluster of `size` nodes whose logs stay below `bound`; states that differ only in the nodes' names are one when `symmetric`."""
 
     def __init__(self, size: int, bound: int, rules: Rules = SEED, *, symmetric: bool = True) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from tests.model.checking.checker import Report, Violation, explore
-from tests.model.ringmaster.mutants import MUTANTS, PREEMPTION, Mutant, hunt
-from tests.model.ringmaster.plays import PLAYS, Play
-from tests.model.ringmaster.story import rows
-from tests.model.ringmaster.world import NOBODY, Cluster, Lease, Node, Ringmaster, State
+from tests.model.checkpoint_design.mutants import MUTANTS, PREEMPTION, Mutant, hunt
+from tests.model.checkpoint_design.plays import PLAYS, Play
+from tests.model.checkpoint_design.story import rows
+from tests.model.checkpoint_design.world import NOBODY, CheckpointDesign, Cluster, Lease, Node, State
 
 GOLDEN = {
     Play(2, 2, symmetric=False): (968, 968),
@@ -37,7 +37,7 @@ STEPS = {
 """To the violation; the trace has one state more."""
 
 
-class Weighed(Ringmaster):
+class Weighed(CheckpointDesign):
     """Counts for each state that is explored how many there are like it."""
 
     weight = 0
@@ -144,7 +144,7 @@ BUSY = [node._replace(taking=True) for node in ABLE]
     ],
 )
 def test_an_unsafe_state_is_reported(cluster: Cluster, why: str) -> None:
-    model = Ringmaster(3, 3)
+    model = CheckpointDesign(3, 3)
     with pytest.raises(Violation, match=f"^{why}$"):
         model.check(State(model.initial().paths, cluster))
 
@@ -156,7 +156,7 @@ BLANK = Node(up=True, log=(NOBODY, NOBODY))
 
 def steps(cluster: Cluster, *lost: tuple[int, int]) -> dict[str, Cluster]:
     """Return the next steps except those of lost paths, each with the state of the cluster after it."""
-    model = Ringmaster(len(cluster.nodes), 3)
+    model = CheckpointDesign(len(cluster.nodes), 3)
     after = {label: make() for label, make in model.successors(State(model.initial().paths - {*lost}, cluster))}
     return {label: state.cluster for label, state in after.items() if not label.startswith("the path")}
 

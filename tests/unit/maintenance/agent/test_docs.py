@@ -6,8 +6,7 @@ import re
 import tomllib
 
 from tests.paths import ROOT
-
-from .test_config import FULL
+from tests.unit.maintenance.agent.config.test_config import FULL
 
 REFERENCE = ROOT / "docs" / "reference"
 AGENT = ROOT / "shared" / "maintenance" / "agent"

@@ -7,8 +7,8 @@ import pytest
 from shared.core.clock import to_text
 from shared.maintenance.agent.model import AppCommand, EventPhase, LeasedApproval, SendReport, SendResult, WriteLog
 from shared.maintenance.agent.policy import ActionRule
-from tests.unit.maintenance.agent.node import SETTINGS, VM, Node, event
-from tests.unit.maintenance.agent.table import row
+from tests.unit.maintenance.agent.agent_node import SETTINGS, VM, Node, event
+from tests.unit.maintenance.agent.decisions.state_table import row
 
 # -- first seen
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .world import SEED, Ringmaster, Rules
+from .world import SEED, CheckpointDesign, Rules
 
 
 class Play(NamedTuple):
@@ -26,9 +26,9 @@ class Play(NamedTuple):
     rules: Rules = SEED
 
 
-def world(play: Play) -> Ringmaster:
+def world(play: Play) -> CheckpointDesign:
     """Return the world that the checker explores."""
-    return Ringmaster(play.size, play.bound, play.rules, symmetric=play.symmetric)
+    return CheckpointDesign(play.size, play.bound, play.rules, symmetric=play.symmetric)
 
 
 PLAYS: dict[str, Callable[[int], Play]] = {

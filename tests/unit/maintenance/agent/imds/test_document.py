@@ -14,7 +14,7 @@ from shared.core.clock import to_text
 from shared.maintenance.agent.imds.document import MAX_PROBLEMS, read
 from shared.maintenance.agent.model import Approve, DocumentRead, EventPhase, EventsDocument, PollFailed, ScheduledEvent, UnreadableDocument
 from shared.maintenance.not_before import read_time
-from tests.unit.maintenance.agent.node import START, VM, Node, event
+from tests.unit.maintenance.agent.agent_node import START, VM, Node, event
 
 
 def document(*events: Any, incarnation: Any = 1, **more: Any) -> bytes:

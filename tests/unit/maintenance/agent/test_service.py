@@ -39,8 +39,7 @@ from shared.maintenance.agent.model import (
 )
 from shared.maintenance.agent.model import ScheduledEvent as ScheduledEvent
 from shared.maintenance.agent.service import Agent, CannotStart
-
-from ..agent.disk import CuttableDisk
+from tests.unit.maintenance.agent.cuttable_disk import CuttableDisk
 
 BUSY = 60.0
 MACHINE = Machine("vm_1", "westeurope", "set-1", "2", "/vm")

@@ -44,8 +44,8 @@ from shared.maintenance.agent.model import (
     Tick,
 )
 from shared.maintenance.agent.policy import ActionRule, FleetPolicy
-from tests.unit.maintenance.agent.disk import Cut, CuttableDisk
-from tests.unit.maintenance.agent.node import HOOKS, START, VM, event
+from tests.unit.maintenance.agent.agent_node import HOOKS, START, VM, event
+from tests.unit.maintenance.agent.cuttable_disk import Cut, CuttableDisk
 
 type Move = tuple[str, int]
 """The next step, and a number that selects its variant."""

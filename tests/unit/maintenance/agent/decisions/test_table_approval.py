@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shared.maintenance.agent.model import Approve, EventPhase, LeasedApproval, PollNow, RunHook
-from tests.unit.maintenance.agent.node import SETTINGS, VM, Node, event
-from tests.unit.maintenance.agent.table import row
+from tests.unit.maintenance.agent.agent_node import SETTINGS, VM, Node, event
+from tests.unit.maintenance.agent.decisions.state_table import row
 
 # -- PREPARED
 

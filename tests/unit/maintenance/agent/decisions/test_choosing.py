@@ -9,7 +9,7 @@ from shared.maintenance.agent.decisions.event_rules import choose, prepare_at
 from shared.maintenance.agent.decisions.step import next_wake
 from shared.maintenance.agent.model import ApprovalPosted, Approve, LeasedApproval, Now, RunHook, ScheduledEvent, WriteLog
 from shared.maintenance.agent.policy import ActionRule
-from tests.unit.maintenance.agent.node import HOOKS, SETTINGS, START, VM, Node, event
+from tests.unit.maintenance.agent.agent_node import HOOKS, SETTINGS, START, VM, Node, event
 
 
 def one(type: str = "Freeze", duration: int = 9, source: str = "Platform", names: tuple[str, ...] = (VM,)) -> ScheduledEvent:

@@ -14,8 +14,8 @@ from shared.maintenance.agent.model import (
     StartUp,
     StopHook,
 )
-from tests.unit.maintenance.agent.node import START, VM, Node, event
-from tests.unit.maintenance.agent.table import row
+from tests.unit.maintenance.agent.agent_node import START, VM, Node, event
+from tests.unit.maintenance.agent.decisions.state_table import row
 
 # -- start-up
 
