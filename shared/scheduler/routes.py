@@ -161,7 +161,7 @@ async def dead_letters_redrive(call: Call[Scheduler, RedriveIn]) -> Answer:
     return Answer(202, {"redriven": await call.service.changes.redrive_all(call.tenant, chosen)})
 
 
-@events.get("v1/events", answers={200: EventList})
+@events.get("v1/events", answers={200: EventList, 429: "too-many-requests"})
 async def events_list(call: Call[Scheduler, None, EventQuery]) -> Answer:
     """List events by time, state and channel.
 
@@ -174,7 +174,7 @@ async def events_list(call: Call[Scheduler, None, EventQuery]) -> Answer:
     return await _page(call, "events", chosen, asked.limit, asked.cursor)
 
 
-@dead.get("v1/dead-letters", answers={200: EventList})
+@dead.get("v1/dead-letters", answers={200: EventList, 429: "too-many-requests"})
 async def dead_letters_list(call: Call[Scheduler, None, DeadQuery]) -> Answer:
     """List events that could not be delivered."""
     asked = call.query
@@ -189,8 +189,9 @@ async def stats(call: Call[Scheduler]) -> Answer:
 
 async def _page(call: Call[Scheduler, Any, Any], kind: str, chosen: EventFilter, limit: int, cursor: str | None) -> Answer:
     start = _place(decode_cursor(kind, cursor, list)) if cursor is not None else START
-    rows, following = await call.service.lookup.events(call.tenant, chosen, limit, start)
-    shown = await call.service.event_views.all(rows)
+    async with call.service.lists.turn(call.tenant):
+        rows, following = await call.service.lookup.events(call.tenant, chosen, limit, start)
+        shown = await call.service.event_views.all(rows)
     return Answer(200, {"items": shown, "next": encode_cursor(kind, list(following)) if following is not None else None})
 
 

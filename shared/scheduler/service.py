@@ -28,6 +28,7 @@ from .ingest.writer import Writer
 from .mirror.pair import Mirror, MirrorPair
 from .protocol.mirroring import FIRST, SECOND, Side
 from .queries.held import EventViews
+from .queries.list_turns import ListTurns
 from .queries.lookup import EventLookup
 from .queries.stats import TenantStats
 from .recurring.service import Recurring
@@ -56,6 +57,7 @@ class Scheduler:
         self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True)
         queued_ids, parcels = QueuedIds(settings.master_key), signing_key(settings.master_key)
         self.lookup = EventLookup(self.runner, tables, clock, queued_ids, storage.places, FIRST if side == "second" else "")
+        self.lists = ListTurns()
         self.event_views = EventViews(directory, clock)
         self.stats = TenantStats(
             tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else ""

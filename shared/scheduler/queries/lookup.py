@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import batched
 from typing import Any, NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...engine.async_runner import AsyncRunner
-from ...engine.queries import load_rows
 from ...storage.names import EVENTS, IDS, LEDGER, SHARDS
-from ...storage.ports import Row, Tables, Where
+from ...storage.ports import MAX_PAGE, Row, Tables, Where
 from ..ingest.queued_ids import Queued, QueuedIds
 from ..keys import (
     END_EVENTS,
@@ -34,7 +35,13 @@ SHARDS_PER_PAGE = 40
 """Most shards that one list request reads. A page may be short and have a cursor."""
 PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of events after which a page ends early."""
+ROWS_PER_PAGE = 10_000
+"""Events that a page looks at, after which it ends early."""
+READS = 32
+"""Events of a shard that are read side by side."""
 INDEX_PAGE = 100
+FILTERED = ("state", "channel", "due", "target_due", "created", "target", "size")
+"""The properties that filters may use. Only these are read of events that are not shown."""
 
 
 class ListPosition(NamedTuple):
@@ -52,6 +59,10 @@ DONE = "~"
 START = ListPosition(INDEX, 0, "", "")
 
 
+def _any(props: dict[str, Any]) -> bool:
+    return True
+
+
 @dataclass(slots=True, frozen=True)
 class EventFilter:
     """The events that a list shows: due from `first` up to but not including `end`, in a state, of a channel."""
@@ -59,7 +70,8 @@ class EventFilter:
     first: Millis | None = None
     end: Millis | None = None
     channel: str | None = None
-    wanted: Callable[[dict[str, Any]], bool] = lambda props: True
+    wanted: Callable[[dict[str, Any]], bool] = _any
+    """Returns True if the event with these properties, of those in `FILTERED`, is to be shown."""
 
     def shows(self, props: dict[str, Any]) -> bool:
         """Return True if the event of this row is to be shown. A moved event is shown at its new place only."""
@@ -70,6 +82,14 @@ class EventFilter:
         if (self.first is not None and due < self.first) or (self.end is not None and due >= self.end):
             return False
         return self.wanted(props)
+
+
+class ShardPart(NamedTuple):
+    """Chosen events of a shard, the number of rows looked at, and the key of the last one, or `DONE`."""
+
+    rows: list[Row]
+    scanned: int
+    last: str
 
 
 class EventLookup:
@@ -112,25 +132,56 @@ class EventLookup:
     async def events(self, tenant: str, chosen: EventFilter, limit: int, start: ListPosition) -> tuple[list[Row], ListPosition | None]:
         """Return a page of events and the position of the next one; pages may be short."""
         found: list[Row] = []
-        here, read, size = start, 0, 0
+        here, shards, scanned, size = start, 0, 0, 0
         async for place, shard in self._shards(tenant, chosen, start):
             after = start.row if place == start._replace(row="") else ""
             if after == DONE:
                 continue
-            if read >= SHARDS_PER_PAGE:
+            if shards >= SHARDS_PER_PAGE or scanned >= ROWS_PER_PAGE or len(found) >= limit or size > PAGE_BYTES:
                 return found, here
-            read += 1
-            for row in await load_rows(self._tables, EVENTS, shard, after + "!" if after else FIRST_EVENT, END_EVENTS):
-                if len(found) == limit:
-                    return found, here
-                here = place._replace(row=row.rk)
-                if chosen.shows(row.props):
-                    found.append(row)
-                    size += int(row.props["size"])
-                    if size > PAGE_BYTES:
-                        return found, here
-            here = place._replace(row=DONE)
+            shards += 1
+            part = await self._part(shard, after + "!" if after else FIRST_EVENT, chosen, limit - len(found), PAGE_BYTES - size)
+            found += part.rows
+            scanned += part.scanned
+            size += sum(int(row.props["size"]) for row in part.rows)
+            here = place._replace(row=part.last)
+            if part.last != DONE:
+                return found, here
         return found, None
+
+    async def _part(self, shard: str, first: str, chosen: EventFilter, most: int, most_bytes: int) -> ShardPart:
+        """Return the chosen events of a shard from the row `first` on: at most `most`, and few more bytes than `most_bytes`."""
+        whole = chosen == EventFilter()
+        picked: list[Row] = []
+        scanned = size = 0
+        cursor: str | None = None
+        while True:
+            # Without a filter nearly every row is shown. With one, bodies are read only of the rows that are.
+            page = await self._tables.query(
+                EVENTS, shard, first=first, end=END_EVENTS, cursor=cursor, limit=min(most + 1, MAX_PAGE) if whole else MAX_PAGE,
+                select=None if whole else FILTERED,
+            )
+            for row in page.rows:
+                if not chosen.shows(row.props):
+                    scanned += 1
+                    continue
+                if len(picked) == most or size > most_bytes:
+                    return ShardPart(await self._complete(shard, chosen, picked, whole), scanned, picked[-1].rk)
+                scanned += 1
+                picked.append(row)
+                size += int(row.props["size"])
+            cursor = page.next
+            if cursor is None:
+                return ShardPart(await self._complete(shard, chosen, picked, whole), scanned, DONE)
+
+    async def _complete(self, shard: str, chosen: EventFilter, picked: Sequence[Row], whole: bool) -> list[Row]:
+        """Return the picked rows with all their properties, without those that the filter no longer shows."""
+        if whole or not picked:
+            return list(picked)
+        rows: list[Row | None] = []
+        for some in batched(picked, READS):
+            rows += await asyncio.gather(*(self._tables.get(EVENTS, shard, row.rk) for row in some))
+        return [row for row in rows if row is not None and chosen.shows(row.props)]
 
     async def _shards(self, tenant: str, chosen: EventFilter, start: ListPosition) -> AsyncIterator[tuple[ListPosition, str]]:
         """Yield shards that may contain chosen events, from the shard at `start` on: first unfinished shards, then finished ones."""

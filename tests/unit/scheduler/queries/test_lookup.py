@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.core.clock import SettableClock
+from shared.core.errors import Problem
 from shared.engine.async_runner import AsyncRunner
 from shared.scheduler.changes import dead_letters
 from shared.scheduler.ingest.queued_ids import QueuedIds
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.queries import lookup
+from shared.scheduler.queries.list_turns import AT_ONCE, WAITING, ListTurns
 from shared.scheduler.queries.lookup import START, EventFilter, EventLookup
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, LEDGER, SHARDS
@@ -177,3 +179,72 @@ async def test_move_that_was_left_half_way_is_finished_by_the_next_reader(world:
     assert (event["state"], event["due"]) == ("scheduled", "2027-01-15T10:00:00.000Z")
     assert {each.props["state"] for each in world.events()} == {"moved", "scheduled"}
     assert [each["id"] for each in await world.demo.all("/api/v1/events")] == [made["id"]]
+
+
+class CountingTables:
+    """Passes reads on and counts the bytes of bodies that they return."""
+
+    def __init__(self, tables: Any) -> None:
+        self._tables, self.bodies = tables, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tables, name)
+
+    def _count(self, props: Any) -> None:
+        self.bodies += sum(len(str(value)) for name, value in props.items() if name.startswith("body"))
+
+    async def query(self, *given: Any, **options: Any) -> Any:
+        page = await self._tables.query(*given, **options)
+        for row in page.rows:
+            self._count(row.props)
+        return page
+
+    async def get(self, *given: Any) -> Any:
+        row = await self._tables.get(*given)
+        if row is not None:
+            self._count(row.props)
+        return row
+
+
+async def test_filter_that_matches_nothing_reads_no_bodies(world: World) -> None:
+    for number in range(30):
+        await world.demo.create(id=f"e{number}", delay="PT1H", payload="x" * 50_000)
+    cases = (("?state=dead", 0, 0), ("?channel=none", 0, 0), ("?limit=3", 3, 250_000), ("?limit=3&state=scheduled", 3, 160_000))
+    for url, items, most in cases:
+        counting = CountingTables(world.tables)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(world.app.scheduler.lookup, "_tables", counting)
+            page = (await world.demo.get(f"/api/v1/events{url}")).json()
+        assert len(page["items"]) == items and counting.bodies <= most, url
+
+
+async def test_page_ends_after_a_bounded_number_of_rows(world: World) -> None:
+    for number in range(6):
+        await world.demo.create(due=f"2027-01-15T09:{number:02}:00Z")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lookup, "ROWS_PER_PAGE", 2)
+        page = (await world.demo.get("/api/v1/events?state=dead")).json()
+        assert page["items"] == [] and page["next"] is not None
+        assert len(await world.demo.all("/api/v1/events?state=scheduled")) == 6
+
+
+async def test_tenants_lists_take_turns_and_do_not_hold_up_others() -> None:
+    turns, go, reading = ListTurns(), asyncio.Event(), 0
+
+    async def read(tenant: str) -> None:
+        nonlocal reading
+        async with turns.turn(tenant):
+            reading += 1
+            await go.wait()
+
+    tasks = [asyncio.create_task(read("a")) for _ in range(AT_ONCE + WAITING)]
+    other = asyncio.create_task(read("b"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert reading == AT_ONCE + 1
+    with pytest.raises(Problem) as refused:
+        await read("a")
+    assert refused.value.status == 429 and reading == AT_ONCE + 1
+    go.set()
+    await asyncio.gather(other, *tasks)
+    await read("a")
