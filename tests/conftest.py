@@ -19,5 +19,5 @@ CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chro
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Nobody is to think that the dashboard was tested where it was not."""
     if CHROMIUM is None:
-        told = "tests/browser was left out: there is no chromium on PATH (Debian, Ubuntu: apt-get install chromium)"
-        terminalreporter.write_line(told, yellow=True, bold=True)
+        notice = "tests/browser was left out: there is no chromium on PATH (Debian, Ubuntu: apt-get install chromium)"
+        terminalreporter.write_line(notice, yellow=True, bold=True)

@@ -41,11 +41,11 @@ def busy(first: int, end: int) -> list[dict[str, Any]]:
 
 async def history(route: Route) -> None:
     """The made-up hour, and of the present minute what the service says."""
-    told = (await (await route.fetch()).json())["items"]
+    items = (await (await route.fetch()).json())["items"]
     asked = parse_qs(urlsplit(route.request.url).query)
     made = busy(millis_of(asked["from"][0]), millis_of(asked["to"][0]) - 3 * MINUTE)
     known = {each["minute"] for each in made}
-    await route.fulfill(json={"items": made + [each for each in told if each["minute"] not in known]})
+    await route.fulfill(json={"items": made + [each for each in items if each["minute"] not in known]})
 
 
 async def load(route: Route) -> None:

@@ -76,10 +76,10 @@ class Stage:
 
         Only finished shards have a lateness, and the shard of the retried event may hold all the other events.
         """
-        told = any(each["late_ms"]["max"] is not None for each in self.call("GET", "history")["items"])
-        if not told:
+        known_lateness = any(each["late_ms"]["max"] is not None for each in self.call("GET", "history")["items"])
+        if not known_lateness:
             self.call("POST", "events", {"delay": "PT0.2S", "payload": None})
-        return told
+        return known_lateness
 
     def events(self) -> None:
         """Delivered, dead, retried and planned ones."""

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 PANELS = ("now", "due", "late", "dead", "leases", "turns", "maintenance", "health")
 
 
-async def told(page: Page, panel: str) -> str:
+async def chart_label(page: Page, panel: str) -> str:
     """The chart in words, as a screen reader has it."""
     return str(await page.locator(f"#panel-{panel} .chart").get_attribute("aria-label"))
 
@@ -36,10 +36,10 @@ async def test_every_panel_shows_what_the_api_holds(look: Look, stage: Stage) ->
         await expect(look.panel("now").locator(f'.tile[data-name="{name}"] b')).to_have_text(f"{count:,}")
     planned = sum(each["scheduled"] for each in stage.call("GET", "load")["items"])
     assert planned >= 300
-    assert int((await told(look.page, "due")).split(", ")[-1].removesuffix(" planned")) >= 300
+    assert int((await chart_label(look.page, "due")).split(", ")[-1].removesuffix(" planned")) >= 300
     delivered = sum(each["delivered"] for each in stage.call("GET", "history")["items"])
-    assert (await told(look.page, "due")).startswith(f"Events per minute: {delivered} delivered, ")
-    assert "Lateness over " in await told(look.page, "late")
+    assert (await chart_label(look.page, "due")).startswith(f"Events per minute: {delivered} delivered, ")
+    assert "Lateness over " in await chart_label(look.page, "late")
     await expect(look.row("dead", "bill-1")).to_contain_text("400")
     await expect(look.row("dead", "patient")).to_contain_text("503")
 
@@ -65,7 +65,7 @@ async def test_turns_and_their_replicas_are_shown(look: Look, stage: Stage) -> N
     panel = await look.shows("turns")
     await expect(panel.locator(".sum")).to_contain_text("Latest checkpoint: sequence 81,231")
     turns = stage.call("GET", f"fleets/{FLEET}/turns")["items"]
-    assert (await told(look.page, "turns")).startswith("Turns of 3 replicas: ")
+    assert (await chart_label(look.page, "turns")).startswith("Turns of 3 replicas: ")
     await expect(look.row("turns", "81,231").filter(has_text="done")).to_contain_text(turns[-1]["holder"])
     await expect(look.row("turns", "primary").first).to_contain_text("n1")
 
@@ -100,7 +100,7 @@ async def test_approve_and_hold_are_sent_to_the_service(look: Look, stage: Stage
     await look.page.set_viewport_size({"width": 1700, "height": 900})
     await look.open(DEMO_KEY)
     panel = await look.shows("maintenance")
-    assert (await told(look.page, "maintenance")).startswith("Maintenance of 3 nodes: 2 open events")
+    assert (await chart_label(look.page, "maintenance")).startswith("Maintenance of 3 nodes: 2 open events")
     for event_id, verb, state, act in ((FREEZE, "Approve", "granted", "approve"), (REBOOT, "Hold", "held", "hold")):
         await panel.get_by_role("button", name=f"{verb} {event_id}").click()
         dialog = look.page.get_by_role("dialog")
@@ -380,7 +380,7 @@ async def test_a_device_with_a_wrong_clock_shows_the_services_minutes(look: Look
     await look.open(DEMO_KEY)
     await expect(await look.shows("health")).to_contain_text(re.compile(r"This device's clock is 30 h \d+ min ahead of the service's"))
     await look.shows("due")
-    assert int((await told(look.page, "due")).split(", ")[-1].removesuffix(" planned")) >= 300
+    assert int((await chart_label(look.page, "due")).split(", ")[-1].removesuffix(" planned")) >= 300
     await expect(look.row("dead", "bill-0")).to_be_visible()
 
 
@@ -521,8 +521,8 @@ async def many(look: Look) -> dict[str, int]:
     async def history(route: Route) -> None:
         ends = dict.fromkeys(("open", "dead", "lapsed", "cancelled", "moved", "gap"), 0)
         late = {"p50": 20, "p99": 50, "max": 60}
-        told = {"accepted": 50, "delivered": 50, **ends, "late_ms": late}
-        items = [{"minute": text_of(minute), **told} for minute in minutes_of(route)]
+        chart_label = {"accepted": 50, "delivered": 50, **ends, "late_ms": late}
+        items = [{"minute": text_of(minute), **chart_label} for minute in minutes_of(route)]
         await route.fulfill(json={"items": items})
 
     async def load(route: Route) -> None:

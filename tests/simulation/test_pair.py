@@ -28,9 +28,9 @@ def test_either_account_may_go_in_many_more_histories(first: int) -> None:
 def play(first: int) -> None:
     broken = [report for seed in range(first, first + CHUNK) if (report := simulate_pair(seed)).violation is not None]
     gc.collect()
-    told = [f"seed {report.seed}: {report.violation}" for report in broken]
+    violations = [f"seed {report.seed}: {report.violation}" for report in broken]
     again = f"--seed {broken[0].seed}" if broken else ""
-    assert not broken, "\n".join([*told, f"again: python -m tests.simulation --pair {again} --verbose"])
+    assert not broken, "\n".join([*violations, f"again: python -m tests.simulation --pair {again} --verbose"])
 
 
 def test_without_other_faults_only_what_was_not_copied_is_made_again() -> None:

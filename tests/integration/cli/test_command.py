@@ -62,9 +62,9 @@ def test_import_that_is_killed_goes_on_and_doubles_and_loses_nothing(environment
 
     again = tocsin(environment, "events", "import", str(file), "--batch", "50", "--json")
     assert again.returncode == 1, again.stderr
-    told = json.loads(again.stdout)
-    assert told["lines"] == count and told["accepted"] + told["known"] == count - 1 and told["rejected"] == 1
-    [reject] = [json.loads(text) for text in Path(told["rejects"]).read_text().splitlines()]
+    summary = json.loads(again.stdout)
+    assert summary["lines"] == count and summary["accepted"] + summary["known"] == count - 1 and summary["rejected"] == 1
+    [reject] = [json.loads(text) for text in Path(summary["rejects"]).read_text().splitlines()]
     assert reject["line"] == 8 and "/due" in reject["why"] and not progress.exists()
     window = ("--from", "2031-01-15T00:00:00Z", "--to", "2031-01-16T00:00:00Z")
     found = tocsin(environment, "events", "list", *window, "-n", "100000", "--json")

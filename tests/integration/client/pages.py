@@ -41,9 +41,9 @@ def shell_blocks(page: Path) -> list[str]:
 
 async def run(block: str, folder: Path, addresses: Mapping[str, str]) -> str:
     """Return the output of the block, run in `folder` with `addresses` in place of those on the page; every command must succeed."""
-    for told, ours in addresses.items():
-        assert told in block, told
-        block = block.replace(told, ours)
+    for documented, ours in addresses.items():
+        assert documented in block, documented
+        block = block.replace(documented, ours)
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
     curl = tools / "curl"

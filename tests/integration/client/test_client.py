@@ -77,9 +77,9 @@ async def test_dead_event_is_seen_in_the_terminal_found_and_brought_back(client:
     event = client.schedule(1, delay=HOUR)
     assert client.fire(event.id).id == event.id
     await eventually(lambda: client.get(event.id).state == "dead", "the dead letter")
-    [told] = [line for line in system.host.text.splitlines() if event.id in line]
-    assert f"delivery of {event.id} to {tenant.name}/default failed, it is dead: answered 404" in told
-    assert told.endswith(f"see GET {system.host.url}/api/v1/events/{event.id}")
+    [log_line] = [line for line in system.host.text.splitlines() if event.id in line]
+    assert f"delivery of {event.id} to {tenant.name}/default failed, it is dead: answered 404" in log_line
+    assert log_line.endswith(f"see GET {system.host.url}/api/v1/events/{event.id}")
     assert [dead.id for dead in client.dead_letters()] == [event.id]
     client.redrive(event.id)
     await eventually(lambda: client.get(event.id).state == "delivered", "the redriven event")
@@ -136,8 +136,8 @@ UNEXPECTED = ["water the plants", {}, {"text": 1}, None]
 async def set_up(system: System, example: str, folder: Path, hook: str) -> str:
     """Make the channel as the example's page says; its secret."""
     page = EXAMPLES / example / "README.md"
-    [told] = re.findall(r'"url": "(http://[^"]+)"', page.read_text())
-    addresses = {"http://localhost:7071": system.host.url, told: hook}
+    [log_line] = re.findall(r'"url": "(http://[^"]+)"', page.read_text())
+    addresses = {"http://localhost:7071": system.host.url, log_line: hook}
     return (await run(shell_blocks(page)[0] + 'printf %s "$TOCSIN_SECRET"\n', folder, addresses)).splitlines()[-1]
 
 

@@ -67,11 +67,11 @@ def test_a_closed_resize_stays_readable_for_a_while(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(SCENARIO)
     with running(path, "--speed", "1000", "--port", "0", "--control-port", "0", "--json", "--until-over") as process:
-        told = lines(process)
-        url = next(told)["vms"]["n1"] + "/metadata/scheduledevents?api-version=2020-07-01"
+        output_lines = lines(process)
+        url = next(output_lines)["vms"]["n1"] + "/metadata/scheduledevents?api-version=2020-07-01"
         with httpx.Client(trust_env=False, headers={"Metadata": "true"}, timeout=60) as http:
             assert http.get(url).status_code == 200
-            assert any(line["kind"] == "completed" for line in told)
+            assert any(line["kind"] == "completed" for line in output_lines)
             assert http.get(url).json()["Events"] == []
         assert process.wait(60) == 0
 
@@ -91,13 +91,13 @@ def test_with_speed_0_control_moves_the_time_and_a_signal_ends_it_politely(tmp_p
     path.write_text(SCENARIO)
     for number in (signal.SIGINT, signal.SIGTERM):
         with running(path, "--speed", "0", "--port", "0", "--control-port", "0", "--json") as process:
-            told = lines(process)
-            ready = next(told)
+            output_lines = lines(process)
+            ready = next(output_lines)
             with httpx.Client(trust_env=False, headers={"Metadata": "true"}, timeout=60) as http:
                 assert http.post(f"{ready['control']}/clock", json={"advance": "PT16M2S"}).status_code == 200
                 answer = http.get(f"{ready['vms']['n1']}/metadata/scheduledevents?api-version=2020-07-01")
             assert answer.json()["Events"][0]["EventStatus"] == "Started"
-            assert [next(told)["kind"] for _ in range(5)] == ["scheduled", "started", "impact-began", "on", "read"]
+            assert [next(output_lines)["kind"] for _ in range(5)] == ["scheduled", "started", "impact-began", "on", "read"]
             os.kill(process.pid, number)
             assert process.wait(60) == 0
 

@@ -65,7 +65,7 @@ class Process:
         self._process.wait()
 
     def leave(self) -> None:
-        """End as an application does that is told to."""
+        """End like an application that gets SIGTERM."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         assert self._process.wait(BUSY) == 0
@@ -273,6 +273,6 @@ def test_where_answers_get_lost_and_storage_goes_away_no_former_owners_write_is_
 
 
 def _ends(process: Process) -> bool:
-    """Return whether what the process was told last of each partition is that it is lost."""
+    """Return whether the last callback for each partition was that of a loss."""
     last = {words[1]: words[0] for words in list(process.said) if words[0] in ("gained", "lost")}
     return "gained" not in last.values()

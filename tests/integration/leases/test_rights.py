@@ -82,7 +82,7 @@ async def test_a_wrong_key_is_reported_once_without_the_key_and_waited_for(
     swapped = Swapped(wrong)
     with LeaseKeeper("fleet", "b", swapped) as keeper:  # type: ignore[arg-type]
         until(lambda: keeper.counts["failed"] >= 2, BUSY, "refusals")
-        assert len(told := errors(caplog)) == 1 and "403" in told[0] and "Abc8" not in caplog.text
+        assert len(logged := errors(caplog)) == 1 and "403" in logged[0] and "Abc8" not in caplog.text
         swapped.now = tables
         until(lambda: len(keeper.owned()) == FLEET.partitions, BUSY, "everything")
     wrong.close()

@@ -56,11 +56,11 @@ class Agent:
 
     def start(self, *options: str, environment: dict[str, str] | None = None) -> None:
         """Begin, or begin again."""
-        told = dict(self.settings)
-        told["hooks"] = {kind: {"command": ["sh", "-c", f"{script}\n{self._write(kind)}"]} for kind, script in self._hooks.items()}
+        configuration = dict(self.settings)
+        configuration["hooks"] = {kind: {"command": ["sh", "-c", f"{script}\n{self._write(kind)}"]} for kind, script in self._hooks.items()}
         path = self.folder / "agent.yaml"
         # JSON is YAML.
-        path.write_text(json.dumps(told))
+        path.write_text(json.dumps(configuration))
         command = [str(self._python), "-m", self._module, "agent", "--config", str(path), "--log", "json", *options]
         given = {**os.environ, **(environment or {})}
         self._process = subprocess.Popen(command, cwd=self._cwd, env=given, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)

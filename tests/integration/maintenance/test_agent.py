@@ -39,8 +39,8 @@ async def test_platform_event_is_prepared_approved_and_recovered_from(imds: Emul
     await until(lambda: agent.said("agent_restored"), "the node is back", [agent])
     assert agent.did() == ["prepare", "restore", "verify"]
     await until(lambda: agent.phases() == ["DONE"], "it is over", [agent])
-    status, told = await agent.ask("/maintenance")
-    assert (status, [event["phase"] for event in told["events"]]) == (200, ["DONE"])
+    status, document = await agent.ask("/maintenance")
+    assert (status, [event["phase"] for event in document["events"]]) == (200, ["DONE"])
     assert (await agent.ask("/ready")) == (200, {"ready": True, "reasons": []})
     assert 'tocsin_agent_hook_runs_total{hook="prepare",outcome="done"} 1' in (await agent.ask("/metrics"))[1]
     assert agent.end() == 0
@@ -141,8 +141,8 @@ async def test_agent_waits_out_a_full_disk_without_doing_anything(imds: Emulator
     full.touch()
     imds.do(update())
     await until(lambda: agent.said("agent_state_unsaved"), "it says so", [agent])
-    status, told = await agent.ask("/ready")
-    assert status == 503 and "No space left" in " ".join(told["reasons"])
+    status, document = await agent.ask("/ready")
+    assert status == 503 and "No space left" in " ".join(document["reasons"])
     assert agent.did() == [] and imds.event("update").approved_at is None
     full.unlink()
     await imds.until(lambda world: imds.event("update").approved_at is not None)

@@ -27,8 +27,8 @@ def joined(make: MakeAgent, app: FakeApp, *, require_central: bool = False) -> A
     agent = make()
     (agent.folder / "key").write_text(KEY)
     (agent.folder / "key").chmod(0o600)
-    told = {"url": app.url, "fleet": "search", "key_file": "key", "require_central": require_central, "patience_seconds": 0.5}
-    agent.settings["app"] = told
+    app_settings = {"url": app.url, "fleet": "search", "key_file": "key", "require_central": require_central, "patience_seconds": 0.5}
+    agent.settings["app"] = app_settings
     agent.start()
     return agent
 

@@ -13,9 +13,9 @@ def test_a_rolling_host_update_goes_one_fault_domain_at_a_time_and_every_node_is
     command = [sys.executable, "-m", "devhost.demo.maintenance", "--json"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert ran.returncode == 0, ran.stderr + ran.stdout
-    told = json.loads(ran.stdout)
-    assert (told["wrong"], told["most_domains_down"]) == ([], 1)
-    assert len(told["nodes"]) == 5
-    for stages in told["nodes"].values():
+    result = json.loads(ran.stdout)
+    assert (result["wrong"], result["most_domains_down"]) == ([], 1)
+    assert len(result["nodes"]) == 5
+    for stages in result["nodes"].values():
         order = [stages[stage] for stage in ("notice", "leases left", "prepared", "approved", "impact", "restored")]
         assert order == sorted(order)

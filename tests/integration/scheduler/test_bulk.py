@@ -20,7 +20,7 @@ async def test_ten_thousand_events_are_each_delivered_once_and_none_early(tenant
     async def all_told() -> dict[str, Any] | None:
         stats = await tenant.api.stats()
         assert stats["delivered"] + stats["open"] <= COUNT, "never more than there are, not even while shards finish"
-        # A shard's lateness is told when it has finished.
+        # A shard's lateness is known when it has finished.
         return stats if stats["channels"].get("default", {}).get("delivered") == COUNT else None
 
     stats = await eventually(all_told, "all in the statistics", 120, pause=0.1)

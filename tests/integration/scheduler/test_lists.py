@@ -78,12 +78,12 @@ async def test_stats_add_up_open_and_final(tenant: Tenant) -> None:
 
     expected = {"open": 11, "overdue": 0, "delivered": 30, "dead": 7, "lapsed": 5, "cancelled": 0}
 
-    async def told() -> dict[str, Any] | None:
+    async def figures_counted() -> dict[str, Any] | None:
         stats = await tenant.api.stats()
-        # A shard's lateness is told when it has finished.
+        # A shard's lateness is known when it has finished.
         return stats if expected.items() <= stats.items() and set(stats["channels"]) == {"default", "bad"} else None
 
-    stats = await eventually(told, "the near ones to end and to be counted")
+    stats = await eventually(figures_counted, "the near ones to end and to be counted")
     assert stats["channels"]["default"]["delivered"] == 30
     worst = max(hit.late_ms for hit in tenant.hits)
     assert stats["late_ms"]["max"] == worst and stats["late_ms"]["p50"] <= stats["late_ms"]["p99"]

@@ -64,10 +64,10 @@ async def test_log_lines_come_with_their_action(collector: Collector, tenant: Te
     assert answer.status < 300
     await tenant.admin.call("POST", f"tenants/{tenant.name}/channels/default/resume")
 
-    def told() -> list[str]:
+    def resumption_lines() -> list[str]:
         return [line.body.string_value for line in list(collector.logs) if attributes(line).get("tenant") == tenant.name]
 
-    assert await eventually(told, "a line about the channel that was resumed")
+    assert await eventually(resumption_lines, "a line about the channel that was resumed")
     [line] = [line for line in collector.logs if attributes(line).get("tenant") == tenant.name][:1]
     assert attributes(line)["action"] == "shards_recalled" and line.severity_text == "INFO"
 

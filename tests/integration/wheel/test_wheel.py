@@ -222,8 +222,10 @@ def test_example_server_joins_a_fleet_shares_it_and_hands_it_over(python: Path, 
         b.terminate()
         assert b.wait(120) == 0
         sent = {"TOCSIN_URL": host.url, "TOCSIN_KEY": "local-demo-key"}
-        told = subprocess.run([python, "-W", "error", "-c", SENT], cwd=tmp_path, env=sent, capture_output=True, text=True, timeout=120)
-        assert told.stdout == "delivered\n", told.stdout + told.stderr
+        sent_event = subprocess.run(
+            [python, "-W", "error", "-c", SENT], cwd=tmp_path, env=sent, capture_output=True, text=True, timeout=120
+        )
+        assert sent_event.stdout == "delivered\n", sent_event.stdout + sent_event.stderr
         assert {line.split()[2] for line in said_by_a + said_by_b if line.startswith("lost")} == {"handed-off"}
 
 

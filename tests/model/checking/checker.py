@@ -31,7 +31,7 @@ class Model[S](Protocol):
         """Labelled steps; the callable makes the step, and may raise Violation."""
 
     def key(self, state: S) -> Hashable:
-        """Equal for states that need not be told apart."""
+        """Equal for states that need not be distinguished."""
 
     def check(self, state: S) -> None:
         """Raises Violation when a property fails in this state."""

@@ -1,6 +1,6 @@
 """The seed's own model has exactly the states of its specification, is safe, and breaks as the seed tells where a rule is switched.
 
-The numbers are golden: with a rule told differently, however harmless it looks, there are other states.
+The numbers are golden: a rule that is stated differently, however harmless it looks, leads to other states.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GOLDEN = {
     Play(3, 1): (240, 1_280),
     Play(3, 2): (34_380, 204_224),
 }
-"""Distinct states, and how many they are with the nodes told apart."""
+"""The counts of states without and with distinguished nodes."""
 LARGE = {
     Play(3, 2, symmetric=False): (204_224, 204_224),
     Play(3, 3): (901_692, 5_402_432),

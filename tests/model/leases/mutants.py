@@ -62,8 +62,8 @@ def claim_without_fencing() -> list[Patch]:
 def deadline_from_ack() -> list[Patch]:
     plain = membership.beat
 
-    def beat(session: Any, *told: Any) -> Any:
-        inner = plain(session, *told)
+    def beat(session: Any, *options: Any) -> Any:
+        inner = plain(session, *options)
         next(inner)
         answer = yield inner.send(SentAt(0))
         acknowledged = yield SENDING
@@ -108,8 +108,8 @@ def resume_without_proof() -> list[Patch]:
 def _beats(change: Callable[[Write], Write], answered: Callable[[Write, Any], Any]) -> list[Patch]:
     plain = membership.beat
 
-    def beat(session: Any, *told: Any) -> Any:
-        inner = plain(session, *told)
+    def beat(session: Any, *options: Any) -> Any:
+        inner = plain(session, *options)
         sent = yield next(inner)
         effect = inner.send(sent)
         answer = yield change(effect)
@@ -146,8 +146,8 @@ def deadline_of_the_last_send() -> list[Patch]:
     class Session(rules.ServerSession):
         latest: SentAt | None = None
 
-    def beat(session: Any, *told: Any) -> Any:
-        inner = plain_beat(session, *told)
+    def beat(session: Any, *options: Any) -> Any:
+        inner = plain_beat(session, *options)
         session.latest = yield next(inner)
         return (yield from relay(inner, answer=session.latest))
 

@@ -230,8 +230,8 @@ class RemoteWorld(World):
         if actor.name.startswith("app ") and self.machines[actor.machine].ended:
             scene: Any = state
             result, request = self.machines[actor.machine].result, self._requests[actor.name]
-            told = isinstance(result, HeartbeatAccepted | ClaimResult) or result in OVER
-            if request.incarnation != MINE or scene.client.over or not told:
+            accepted = isinstance(result, HeartbeatAccepted | ClaimResult) or result in OVER
+            if request.incarnation != MINE or scene.client.over or not accepted:
                 # Its answer tells nobody anything.
                 return state
         return super()._settled(state, actor)

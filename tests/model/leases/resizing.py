@@ -50,7 +50,7 @@ class Resize(Play):
 
     @property
     def keys(self) -> range:
-        """All that can be told apart."""
+        """Everything that distinguishes states."""
         return range(lcm(*self.counts))
 
 

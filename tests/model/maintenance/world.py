@@ -102,7 +102,7 @@ class State:
     begun: bool = False
     ready: frozenset[str] = frozenset()
     told: bool = False
-    """The process was told to end."""
+    """The process got SIGTERM."""
     asked: bool = False
     """The fleet has asked that users' events be prepared for too."""
     seen: tuple[int, ...] | None = None

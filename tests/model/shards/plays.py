@@ -38,10 +38,10 @@ def owner(name: str, text: str, held: int = 0) -> Any:
     if not (yield from owning.load(session)):
         return ()
     outcomes: dict[str, rules.RowOutcome] = {}
-    told = False
+    informed = False
     while True:
         now = yield Now()
-        holds = {CHANNEL: ChannelHold(held)} if told and now < held else FREE
+        holds = {CHANNEL: ChannelHold(held)} if informed and now < held else FREE
         todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY, holds)
         if outcomes or todo.settle or todo.claim:
             if not (yield from owning.step(session, {**todo.settle, **outcomes}, todo.claim)):
@@ -51,7 +51,7 @@ def owner(name: str, text: str, held: int = 0) -> Any:
             for rk in owning.claimed(session, ()):
                 props = session.rows[rk].props
                 if now < held:
-                    told = True
+                    informed = True
                     outcomes[rk] = rules.RowOutcome("scheduled", {"tries": int(props["tries"]) - 1})
                     continue
                 success = yield Start(session.shard, rk, props["id"], int(props["due"]))

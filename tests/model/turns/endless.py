@@ -1,7 +1,7 @@
 """Turns without end: what must always come, though trouble of each kind comes before.
 
 Reports keep coming here: in each second every secondary that is up sends one, in any order, and it is handled and answered at once, unless
-it or the answer is lost. So seconds follow one another for ever, and states are told apart by what comes back: how long ago, how many
+it or the answer is lost. So seconds follow one another for ever, and states are distinguished by what comes back: how long ago, how many
 reports ago, which turn counted from the one of now. A fair run is one in which no process leaves undone what it can always do; chance may
 be as bad as it likes.
 """

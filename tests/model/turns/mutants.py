@@ -101,10 +101,10 @@ def short_though_handed_out() -> list[Patch]:
 def any_process_speaks() -> list[Patch]:
     plain = rules._classify
 
-    def heard(before: Any, told: Any) -> Any:
-        if before is not None and 1 < before.seq + 1 <= told.seq:
+    def heard(before: Any, report: Any) -> Any:
+        if before is not None and 1 < before.seq + 1 <= report.seq:
             return "next"
-        return plain(before, told)
+        return plain(before, report)
 
     return [(rules, "_classify", heard)]
 

@@ -154,4 +154,4 @@ class Play:
     endless: bool = False
     """Reports keep coming, see `endless`."""
     latest_only: bool = True
-    """Answers to older reports need not be told apart from lost ones."""
+    """Answers to older reports need not be distinguished from lost ones."""

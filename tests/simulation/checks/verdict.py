@@ -107,7 +107,7 @@ def _copies(world: World, events: list[Row]) -> None:
         if key not in speaking:
             speaking[key] = row
         elif _half_redriven(row, speaking[key], by_place) or _half_redriven(speaking[key], row, by_place):
-            # A redrive that nobody was told of: the next one finds the copy, and points to it.
+            # A redrive without an answer: the next one finds the copy, and points to it.
             world.counts["redrives left half-way"] += 1
         else:
             world.fail(f"two events answer for {key}: {speaking[key]} and {row}")

@@ -33,7 +33,7 @@ SCAN_EVERY, INSPECT_EVERY = 15.0, 60.0
 
 
 class _Silence:
-    """Nobody is told of alarms."""
+    """Discard alarms."""
 
     async def __call__(self, tenant: str, content: Mapping[str, Any]) -> None:
         raise AssertionError("the fleet has no channel for its alarms")

@@ -36,7 +36,7 @@ class Disk:
 @dataclass(slots=True)
 class Application:
     """The behaviour of a node's application. calls: seconds that a callback takes, by chance. writes: under each epoch, every `gap` seconds
-    or so. zombie: it goes on writing when told that the partition is lost."""
+    or so. zombie: it goes on writing after the callback that the partition is lost."""
 
     calls: Callable[[], float] = lambda: 0.01
     writes: int = 0
@@ -73,7 +73,7 @@ class _Calls:
 
 
 class Node:
-    """A process from its start to its end. `view` is what `owns` reads; `seen` is told each time it may have changed."""
+    """A process from its start to its end. `view` is what `owns` reads; `seen` is called each time it may have changed."""
 
     def __init__(
         self,

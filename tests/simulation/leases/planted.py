@@ -179,8 +179,8 @@ def lost_claims_forgotten() -> list[Patch]:
 def planner_is_satisfied() -> list[Patch]:
     """A planner does not check whether its plan was carried out."""
 
-    def plan(self: ScanLoop, *told: Any) -> Any:
-        yield from plain(self, *told)
+    def plan(self: ScanLoop, *arguments: Any) -> Any:
+        yield from plain(self, *arguments)
         self._due, self._next_plan = False, 1e12
 
     plain = ScanLoop._plan
@@ -197,8 +197,8 @@ def claims_outlive_incarnations() -> list[Patch]:
     """Claims and orders of an incarnation are kept for the next, and rows are written although they were fenced."""
     plain = membership.beat
 
-    def beat(session: ServerSession, *told: Any) -> Any:
-        inner = plain(session, *told)
+    def beat(session: ServerSession, *arguments: Any) -> Any:
+        inner = plain(session, *arguments)
         sent = yield next(inner)
         effect = inner.send(sent)
         touch = effect.ops[0]

@@ -25,7 +25,7 @@ KEYS = lcm(*COUNTS)
 
 
 class KeyWatch:
-    """Give `seen` to the nodes. A node owns the keys of the partitions in its view, by the count that it was told before."""
+    """Give `seen` to the nodes. A node owns the keys of the partitions in its view, by the last count that it learned."""
 
     def __init__(self, world: World) -> None:
         self.world = world

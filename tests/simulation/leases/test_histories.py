@@ -19,8 +19,8 @@ FOUND = (15967, 1035075)
 def play(first: int, count: int) -> None:
     broken = [report for seed in range(first, first + count) if (report := simulate(seed)).violation is not None]
     gc.collect()
-    told = [f"seed {report.seed}: {report.violation}" for report in broken]
-    assert not broken, "\n".join([*told, f"again: python -m tests.simulation.leases --seed {broken[0].seed} --verbose"])
+    violations = [f"seed {report.seed}: {report.violation}" for report in broken]
+    assert not broken, "\n".join([*violations, f"again: python -m tests.simulation.leases --seed {broken[0].seed} --verbose"])
 
 
 @pytest.mark.parametrize("first", range(0, 1500, CHUNK))

@@ -52,11 +52,11 @@ def test_after_a_crash_all_is_served_within_t_and_a_heartbeat_since_standbys_wer
 def test_a_server_that_returns_within_v_keeps_its_partitions_although_standbys_were_informed(fleet: Measured) -> None:
     moved = fleet.moves.total()
     for name in ("s000", "s005"):
-        told = fleet.world.store.transactions["write"]
+        writes_before = fleet.world.store.transactions["write"]
         foreseen = sum(node.keeper_state.counts["foreseen"] for node in fleet.nodes.values())
         fleet.nodes[name].crash()
         fleet.until(lambda: sum(node.keeper_state.counts["foreseen"] for node in fleet.nodes.values()) > foreseen, PROFILE.validity)  # noqa: B023
-        assert fleet.world.store.transactions["write"] > told
+        assert fleet.world.store.transactions["write"] > writes_before
         expecting = [node for node in fleet.nodes.values() if node.running]
         fleet.until(lambda: any(name in node.keeper_state.expected_servers() for node in expecting), 2 * PROFILE.beat)  # noqa: B023
         fleet.start(name)

@@ -157,14 +157,14 @@ class PairWorld(World):
         await asyncio.sleep(fate.choice((0.0, fate.uniform(0.0, 200.0))))
         self._find(FIRST)
         await asyncio.sleep(fate.uniform(0.0, 30.0))
-        await self._ask("fail_back", lambda told: told["active"] == "first" or told["state"] == "copying")
+        await self._ask("fail_back", lambda answer: answer["active"] == "first" or answer["state"] == "copying")
         if self.story == "lost again":
             await asyncio.sleep(fate.uniform(0.0, 60.0))
             since = self.loop.now
             self._lose(FIRST)
             await self._fail_over(since)
             return
-        await self._ask("", lambda told: (told["active"], told["state"]) == ("first", "serving"))
+        await self._ask("", lambda answer: (answer["active"], answer["state"]) == ("first", "serving"))
         await self._turned(FIRST)
 
     def _lose(self, side: str) -> None:
@@ -176,9 +176,9 @@ class PairWorld(World):
         self._gone.discard(side)
 
     async def _fail_over(self, since: float) -> None:
-        await self._ask("fail_over", lambda told: told["active"] == "second")
+        await self._ask("fail_over", lambda answer: answer["active"] == "second")
         self.changes.append((since - LAG, self.loop.now + STOPPED))
-        await self._ask("", lambda told: told["active"] == "second" and told["state"] in ("serving", "copying"))
+        await self._ask("", lambda answer: answer["active"] == "second" and answer["state"] in ("serving", "copying"))
         await self._turned(SECOND)
 
     async def _reset(self) -> None:
@@ -277,8 +277,8 @@ class PairWorld(World):
             copy = copies.pop((row.pk, row.rk), None)
             if row.rk == GATE or place_of(row.pk) != MIRRORED:
                 continue
-            told = {name: row.props.get(name) for name in ("id", "state", "due", "target", "body")}
-            if copy is None or told != {name: copy.props.get(name) for name in told}:
+            answer = {name: row.props.get(name) for name in ("id", "state", "due", "target", "body")}
+            if copy is None or answer != {name: copy.props.get(name) for name in answer}:
                 self.fail(f"the copy of {row.pk}/{row.rk} is {copy}; it is {row}")
         left = [key for key in copies if key[1] != GATE]
         if left:

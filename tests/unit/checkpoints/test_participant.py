@@ -26,7 +26,7 @@ TURN = {"epoch": 5, "limit_ms": 40_000}
 
 
 class Body:
-    """Takes a turn that lasts until it is told what was made."""
+    """Takes a turn that lasts until the test sets the result."""
 
     def __init__(self, world: World) -> None:
         self.begun = self.ended = self.cancelled = False
@@ -688,7 +688,7 @@ async def test_waiting_the_grant_and_what_becomes_of_the_checkpoint_are_logged(c
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["while the caller waits", "before the caller asks"])
-async def test_missing_fleet_is_reported_once_and_with_what_to_do(waits: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_fleet_is_logged_once_with_advice(waits: bool, caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     # The first report gets no answer, so that the second finds the caller waiting.
     world.app.faults.extend(["gone", (404, "not-found")] if waits else [(404, "not-found")])
@@ -703,8 +703,8 @@ async def test_missing_fleet_is_reported_once_and_with_what_to_do(waits: bool, c
     with pytest.raises(NotFound) as raised:
         await body.task
     assert "no fleet 'search'" in str(raised.value) and "PUT /api/v1/fleets/search" in str(raised.value)
-    told = "".join(traceback.format_exception(raised.value))
-    assert told.count("Traceback") == 1 and "_report" not in told, told
+    traceback_text = "".join(traceback.format_exception(raised.value))
+    assert traceback_text.count("Traceback") == 1 and "_report" not in traceback_text, traceback_text
 
 
 async def test_address_that_is_not_the_apps_is_no_missing_fleet() -> None:
@@ -835,12 +835,12 @@ async def test_a_waiting_body_learns_that_the_reports_were_cancelled() -> None:
 
 @pytest.mark.parametrize("said", [None, "secondary", {"role": "secondary"}])
 async def test_health_that_is_none_is_reported_and_a_turn_ends_at_its_limit_with_it(said: object, caplog: pytest.LogCaptureFixture) -> None:
-    told: list[object] = [Health()]
-    async with World(health=lambda: told[0]) as world:  # type: ignore[arg-type,return-value]
+    traceback_text: list[object] = [Health()]
+    async with World(health=lambda: traceback_text[0]) as world:  # type: ignore[arg-type,return-value]
         body = Body(world)
         world.app.turn = TURN
         await world.until(lambda: body.begun, "its turn")
-        told[0] = said
+        traceback_text[0] = said
         await world.until(lambda: body.cancelled, "its end", 60)
         assert await lost(body) == "limit"
         assert "health() returns a Health, not" in caplog.text

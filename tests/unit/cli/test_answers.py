@@ -126,8 +126,8 @@ def test_no_text_of_others_moves_a_cursor(ask: Ask) -> None:
         ("events get x --json", httpx.Response(200, text=json.dumps({"payload": EVIL + "\x7f\u2028"}, ensure_ascii=False))),
     ):
         _, out, err = ask(arguments, answer)
-        told = (out + err).replace("\n", "")
-        assert told.isprintable() and "[red]x[/red]" in told
+        printed = (out + err).replace("\n", "")
+        assert printed.isprintable() and "[red]x[/red]" in printed
         if arguments.endswith("--json"):
             assert json.loads(out)["payload"].startswith(EVIL)
 
@@ -170,5 +170,5 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 @given(VALUES)
 def test_json_comes_back_as_it_was_whatever_is_escaped(value: Any) -> None:
     text = json.dumps(value, separators=(",", ":"))
-    told = documents.to_json(documents.parse(text))
-    assert told.isprintable() and json.loads(told) == value
+    printed = documents.to_json(documents.parse(text))
+    assert printed.isprintable() and json.loads(printed) == value

@@ -1,4 +1,4 @@
-"""`tocsin events import`: what is sent, kept and told, against an app that answers as the test says."""
+"""`tocsin events import`: requests, progress and output, against an app that answers as the test says."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def test_bad_lines_are_reported_with_their_numbers_and_end_it_with_1(app: App, t
     file = written(tmp_path, 0, "bad", 2)
     file.write_text(file.read_text() + "[1]\n{\n")
     code, out, _ = run(capsys, file, "--json")
-    told = json.loads(out)
-    assert code == Exit.FAILED and told == {"lines": 5, "accepted": 2, "known": 0, "rejected": 3, "rejects": f"{file}.rejects"}
-    rejects = [json.loads(line) for line in Path(told["rejects"]).read_text().splitlines()]
+    summary = json.loads(out)
+    assert code == Exit.FAILED and summary == {"lines": 5, "accepted": 2, "known": 0, "rejected": 3, "rejects": f"{file}.rejects"}
+    rejects = [json.loads(line) for line in Path(summary["rejects"]).read_text().splitlines()]
     assert [each["line"] for each in rejects] == [2, 4, 5]
     assert rejects[0]["why"] == "Invalid content: /payload: no" and json.loads(rejects[0]["text"])["payload"] == "bad"
     assert rejects[1]["why"] == "not an object" and rejects[1]["text"] == "[1]"
     app.events.clear()
-    assert run(capsys, written(tmp_path, 1))[0] == 0 and not Path(told["rejects"]).exists(), "old rejects are not those of this run"
+    assert run(capsys, written(tmp_path, 1))[0] == 0 and not Path(summary["rejects"]).exists(), "old rejects are not those of this run"
 
 
 @pytest.mark.parametrize("failure", [refused(401), refused(503), refuse_lines(429), refuse_lines(503)])
@@ -129,8 +129,8 @@ def test_stopped_import_goes_on_where_it_was_stopped(app: App, tmp_path: Path, c
     app.answers.clear()
     app.batches.clear()
     code, out, _ = run(capsys, file, "--batch", 3, "--json")
-    told = json.loads(out)
-    assert code == Exit.FAILED and told["lines"] == 10 and (told["accepted"], told["known"], told["rejected"]) == (8, 0, 2)
+    summary = json.loads(out)
+    assert code == Exit.FAILED and summary["lines"] == 10 and (summary["accepted"], summary["known"], summary["rejected"]) == (8, 0, 2)
     assert sorted(app.batches) == [1, 3] and len(app.events) == 8 and not Path(f"{file}.progress").exists()
     assert [json.loads(line)["line"] for line in Path(f"{file}.rejects").read_text().splitlines()] == [1, 9]
 

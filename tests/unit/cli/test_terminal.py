@@ -50,8 +50,8 @@ def test_import_shows_a_bar_on_a_terminal(tmp_path: Path) -> None:
         os.close(mine)
     out, _ = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1 and out.decode().startswith("200 events scheduled, 0 already known, 1 rejected")
-    told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-    assert "━" in told and "  0% " in told and "100% 200 events, 1 rejected" in told
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "━" in plain and "  0% " in plain and "100% 200 events, 1 rejected" in plain
 
 
 def test_import_shows_no_bar_in_a_pipe(tmp_path: Path) -> None:

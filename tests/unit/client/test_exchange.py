@@ -1,4 +1,4 @@
-"""One call and its retries: what is repeated, what never, and what is told in the end."""
+"""One call and its retries: repeated requests, requests that are never repeated, and the final result."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def schedule(**options: Any) -> ApiCall[Any]:
 
 
 def test_answer_is_read_with_its_etag() -> None:
-    told = Exchanged(schedule(), SCHEDULED)
-    assert (told.result.id, told.result.etag, told.result.final) == ("e1", '"v1"', False)
-    assert told.result.due == datetime(2030, 1, 1, tzinfo=UTC) and told.slept == []
+    exchanged = Exchanged(schedule(), SCHEDULED)
+    assert (exchanged.result.id, exchanged.result.etag, exchanged.result.final) == ("e1", '"v1"', False)
+    assert exchanged.result.due == datetime(2030, 1, 1, tzinfo=UTC) and exchanged.slept == []
 
 
 def test_lost_answer_of_a_schedule_is_asked_for_again_since_its_id_makes_that_safe() -> None:
@@ -63,8 +63,8 @@ def test_lost_answer_of_a_schedule_is_asked_for_again_since_its_id_makes_that_sa
 
 
 def test_lost_answer_of_a_fast_event_is_reported_at_once() -> None:
-    told = Exchanged(schedule(durability="fast"), LOST)
-    assert isinstance(told.error, tocsin.Unreachable) and told.error.sent
+    exchanged = Exchanged(schedule(durability="fast"), LOST)
+    assert isinstance(exchanged.error, tocsin.Unreachable) and exchanged.error.sent
 
 
 def test_fast_event_is_sent_again_where_nothing_can_have_been_taken() -> None:
@@ -74,16 +74,21 @@ def test_fast_event_is_sent_again_where_nothing_can_have_been_taken() -> None:
 @pytest.mark.parametrize("status", [502, 503, 504])
 def test_gateway_errors_are_tried_again_only_where_twice_is_once(status: int) -> None:
     assert Exchanged(schedule(), problem(status, "storage-unavailable", retry_after="1"), SCHEDULED).slept == [1.2]
-    told = Exchanged(schedule(durability="fast"), problem(status, "storage-unavailable", retry_after="1"))
-    assert isinstance(told.error, tocsin.ServerFailed) and told.error.uncertain
+    exchanged = Exchanged(schedule(durability="fast"), problem(status, "storage-unavailable", retry_after="1"))
+    assert isinstance(exchanged.error, tocsin.ServerFailed) and exchanged.error.uncertain
 
 
 @pytest.mark.parametrize(("status", "kind"), [(401, "Unauthenticated"), (403, "Forbidden"), (404, "NotFound"), (409, "Conflict")])
 def test_refusals_are_reported_at_once(status: int, kind: str) -> None:
-    told = Exchanged(schedule(), problem(status, "a-code"))
-    assert type(told.error).__name__ == kind and isinstance(told.error, tocsin.Refused)
-    assert (told.error.status, told.error.code, told.error.detail, told.error.uncertain) == (status, "a-code", "why", False)
-    assert told.error.type == "https://tocsin.dev/problems/a-code"
+    exchanged = Exchanged(schedule(), problem(status, "a-code"))
+    assert type(exchanged.error).__name__ == kind and isinstance(exchanged.error, tocsin.Refused)
+    assert (exchanged.error.status, exchanged.error.code, exchanged.error.detail, exchanged.error.uncertain) == (
+        status,
+        "a-code",
+        "why",
+        False,
+    )
+    assert exchanged.error.type == "https://tocsin.dev/problems/a-code"
 
 
 @pytest.mark.parametrize(
@@ -95,8 +100,8 @@ def test_every_status_has_its_class(status: int, kind: str) -> None:
 
 def test_invalid_content_says_where() -> None:
     body = {"type": "x/invalid-content", "status": 422, "detail": "two", "errors": [{"pointer": "/due", "detail": "no offset"}, "odd"]}
-    told = Exchanged(schedule(), ApiReply(422, {}, orjson.dumps(body)))
-    assert isinstance(told.error, tocsin.Invalid) and told.error.errors == (tocsin.Fault("/due", "no offset"),)
+    exchanged = Exchanged(schedule(), ApiReply(422, {}, orjson.dumps(body)))
+    assert isinstance(exchanged.error, tocsin.Invalid) and exchanged.error.errors == (tocsin.Fault("/due", "no offset"),)
 
 
 def test_conflict_that_asks_for_a_moment_is_given_it() -> None:
@@ -105,14 +110,14 @@ def test_conflict_that_asks_for_a_moment_is_given_it() -> None:
 
 
 def test_retries_end_and_the_last_answer_is_reported() -> None:
-    told = Exchanged(schedule(), *[problem(503, "storage-unavailable")] * 4)
-    assert isinstance(told.error, tocsin.ServerFailed) and told.slept == [0.2, 0.4, 0.8]
+    exchanged = Exchanged(schedule(), *[problem(503, "storage-unavailable")] * 4)
+    assert isinstance(exchanged.error, tocsin.ServerFailed) and exchanged.slept == [0.2, 0.4, 0.8]
     assert isinstance(Exchanged(schedule(), *[UNSENT] * 4).error, tocsin.Unreachable)
 
 
 def test_longer_waits_than_the_client_has_patience_for_are_reported_at_once() -> None:
-    told = Exchanged(schedule(), problem(429, "too-many-requests", retry_after="31"))
-    assert isinstance(told.error, tocsin.TooMany) and told.error.retry_after == 31.0
+    exchanged = Exchanged(schedule(), problem(429, "too-many-requests", retry_after="31"))
+    assert isinstance(exchanged.error, tocsin.TooMany) and exchanged.error.retry_after == 31.0
 
 
 def test_nothing_is_sent_twice_by_a_client_without_retries() -> None:
@@ -135,13 +140,13 @@ def in_state(state: str) -> ApiReply:
 
 
 def test_second_cancel_after_a_lost_answer_finds_that_the_first_one_worked() -> None:
-    told = Exchanged(calls.cancel("e1"), LOST, problem(409, "already-final"), in_state("cancelled"))
-    assert told.error is None and told.sent == ["DELETE events/e1", "DELETE events/e1", "GET events/e1"]
+    exchanged = Exchanged(calls.cancel("e1"), LOST, problem(409, "already-final"), in_state("cancelled"))
+    assert exchanged.error is None and exchanged.sent == ["DELETE events/e1", "DELETE events/e1", "GET events/e1"]
 
 
 def test_second_cancel_after_a_lost_answer_does_not_hide_that_the_event_was_delivered() -> None:
-    told = Exchanged(calls.cancel("e1"), LOST, problem(409, "already-final"), in_state("delivered"))
-    assert isinstance(told.error, tocsin.Conflict) and told.error.code == "already-final"
+    exchanged = Exchanged(calls.cancel("e1"), LOST, problem(409, "already-final"), in_state("delivered"))
+    assert isinstance(exchanged.error, tocsin.Conflict) and exchanged.error.code == "already-final"
 
 
 def test_cancel_of_a_cancelled_event_is_refused_when_no_answer_was_lost() -> None:
@@ -165,8 +170,8 @@ def test_trigger_is_never_repeated_after_a_lost_answer() -> None:
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b"null", b'{"id": 7}', b"\xff"])
 def test_answer_that_is_none_of_this_api_is_reported_without_its_content(body: bytes) -> None:
-    told = Exchanged(schedule(), ApiReply(200, {}, body))
-    assert isinstance(told.error, tocsin.Unreadable) and "html" not in str(told.error)
+    exchanged = Exchanged(schedule(), ApiReply(200, {}, body))
+    assert isinstance(exchanged.error, tocsin.Unreadable) and "html" not in str(exchanged.error)
 
 
 def test_errors_of_something_else_at_that_address_are_reported_as_such() -> None:

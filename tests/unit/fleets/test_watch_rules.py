@@ -256,12 +256,12 @@ def test_a_cleared_alarm_stays_until_that_is_reported_and_may_come_back() -> Non
     over = cleared.alarms["servers"]
     assert (over.cleared, over.notified) == (NOW + 120_000, False) and still.alarms == cleared.alarms
     assert rules.alarm_changes(alarmed, cleared) == ([], [over]) and rules.alarm_changes(cleared, still) == ([], [])
-    told = WatchState(alarms={"servers": Alarm("servers", NOW, ("1 of 2",), 1, NOW + 120_000, True)})
-    assert rules.next_state(told, FINE, NOW + 240_000, "mark").alarms == {}
-    known = told
+    reported = WatchState(alarms={"servers": Alarm("servers", NOW, ("1 of 2",), 1, NOW + 120_000, True)})
+    assert rules.next_state(reported, FINE, NOW + 240_000, "mark").alarms == {}
+    known = reported
     for at in (240_000, 310_000):
         known = rules.next_state(known, FEW, NOW + at, "mark")
-    assert known.alarms["servers"].since == NOW + 240_000 and rules.alarm_changes(told, known)[0]
+    assert known.alarms["servers"].since == NOW + 240_000 and rules.alarm_changes(reported, known)[0]
 
 
 def test_an_alarm_that_returns_before_its_end_was_reported_counts_from_its_return() -> None:

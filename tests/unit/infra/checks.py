@@ -196,7 +196,7 @@ KINDS = {"string": "string", "number": "int", "boolean": "bool", "array": "array
 
 
 def kind(project: Project, file: File, node: Node | None) -> str | None:
-    """The type of an expression, as far as it can be told without Azure's own definitions; None where it cannot."""
+    """The type of an expression, as far as it is known without Azure's own definitions; None where it cannot."""
     if node is None or node.type in KINDS:
         return KINDS[node.type] if node is not None else None
     match node.type:

@@ -59,7 +59,7 @@ def looked(**seen: Any) -> list[kql.Row]:
 
 @pytest.fixture
 def fire(sources: Mapping[str, str]) -> Any:
-    """The alerts that fire over rows of `AppMetrics` and `AppDependencies`, of those that go by a metric unless told."""
+    """The alerts that fire over rows of `AppMetrics` and `AppDependencies`, by default of those that use a metric."""
     found = rules(Project(sources))
 
     def fired(metrics: Sequence[kql.Row], spans: Sequence[kql.Row] = (), traces: Sequence[kql.Row] = ()) -> set[str]:
@@ -170,7 +170,7 @@ async def test_a_dead_letter_is_reported_though_others_of_its_minute_are_tried_f
     rows += await minute(world)
     assert [(await world.demo.event(each["id"]))["state"] for each in made] == ["retrying", "dead"]
     assert fire(rows) == {"dead-letters"}
-    assert fire(await minute(world) + await minute(world)) == set(), "what was told of is not told of again"
+    assert fire(await minute(world) + await minute(world)) == set(), "a reported fault is not reported again"
 
 
 def test_a_ledger_gap_is_found_whichever_way_it_goes(fire: Any) -> None:

@@ -100,8 +100,8 @@ def test_the_installer_fetches_wheel_and_key_as_the_machine_and_starts_the_agent
     log = (machine / "log").read_text()
     assert re.findall(r"^systemctl (.*)$", log, re.MULTILINE) == ["daemon-reload", "enable --quiet tocsin-agent", "restart tocsin-agent"]
     assert log.index("--check") < log.index("--unit") < log.index("systemctl")
-    told = log + done.stdout + done.stderr
-    assert KEY not in told and "TOKEN-" not in told
+    output = log + done.stdout + done.stderr
+    assert KEY not in output and "TOKEN-" not in output
 
 
 def test_the_installer_closes_a_folder_and_a_file_that_others_could_change(machine: Path, sources: Mapping[str, str]) -> None:

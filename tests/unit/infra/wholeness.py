@@ -60,7 +60,7 @@ PERIODS = {"PT5M": 5, "PT10M": 10, "PT15M": 15, "PT30M": 30, "PT1H": 60, "PT2H":
 
 @check
 def watching(project: Project) -> Iterator[str]:
-    """Each alert says how often it looks and how far back, without gaps; its condition is whole; who is to be told is told."""
+    """Each alert says how often it looks and how far back, without gaps; its condition is whole; every receiver gets the alert."""
     for name, rule in rules(project).items():
         window, every = PERIODS.get(rule.get("window", "")), PERIODS.get(rule.get("every", ""))
         if window is None or every is None or every > window:
@@ -72,7 +72,7 @@ def watching(project: Project) -> Iterator[str]:
     if not conditions or not all(needed <= each for each in conditions):
         yield "modules/alerts.bicep: the condition is not whole"
     if text_of(at(body, "properties.actions.actionGroups")) != "empty(email) ? [] : [people.id]":
-        yield "modules/alerts.bicep: nobody is told"
+        yield "modules/alerts.bicep: the alerts have no receiver"
 
 
 LED_TO = {

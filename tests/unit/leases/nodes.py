@@ -134,7 +134,7 @@ class World:
 
 
 class Node:
-    """A server that does what it is told, with one beat each time it is asked to. scans: what its row says it does."""
+    """A server that follows its orders, with one heartbeat at each call. scans: the value in its row."""
 
     def __init__(self, world: World, key: str, name: str, *, scans: bool = False) -> None:
         self.world, self.key, self.name, self.scans = world, key, name, scans

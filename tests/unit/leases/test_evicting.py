@@ -1,4 +1,4 @@
-"""Servers that speak HTTP, beat on, and release nothing of what they are told to: what waits for them goes on without them, and safely."""
+"""HTTP servers that send heartbeats and release nothing although ordered to: what waits for them goes on without them, and safely."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SILENCE = T + 5.0
 
 
 class Client:
-    """A server that speaks HTTP, claims what it is told to, and releases what `releases` allows. until: when its validity ends."""
+    """A server that speaks HTTP, claims what it is assigned, and releases what `releases` allows. until: when its validity ends."""
 
     def __init__(self, world: World, name: str, life: int = 1, *, releases: bool = False) -> None:
         self.world, self.name, self.releases = world, name, releases

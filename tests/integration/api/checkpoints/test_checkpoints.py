@@ -181,7 +181,7 @@ async def test_a_turn_that_its_holder_will_not_fetch_goes_to_another_at_once(how
     c = Replica(db.demo, "c")
     await b.takes()
     await c.reports()
-    b.told = {"ready": False}
+    b.fields = {"ready": False}
     await b.done(1, 100)
     # Granted while c is away: never handed out.
     await b.reports()
@@ -191,7 +191,7 @@ async def test_a_turn_that_its_holder_will_not_fetch_goes_to_another_at_once(how
         await c.reports(ready=False)
     else:
         await db.clock.advance(61)
-    b.told = {}
+    b.fields = {}
     turn = (await b.reports())["turn"]
     assert turn is not None and turn["epoch"] == 3
     over = (await turns(db.demo))[1]

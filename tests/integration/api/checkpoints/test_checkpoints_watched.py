@@ -37,8 +37,8 @@ async def test_three_turns_in_a_row_that_time_out_raise_an_alarm_and_one_that_is
     assert await inspect(db) == {"3 turns in a row timed out"}
     assert [record.__dict__["fleet"] for record in caplog.records if record.__dict__.get("action") == "lease_turns_stuck"] == ["demo:db"]
     await db.run(5)
-    [told] = [event["payload"] for event in await db.demo.all("/api/v1/events?channel=default&from=2027-01-15T00:00:00Z")]
-    assert (told["alarm"], told["kind"], told["state"]) == ("turns", "stale", "raised")
+    [payload] = [event["payload"] for event in await db.demo.all("/api/v1/events?channel=default&from=2027-01-15T00:00:00Z")]
+    assert (payload["alarm"], payload["kind"], payload["state"]) == ("turns", "stale", "raised")
     await b.done(await b.takes(), 5)
     assert await inspect(db) == set()
 
@@ -105,7 +105,7 @@ async def test_ten_minutes_of_five_replicas_cost_so_many_requests(db: World, mon
         # They are registered already.
         await each.reports(ready=False)
     await db.clock.advance(5)
-    # What maintenance costs is told elsewhere.
+    # The costs of maintenance are tested elsewhere.
     monkeypatch.setattr(db.app.checkpoints, "_pending", nothing_pending)
     db.tables.transactions.clear()
     made, until = 0, 0

@@ -25,12 +25,12 @@ class Node:
     def __init__(self, client: Client, name: str, incarnation: int = 1) -> None:
         self.client, self.name, self.incarnation, self.seq = client, name, uuid(incarnation), 0
 
-    async def beat(self, seq: int | None = None, **told: Any) -> LocalReply:
+    async def beat(self, seq: int | None = None, **fields: Any) -> LocalReply:
         self.seq = self.seq + 1 if seq is None else seq
-        return await self.client.post(f"{WEB}/nodes/{self.name}/beat", {"incarnation": self.incarnation, "seq": self.seq, **told})
+        return await self.client.post(f"{WEB}/nodes/{self.name}/beat", {"incarnation": self.incarnation, "seq": self.seq, **fields})
 
-    async def beats(self, **told: Any) -> dict[str, Any]:
-        answer = await self.beat(**told)
+    async def beats(self, **fields: Any) -> dict[str, Any]:
+        answer = await self.beat(**fields)
         assert answer.status == 200, answer
         found: dict[str, Any] = answer.json()
         return found

@@ -51,11 +51,11 @@ async def test_a_heartbeat_is_answered_with_orders_and_owned_partitions(a: Node)
     }
     [node] = await a.client.all(f"{WEB}/nodes")
     assert node["partitions"] == {"2": 1, "4": 1}
-    told = ("fault_domain", "capacity", "load")
-    assert [node["beat"][name] for name in told] == ["rack-3", 4, 0.5]
+    fields = ("fault_domain", "capacity", "load")
+    assert [node["beat"][name] for name in fields] == ["rack-3", 4, 0.5]
     await a.beats()
     node = (await a.client.get(f"{WEB}/nodes/a")).json()
-    assert [node["beat"][name] for name in told] == ["rack-3", 4, 0.5], "what is left out stays"
+    assert [node["beat"][name] for name in fields] == ["rack-3", 4, 0.5], "what is left out stays"
 
 
 async def test_a_beat_costs_one_read_and_one_write(fleet: World, a: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,9 +267,9 @@ async def test_two_instances_of_the_app_give_a_partition_to_one(fleet: World) ->
 
 async def test_a_beat_and_a_claim_at_once_both_count(fleet: World, a: Node) -> None:
     app = fleet.app
-    told = BeatIn(incarnation=UUID(a.incarnation), seq=2)
+    fields = BeatIn(incarnation=UUID(a.incarnation), seq=2)
     beaten, claimed = await asyncio.gather(
-        app.beats.beat("demo", "web", "a", told), app.beats.claim("demo", "web", "a", a.incarnation, [0, 1])
+        app.beats.beat("demo", "web", "a", fields), app.beats.claim("demo", "web", "a", a.incarnation, [0, 1])
     )
     assert beaten["seq"] == 2 and len(claimed["claimed"]) == 2
     assert (await a.beats())["held"] == {"0": 1, "1": 1}

@@ -27,7 +27,7 @@ async def db(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 async def beat(world: World, *servers: Node) -> dict[str, set[int]]:
-    """Servers do as they are told, a few times; what they have then."""
+    """Let the servers follow their orders a few times. Return their partitions."""
     has: dict[str, set[int]] = {}
     for _ in range(8):
         for server in servers:
@@ -219,12 +219,12 @@ async def test_a_replica_that_is_to_lose_its_disk_goes_first(db: World) -> None:
     agent = Agent(db.demo, "h").sees("WAITING", notice=40 * MINUTE, type="Redeploy")
     await agent.reports()
     for each in others.values():
-        each.told["ready"] = False
+        each.fields["ready"] = False
     await primary.reports()
     for each in others.values():
         await each.reports()
     for each in others.values():
-        each.told["ready"] = True
+        each.fields["ready"] = True
     turn = None
     for name in "habcdefg":
         answer = await others[name].reports()

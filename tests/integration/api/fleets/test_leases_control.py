@@ -182,8 +182,8 @@ async def test_stale_shows_what_is_wrong_page_by_page_and_alarms_reach_the_chann
     rest = (await world.demo.get(f"{AT}/leases/stale?limit=2&cursor={stale['next']}")).json()
     assert [item["partition"] for item in rest["items"]] == [2] and rest["next"] is None
     assert [(alarm["alarm"], alarm["count"]) for alarm in stale["alarms"]] == [("unserved", 3), ("servers", 1)]
-    told = {(got.payload["alarm"], got.payload["kind"], got.payload["state"]) for got in world.receiver.received}
-    assert told == {("unserved", "stale", "raised"), ("servers", "dead", "raised")} and len(world.receiver.received) == 2
+    alarms = {(got.payload["alarm"], got.payload["kind"], got.payload["state"]) for got in world.receiver.received}
+    assert alarms == {("unserved", "stale", "raised"), ("servers", "dead", "raised")} and len(world.receiver.received) == 2
     text = (await world.do(world.app.metrics.text())).decode()
     assert 'tocsin_lease_partitions_stale{fleet="web",tenant="demo"} 3.0' in text
     assert 'tocsin_lease_alarm{alarm="servers",fleet="web",tenant="demo"} 1.0' in text
@@ -230,9 +230,9 @@ class Remote:
 
     async def beat(self) -> None:
         self.seq += 1
-        told = await self.client.post(f"{AT}/nodes/{self.name}/beat", {"incarnation": self.incarnation, "seq": self.seq})
-        assert told.status == 200, told
-        self.answer = told.json()
+        alarms = await self.client.post(f"{AT}/nodes/{self.name}/beat", {"incarnation": self.incarnation, "seq": self.seq})
+        assert alarms.status == 200, alarms
+        self.answer = alarms.json()
         who = {"node": self.name, "incarnation": self.incarnation}
         for number in self.answer["release"]:
             epoch = self.answer["held"].pop(str(number))

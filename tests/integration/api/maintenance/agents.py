@@ -1,4 +1,4 @@
-"""A node's agent that speaks HTTP, as the tests of maintenance play it: it tells what it is told to tell."""
+"""A node's agent that speaks HTTP, as the tests of maintenance play it. It reports what the test sets."""
 
 from __future__ import annotations
 

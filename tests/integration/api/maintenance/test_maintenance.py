@@ -74,8 +74,8 @@ async def test_an_answer_carries_what_the_fleets_definition_asks_of_its_agents(d
     rules = [{"type": "Freeze", "source": "Platform", "max_seconds": 0, "action": "approve"}, {"action": "hold"}]
     asked = {"lead": "PT1M", "leads": {"Preempt": "PT0S"}, "require_central": True, "rules": rules}
     assert (await db.demo.put(DB, MAKE | {"maintenance": asked})).status == 200
-    told = (await a.reports())["settings"]
-    assert told == {"lead_ms": 60_000, "leads_ms": {"Preempt": 0}, "require_central": True, "rules": rules}
+    shown = (await a.reports())["settings"]
+    assert shown == {"lead_ms": 60_000, "leads_ms": {"Preempt": 0}, "require_central": True, "rules": rules}
 
 
 async def test_an_event_that_goes_without_having_started_is_cancelled_where_its_agent_says_so_else_vanished(db: World) -> None:
@@ -385,8 +385,8 @@ async def test_a_rehearsal_reaches_its_nodes_and_is_over_when_they_are_done(db: 
     await all_report(a, b)
     made = await db.demo.post(f"{DB}/maintenance/rehearse", {"nodes": ["a"], "type": "Freeze", "notice": "PT5M", "duration_s": 9})
     assert made.status == 202
-    told = (await a.reports())["rehearsals"]
-    assert [(each["event_id"], each["not_before"]) for each in told] == [
+    shown = (await a.reports())["rehearsals"]
+    assert [(each["event_id"], each["not_before"]) for each in shown] == [
         (made.json()["event_id"], to_text(db.now // 1000 * 1000 + 300_000))
     ]
     assert (await b.reports())["rehearsals"] == []
@@ -591,16 +591,16 @@ async def test_the_channel_hears_of_each_step_and_of_the_time_to_prepare(world: 
     a.sees("WAITING")
     await all_report(a, b)
     await tick(world)
-    told = {each["payload"]["what"]: each for each in await world.demo.all("/api/v1/events?limit=100")}
-    assert set(told) == {"scheduled", "prepare"}
-    assert told["prepare"]["due"] == to_text(world.now // 1000 * 1000 + 15 * MINUTE - 30_000)
+    shown = {each["payload"]["what"]: each for each in await world.demo.all("/api/v1/events?limit=100")}
+    assert set(shown) == {"scheduled", "prepare"}
+    assert shown["prepare"]["due"] == to_text(world.now // 1000 * 1000 + 15 * MINUTE - 30_000)
     a.sees_no_more(outcome="cancelled")
     await a.reports()
     await tick(world, "stale_scan")
     await tick(world, "stale_scan")
-    told = {each["payload"]["what"]: each for each in await world.demo.all("/api/v1/events?limit=100")}
-    assert set(told) == {"scheduled", "prepare", "cancelled"}
-    payload = told["cancelled"]["payload"]
+    shown = {each["payload"]["what"]: each for each in await world.demo.all("/api/v1/events?limit=100")}
+    assert set(shown) == {"scheduled", "prepare", "cancelled"}
+    payload = shown["cancelled"]["payload"]
     assert (payload["fleet"], payload["event_id"], payload["kind"]) == ("db", EVENT, "maintenance")
 
 

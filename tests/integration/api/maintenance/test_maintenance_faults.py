@@ -217,8 +217,8 @@ async def test_an_event_that_comes_back_ends_by_what_became_of_it_then_and_is_re
     await a.reports()
     assert (await event(world.demo))["status"] == "cancelled"
     await tick(world, "stale_scan")
-    told = [each["payload"]["what"] for each in await world.demo.all("/api/v1/events?limit=100")]
-    assert sorted(each for each in told if each not in ("prepare", "alarm")) == ["cancelled", "completed", "scheduled"]
+    notices = [each["payload"]["what"] for each in await world.demo.all("/api/v1/events?limit=100")]
+    assert sorted(each for each in notices if each not in ("prepare", "alarm")) == ["cancelled", "completed", "scheduled"]
 
 
 async def test_ids_of_any_shape_that_agents_report_can_be_asked_for_and_approved(db: World) -> None:
@@ -283,9 +283,9 @@ async def test_a_node_that_hears_late_of_a_rehearsal_has_its_notice_all_the_same
     asked = {"nodes": ["a", "b"], "type": "Freeze", "notice": "PT1M", "duration_s": 9}
     made = await db.demo.post(f"{DB}/maintenance/rehearse", asked)
     await db.clock.advance(240)
-    [told] = (await a.reports())["rehearsals"]
-    assert told["not_before"] == to_text(db.now // 1000 * 1000 + MINUTE)
-    assert told["event_id"] == made.json()["event_id"]
+    [notices] = (await a.reports())["rehearsals"]
+    assert notices["not_before"] == to_text(db.now // 1000 * 1000 + MINUTE)
+    assert notices["event_id"] == made.json()["event_id"]
 
 
 async def test_a_rehearsal_that_is_not_known_any_more_becomes_no_event(db: World) -> None:
@@ -391,8 +391,8 @@ async def test_a_notice_whose_mark_was_lost_is_reported_once_and_without_a_warni
     a.entries[EVENT]["not_before"] = to_text(world.now + 20 * MINUTE)
     await a.reports()
     await tick(world)
-    told = [each["payload"]["what"] for each in await world.demo.all("/api/v1/events?limit=100")]
-    assert told.count("scheduled") == 1
+    notices = [each["payload"]["what"] for each in await world.demo.all("/api/v1/events?limit=100")]
+    assert notices.count("scheduled") == 1
     assert not [each for each in caplog.records if getattr(each, "action", "") == "maintenance_notify_refused"]
 
 

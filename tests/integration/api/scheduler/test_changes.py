@@ -149,13 +149,13 @@ async def test_refusal_says_when_a_change_becomes_possible_and_that_is_so(world:
     made, lost = await world.demo.create(delay="PT0S"), await world.demo.create(delay="PT0S")
     await world.run(5)
     await world.put_props("demo", lost["id"], flag=True)
-    told = {each["id"]: (await world.demo.delete(f"{EVENTS}/{each['id']}")).json()["detail"] for each in (made, lost)}
-    assert "while its state is `retrying`" in told[made["id"]]
-    assert "until it has ended" in told[lost["id"]]
+    details = {each["id"]: (await world.demo.delete(f"{EVENTS}/{each['id']}")).json()["detail"] for each in (made, lost)}
+    assert "while its state is `retrying`" in details[made["id"]]
+    assert "until it has ended" in details[lost["id"]]
     await world.run(40)
     for each in (made, lost):
         assert (await world.demo.event(each["id"]))["state"] == "retrying"
-    assert (await world.demo.delete(f"{EVENTS}/{lost['id']}")).json()["detail"] == told[lost["id"]]
+    assert (await world.demo.delete(f"{EVENTS}/{lost['id']}")).json()["detail"] == details[lost["id"]]
     assert (await world.demo.delete(f"{EVENTS}/{made['id']}")).status == 204
 
 

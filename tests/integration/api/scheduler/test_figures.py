@@ -26,7 +26,7 @@ async def fleets(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-async def told(world: World, agent: Agent, fleet: str) -> None:
+async def report(world: World, agent: Agent, fleet: str) -> None:
     agent.seq += 1
     assert (await world.demo.post(f"/api/v1/fleets/{fleet}/maintenance/reports", agent.body())).status == 200
 
@@ -36,7 +36,7 @@ async def fails(world: World, fleet: str) -> Agent:
     agent = Agent(world.demo, "n")
     agent.disabled = True
     for phase in ("STARTED", "RESTORE_FAILED"):
-        await told(world, agent.sees(phase, status="Started"), fleet)
+        await report(world, agent.sees(phase, status="Started"), fleet)
     return agent
 
 
@@ -58,7 +58,7 @@ async def test_alarms_of_maintenance_are_reported_for_fleets_beyond_the_first_to
     await tick(fleets, "stale_scan")
     assert await failed(fleets) == {"a": 1, "*": 2}
     agents["b"].sees("DONE")
-    await told(fleets, agents["b"], "b")
+    await report(fleets, agents["b"], "b")
     await tick(fleets, "stale_scan")
     assert await failed(fleets) == {"a": 1, "*": 1}
     assert (await fleets.demo.delete("/api/v1/fleets/c")).status in (200, 202, 204)
@@ -77,6 +77,6 @@ async def test_a_fleets_entry_is_written_when_its_alarms_change_and_not_otherwis
 
 async def test_for_several_fleets_servers_and_heartbeats_are_left_out(fleets: World) -> None:
     found = await look(fleets)
-    told = {name for name, fleet in found if fleet == "*"}
-    assert told == {"tocsin_lease_partitions_unserved", "tocsin_lease_partitions_stale", "tocsin_lease_alarm"}
+    report = {name for name, fleet in found if fleet == "*"}
+    assert report == {"tocsin_lease_partitions_unserved", "tocsin_lease_partitions_stale", "tocsin_lease_alarm"}
     assert found["tocsin_lease_servers_needed", "a"] == 1

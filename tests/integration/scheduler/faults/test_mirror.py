@@ -37,7 +37,7 @@ class Story:
     """When the second said that it serves."""
     refused: set[int] = field(default_factory=set)
     """The answers to cancels between the kill and that moment."""
-    told: list[dict[str, Any]] = field(default_factory=list)
+    mirror_states: list[dict[str, Any]] = field(default_factory=list)
     hits: dict[str, list[Hit]] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     back: int = 0
@@ -95,9 +95,9 @@ async def play(system: System, first: Azurite, again: Azurite) -> Story:
         process.kill()
         story.killed = now_ms()
         assert (await admin.post("storage/failover", {})).status == 202
-        story.told.append(await mirror(admin))
+        story.mirror_states.append(await mirror(admin))
         story.refused.add(await cancel(tenant, left[0]))
-        story.told.append(await eventually(lambda: serving(admin, "second"), "the second to serve"))
+        story.mirror_states.append(await eventually(lambda: serving(admin, "second"), "the second to serve"))
         story.served = now_ms()
         for event_id in left[-10:]:
             if await cancel(tenant, event_id) == 204:
@@ -120,7 +120,7 @@ async def play(system: System, first: Azurite, again: Azurite) -> Story:
             return (await admin.post("storage/failback", {})).status == 202
 
         await eventually(accepted, "the first to be found again", pause=0.5)
-        story.told.append(await eventually(lambda: serving(admin, "first"), "the first to serve again"))
+        story.mirror_states.append(await eventually(lambda: serving(admin, "first"), "the first to serve again"))
         story.back = now_ms()
         story.later = waiting | await spread(tenant, 60, 1_000, 2_500)
         gone = next(iter(waiting))
@@ -166,7 +166,7 @@ def test_first_account_was_killed_in_mid_run(story: Story) -> None:
 
 
 def test_second_account_says_when_it_serves_and_refuses_until_then(story: Story) -> None:
-    waiting, there, back = story.told
+    waiting, there, back = story.mirror_states
     assert (waiting["active"], waiting["state"]) == ("second", "waiting") and 0 < waiting["serves_in_s"] <= TAKE + 2
     assert story.served - story.killed >= TAKE * 1_000
     assert story.refused == {503}

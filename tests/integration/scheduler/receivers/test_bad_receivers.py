@@ -181,11 +181,11 @@ async def test_errors_and_logs_show_no_secrets(system: System, tenant: Tenant) -
     shown = [await tenant.api.ended(event_id, "dead") for event_id in ids]
     [hit] = tenant.receiver.at(f"{tenant.path}/open")
     assert hit.query == f"key={hidden[0]}" and hit.headers["x-api-key"] == hidden[1]
-    told = json.dumps([shown, await tenant.api.all("events"), await tenant.api.all("dead-letters")])
-    told += (await tenant.admin.get(f"tenants/{tenant.name}/channels/open")).json()["headers"]["x-api-key"] + system.host.text
+    shown_texts = json.dumps([shown, await tenant.api.all("events"), await tenant.api.all("dead-letters")])
+    shown_texts += (await tenant.admin.get(f"tenants/{tenant.name}/channels/open")).json()["headers"]["x-api-key"] + system.host.text
     assert all(event["error"] for event in shown)
-    assert [secret for secret in (*hidden[1:], *whsec, "whsec_") if secret in told] == []
-    assert hidden[0] not in told
+    assert [secret for secret in (*hidden[1:], *whsec, "whsec_") if secret in shown_texts] == []
+    assert hidden[0] not in shown_texts
 
 
 async def test_target_that_stalls_does_not_hold_up_another(tenant: Tenant) -> None:

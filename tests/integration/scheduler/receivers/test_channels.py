@@ -1,6 +1,6 @@
 """The other channels: messages in a storage queue, and events in an Event Grid topic.
 
-Event Grid's endpoint must be https, so the fake one has a certificate that the devhost is told to trust. An endpoint that is not Azure's
+Event Grid's endpoint must be https, so the fake one has a certificate which the devhost trusts. An endpoint that is not Azure's
 own gets a placeholder key in place of the identity's token.
 """
 

@@ -18,7 +18,7 @@ def environment() -> dict[str, str]:
     return {"TOCSIN_SHARD_EVENTS": "20"}
 
 
-def told(tenant: Tenant, path: str) -> tuple[int, int, int]:
+def lateness_figures(tenant: Tenant, path: str) -> tuple[int, int, int]:
     """p50, p99 and max of the lateness, in milliseconds."""
     late = sorted(hit.late_ms for hit in tenant.receiver.at(path))
     return late[len(late) // 2], late[int(0.99 * len(late))], late[-1]
@@ -49,7 +49,7 @@ async def test_bad_endpoints_delay_no_other_channel(system: System) -> None:
                 receiver.script("/slow-ill", silent)
             await play(one, other, turn)
             for tenant, whose in ((one, "the same tenant's"), (other, "another tenant's")):
-                print(f"{turn}: p50, p99, max of {whose} lateness in ms: {told(tenant, f'/{tenant.name}/{turn}')}")
+                print(f"{turn}: p50, p99, max of {whose} lateness in ms: {lateness_figures(tenant, f'/{tenant.name}/{turn}')}")
         assert len(receiver.at("/dead")) == len(receiver.at("/slow-well")) == BAD
         assert len(receiver.at("/slow-ill")) < 64
         shown = (await one.admin.get(f"tenants/{one.name}/channels/dead-ill")).json()

@@ -33,7 +33,7 @@ class Slow:
 
 
 class Process:
-    """Lanes, and deliveries that take as long as they are told to."""
+    """Lanes, and deliveries of a given length."""
 
     def __init__(self, channel: int = 4) -> None:
         self.clock = SettableClock(START)

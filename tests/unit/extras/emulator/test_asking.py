@@ -275,8 +275,8 @@ def test_a_machine_gets_its_own_description_and_its_hostname_is_not_its_name() -
     there = world({"name": "n1", "scope": "set", "fault_domain": 2, "location": "northeurope"})
     _, answer = get(there, query="api-version=2021-02-01", path="/metadata/instance/compute")
     compute = json.loads(answer.body)
-    told = [compute[key] for key in ("name", "vmScaleSetName", "platformFaultDomain", "location")]
-    assert told == ["n1", "set", "2", "northeurope"] and compute["osProfile"]["computerName"] != "n1"
+    described = [compute[key] for key in ("name", "vmScaleSetName", "platformFaultDomain", "location")]
+    assert described == ["n1", "set", "2", "northeurope"] and compute["osProfile"]["computerName"] != "n1"
 
 
 def test_machines_of_one_scope_share_a_placement_group() -> None:

@@ -1,4 +1,4 @@
-"""Scenario files: what they may say, and how their faults are told."""
+"""Scenario files: permitted content, and the reports of faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLES = sorted((ROOT / "docs" / "examples" / "emulator").glob("*.toml"))
 VMS = [{"name": "n1", "host": "h"}, {"name": "n2", "fault_domain": 1, "scope": "s"}]
 
 
-def told(steps: Any = (), **more: Any) -> list[tuple[str, str]]:
+def faults(steps: Any = (), **more: Any) -> list[tuple[str, str]]:
     """The faults of a document."""
     with pytest.raises(Problem) as refused:
         scenario_of({"vms": VMS, "steps": list(steps), **more})
@@ -59,25 +59,25 @@ def told(steps: Any = (), **more: Any) -> list[tuple[str, str]]:
     ],
 )
 def test_a_wrong_step_is_reported_with_its_place_and_the_reason(step: dict[str, Any], pointer: str, why: str) -> None:
-    ((where, what),) = told([step])
+    ((where, what),) = faults([step])
     assert where == pointer and what.startswith(why)
 
 
 def test_machines_need_names_of_their_own_and_there_must_be_some() -> None:
-    assert told(vms=[{"name": "n1"}, {"name": "n1"}]) == [("/vms/1/name", "another machine is already named n1")]
-    assert told(vms=[]) == [("/vms", "must not be empty")]
-    assert told(vms=[{}]) == [("/vms/0/name", "is required")]
+    assert faults(vms=[{"name": "n1"}, {"name": "n1"}]) == [("/vms/1/name", "another machine is already named n1")]
+    assert faults(vms=[]) == [("/vms", "must not be empty")]
+    assert faults(vms=[{}]) == [("/vms/0/name", "is required")]
 
 
 def test_a_name_counts_from_the_time_of_its_event_not_from_its_place_in_the_file() -> None:
     event = {"at": "PT10S", "event": {"name": "update", "vms": ["n1"]}}
-    assert told([{"at": "PT5S", "cancel": "update"}, event]) == [("/steps/0/cancel", "no event update is scheduled before this step")]
+    assert faults([{"at": "PT5S", "cancel": "update"}, event]) == [("/steps/0/cancel", "no event update is scheduled before this step")]
     scenario_of({"vms": VMS, "steps": [{"at": "PT15S", "cancel": "update"}, event]})
 
 
 def test_two_events_of_one_name_are_refused() -> None:
     event = {"event": {"name": "update", "vms": ["n1"]}}
-    assert told([event, event]) == [("/steps/1/event", "another event is already named update")]
+    assert faults([event, event]) == [("/steps/1/event", "another event is already named update")]
 
 
 def test_all_faults_of_a_file_are_reported_with_their_lines(tmp_path: Path) -> None:
@@ -131,10 +131,10 @@ def test_the_ready_made_scenarios_are_those_of_the_page() -> None:
 
 def test_the_page_names_every_key_a_scenario_can_have() -> None:
     page = (ROOT / "docs" / "reference" / "emulator.md").read_text()
-    from shared.extras.emulator import scenario as told
+    from shared.extras.emulator import scenario as faults
 
-    specs = (told.VmSpec, told.ImdsSpec, told.EventSpec, told.ChangeSpec, told.ImpactSpec, told.HideSpec, told.ApproveSpec)
-    specs = (*specs, told.ResetSpec, told.SkipSpec, told.FaultSpec, StepSpec)
+    specs = (faults.VmSpec, faults.ImdsSpec, faults.EventSpec, faults.ChangeSpec, faults.ImpactSpec, faults.HideSpec, faults.ApproveSpec)
+    specs = (*specs, faults.ResetSpec, faults.SkipSpec, faults.FaultSpec, StepSpec)
     assert sorted({name for spec in specs for name in spec.model_fields if f"`{name}`" not in page}) == []
 
 

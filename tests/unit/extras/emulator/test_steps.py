@@ -37,8 +37,8 @@ def test_a_change_shows_in_the_document(there: World) -> None:
         there, change={"event": "update", "type": "Reboot", "duration": -1, "source": "User", "description": "x", "vms": ["n2", "n1"]}
     )
     shown = read(moved)[1]["Events"][0]
-    told = [shown[key] for key in ("EventType", "DurationInSeconds", "EventSource", "Description", "Resources")]
-    assert told == ["Reboot", -1, "User", "x", ["n2", "n1"]]
+    described = [shown[key] for key in ("EventType", "DurationInSeconds", "EventSource", "Description", "Resources")]
+    assert described == ["Reboot", -1, "User", "x", ["n2", "n1"]]
 
 
 def test_a_cancelled_event_is_no_longer_listed_and_never_hits(there: World) -> None:

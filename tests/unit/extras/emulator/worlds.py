@@ -68,7 +68,7 @@ def kinds(world: World, *wanted: str) -> list[str]:
 
 
 def on(world: World, *vms: str) -> World:
-    """The world once these machines (all of them unless told) have asked for the first time."""
+    """Return the world once these machines (all by default) have asked for the first time."""
     for vm in vms or world.vms:
         world, _ = get(world, vm)
     return world

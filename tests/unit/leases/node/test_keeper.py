@@ -26,10 +26,10 @@ PARTITIONS = 8
 
 
 class Server:
-    """A keeper and what its callbacks were told."""
+    """A keeper and the calls of its callbacks."""
 
     def __init__(self, tables: FaultyTables, name: str, **options: Any) -> None:
-        self.told: list[tuple[str, int, object]] = []
+        self.callbacks: list[tuple[str, int, object]] = []
         self.may_stop = threading.Event()
         self.may_stop.set()
         self.keeper = LeaseKeeper(
@@ -38,19 +38,19 @@ class Server:
             tables,
             on_gained=self.gained,
             on_lost=self.lost,
-            on_danger=lambda left: self.told.append(("danger", -1, left)),
+            on_danger=lambda left: self.callbacks.append(("danger", -1, left)),
             **options,
         )
 
     def gained(self, partition: int, epoch: int) -> None:
-        self.told.append(("gained", partition, epoch))
+        self.callbacks.append(("gained", partition, epoch))
 
     def lost(self, partition: int, reason: str) -> None:
         self.may_stop.wait(60)
-        self.told.append(("lost", partition, reason))
+        self.callbacks.append(("lost", partition, reason))
 
     def reasons(self) -> set[object]:
-        return {reason for what, _, reason in list(self.told) if what == "lost"}
+        return {reason for what, _, reason in list(self.callbacks) if what == "lost"}
 
     def has(self) -> set[int]:
         return set(self.keeper.owned())
@@ -90,7 +90,7 @@ def test_one_server_gets_everything_and_two_share(servers: Servers) -> None:
     assert a.has() | b.has() == ALL
     assert all(b.keeper.owns(partition) and b.keeper.epoch(partition) == 2 for partition in b.has())
     assert not a.keeper.owns(next(iter(b.has()))) and a.keeper.epoch(PARTITIONS + 1) is None
-    until(lambda: {p for what, p, _ in b.told if what == "gained"} == b.has(), "callbacks")
+    until(lambda: {p for what, p, _ in b.callbacks if what == "gained"} == b.has(), "callbacks")
     assert a.reasons() == {"handed-off"}
 
 
@@ -134,11 +134,11 @@ def test_a_drained_server_gives_everything_up_and_comes_back(servers: Servers) -
 def test_an_outage_ends_ownership_by_itself_after_a_warning_and_it_comes_back(servers: Servers) -> None:
     a = servers.start("a")
     until(lambda: a.has() == ALL, "everything")
-    until(lambda: {p for what, p, _ in a.told if what == "gained"} == ALL, "callbacks")
+    until(lambda: {p for what, p, _ in a.callbacks if what == "gained"} == ALL, "callbacks")
     servers.tables.down = True
     until(lambda: not a.has(), "expired")
     until(lambda: a.reasons() == {"expired"}, "told so")
-    kinds = [what for what, _, _ in a.told]
+    kinds = [what for what, _, _ in a.callbacks]
     assert "danger" in kinds[: kinds.index("lost")]
     servers.tables.down = False
     until(lambda: a.has() == ALL, "back")

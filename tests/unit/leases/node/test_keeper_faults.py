@@ -86,14 +86,14 @@ def test_a_signals_handler_may_say_anything_while_its_thread_does(servers: Serve
 
 
 def test_a_callback_that_ends_its_thread_holds_no_other_up() -> None:
-    told: list[int] = []
+    called_back: list[int] = []
 
     def gained(partition: int, epoch: int) -> None:
-        told.append(partition)
+        called_back.append(partition)
         sys.exit()
 
     with LeaseKeeper("fleet", "a", quick_fleet(PARTITIONS), on_gained=gained):
-        until(lambda: set(told) == ALL, "all callbacks")
+        until(lambda: set(called_back) == ALL, "all callbacks")
 
 
 def test_the_warning_comes_in_time_though_all_callbacks_hang(servers: Servers) -> None:
@@ -229,7 +229,7 @@ def test_the_wall_clock_means_nothing(servers: Servers, monkeypatch: pytest.Monk
         until(lambda then=then: a.keeper.counts["beats"] > then[0] + 3, "beats")  # type: ignore[misc]
         until(lambda then=then: b.keeper.counts["scans"] > then[1] + 3, "looks")  # type: ignore[misc]
     assert (a.has(), b.has()) == had
-    assert not [each for each in a.told + b.told if each[2] in ("expired", "fenced")]
+    assert not [each for each in a.callbacks + b.callbacks if each[2] in ("expired", "fenced")]
 
 
 def test_a_folder_that_cannot_keep_the_file_ends_the_keeper_with_the_reason(servers: Servers, tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_a_name_that_is_draining_is_still_in_use(servers: Servers) -> None:
 def test_stopping_ends_in_time_though_a_callback_never_returns_and_storage_is_away(servers: Servers) -> None:
     a = servers.start("a")
     until(lambda: a.has() == ALL, "everything")
-    until(lambda: len(a.told) == PARTITIONS, "callbacks")
+    until(lambda: len(a.callbacks) == PARTITIONS, "callbacks")
     a.may_stop.clear()
     servers.tables.down = True
     stopped = threading.Event()

@@ -24,7 +24,7 @@ def facts(owners: dict[int, str], servers: dict[str, Server] = SERVERS) -> Plann
     return PlannerInput(Fleet(len(owners)), ActiveIntents(), partitions, servers)
 
 
-def told(name: str, take: Collection[int] = (), drop: Collection[int] = ()) -> dict[str, Server]:
+def servers_with_orders(name: str, take: Collection[int] = (), drop: Collection[int] = ()) -> dict[str, Server]:
     return SERVERS | {name: replace(SERVERS[name], take=tuple(take), drop=tuple(drop))}
 
 
@@ -32,7 +32,7 @@ def moments(ended: int, moving: int) -> list[PlannerInput]:
     """Partition `moving` on its way to b, while a, which has `ended`, is silent: ordered from c, or from b itself; released; taken."""
     b, c = (number for number in range(4) if number not in (ended, moving))
     rest = {ended: "a", b: "b", c: "c"}
-    ordered, bumped = told("b", [moving]), told("b", [moving], [moving])
+    ordered, bumped = servers_with_orders("b", [moving]), servers_with_orders("b", [moving], [moving])
     moved = ordered | {"c": replace(SERVERS["c"], drop=(moving,))}
     return [
         facts(rest | {moving: "c"}, moved),
@@ -50,12 +50,12 @@ def test_every_planner_names_the_same_standby_at_each_moment_of_a_hand_over(ende
 
 def test_the_server_that_was_ordered_to_take_a_partition_is_its_standby() -> None:
     for name in "bc":
-        assert facts({0: "a", 1: ""}, told(name, [0])).standby_assignments({"a"}) == {name: (("a", (0,)),)}
+        assert facts({0: "a", 1: ""}, servers_with_orders(name, [0])).standby_assignments({"a"}) == {name: (("a", (0,)),)}
 
 
 def test_orders_to_one_that_ends_count_for_nothing() -> None:
     owners = {0: "a", 1: "b", 2: "c"}
-    assert facts(owners, told("a", [1, 2])).standby_assignments({"a"}) == facts(owners).standby_assignments({"a"})
+    assert facts(owners, servers_with_orders("a", [1, 2])).standby_assignments({"a"}) == facts(owners).standby_assignments({"a"})
 
 
 class Looks:

@@ -74,8 +74,8 @@ class Scene:
         if what == "beat":
             seq = client.seq
             client.seq += 1
-            told, name = ServerHeartbeat(f"{client.name}1", seq), client.name
-            make: Any = lambda: http_servers.beat(KEY, name, told, 0)  # noqa: E731
+            heartbeat, name = ServerHeartbeat(f"{client.name}1", seq), client.name
+            make: Any = lambda: http_servers.beat(KEY, name, heartbeat, 0)  # noqa: E731
             deliver: Any = lambda found: client.heard(seq, found)  # noqa: E731
         elif what == "claim":
             numbers = [self.dice.randrange(client.partitions)]

@@ -1,4 +1,4 @@
-"""Rows that somebody edited so that they cannot be read: they stop nothing else, are told of once, and nothing of theirs is free."""
+"""Rows that were edited and cannot be read: they stop nothing else, are reported once, and free nothing."""
 
 from __future__ import annotations
 
