@@ -21,13 +21,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..core.errors import OutcomeUnknown, StorageError
     from ..storage.blocking import HttpTables
+    from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Replace, Upsert
     from .node.fencing import FencedBatch, StaleEpoch
     from .node.keeper import FleetMissing, LeaseKeeper, NameInUse
 
-__all__ = ["FencedBatch", "FleetMissing", "HttpTables", "LeaseKeeper", "NameInUse", "StaleEpoch"]
+__all__ = [
+    "ANY",
+    "Applied",
+    "Delete",
+    "FencedBatch",
+    "FleetMissing",
+    "HttpTables",
+    "Insert",
+    "LeaseKeeper",
+    "Merge",
+    "NameInUse",
+    "OutcomeUnknown",
+    "Refused",
+    "Replace",
+    "StaleEpoch",
+    "StorageError",
+    "Upsert",
+]
 
-_HOMES = {"HttpTables": "..storage.blocking", "FencedBatch": ".node.fencing", "StaleEpoch": ".node.fencing"}
+_HOMES = {
+    "HttpTables": "..storage.blocking",
+    "FencedBatch": ".node.fencing",
+    "StaleEpoch": ".node.fencing",
+    **dict.fromkeys(("OutcomeUnknown", "StorageError"), "..core.errors"),
+    **dict.fromkeys(("ANY", "Applied", "Delete", "Insert", "Merge", "Refused", "Replace", "Upsert"), "..storage.ports"),
+}
 
 
 def __getattr__(name: str) -> Any:

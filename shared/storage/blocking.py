@@ -16,6 +16,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import httpx
+import orjson
 
 from ..core.errors import OutcomeUnknown, Unavailable
 from . import limits
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_CREATE: Final = {**wire.READ, "Content-Type": "application/json", "Prefer": "return-no-content"}
 _SCOPE: Final = "https://storage.azure.com/.default"
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 # Azurite closes idle connections after 5 s; to write on a closed one is an unknown outcome.
@@ -47,6 +49,9 @@ class BlockingTables(Protocol):
 
     def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | Refused:
         """Apply all of `ops` in one transaction, or none. Raises `OutcomeUnknown`, `Unavailable` or `Rejected`."""
+
+    def ensure(self, table: str, *, timeout: float) -> None:
+        """Create the table if it is missing. Raises `Unavailable` or `Rejected`."""
 
     def close(self) -> None:
         """Release connections."""
@@ -169,6 +174,15 @@ class HttpTables:
         answer = self._call("write", "POST", "/$batch", {}, wire.BATCH, body, timeout)
         return wire.find_outcome(answer.status_code, answer.content, ops)
 
+    def ensure(self, table: str, *, timeout: float) -> None:
+        """See `BlockingTables.ensure`."""
+        limits.check_table(table)
+        answer = self._call("ensure", "POST", "/Tables", {}, _CREATE, orjson.dumps({"TableName": table}), timeout)
+        if answer.status_code not in (201, 204):
+            failure = wire.parse_failure(answer.status_code, answer.content)
+            if failure.code != "TableAlreadyExists":
+                raise wire.error_of(failure, write=False)
+
     def _call(
         self, name: str, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes, timeout: float
     ) -> httpx.Response:
@@ -233,6 +247,11 @@ class MemoryBlockingTables:
         """See `BlockingTables.write`."""
         with self._lock:
             return run_through(self.tables.write(table, pk, ops))
+
+    def ensure(self, table: str, *, timeout: float) -> None:
+        """See `BlockingTables.ensure`."""
+        with self._lock:
+            run_through(self.tables.ensure([table]))
 
     def close(self) -> None:
         """Nothing to release; the rows stay."""

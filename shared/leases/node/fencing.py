@@ -28,6 +28,7 @@ class FencedBatch:
 
         def on_gained(partition, epoch):
             rows = FencedBatch(tables, "Orders", f"{partition:05d}", epoch)
+            rows.create_table()
             rows.take()                                    # from here on the former owner is refused
             ...
             rows.write([Insert("order-17", {"state": "paid"})])
@@ -39,7 +40,12 @@ class FencedBatch:
 
     def __init__(self, tables: BlockingTables, table: str, pk: str, epoch: int, *, timeout: float = 5.0) -> None:
         self._runner = ThreadRunner(tables, steady, timeout)
+        self._tables, self._timeout = tables, timeout
         self.table, self.pk, self.epoch = table, pk, epoch
+
+    def create_table(self) -> None:
+        """Create the table if it is missing. One call per process is enough. Raises `Unavailable` or `Rejected`."""
+        self._tables.ensure(self.table, timeout=self._timeout)
 
     def take(self) -> None:
         """Put the epoch in force; can be repeated.

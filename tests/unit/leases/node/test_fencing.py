@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import pytest
 
+from devhost.azurite import ROOT
+from shared import leases
 from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
 from shared.leases.node.fencing import FencedBatch, StaleEpoch
 from shared.storage.blocking import run_through
@@ -105,3 +110,35 @@ def test_batches_that_cannot_be_are_rejected(bench: Bench, ops: list[Op]) -> Non
     mine.take()
     with pytest.raises(Rejected):
         mine.write(ops)
+
+
+def test_the_data_table_is_created_once_and_again_is_no_error() -> None:
+    bench = Bench()
+    rows = FencedBatch(bench.tables, "Orders", "00005", 1)
+    with pytest.raises(Rejected):
+        rows.take()
+    rows.create_table()
+    rows.create_table()
+    rows.take()
+    assert isinstance(rows.write([Insert("order-17", {"state": "paid"})]), Applied)
+
+
+def test_the_example_handles_each_outcome(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    source = (ROOT / "docs/examples/leases/fenced.py").read_text()
+    imported = next(line for line in source.splitlines() if line.startswith("from tocsin.leases import "))
+    assert set(imported.removeprefix("from tocsin.leases import ").split(", ")) <= set(leases.__all__)
+    scope: dict[str, Any] = {name: getattr(leases, name) for name in leases.__all__}
+    monkeypatch.setattr(scope["HttpTables"], "from_connection_string", lambda text: bench.tables)
+    monkeypatch.setenv("TABLES", "storage")
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["fenced.py", *arguments])
+        exec(source.replace(imported, ""), dict(scope))
+        return capsys.readouterr().out.strip()
+
+    assert run("1", "order-17") == "order-17 is written"
+    assert run("1", "order-17") == "order-17 is refused: operation 0: exists"
+    bench.tables.faults.extend(["", "lost", ""])
+    assert run("2", "order-18").startswith(("order-18 is written", "order-18 is refused"))
+    assert run("1", "order-19") == "epoch 1 is over"
