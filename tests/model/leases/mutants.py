@@ -94,9 +94,9 @@ def age_from_request() -> list[Patch]:
 def without_incarnation() -> list[Patch]:
     plain = rules.read_back
 
-    def read_back(session: Any, server: Server | None, etag: str) -> Any:
+    def read_back(session: Any, server: Server | None, *row: Any) -> Any:
         same = dataclasses.replace(server, incarnation=session.incarnation) if server is not None else None
-        return plain(session, same, etag)
+        return plain(session, same, *row)
 
     return [(rules, "read_back", read_back)]
 
@@ -136,11 +136,11 @@ def deadline_of_the_last_send() -> list[Patch]:
     plain = rules.read_back
     plain_beat = membership.beat
 
-    def read_back(session: Any, server: Server | None, etag: str) -> Any:
+    def read_back(session: Any, server: Server | None, *row: Any) -> Any:
         if session.latest is not None and server is not None and server.beat in session.open:
             tried = session.open[server.beat]
             session.open[server.beat] = dataclasses.replace(tried, sent=session.latest)
-        return plain(session, server, etag)
+        return plain(session, server, *row)
 
     @dataclasses.dataclass(slots=True)
     class Session(rules.ServerSession):

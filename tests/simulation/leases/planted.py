@@ -74,8 +74,8 @@ def serves_while_it_hands_off() -> list[Patch]:
 def view_outlives_fencing() -> list[Patch]:
     """A fenced incarnation goes on until its validity ends: here, a beat is taken for applied although it was refused."""
 
-    def read_back(session: ServerSession, server: Server | None, etag: str) -> Any:
-        found = plain(session, server, etag)
+    def read_back(session: ServerSession, server: Server | None, *row: Any) -> Any:
+        found = plain(session, server, *row)
         if found == "told":
             session.valid = SentAt(session.valid.seconds + 1e6) if session.valid is not None else None
         return found
