@@ -69,18 +69,24 @@ def look(key: str) -> Steps[StoredTurns | None]:
 
 
 def report(
-    key: str, node: str, told: ReplicaReport, settings: TurnSettings, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING
+    key: str,
+    node: str,
+    replica_report: ReplicaReport,
+    settings: TurnSettings,
+    draw: float,
+    pending: Mapping[str, PendingImpact] = NO_PENDING,
 ) -> Steps[AcceptedReport | ReportRefusal | Literal["missing"]]:
     """Apply a replica's report.
 
-    settings: the fleet's, possibly some seconds old; for a replica that registers they are read again. 'missing': there is no such fleet.
+    settings: the fleet's, possibly some seconds old; for a replica that registers they are read again. draw: a random number in [0, 1) for
+    the next grant. 'missing': there is no such fleet.
     Raises `OutcomeUnknown`, `Unavailable`.
     """
 
     def attempt() -> Steps[AcceptedReport | ReportRefusal | Literal["missing"] | WriteConflict]:
         nonlocal settings
         seen = yield from look(key)
-        if seen is None or seen.closed or told.seq == 1 or node not in seen.view.replicas:
+        if seen is None or seen.closed or replica_report.seq == 1 or node not in seen.view.replicas:
             fleet, now = yield from read_fleet(key)
             if fleet is None:
                 return "missing"
@@ -90,22 +96,22 @@ def report(
                 yield from end(key)
                 return CONFLICT
             seen = seen or (yield from _fresh(key, now))
-        heard = rules.receive(seen.view, node, told, seen.now, settings, draw, pending)
-        if isinstance(heard, str):
-            return heard
-        ops = _stepped(seen, heard.group, heard.over)
-        if heard.replica is not seen.view.replicas.get(node):
-            ops.append(_put(seen, replica_key(node), heard.replica))
+        accepted = rules.receive(seen.view, node, replica_report, seen.now, settings, draw, pending)
+        if isinstance(accepted, str):
+            return accepted
+        ops = _stepped(seen, accepted.group, accepted.over)
+        if accepted.replica is not seen.view.replicas.get(node):
+            ops.append(_put(seen, replica_key(node), accepted.replica))
         if not ops:
-            return heard
-        if heard.group.lives != seen.view.group.lives:
+            return accepted
+        if accepted.group.lives != seen.view.group.lives:
             # The index row is written before the other rows, and removed after them.
             answer = yield from write(TURNS, INDEX, Upsert(key, {"at": seen.now}))
             if answer is LOST:
                 return WriteConflict(answer)
         answer = yield from write(TURNS, key, *ops)
         if isinstance(answer, Applied):
-            return heard
+            return accepted
         return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
@@ -132,7 +138,7 @@ def scan(key: str, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDIN
 
 
 def publish(
-    key: str, epoch: int, told: Publication, settings: TurnSettings
+    key: str, epoch: int, publication: Publication, settings: TurnSettings
 ) -> Steps[Published | LatePublication | Literal["missing", "not-holder"]]:
     """Publish a finished checkpoint. Raises `OutcomeUnknown`, `Unavailable`."""
 
@@ -144,7 +150,7 @@ def publish(
         if 0 < epoch < seen.view.group.turn.epoch:
             row = yield from get(TURNS, key, ended_key(epoch))
             past, past_etag = (parse_turn(row.props), row.etag) if row is not None else (None, "")
-        done = rules.publish(seen.view, epoch, past, told, seen.now, settings)
+        done = rules.publish(seen.view, epoch, past, publication, seen.now, settings)
         if isinstance(done, str):
             return done
         ops = _stepped(seen, done.group, None)

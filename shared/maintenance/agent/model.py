@@ -302,8 +302,8 @@ class AppCommand:
 class AppAnswer:
     """The app's answer to a report.
 
-    told: the ids that this report showed as PREPARED (those of `step.prepared(state)` that it had room for). grants, holds: replace those
-    known before. rehearsals: may come once or in each answer. policy: None where the app does not send it.
+    told: the ids that this report showed as PREPARED (those of `step.prepared_events(state)` for which it had room). grants, holds: replace
+    those known before. rehearsals: may come once or in each answer. policy: None if the app does not send it.
     """
 
     told: frozenset[str] = frozenset()

@@ -25,7 +25,7 @@ from .app.reporter import AppClient, Reporter
 from .config.config import Config
 from .config.file_trust import find_untrusted
 from .decisions.approvals import unasked
-from .decisions.step import next_wake, unready
+from .decisions.step import next_wake, unready_reason
 from .executor import ThreadedExecutor
 from .figures import AgentFigures
 from .health import AgentHealth, HealthServer
@@ -93,7 +93,7 @@ class Agent:
         live, loop = steady() - self._progress < STALLED, self._loop
         state = loop.state if loop is not None else NodeState()
         reasons = [self._trouble] if self._trouble else []
-        if loop is not None and (why := unready(state, loop.now(), loop.settings)):
+        if loop is not None and (why := unready_reason(state, loop.now(), loop.settings)):
             reasons.append(why)
         if not live:
             reasons.append("the loop hangs")

@@ -1,4 +1,6 @@
-"""The plays of the ringmaster: the number of nodes and the bound of the log. The plays of `make model` have one request more.
+"""The plays of the source design of checkpoints: the number of nodes and the bound of the log.
+
+The plays of `make model` have one request more.
 
 Golden numbers, distinct states:
 

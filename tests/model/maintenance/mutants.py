@@ -20,8 +20,8 @@ from .world import AgentWorld
 type Hole = tuple[Any, str, Any]
 """Each hole by its name: the patched object, the attribute, and its value."""
 
-_read, _launch, _ended, _restore_ended = document.read, hook_runs._launch, hook_runs.ended, hook_runs._restore_ended
-_start, _blind, _look, _ready = documents.start, documents.blind, documents.look, approvals._ready
+_read, _launch, _ended, _restore_ended = document.read, hook_runs._launch, hook_runs.apply_hook_end, hook_runs._restore_ended
+_start, _blind, _look, _ready = documents.apply_start, documents.apply_poll_failure, documents.apply_document, approvals._ready
 _strictest = event_rules.strictest
 
 
@@ -89,15 +89,15 @@ HOLES: Final[Mapping[str, Hole]] = {
     "prepared before the boot is prepared": (StepInProgress, "is_prepared", lambda self, record: record.prepared_boot != ""),
     "nothing needs preparation": (StepInProgress, "needs", lambda self, record: False),
     "a lease is all it takes": (approvals, "_ready", _ready_when_leased),
-    "a stopped hook believed": (hook_runs, "ended", _ended_though_stopped),
+    "a stopped hook believed": (hook_runs, "apply_hook_end", _ended_though_stopped),
     "taken out of service unmarked": (hook_runs, "_launch", _launch_unmarked),
-    "our mark not believed": (documents, "start", _start_marked(False)),
-    "every lost state taken for our mark": (documents, "start", _start_marked(True)),
+    "our mark not believed": (documents, "apply_start", _start_marked(False)),
+    "every lost state taken for our mark": (documents, "apply_start", _start_marked(True)),
     "a failed restore taken for one": (hook_runs, "_restore_ended", _failure_forgotten),
     "nonsense taken for no events": (document, "read", _nonsense_is_empty),
-    "parts taken for the whole": (documents, "look", _part_is_whole),
-    "a failed look forgotten": (documents, "blind", _still_sighted),
-    "no look after a start": (documents, "start", _start_sighted),
+    "parts taken for the whole": (documents, "apply_document", _part_is_whole),
+    "a failed look forgotten": (documents, "apply_poll_failure", _still_sighted),
+    "no look after a start": (documents, "apply_start", _start_sighted),
     "put back beside another event": (hook_runs, "keeps_away", lambda work, record: False),
     "the end not heeded": (step, "StopRequested", step.Tick),
     "what the fleet asks forgotten": (journal, "_policy_in", lambda raw: None),

@@ -106,7 +106,7 @@ class One:
         """Its report arrives; the answer does too, unless it is lost."""
         self.seq += 1
         body = {**body_of(self.state, self.name, Machine(f"vm_{self.name}", "west", "set", self.name)), "seq": self.seq}
-        shown, sent = agents.prepared(self.state), self.fleet.wall / 1000
+        shown, sent = agents.prepared_events(self.state), self.fleet.wall / 1000
         told = _node(AgentReportIn.model_validate_json(json.dumps(body), strict=True))
         heard = self.fleet.heard(told)
         answer = json.dumps(answer_out(heard.answer, self.fleet.settings)).encode()

@@ -27,7 +27,7 @@ SHORTEST, LONGEST = 0.5, 900.0
 EXACT: Final = 2**53
 """Beyond it a number of JSON is not everywhere the same."""
 LASTING: Final = 31_536_000
-"""Longest duration told, in seconds: a year."""
+"""Longest duration that a report states, in seconds: a year."""
 USUAL: Final = 300.0
 _ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9_.:-]{0,126}[a-z0-9])?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -43,7 +43,7 @@ class ReportReceipt:
 
 def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
     """Return a report of `state`, without its `seq`."""
-    told = {
+    body = {
         "node": node,
         "vm": machine.vm,
         "scope": _clean(machine.scope, 300),
@@ -54,9 +54,9 @@ def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
         "disabled": state.disabled,
         "events": _fitting(_chosen(state.events.values()), machine.vm),
     }
-    told |= {"caught_up": True} if state.in_step else {}
+    body |= {"caught_up": True} if state.in_step else {}
     resource = machine.resource_id
-    return told | ({"resource_id": resource} if resource and resource == _clean(resource, 300) else {})
+    return body | ({"resource_id": resource} if resource and resource == _clean(resource, 300) else {})
 
 
 def near(state: NodeState) -> bool:
@@ -64,15 +64,15 @@ def near(state: NodeState) -> bool:
     return any(record.phase not in (EventPhase.FOREIGN, EventPhase.DONE) for record in state.events.values())
 
 
-def read_answer(body: bytes, sent: float, told: frozenset[str]) -> ReportReceipt | str:
-    """Parse the answer to a report sent at `sent` (steady) that showed `told` as PREPARED. Returns a text for an invalid answer."""
+def read_answer(body: bytes, sent: float, prepared: frozenset[str]) -> ReportReceipt | str:
+    """Parse the answer to a report sent at `sent` (steady) that showed `prepared` as PREPARED. Returns a text for an invalid answer."""
     try:
         raw = json.loads(body, parse_constant=_refuse)
         grants = tuple(_grant(each, sent) for each in _list(raw, "approvals"))
         holds = {str(each["event_id"]).casefold(): str(each["reason"]) for each in _list(raw, "hold")}
         commands = tuple(AppCommand(str(each["id"]), str(each["event_id"]).casefold(), _do(each["do"])) for each in _list(raw, "commands"))
         rehearsals = tuple(_rehearsal(each) for each in _list(raw, "rehearsals"))
-        answer = AppAnswer(told, grants, holds, commands, rehearsals, _monitors(raw.get("monitors")), _policy(raw.get("settings")))
+        answer = AppAnswer(prepared, grants, holds, commands, rehearsals, _monitors(raw.get("monitors")), _policy(raw.get("settings")))
         wait = raw.get("next_report_ms", 1000 * USUAL) / 1000
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         return f"the app's answer cannot be read ({type(error).__name__}: {error})"
@@ -104,7 +104,7 @@ def _fitting(records: Iterable[EventRecord], vm: str) -> list[dict[str, Any]]:
 def event_of(record: EventRecord) -> dict[str, Any]:
     """Return an event as reports, hooks and health show it."""
     event = record.event
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "event_id": event.event_id,
         "type": event.type,
         "status": event.status,
@@ -115,25 +115,25 @@ def event_of(record: EventRecord) -> dict[str, Any]:
         "phase": str(record.phase),
     }
     if record.reason:
-        told["reason"] = record.reason
+        entry["reason"] = record.reason
     if record.observed_ms:
-        told["observed_ms"] = record.observed_ms
+        entry["observed_ms"] = record.observed_ms
     if record.outcome is not None and record.phase is EventPhase.DONE:
-        told["outcome"] = record.outcome
-    return told
+        entry["outcome"] = record.outcome
+    return entry
 
 
 def _entry(record: EventRecord, vm: str) -> dict[str, Any]:
     """Return an event within the app's limits. A value beyond them would make the app refuse the whole report."""
-    told = event_of(record)
-    told["type"] = _clean(told["type"], 64)
-    told["duration_s"] = min(told["duration_s"], LASTING)
-    if "reason" in told:
-        told["reason"] = _clean(told["reason"], 300)
+    entry = event_of(record)
+    entry["type"] = _clean(entry["type"], 64)
+    entry["duration_s"] = min(entry["duration_s"], LASTING)
+    if "reason" in entry:
+        entry["reason"] = _clean(entry["reason"], 300)
     names = [name for name in record.event.resources if name and name == _clean(name, 128)]
     # This machine first: the list may be cut.
-    told["resources"] = sorted(names, key=lambda name: name != vm)[:MOST_NAMED]
-    return told
+    entry["resources"] = sorted(names, key=lambda name: name != vm)[:MOST_NAMED]
+    return entry
 
 
 def _clean(text: str, most: int) -> str:

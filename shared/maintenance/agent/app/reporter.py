@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 from ....core import backoff
 from ....core.clock import Millis
 from ..config.config import AppSettings
-from ..decisions.step import prepared
+from ..decisions.step import prepared_events
 from ..figures import AgentFigures
 from ..http_exchange import HttpReply, TransportFailure, exchange
 from ..imds.client import Machine
@@ -57,16 +57,16 @@ class AppClient:
 
 
 class Reporter:
-    """Sends reports and results on its own thread. hear: takes observations. wall, steady, chance: clocks and jitter.
+    """Sends reports and results on its own thread. observe: gives an observation to the agent. wall, steady, chance: clocks and jitter.
 
     Changes go through the file of waiting reports even while the app answers, so that a crash loses none.
     """
 
     def __init__(
         self,
-        door: AppClient,
+        app_client: AppClient,
         backlog: ReportBacklog,
-        hear: Callable[[Observation], None],
+        observe: Callable[[Observation], None],
         figures: AgentFigures,
         *,
         node: str,
@@ -75,7 +75,7 @@ class Reporter:
         steady: Callable[[], float],
         chance: Callable[[], float],
     ) -> None:
-        self._door, self._backlog, self._hear, self._figures = door, backlog, hear, figures
+        self._app_client, self._backlog, self._observe, self._figures = app_client, backlog, observe, figures
         self._node, self._machine, self._steady, self._chance = node, machine, steady, chance
         self._seq, self._leap, self._failures = wall(), LEAP, 0
         self._bell = threading.Condition()
@@ -125,7 +125,7 @@ class Reporter:
                 log.warning("Waiting reports cannot be stored: %s", error.strerror, extra={"action": "agent_reports_unkept"})
                 self._later()
                 # The node must not wait for an answer to a report that it could not send.
-                self._hear(AppUnreachable(f"reports cannot be kept: {error.strerror}"))
+                self._observe(AppUnreachable(f"reports cannot be kept: {error.strerror}"))
 
     def _wait(self) -> bool:
         """Wait until there is something to do. Returns false after `close`."""
@@ -149,16 +149,16 @@ class Reporter:
             self._backlog.add(body_of(state, self._node, self._machine))
         due = self._steady() >= self._due
         if due or not self._failures:
-            self._deliver(prepared(changes[-1]) if changes else frozenset(), due)
+            self._deliver(prepared_events(changes[-1]) if changes else frozenset(), due)
         self._figures.put("tocsin_agent_reports_waiting", len(self._backlog))
 
-    def _deliver(self, told: frozenset[str], due: bool) -> None:
+    def _deliver(self, prepared: frozenset[str], due: bool) -> None:
         waited = len(self._backlog) > 0
         while waiting := self._backlog.first(BATCH):
             sent = 0
             for number, body in enumerate(waiting, 1):
                 # Only the newest report counts for PREPARED events: older ones may be outdated.
-                if not self._tell(body, told if number == len(self._backlog) else frozenset()):
+                if not self._send_report(body, prepared if number == len(self._backlog) else frozenset()):
                     break
                 sent = number
             self._backlog.delivered(sent)
@@ -166,17 +166,22 @@ class Reporter:
                 return
         # A report of a change is a full report too, so no further one is due.
         state = self._state
-        if due and not waited and state is not None and not self._tell(body_of(state, self._node, self._machine), prepared(state)):
+        if (
+            due
+            and not waited
+            and state is not None
+            and not self._send_report(body_of(state, self._node, self._machine), prepared_events(state))
+        ):
             return
         self._deliver_results()
 
-    def _tell(self, body: Mapping[str, Any], told: frozenset[str]) -> bool:
+    def _send_report(self, body: Mapping[str, Any], prepared: frozenset[str]) -> bool:
         """Send one report. Returns false if the app is away. A report that is refused for good is dropped, because it would block all later
         ones."""
         for _ in range(3):
             self._seq += 1
             sent = self._steady()
-            answer = self._door.post("reports", {**body, "seq": self._seq})
+            answer = self._app_client.post("reports", {**body, "seq": self._seq})
             if isinstance(answer, TransportFailure) or answer.status != 409:
                 break
             if _problem(answer.body, "type").endswith("stale-seq"):
@@ -188,10 +193,10 @@ class Reporter:
         if answer.status == 200:
             # Events that had no room in the report were not sent.
             shown = frozenset(entry["event_id"] for entry in body["events"])
-            heard = read_answer(answer.body, sent, told & shown)
-            if isinstance(heard, str):
-                return self._away(heard, "refused")
-            self._taken(heard)
+            receipt = read_answer(answer.body, sent, prepared & shown)
+            if isinstance(receipt, str):
+                return self._away(receipt, "refused")
+            self._apply_receipt(receipt)
             return True
         why = f"status {answer.status}{_detail(answer.body)}"
         self._away(why, "refused")
@@ -200,18 +205,18 @@ class Reporter:
         log.warning("The app refuses a report, which is dropped: %s", why, extra={"action": "agent_report_refused"})
         return True
 
-    def _taken(self, heard: ReportReceipt) -> None:
+    def _apply_receipt(self, receipt: ReportReceipt) -> None:
         self._figures.add("tocsin_agent_reports_total", outcome="taken")
         self._failures, self._leap = 0, LEAP
         # Long intervals are spread: whole fleets start at one time.
-        spread = 1.0 if heard.next < USUAL / 10 else 0.75 + 0.25 * self._chance()
-        self._due = self._steady() + heard.next * spread
-        self._hear(heard.answer)
+        spread = 1.0 if receipt.next < USUAL / 10 else 0.75 + 0.25 * self._chance()
+        self._due = self._steady() + receipt.next * spread
+        self._observe(receipt.answer)
 
     def _away(self, why: str, outcome: str) -> bool:
         self._figures.add("tocsin_agent_reports_total", outcome=outcome)
         self._later()
-        self._hear(AppUnreachable(why))
+        self._observe(AppUnreachable(why))
         return False
 
     def _later(self) -> None:
@@ -227,7 +232,7 @@ class Reporter:
             body: dict[str, Any] = {"node": self._node, "outcome": result.outcome}
             if result.http_status:
                 body["http_status"] = result.http_status
-            answer = self._door.post(f"approvals/{quote(result.approval_id, safe='')}/result", body)
+            answer = self._app_client.post(f"approvals/{quote(result.approval_id, safe='')}/result", body)
             if isinstance(answer, TransportFailure) or answer.status >= 500 or answer.status == 429:
                 self._later()
                 if tries > 1:

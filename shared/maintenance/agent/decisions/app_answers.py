@@ -7,11 +7,11 @@ from dataclasses import replace
 from ....core.clock import to_text
 from ..model import AppAnswer, AppCommand, EventPhase, EventRecord, LeasedApproval, ScheduledEvent, SendResult
 from ..policy import FleetPolicy
-from .documents import began, gone
+from .documents import apply_event_end, apply_event_start
 from .work import AWAITING, OVER, StepInProgress
 
 
-def heard(work: StepInProgress, answer: AppAnswer) -> None:
+def apply_answer(work: StepInProgress, answer: AppAnswer) -> None:
     """Apply an answer to a report. Its holds and leased approvals replace those known before."""
     if work.node.app.away:
         work.log("agent_app_back", "the app answers again")
@@ -46,7 +46,7 @@ def _follow(work: StepInProgress, policy: FleetPolicy | None) -> None:
     work.log("agent_fleet_settings", "the fleet's settings are followed beside the file", fields=fields)
 
 
-def away(work: StepInProgress, reason: str) -> None:
+def apply_unreachable_app(work: StepInProgress, reason: str) -> None:
     """Apply a failed report: the node follows its own rules."""
     if not work.node.app.away:
         work.log("agent_app_away", f"the app cannot be reached: {reason}", warn=True)
@@ -96,7 +96,7 @@ def _rehearse(work: StepInProgress, event: ScheduledEvent) -> None:
     work.log("agent_rehearsal_seen", "a rehearsal begins: hooks run, nothing is approved", record, due=to_text(soon))
 
 
-def play(work: StepInProgress) -> None:
+def play_rehearsals(work: StepInProgress) -> None:
     """Start each rehearsal at its NotBefore, and end it after its duration."""
     for record in list(work.mine()):
         event = record.event
@@ -104,6 +104,6 @@ def play(work: StepInProgress) -> None:
             continue
         if event.status != "Started":
             record = work.put(record, event=replace(event, status="Started"))
-            began(work, record)
+            apply_event_start(work, record)
         if work.now.wall >= event.not_before + 1000 * max(event.duration, 0):
-            gone(work, work.events[event.event_id])
+            apply_event_end(work, work.events[event.event_id])

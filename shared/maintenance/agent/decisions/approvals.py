@@ -123,7 +123,7 @@ def _post(work: StepInProgress, record: EventRecord, grant: str) -> None:
     work.emit(Approve(record.event.event_id, record.event.raw_id, record.posts, grant))
 
 
-def posted(work: StepInProgress, post: ApprovalPosted) -> None:
+def apply_post_result(work: StepInProgress, post: ApprovalPosted) -> None:
     """Apply the result of a POST. Only a 200 approves. After any other result, the next document shows the state."""
     record = work.events.get(post.event_id)
     if post.grant:

@@ -10,7 +10,7 @@ from .event_rules import names, prepare_at
 from .work import OVER, StepInProgress
 
 
-def start(work: StepInProgress, begun: StartUp) -> None:
+def apply_start(work: StepInProgress, begun: StartUp) -> None:
     """Apply the start of the process. Work that was under way continues once a document shows the state of the events."""
     rebooted = work.node.boot_id not in ("", begun.boot_id)
     work.set(boot_id=begun.boot_id, rebooted=rebooted, since=work.now.steady, looked=False)
@@ -30,7 +30,7 @@ def start(work: StepInProgress, begun: StartUp) -> None:
             work.put(record, unsure=True)
 
 
-def look(work: StepInProgress, document: EventsDocument) -> None:
+def apply_document(work: StepInProgress, document: EventsDocument) -> None:
     """Apply a document that is valid, at least in part."""
     node = work.node
     whole = not document.problems
@@ -54,14 +54,14 @@ def look(work: StepInProgress, document: EventsDocument) -> None:
     if whole:
         for record in list(work.events.values()):
             if record.listed and not record.event.rehearsal and record.event.event_id not in listed:
-                gone(work, record)
+                apply_event_end(work, record)
         if work.node.rebooted:
             if not any(record.event.status == "Started" or record.done_at == work.now.wall for record in _known(work)):
                 work.log("agent_reboot_unexpected", "the machine booted, and no event of it began", warn=True)
             work.set(rebooted=False)
 
 
-def blind(work: StepInProgress, reason: str) -> None:
+def apply_poll_failure(work: StepInProgress, reason: str) -> None:
     """Apply a failed poll: the known state stays, and timers run on."""
     if work.node.complaint != reason:
         work.log("agent_document_missing", reason, warn=True)
@@ -89,7 +89,7 @@ def _listed(work: StepInProgress, event: ScheduledEvent) -> None:
         _again(work, record, event)
     else:
         work.log("agent_event_moved", "the event no longer names this node", record)
-        gone(work, replace(record, event=event))
+        apply_event_end(work, replace(record, event=event))
 
 
 def _new(work: StepInProgress, event: ScheduledEvent, on_me: bool, known: EventRecord | None) -> None:
@@ -125,7 +125,7 @@ def _again(work: StepInProgress, record: EventRecord, event: ScheduledEvent) -> 
     changed = event != record.event
     record = work.put(record, event=event)
     if event.status == "Started" and (was != "Started" or record.unsure):
-        began(work, record)
+        apply_event_start(work, record)
     elif changed:
         text = f"the event has changed: {work.choice(record)}"
         work.log("agent_event_changed", text, record, duration=event.duration, due=_due(work, event))
@@ -138,7 +138,7 @@ def _due(work: StepInProgress, event: ScheduledEvent) -> str:
     return to_text(prepare_at(event, work.settings) or work.now.wall)
 
 
-def began(work: StepInProgress, record: EventRecord) -> None:
+def apply_event_start(work: StepInProgress, record: EventRecord) -> None:
     """Apply the start of an event: its impact may come at any moment, so nothing is prepared or approved any more."""
     phase = record.phase
     run = work.node.run
@@ -158,7 +158,7 @@ def began(work: StepInProgress, record: EventRecord) -> None:
         work.log("agent_event_started", text, record, warn=not ready)
 
 
-def gone(work: StepInProgress, record: EventRecord) -> None:
+def apply_event_end(work: StepInProgress, record: EventRecord) -> None:
     """Apply the end of an event. The restore of the node is decided once the whole document is applied."""
     outcome: EventOutcome = "completed or cancelled"
     if record.phase is EventPhase.FOREIGN:
@@ -175,10 +175,10 @@ def gone(work: StepInProgress, record: EventRecord) -> None:
     record = work.put(record, listed=False, phase=EventPhase.RESTORING, outcome=outcome, reason="", unsure=False, hook_wanted=None)
     work.log("agent_event_gone", f"the event is gone: {outcome}", record, observed_ms=record.observed_ms)
     if not work.node.disabled:
-        finish(work, record)
+        finish_event(work, record)
 
 
-def finish(work: StepInProgress, record: EventRecord, reason: str = "") -> None:
+def finish_event(work: StepInProgress, record: EventRecord, reason: str = "") -> None:
     """Finish an event. Its id is kept, so that it is recognized if it comes back."""
     record = work.put(record, phase=EventPhase.DONE, done_at=work.now.wall, reason=reason)
     work.log("agent_event_done", f"done: {record.outcome}{', ' + reason if reason else ''}", record)

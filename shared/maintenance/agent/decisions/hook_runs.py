@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ....core import backoff
 from ..model import EventPhase, EventRecord, HookEnded, HookKind, HookRun, Restore, RunHook
-from .documents import finish, stop_hook
+from .documents import finish_event, stop_hook
 from .event_rules import prepare_at
 from .work import AWAITING, StepInProgress
 
@@ -129,7 +129,7 @@ def _launch(work: StepInProgress, kind: HookKind, record: EventRecord | None, at
     work.emit(RunHook(number, kind, record, attempt, work.settings.hooks[kind]))
 
 
-def ended(work: StepInProgress, end: HookEnded) -> None:
+def apply_hook_end(work: StepInProgress, end: HookEnded) -> None:
     """Apply the end of a hook. The result of a hook that was asked to stop does not count."""
     run = work.node.run
     if run is None or run.number != end.run:
@@ -187,7 +187,7 @@ def put_back(work: StepInProgress) -> None:
     waiting = _awaiting(work)
     if not node.disabled:
         for record in waiting:
-            finish(work, record)
+            finish_event(work, record)
         return
     keeper = next((record for record in work.mine() if keeps_away(work, record)), None)
     if keeper is not None:
@@ -195,7 +195,7 @@ def put_back(work: StepInProgress) -> None:
             stop_hook(work)
         work.set(restore=None)
         for record in waiting:
-            finish(work, record, f"the node stays out of service for {keeper.event.event_id}")
+            finish_event(work, record, f"the node stays out of service for {keeper.event.event_id}")
     elif node.restore is None and node.sighted:
         work.set(restore=Restore())
         work.log("agent_restore_due", "the last event is gone: the node is put back", waiting[0] if waiting else None)
@@ -225,7 +225,7 @@ def _restored_step(work: StepInProgress, restore: Restore) -> None:
     waiting = _awaiting(work)
     work.log("agent_restored", "the node is back in service", waiting[0] if waiting else None)
     for record in waiting:
-        finish(work, record)
+        finish_event(work, record)
 
 
 def _restore_ended(work: StepInProgress, kind: HookKind, end: HookEnded) -> None:

@@ -47,21 +47,21 @@ def step(state: NodeState, observation: Observation, now: Now, settings: AgentSe
     work = StepInProgress(state, now, settings)
     match observation:
         case StartUp():
-            documents.start(work, observation)
+            documents.apply_start(work, observation)
         case DocumentRead(document):
-            documents.look(work, document)
+            documents.apply_document(work, document)
         case PollFailed(reason):
-            documents.blind(work, reason)
+            documents.apply_poll_failure(work, reason)
         case HookEnded():
-            hook_runs.ended(work, observation)
+            hook_runs.apply_hook_end(work, observation)
         case ApprovalPosted():
-            approvals.posted(work, observation)
+            approvals.apply_post_result(work, observation)
         case AppAnswer():
-            app_answers.heard(work, observation)
+            app_answers.apply_answer(work, observation)
         case AppUnreachable(reason):
-            app_answers.away(work, reason)
+            app_answers.apply_unreachable_app(work, reason)
         case Tick():
-            timeouts.tick(work)
+            timeouts.measure_gap(work)
         case StopRequested():
             documents.stop_hook(work)
             work.set(stopping=True)
@@ -74,21 +74,21 @@ def step(state: NodeState, observation: Observation, now: Now, settings: AgentSe
 
 def _settle(work: StepInProgress) -> None:
     """Do everything that is due now. A decision that was missed is made at the next observation."""
-    app_answers.play(work)
+    app_answers.play_rehearsals(work)
     hook_runs.advance(work)
     hook_runs.put_back(work)
     hook_runs.run_next(work)
     approvals.approve(work)
-    timeouts.warn(work)
-    timeouts.forget(work)
+    timeouts.give_warnings(work)
+    timeouts.forget_old_events(work)
 
 
-def prepared(state: NodeState) -> frozenset[str]:
+def prepared_events(state: NodeState) -> frozenset[str]:
     """Return the events that a report of this state shows as PREPARED; for `AppAnswer.told`."""
     return frozenset(event_id for event_id, record in state.events.items() if record.phase is EventPhase.PREPARED)
 
 
-def unready(state: NodeState, now: Now, settings: AgentSettings) -> str:
+def unready_reason(state: NodeState, now: Now, settings: AgentSettings) -> str:
     """Return why the agent is not ready; '' when it is."""
     if state.stopping:
         return "the agent ends"

@@ -11,7 +11,7 @@ from .work import StepInProgress
 _EXPOSED: Final = (EventPhase.STARTED, EventPhase.APPROVED, EventPhase.PREPARED)
 
 
-def tick(work: StepInProgress) -> None:
+def measure_gap(work: StepInProgress) -> None:
     """Measure a gap between two ticks as an impact, on either clock, because the steady clock of a frozen machine may stop."""
     before, now = work.node.ticked, work.now
     work.set(ticked=now)
@@ -29,7 +29,7 @@ def tick(work: StepInProgress) -> None:
         work.log("agent_gap_observed", f"the node stood still for {seconds:.1f} s, and no event says why", warn=True)
 
 
-def warn(work: StepInProgress) -> None:
+def give_warnings(work: StepInProgress) -> None:
     """Give the warnings that are due, each once per event."""
     now, settings = work.now, work.settings
     for record in list(work.mine()):
@@ -42,7 +42,7 @@ def warn(work: StepInProgress) -> None:
             work.once(record, "agent_event_late", "NotBefore has long passed, and the event has not begun")
 
 
-def forget(work: StepInProgress) -> None:
+def forget_old_events(work: StepInProgress) -> None:
     """Remove events that have been done for `keep_done` seconds."""
     for event_id, record in list(work.events.items()):
         if (

@@ -88,15 +88,17 @@ def read_machine(answer: HttpReply) -> Machine | TransportFailure:
     if answer.status != 200:
         return TransportFailure(f"status {answer.status}")
     try:
-        told: Any = json.loads(answer.body)
+        instance: Any = json.loads(answer.body)
     except ValueError:
         return TransportFailure("not JSON")
-    if not isinstance(told, dict) or not _text(told, "name"):
+    if not isinstance(instance, dict) or not _text(instance, "name"):
         return TransportFailure("no `name` in it")
-    scope = _text(told, "placementGroupId") or _text(told, "vmScaleSetName") or _text(told, "resourceGroupName")
-    return Machine(_text(told, "name"), _text(told, "location"), scope, _text(told, "platformFaultDomain"), _text(told, "resourceId"))
+    scope = _text(instance, "placementGroupId") or _text(instance, "vmScaleSetName") or _text(instance, "resourceGroupName")
+    return Machine(
+        _text(instance, "name"), _text(instance, "location"), scope, _text(instance, "platformFaultDomain"), _text(instance, "resourceId")
+    )
 
 
-def _text(told: dict[str, Any], key: str) -> str:
-    value = told.get(key)
+def _text(instance: dict[str, Any], key: str) -> str:
+    value = instance.get(key)
     return value if isinstance(value, str) else ""

@@ -431,7 +431,7 @@ def test_reports_that_cannot_be_kept_do_not_have_the_node_wait_for_the_fleet(
 
     it, heard = desk(), threading.Event()
     monkeypatch.setattr(it.backlog, "add", full)
-    monkeypatch.setattr(it.reporter, "_hear", lambda observation: (it.heard.append(observation), heard.set()))
+    monkeypatch.setattr(it.reporter, "_observe", lambda observation: (it.heard.append(observation), heard.set()))
     it.reporter.changed(state(EventPhase.PREPARED))
     it.reporter.start()
     assert heard.wait(60)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.maintenance.agent.decisions.step import unready
+from shared.maintenance.agent.decisions.step import unready_reason
 from shared.maintenance.agent.model import (
     ElectedMonitors,
     EventPhase,
@@ -181,12 +181,12 @@ def test_nothing_is_put_back_while_nothing_can_be_read() -> None:
 @row("any", "metadata service unreachable, or nonsense")
 def test_agent_is_not_ready_when_nothing_could_be_read_for_a_while() -> None:
     node = Node(started=False)
-    assert "no document yet" in unready(node.state, Now(node.wall, node.steady), node.settings)
+    assert "no document yet" in unready_reason(node.state, Now(node.wall, node.steady), node.settings)
     node = Node()
     node.blind("HTTP 500")
-    assert unready(node.state, Now(node.wall, node.steady), node.settings) == ""
+    assert unready_reason(node.state, Now(node.wall, node.steady), node.settings) == ""
     node.wait(61)
-    assert "HTTP 500" in unready(node.state, Now(node.wall, node.steady), node.settings)
+    assert "HTTP 500" in unready_reason(node.state, Now(node.wall, node.steady), node.settings)
 
 
 @row("any", "same incarnation")
