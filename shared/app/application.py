@@ -88,13 +88,14 @@ class Application:
             self.runner,
             clock,
             self.directory.home,
+            partition_limit=self._partition_limit,
             on_fleet_end=(self.checkpoints.end, self.maintenance.end),
             on_tenant_end=(self.checkpoints.forget,),
         )
         # Leases
         self.beats = HttpServers(self.runner, clock, self.watch.takeover.nudge)
         self.control = ManualControls(self.runner, planning, clock)
-        self.resizes = ResizeService(self.runner, planning, clock)
+        self.resizes = ResizeService(self.runner, planning, clock, self.fleets.require_room)
         self.views = LeaseViews(home, self.runner, clock, self.checkpoints.turn_taker)
         self.nodes = NodeViews(self.views, self.runner, clock, self.maintenance.nodes, maintenance.pending)
         # Extras
@@ -115,6 +116,9 @@ class Application:
         )
         publishing = MetricsPublisher(self.metrics.families, ports.outlets) if ports.outlets else None
         self.timers = Timers(tables, clock, timer_jobs(self, publishing, kafka=bool(sources)))
+
+    async def _partition_limit(self, tenant: str) -> int | None:
+        return (await self.directory.home(tenant)).spec.limits.partitions
 
     @classmethod
     async def open(

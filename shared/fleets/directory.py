@@ -33,6 +33,7 @@ from ..leases.service.resize.model import resizing_out
 from ..leases.unreadable_rows import parse_rows, unreadable_servers
 from ..storage.names import FLEETS
 from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Row, Tables, Upsert
+from ..tenants.model import MOST_PARTITIONS
 from ..tenants.rows import ATTEMPTS
 from ..tenants.store import contended
 from ..web.etag import check_if_match, etag_of
@@ -50,6 +51,8 @@ MAX_FLEETS: Final = 100
 """Fleets of one tenant."""
 
 
+type PartitionLimit = Callable[[str], Awaitable[int | None]]
+"""Returns the most partitions that a tenant's fleets may have together; None for the default."""
 type FleetHook = Callable[[str], Awaitable[None]]
 """Receives the partition key of a fleet that ends."""
 type TenantHook = Callable[[str], Awaitable[None]]
@@ -85,6 +88,7 @@ class FleetDirectory:
         clock: Clock,
         require_tenant: Callable[[str], Awaitable[object]],
         *,
+        partition_limit: PartitionLimit | None = None,
         on_fleet_end: Sequence[FleetHook] = (),
         on_tenant_end: Sequence[TenantHook] = (),
     ) -> None:
@@ -92,9 +96,10 @@ class FleetDirectory:
 
         require_tenant: reads a tenant from storage; raises 404 if it is missing or ending. on_fleet_end: removes what other rooms keep of
         the fleet with a key. on_tenant_end: removes what other rooms keep of a tenant's ended fleets. Hooks raise `StorageError` and can be
-        repeated.
+        repeated. partition_limit: returns a tenant's own limit on partitions, or None.
         """
         self._tables, self._runner, self._clock, self._require_tenant = tables, runner, clock, require_tenant
+        self._partition_limit = partition_limit
         self._on_fleet_end, self._on_tenant_end = tuple(on_fleet_end), tuple(on_tenant_end)
 
     async def read(self, tenant: str, name: str) -> tuple[Fleet, str]:
@@ -131,7 +136,8 @@ class FleetDirectory:
     async def put(self, tenant: str, name: str, spec: FleetIn, headers: Mapping[str, str] | None = None) -> tuple[FleetOut, str, bool]:
         """Create the fleet or change it. The third value is True if it is new. Honours `If-Match` in `headers`.
 
-        Raises 404 (the tenant has ended), 409 `servers-live`, `too-many-fleets`, `changed-meanwhile`, 412, 422, `StorageError`.
+        Raises 404 (the tenant has ended), 409 `servers-live`, `too-many-fleets`, `too-many-partitions`, `changed-meanwhile`, 412, 422,
+        `StorageError`.
         """
         key = _key(tenant, name)
         if fault := spec.fault():
@@ -216,6 +222,7 @@ class FleetDirectory:
         if entry is not None and entry.ending:
             await self._finish(key)
             entry = await self._find(key)
+        await self.require_room(tenant, name, spec.partitions)
         if entry is None:
             if len(await self._entries(tenant)) >= MAX_FLEETS:
                 raise conflict("too-many-fleets", f"the tenant has {MAX_FLEETS} fleets, the maximum")
@@ -238,6 +245,22 @@ class FleetDirectory:
             await self.delete(tenant, name)
             return None
         return fleet
+
+    async def require_room(self, tenant: str, name: str, partitions: int) -> None:
+        """Raise 409 `too-many-partitions` if the tenant's fleets had more than its limit with `partitions` in this one.
+
+        A fleet may always keep or reduce its count. Of several calls at the same time, each one counts what was stored before it.
+        """
+        own = await self._partition_limit(tenant) if self._partition_limit is not None else None
+        limit = MOST_PARTITIONS if own is None else own
+        entries = await self._entries(tenant)
+        rows = await asyncio.gather(*(self._tables.get(FLEETS, entry.key, FLEET) for entry in entries))
+        counts = {entry.name: parse_fleet(row.props).partitions for entry, row in zip(entries, rows, strict=True) if row is not None}
+        before = counts.pop(name, 0)
+        total = sum(counts.values()) + partitions
+        if partitions > before and total > limit:
+            detail = f"the tenant's fleets would have {total:,} partitions, and its limit is {limit:,}"
+            raise conflict("too-many-partitions", f"{detail}; an operator can raise limits.partitions")
 
     # -- changing
 

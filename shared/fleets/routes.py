@@ -29,7 +29,7 @@ nodes = RouteGroup[NodeViews]("fleets", scope="fleets", params={"fleet": Name, "
 
 @fleets.put(
     "v1/fleets/{fleet}",
-    answers={201: FleetOut, 200: FleetOut, 409: ("servers-live", "too-many-fleets", "changed-meanwhile")},
+    answers={201: FleetOut, 200: FleetOut, 409: ("servers-live", "too-many-fleets", "too-many-partitions", "changed-meanwhile")},
     examples=_EXAMPLES,
     if_match=True,
     tagged=True,

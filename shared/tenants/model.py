@@ -33,6 +33,10 @@ MOST_SCHEDULES = 10_000
 """Most recurring schedules of a tenant without its own limit."""
 
 
+MOST_PARTITIONS = 20_000
+"""Most partitions of all fleets of a tenant without its own limit."""
+
+
 class Limits(Strict):
     """The limits of a tenant. Null: only the limits of the product apply."""
 
@@ -40,6 +44,9 @@ class Limits(Strict):
     open_events: int | None = Field(None, ge=0)
     schedules: Maybe[Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
         None, description=f"Most recurring schedules; by default {MOST_SCHEDULES:,}."
+    )
+    partitions: Maybe[Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
+        None, description=f"Most partitions of all its fleets together; by default {MOST_PARTITIONS:,}."
     )
     payload_bytes: int | None = Field(None, ge=1, le=262_144)
     deliveries_per_second: float | None = Field(None, gt=0, le=1_000_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from ....core.clock import Clock
 from ....core.errors import StorageError
@@ -17,6 +17,8 @@ from ..planning import Planning
 
 log = logging.getLogger(__name__)
 
+type RequireRoom = Callable[[str, str, int], Awaitable[None]]
+"""Receives the tenant, the fleet's name and its new number of partitions."""
 SOME = 5
 """Partitions that an error names."""
 
@@ -24,18 +26,21 @@ SOME = 5
 class ResizeService:
     """Resizes fleets. One per process."""
 
-    def __init__(self, runner: AsyncRunner, planning: Planning, clock: Clock) -> None:
-        self._runner, self._planning, self._clock = runner, planning, clock
+    def __init__(self, runner: AsyncRunner, planning: Planning, clock: Clock, require_room: RequireRoom | None = None) -> None:
+        """require_room: raises 409 if the tenant's fleets may not have so many partitions; without it there is no limit."""
+        self._runner, self._planning, self._clock, self._require_room = runner, planning, clock, require_room
 
     async def resize(self, tenant: str, fleet: str, partitions: int) -> ResizeBegun:
         """Change the fleet's partition count. Repeating the same count changes nothing.
 
-        Raises 404, 409 `resizing`, `offline`, `rows-missing`, `changed-meanwhile`, `StorageError`.
+        Raises 404, 409 `resizing`, `offline`, `rows-missing`, `too-many-partitions`, `changed-meanwhile`, `StorageError`.
         """
         try:
             key = fleet_key(tenant, fleet)
         except ValueError:
             raise not_found("fleet") from None
+        if self._require_room is not None:
+            await self._require_room(tenant, fleet, partitions)
         await self._whole(key, partitions)
         found = await self._begin(key, partitions)
         if found.again and not found.fleet.former:

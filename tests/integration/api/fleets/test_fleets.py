@@ -292,6 +292,24 @@ async def test_a_tenant_has_so_many_fleets_at_most(world: World, monkeypatch: py
     assert (await world.demo.put(f"{ALL}/b", {"partitions": 1})).status == 200
 
 
+async def test_partitions_of_a_tenant_are_limited_together_and_an_operator_can_raise_the_limit(world: World) -> None:
+    for name in ("a", "b"):
+        assert (await world.demo.put(f"{ALL}/{name}", {"partitions": 10_000})).status == 201
+    refused = await world.demo.put(WEB, {"partitions": 1})
+    assert (refused.status, refused.code) == (409, "too-many-partitions") and "20,000" in refused.json()["detail"]
+    assert (await world.demo.get(WEB)).code == "not-found"
+    assert (await world.demo.put(f"{ALL}/b", {"partitions": 10_000})).status == 200
+    assert (await world.admin.put("/api/v1/tenants/demo", {"limits": {"partitions": 20_001}})).status == 200
+    assert (await world.demo.put(WEB, {"partitions": 1})).status == 201
+    assert (await world.demo.post(f"{WEB}/leases/resize", {"partitions": 2})).code == "too-many-partitions"
+    assert (await world.admin.put("/api/v1/tenants/demo", {"limits": {"partitions": 20_002}})).status == 200
+    assert (await world.demo.post(f"{WEB}/leases/resize", {"partitions": 2})).status in (200, 202)
+    # A lower limit takes nothing away.
+    assert (await world.admin.put("/api/v1/tenants/demo", {"limits": {"partitions": 1}})).status == 200
+    assert (await world.demo.put(f"{ALL}/a", {"partitions": 10_000})).status == 200
+    assert (await world.demo.put(f"{ALL}/c", {"partitions": 1})).code == "too-many-partitions"
+
+
 async def test_a_tenant_ends_with_its_fleets_but_not_while_a_server_lives(world: World) -> None:
     acme = await world.tenant("acme", ["fleets"])
     assert (await acme.put(WEB, {"partitions": 3})).status == 201
