@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -18,6 +18,7 @@ from ..delivery.flow import circuit_breaker
 from ..delivery.flow.circuit_breaker import CLOSED, Breaker
 from ..delivery.flow.rules import Block, block
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
+from ..engine.row_codec import Format, RowCodec
 from ..storage.names import TENANTS
 from ..storage.ports import ANY, Applied, Delete, Insert, Props, Replace, Row, Tables
 from ..web.etag import check_if_match, etag_of
@@ -47,20 +48,20 @@ class StoredChannel(NamedTuple):
 
     def props(self) -> Props:
         """Return the properties of the row."""
-        out: Props = {
-            "body": self.spec.model_dump_json(),
-            "uid": self.uid,
-            "created": self.created,
-            "generation": self.generations.current,
-            "paused": self.paused,
-            "reason": self.reason,
-            "paused_at": self.paused_at,
-            "breaker": self.breaker.text(),
-        }
-        for name in ("rotated_at", "previous", "previous_until"):
-            if (value := getattr(self.generations, name)) is not None:
-                out[name] = value
-        return out
+        return _CHANNEL.encode(self)
+
+
+_CHANNEL: Final = RowCodec(
+    StoredChannel,
+    formats={
+        "spec": Format(lambda spec: spec.model_dump_json(), lambda text: _SPEC.validate_json(str(text))),
+        "generations": RowCodec(Generations, names={"current": "generation"}),
+        "breaker": Format(Breaker.text, lambda text: circuit_breaker.parse(str(text))),
+    },
+    names={"spec": "body"},
+    added=("paused_at", "breaker"),
+    given=("name", "etag"),
+)
 
 
 class Channels:
@@ -300,18 +301,4 @@ def _contended() -> Problem:
 
 
 def _stored(row: Row) -> StoredChannel:
-    generations = Generations(
-        int(row.props["generation"]), rows.number(row, "rotated_at"), rows.number(row, "previous"), rows.number(row, "previous_until")
-    )
-    return StoredChannel(
-        row.rk.removeprefix(rows.PREFIX_CHANNEL),
-        str(row.props["uid"]),
-        _SPEC.validate_json(str(row.props["body"])),
-        int(row.props["created"]),
-        generations,
-        bool(row.props["paused"]),
-        str(row.props["reason"]),
-        int(row.props.get("paused_at", 0)),
-        circuit_breaker.parse(str(row.props.get("breaker", ""))),
-        row.etag,
-    )
+    return _CHANNEL.decode(row.props, row.rk.removeprefix(rows.PREFIX_CHANNEL), row.etag)

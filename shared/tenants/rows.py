@@ -92,12 +92,6 @@ def text(row: Row, name: str) -> str | None:
     return _text(row.props, name)
 
 
-def number(row: Row, name: str) -> int | None:
-    """Return an integer property, or None."""
-    value = row.props.get(name)
-    return None if value is None else int(value)
-
-
 async def write_one(tables: Tables, pk: str, op: Op) -> Applied | Refused:
     """Write one row with content. After a lost answer, return success if the row has this content; otherwise raise `OutcomeUnknown`."""
     try:

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from ...core.packing import packs
 from ...engine.effects import Get, Load, Steps, Write, get, load, write
+from ...engine.row_codec import Format, RowCodec
 from ...storage import names
 from ...storage.names import EVENTS, IDS, SHARDS, SWEEPS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Upsert
@@ -65,16 +66,19 @@ class Fence(NamedTuple):
 
     def props(self) -> Props:
         """Return the stored properties."""
-        return dict(self._asdict())
+        return _FENCE.encode(self)
+
+
+def _read_side(value: object) -> Side:
+    return "second" if value == "second" else "first"
+
+
+_FENCE: Final = RowCodec(Fence, formats={"active": Format(None, _read_side)})
 
 
 def parse_fence(row: Row | None) -> Fence:
     """Parse the fence row; without one the first account serves."""
-    if row is None:
-        return Fence()
-    props = row.props
-    active: Side = "second" if props["active"] == "second" else "first"
-    return Fence(active, int(props["epoch"]), bool(props["syncing"]))
+    return Fence() if row is None else _FENCE.decode(row.props)
 
 
 class Way(NamedTuple):
