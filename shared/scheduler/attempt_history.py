@@ -15,6 +15,8 @@ ERROR_LENGTH = 500
 """Characters of an attempt's error that are kept."""
 OWNER_LOST = "its owner disappeared before it reported how the attempt ended"
 
+MAY_HAVE_ARRIVED = "an attempt whose result is unknown may have delivered it"
+
 
 def history_of(props: Mapping[str, Any]) -> list[list[Any]]:
     """Return the attempts so far, each [at, outcome, status, error, took_ms]."""
@@ -26,6 +28,11 @@ def with_attempt(props: Mapping[str, Any], at: Millis, outcome: str, status: int
     """Return the history with one more attempt: the last 20, errors cut at 500 characters."""
     entry = [at, outcome, status, error[:ERROR_LENGTH] if error else None, took]
     return orjson.dumps([*history_of(props), entry][-HISTORY:]).decode()
+
+
+def has_unknown(props: Mapping[str, Any]) -> bool:
+    """Return True if the result of one of the kept attempts is unknown: it may have delivered the event."""
+    return any(entry[1] == "unknown" for entry in history_of(props))
 
 
 def with_unknown(props: Mapping[str, Any]) -> str:

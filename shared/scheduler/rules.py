@@ -25,6 +25,7 @@ from ..core.clock import Millis
 from ..delivery.flow.rules import FREE, ChannelHold
 from ..storage.ports import Props
 from ..tenants.model import Durability
+from . import attempt_history
 from .attempt_history import with_unknown
 from .keys import MINUTE, digest
 from .protocol.gate import Counts, Gate
@@ -128,6 +129,17 @@ def lapsed(props: Mapping[str, Any], now: Millis) -> bool:
     """Return True if the event has outlived its `expires`."""
     until = last_call(props)
     return until is not None and now > until
+
+
+def lapse(props: Mapping[str, Any], change: Props) -> RowOutcome:
+    """Return the end of an event that has outlived its `expires`. change: the changed properties.
+
+    The error of an event with an unknown attempt says that it may have been delivered all the same.
+    """
+    if attempt_history.has_unknown({**props, **change}):
+        before = f"{error}; " if (error := change.get("error")) else ""
+        change = {**change, "error": f"{before}{attempt_history.MAY_HAVE_ARRIVED}"[: attempt_history.ERROR_LENGTH]}
+    return RowOutcome("lapsed", change)
 
 
 def back_off(policy: RetryPolicy, tries: int, chance: float, retry_after: float | None) -> Millis:
@@ -293,7 +305,7 @@ def agenda(
             running = True
             continue
         if lapsed(props, now):
-            settle[rk] = RowOutcome("lapsed", {"ended": now, **_interrupted(props)})
+            settle[rk] = lapse(props, {"ended": now, **_interrupted(props)})
             continue
         if state == "firing":
             if given_up(props, policy(props)):

@@ -91,7 +91,7 @@ class DeliveryAttempts:
                     return None
             fired = self._clock.now()
             if rules.lapsed(props, fired):
-                return rules.RowOutcome("lapsed", {"ended": fired})
+                return rules.lapse(props, {"ended": fired})
             trace = props.get("trace")
             delivery = Delivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace)
             if not self._flow.admits(target):
@@ -159,7 +159,8 @@ class DeliveryAttempts:
         if retry_at is None or (until is not None and retry_at > until):
             # No later attempt could be in time, so the event ends now.
             ended: Literal["dead", "lapsed"] = "dead" if retry_at is None else "lapsed"
-            outcome = rules.RowOutcome(ended, {"ended": self._clock.now(), "history": history, "error": error, "failed": failed})
+            change: Props = {"ended": self._clock.now(), "history": history, "error": error, "failed": failed}
+            outcome = rules.lapse(props, change) if ended == "lapsed" else rules.RowOutcome(ended, change)
         else:
             outcome = rules.RowOutcome("retrying", {"next": retry_at, "history": history, "failed": failed, "waited": waited})
         if free:

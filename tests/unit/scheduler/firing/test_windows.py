@@ -236,4 +236,21 @@ async def test_what_lapses_or_is_given_up_in_a_lost_owners_hands_says_so(world: 
     for name, state in (("late", "lapsed"), ("tired", "dead")):
         event = await world.demo.event(name)
         assert (event["state"], [attempt["outcome"] for attempt in event["attempts"]]) == (state, ["unknown"])
+    assert "may have delivered it" in (await world.demo.event("late"))["error"]
     assert world.receiver.received == [] and len(world.rows(EVENTS)) >= 2
+
+
+async def test_what_lapses_after_an_unknown_attempt_and_a_refusal_names_both(world: World) -> None:
+    await world.demo.create(id="x", delay="PT2S", expires="PT30S", retry={"attempts": 8, "first": "PT1M", "max": "PT1M"})
+    await world.put_props("demo", "x", state="firing", epoch=0, tries=1)
+    world.receiver.script("x", Verdict("retry", 503, "answered 503", retry_after=31.0))
+    event = await ended(world, "x", 120)
+    assert (event["state"], [attempt["outcome"] for attempt in event["attempts"]][:2]) == ("lapsed", ["unknown", "retry"])
+    assert "answered 503" in event["error"] and "may have delivered it" in event["error"]
+
+
+async def test_what_lapses_without_an_unknown_attempt_says_nothing_of_one(world: World) -> None:
+    await world.demo.create(id="x", delay="PT2S", expires="PT1S")
+    await world.clock.advance(600)
+    event = await ended(world, "x", 30)
+    assert event["state"] == "lapsed" and event["attempts"] == [] and "error" not in event
