@@ -134,3 +134,11 @@ def test_functions_that_may_be_always_ready_are_there() -> None:
     named = re.findall(r"function:(\w+)", DEPLOY)
     source = (ROOT / "shared" / "scheduler" / "queue_functions.py").read_text()
     assert named and all(f'"{name}"' in source for name in named)
+
+
+def test_no_command_of_the_docs_puts_a_secret_into_an_argument() -> None:
+    """Other users of a machine can see arguments. The tutorial's keys are the public ones of the emulator."""
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if not {"start", "examples"} & set(page.parts)]
+    shown = re.compile(r"""-H ["'][Aa]uthorization: Bearer \$|-H "\$admin"|--value ("?\$|NEW)|--key \$""")
+    found = [f"{page.name}: {line}" for page in pages for line in page.read_text().splitlines() if shown.search(line)]
+    assert not found
