@@ -26,6 +26,7 @@ from .mirror.pair import Mirror
 from .protocol.changing import WINDOW, ChangeResult, Done, Match, cancel, edit, move, moved_wake, redrive
 from .protocol.dispatch import ShardMessage, send
 from .protocol.mirroring import mirror, mirror_event, request_copy
+from .protocol.owning import note_of
 from .queries.lookup import START, EventFilter, EventLookup, ListPosition
 from .rows import etag_of_row, withdrawn
 from .timings import DISPATCH_AHEAD, REDRIVE_FOR, WAKE_EARLY
@@ -146,6 +147,7 @@ class Changes:
     async def _redriven(self, shard: str, rows: Mapping[str, Row], now: Millis) -> dict[str, Address]:
         if self._mirror is None or place_of(shard) != MIRRORED:
             placed = await self._runner.run(redrive(shard, rows, now))
+            await self._runner.run(note_of(shard))
         else:
             async with self._mirror.serving() as way:
                 # An event that was redriven before, and not copied then, is found by its first place.
@@ -158,6 +160,7 @@ class Changes:
                     for first in firsts:
                         if first is not None and first.shard != shard:
                             await self._mirror.copied(mirror_event(first, way))
+                await self._runner.run(note_of(shard))
         if placed is None:
             raise OutcomeUnknown("the other account has taken over during the change")
         return placed

@@ -45,7 +45,9 @@ ORIGIN = "origin"
 """Property of a copy in another account: the ETag of the row that it was copied from (`mirroring`)."""
 CAME = "came"
 """Property of a mirrored event that was moved or redriven here: its former place, so that no copy shows it as alive at both."""
-OWN = frozenset({"state", "target", "target_due", "moving", "epoch", "flag", "next", "waited", "ended", "late", "by", ORIGIN, CAME})
+SOURCE = "redrove"
+"""Property of a redriven event that is not mirrored: the place where it died."""
+OWN = frozenset({"state", "target", "target_due", "moving", "epoch", "flag", "next", "waited", "ended", "late", "by", ORIGIN, CAME, SOURCE})
 """Properties that belong to a row's place or due time and not to the event: a copy starts without them."""
 
 WINDOW = frozenset({"flex", "shift"})
@@ -223,7 +225,8 @@ def redrive(
     """Redrive dead events of one shard: index row, gate and copies, and only then the pointers; return the address of each copy.
 
     Never through `moving`, because nothing would wake a finished shard to continue. A crash after the index row leaves a shard that
-    finishes empty or fires; a crash after the copies leaves dead rows without a pointer, which the next redrive points to the same copies.
+    finishes empty or fires; a crash after the copies leaves dead rows without a pointer. The copies' owner, or the next redrive, points
+    the rows to them (`redriving`).
 
     shut: steps for a place that turned out to be shut, before the next one is begun; False ends the redrive with None. A process that
     continues in a copy must find that place shut too.
@@ -233,9 +236,8 @@ def redrive(
     copies: dict[str, Props] = {
         rk: {**without_window(copied(row.props, now)), "tries": 0, "failed": 0, "free": 0} for rk, row in rows.items()
     }
-    if place_of(source) == MIRRORED:
-        for rk, copy in copies.items():
-            copy[CAME] = Address(source, rk).text
+    for rk, copy in copies.items():
+        copy[CAME if place_of(source) == MIRRORED else SOURCE] = Address(source, rk).text
     while len(placed) < len(copies):
         shard = target_shard(source, "redrive", attempt)
         yield from file_shard(shard, now, sent=False)

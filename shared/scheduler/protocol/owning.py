@@ -19,6 +19,7 @@ from .. import rules, timings
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from .changing import finish_move
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
+from .redriving import note_redriven, point_sources
 
 MAX_CHANGES = 99
 """Event rows in one transaction; the gate is the hundredth."""
@@ -84,12 +85,14 @@ def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: M
 
 
 def load(session: OwnerSession) -> Steps[bool]:
-    """Read every row, finish interrupted moves, and count again."""
+    """Read every row, finish interrupted moves and redrives, and count again."""
     rows = yield from effects.load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
     session.rows = {row.rk: row for row in rows}
     for row in rows:
         if row.props["state"] == "moving":
             session.rows[row.rk] = yield from finish_move(session.shard, row)
+    for source in sorted((yield from point_sources(session.shard, session.rows))):
+        yield from note_of(source)
     return True
 
 
@@ -267,9 +270,19 @@ def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
         rows.append(Insert(NEWS + key, props))
     while not isinstance((yield from write(LEDGER, shard_tenant(shard), *rows)), Applied | Refused):
         pass
+    if gate.counts.dead:
+        # Events may have been redriven before the ledger row was there to note it.
+        yield from note_redriven(shard, key)
     for key in sorted({named, gate.index} - {""}):
         while not isinstance((yield from write(SHARDS, index_partition(shard), Delete(key, ANY))), Applied | Refused):
             pass
+
+
+def note_of(shard: str) -> Steps[None]:
+    """Note the redriven events of a shard on its ledger row, if the shard is finished."""
+    row = yield from read_gate(shard)
+    if row is not None and (gate := parse_gate(row.props)).state == "done" and gate.bucket:
+        yield from note_redriven(shard, f"{gate.bucket}:{shard}")
 
 
 def claimed(session: OwnerSession, started: Iterable[str]) -> list[str]:

@@ -30,6 +30,7 @@ from ..keys import (
     place_of,
 )
 from ..protocol.changing import find
+from ..protocol.redriving import is_redriven
 
 SHARDS_PER_PAGE = 40
 """Most shards that one list request reads. A page may be short and have a cursor."""
@@ -74,8 +75,8 @@ class EventFilter:
     """Returns True if the event with these properties, of those in `FILTERED`, is to be shown."""
 
     def shows(self, props: dict[str, Any]) -> bool:
-        """Return True if the event of this row is to be shown. A moved event is shown at its new place only."""
-        if props["state"] == "moved" or (self.channel is not None and props["channel"] != self.channel):
+        """Return True if the event of this row is to be shown. A moved or redriven event is shown at its new place only."""
+        if props["state"] == "moved" or is_redriven(props) or (self.channel is not None and props["channel"] != self.channel):
             return False
         # An event that was overdue when it was accepted is filed under the time it was accepted.
         due = max(int(props["target_due"] if props["state"] == "moving" else props["due"]), int(props["created"]))

@@ -33,6 +33,7 @@ from ..model import MOST_HELD_SHARDS
 from ..protocol.changing import ORIGIN
 from ..protocol.dispatch import rounds_of
 from ..protocol.gate import COUNTS, Counts, parse_gate
+from ..protocol.redriving import parse_redriven, redriven_by_channel
 from ..rules import may_take
 from ..timings import OPEN_COUNT_FRESH_FOR, OWNER_SILENT, STUCK_ROUNDS
 from . import ledger
@@ -126,6 +127,9 @@ class TenantStats:
             if not served and int(unfinished[shard].props["wake"]) + OWNER_SILENT <= now
         )
         stuck = sum(counts.open for shard, (counts, served) in gates.items() if not served and rounds_of(unfinished[shard]) >= STUCK_ROUNDS)
+        redriven = await self._redriven(gates)
+        for row in entries:
+            redriven.update(parse_redriven(row.props))
         totals: Counter[str] = Counter()
         channels: dict[str, ledger.DeliveryFigures] = {}
         for counts, _ in gates.values():
@@ -136,6 +140,11 @@ class TenantStats:
             for channel, found in ledger.unpack(str(row.props["late"])).items():
                 channels.setdefault(channel, ledger.DeliveryFigures()).add(found)
                 every.add(found)
+        # Redriven events live on elsewhere, and count there.
+        totals["dead"] -= redriven.total()
+        for row in entries:
+            for channel, count in parse_redriven(row.props).items():
+                channels[channel if channel in channels else ledger.REST].dead -= count
         blocks = await self._blocks(tenant)
         waiting = sorted(
             (str(unfinished[shard].props["bucket"]), shard)
@@ -173,6 +182,17 @@ class TenantStats:
         found = await asyncio.gather(*map(one, shards[:MOST_HELD_SHARDS]))
         return sum(found, Counter[str]()), len(shards) > MOST_HELD_SHARDS
 
+    async def _redriven(self, gates: Mapping[str, tuple[Counts, bool]]) -> Counter[str]:
+        """Return the redriven events of unfinished shards, by shard. Reads the dead rows of shards that have some."""
+
+        async def one(shard: str) -> int:
+            async with self._in_flight:
+                rows = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "target", "channel"))
+            return redriven_by_channel(rows).total()
+
+        shards = [shard for shard, (counts, _) in gates.items() if counts.dead]
+        return Counter(dict(zip(shards, await asyncio.gather(*map(one, shards)), strict=True)))
+
     async def load(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
         """Return the answer of `GET /load`: for each minute from `first` up to but not including `end`, the open events of shards filed for
         it. Both are starts of minutes."""
@@ -198,12 +218,15 @@ class TenantStats:
             counts = Counts(*(int(row.props[name]) for name in COUNTS))
             minute.counts.update(counts._asdict())
             minute.gap += counts.open
+            minute.redriven(parse_redriven(row.props).total())
             for found in ledger.unpack(str(row.props["late"])).values():
                 minute.late.add(found)
+        redriven = await self._redriven(gates)
         for shard, (counts, _) in gates.items():
             minute = minutes.setdefault(planned[shard], _Minute())
             minute.counts.update(counts._asdict())
             minute.open += counts.open
+            minute.redriven(redriven[shard])
         return [_minute_out(name, minutes[name]) for name in sorted(minutes) if minutes[name].counts["accepted"]]
 
 
@@ -215,6 +238,11 @@ class _Minute:
     late: ledger.DeliveryFigures = field(default_factory=ledger.DeliveryFigures)
     open: int = 0
     gap: int = 0
+
+    def redriven(self, count: int) -> None:
+        """Count dead events that live on elsewhere as moved."""
+        self.counts["dead"] -= count
+        self.counts["moved"] += count
 
 
 def _minute_out(name: str, minute: _Minute) -> dict[str, Any]:

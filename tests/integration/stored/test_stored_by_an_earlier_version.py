@@ -62,7 +62,14 @@ def test_the_recording_holds_every_kind_of_row() -> None:
 
 @pytest.mark.parametrize("recorded", DUMP["answers"], ids=lambda recorded: recorded["path"])
 async def test_the_api_answers_as_the_earlier_version_did(kit: Tocsin, recorded: dict[str, Any]) -> None:
-    assert await get(kit, recorded["path"]) == recorded["body"]
+    found = await get(kit, recorded["path"])
+    if recorded["path"].startswith("events?"):
+        # The earlier version listed a redriven event where it died, too.
+        listed = recorded["body"]["items"]
+        assert [each for each in listed if each in found["items"]] == found["items"] and len(found["items"]) == len(listed) - 1
+        assert {each["id"] for each in found["items"]} == {each["id"] for each in listed}
+        return
+    assert found == recorded["body"]
 
 
 async def state_of(kit: Tocsin, event: str) -> str:

@@ -217,6 +217,22 @@ def dead_row_first() -> list[Patch]:
     return [(changing, "redrive", redrive)]
 
 
+def sources_unpointed() -> list[Patch]:
+    def point_sources(shard: str, rows: Any) -> Any:
+        yield from ()
+        return set()
+
+    return [(owning, "point_sources", point_sources)]
+
+
+def redriven_unnoted() -> list[Patch]:
+    def note_redriven(shard: str, ledger_key: str) -> Any:
+        yield from ()
+        return True
+
+    return [(owning, "note_redriven", note_redriven)]
+
+
 def mark_without_etag() -> list[Patch]:
     plain = dispatch.dispatch
 
@@ -278,6 +294,8 @@ MUTANTS = [
     Mutant("delete-then-insert move", "move", delete_then_insert, strands=True),
     Mutant("cancel of a moving row in place", "move and cancel", moving_cancelled_in_place),
     Mutant("redrive that turns the dead row first", "redrive", dead_row_first, strands=True),
+    Mutant("a redrive left half-way by the copies' owner", "redrive", sources_unpointed, strands=True),
+    Mutant("redriven events not noted in the ledger", "redrive", redriven_unnoted, strands=True),
     Mutant("a sent mark without ETag", "punctual", mark_without_etag, strands=True),
     Mutant("wrong counts while resting", "retry", rest_counts_invented),
     Mutant("counts added to a former owner's", "two events", counts_added),

@@ -172,6 +172,7 @@ def redriver(shard: str, rows: tuple[str, ...]) -> Any:
     now = yield Now()
     if found:
         yield from changing.redrive(shard, found, now)
+        yield from owning.note_of(shard)
     return tuple(("redriven", rk) for rk in found)
 
 

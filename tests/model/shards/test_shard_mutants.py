@@ -26,6 +26,8 @@ EXPECTED = {
     "delete-then-insert move": ("P1", 5),
     "cancel of a moving row in place": ("P2", 16),
     "redrive that turns the dead row first": ("P1", 3),
+    "a redrive left half-way by the copies' owner": ("P1", 5),
+    "redriven events not noted in the ledger": ("P1", 0),
     "a sent mark without ETag": ("P1", 11),
     "wrong counts while resting": ("P3", 10),
     "counts added to a former owner's": ("P3", 13),

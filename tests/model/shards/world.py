@@ -12,8 +12,10 @@ from typing import Any
 from shared.engine.effects import LOST, Get, Send, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import GATE, index_shard, parse_address
+from shared.scheduler.protocol.changing import SOURCE
 from shared.scheduler.protocol.dispatch import ShardMessage
 from shared.scheduler.protocol.gate import COUNTS
+from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Replace, Upsert
 
@@ -418,7 +420,7 @@ class World:
         return self._in_order(cells)
 
     def _in_order(self, cells: dict[Cell, dict[str, Any]]) -> bool:
-        """Every gate is done and has its ledger row with the same counts; every pointer leads to a row."""
+        """Every gate is done and has its ledger row with the same counts; every pointer leads to a row; redriven events are noted."""
         ledger = {props.get("shard", cell[2].partition(":")[2]): props for cell, props in cells.items() if cell[0] == LEDGER}
         for cell, props in cells.items():
             if cell[0] == EVENTS and cell[2] == GATE:
@@ -430,5 +432,11 @@ class World:
             elif cell[0] == EVENTS and "target" in props:
                 place = parse_address(props["target"])
                 if (EVENTS, place.shard, place.row) not in cells:
+                    return False
+                if is_redriven(props) and not parse_redriven(ledger[cell[1]]).total():
+                    return False
+            if cell[0] == EVENTS and SOURCE in props:
+                dead = parse_address(str(props[SOURCE]))
+                if cells[EVENTS, dead.shard, dead.row].get("target") != f"{cell[1]}/{cell[2]}":
                     return False
         return True

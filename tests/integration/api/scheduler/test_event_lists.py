@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shared.core.errors import OutcomeUnknown, Unavailable
+from shared.delivery.channels.fake import DELIVERED
 from shared.delivery.channels.ports import Verdict
 from tests.integration.api.calls import DEAD, EVENTS, NEVER
 from tests.unit.scheduler.harness import World
@@ -224,3 +225,59 @@ async def test_surprise_is_500_and_shows_only_an_incident(
     answer = await world.demo.get(EVENTS)
     assert (answer.status, answer.code) == (500, "internal-error") and b"hunter2" not in answer.body
     assert "hunter2" in caplog.text
+
+
+async def kill(world: World, **event: Any) -> str:
+    """An event whose only attempt has failed: a dead letter."""
+    made = await world.demo.create(delay="PT1S", retry={"attempts": 1}, **event)
+    world.receiver.script(made["id"], Verdict("retry", 500), DELIVERED)
+    return str(made["id"])
+
+
+async def listed(world: World) -> dict[str, list[tuple[str, str]]]:
+    """What each list shows: ids with states."""
+    urls = {"events": f"{EVENTS}?limit=1000", "dead": f"{EVENTS}?state=dead", "letters": DEAD, "delivered": f"{EVENTS}?state=delivered"}
+    return {name: sorted((each["id"], each["state"]) for each in await world.demo.all(url)) for name, url in urls.items()}
+
+
+@pytest.mark.parametrize("finished", [True, False], ids=["finished shard", "unfinished shard"])
+async def test_a_redriven_event_is_in_each_list_once_and_counts_once(world: World, finished: bool) -> None:
+    other, again = await kill(world), await kill(world)
+    if not finished:
+        # An event of the same shard that still waits for a retry.
+        waits = (await world.demo.create(delay="PT1S", retry={"attempts": 3, "first": "PT2H"}))["id"]
+        world.receiver.script(waits, Verdict("retry", 500))
+    await world.run(20)
+    before = await listed(world)
+    assert before["dead"] == before["letters"] == sorted([(other, "dead"), (again, "dead")])
+    assert (await world.demo.get("/api/v1/stats")).json()["dead"] == 2
+
+    assert (await world.demo.post(f"{EVENTS}/{again}/redrive")).status == 202
+    for _ in range(2):
+        shown, stats = await listed(world), (await world.demo.get("/api/v1/stats")).json()
+        assert [each for each, _ in shown["events"]].count(again) == 1
+        assert shown["dead"] == shown["letters"] == [(other, "dead")]
+        assert stats["dead"] == 1 and stats["delivered"] == len(shown["delivered"])
+        await world.run(20)
+    assert (again, "delivered") in shown["events"] and (await world.demo.event(again))["state"] == "delivered"
+    minutes = (await world.demo.get("/api/v1/history?from=2027-01-15T07:00:00Z&to=2027-01-15T09:00:00Z")).json()["items"]
+    assert sum(each["dead"] for each in minutes) == 1 and sum(each["moved"] for each in minutes) == 1
+    if finished:
+        assert stats["channels"]["default"]["dead"] == 1
+
+
+async def test_the_owner_of_the_copy_completes_a_redrive_that_ended_half_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    event = await kill(world)
+    await world.run(20)
+
+    def crash(*_: Any) -> Any:
+        raise RuntimeError("the process ends")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shared.scheduler.protocol.changing.point", crash)
+        assert (await world.demo.post(f"{EVENTS}/{event}/redrive")).status == 500
+    await world.run(40)
+    shown = await listed(world)
+    assert shown["events"] == shown["delivered"] == [(event, "delivered")] and shown["dead"] == shown["letters"] == []
+    assert (await world.demo.event(event))["state"] == "delivered"
+    assert (await world.demo.get("/api/v1/stats")).json()["dead"] == 0
