@@ -78,7 +78,7 @@ def test_where_half_of_all_are_silent_no_standbys_are_informed(fleet: Measured) 
 
 
 def test_a_profile_that_leaves_no_time_for_it_assigns_no_standbys(fleet: Measured) -> None:
-    with patch.object(standby.rules, "MISSED", 4.0):
+    with patch.object(standby.rules, "MIN_MISSED", 4.0):
         assert max(crash(fleet, "s004", 0.5)) > 0
     assert not any(node.keeper_state.counts["foreseen"] for node in fleet.nodes.values())
 
