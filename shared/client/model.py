@@ -5,7 +5,7 @@ Answers are read with tolerance: unknown fields of a newer service are ignored, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Required, TypedDict
 
@@ -29,6 +29,8 @@ class RetryOptions(TypedDict, total=False):
     """Longest pause between attempts."""
     within: timedelta
     """Time after `due` at which attempts end."""
+    schedule: Sequence[timedelta]
+    """Pauses between attempts, instead of `attempts`, `first` and `max`. Each lasts up to 20 % longer, never shorter."""
 
 
 class EventOptions(TypedDict, total=False):
@@ -80,6 +82,7 @@ class EventRetry(_AnswerModel):
     first: timedelta | None = None
     max: timedelta | None = None
     within: timedelta | None = None
+    schedule: tuple[timedelta, ...] | None = None
 
 
 class ChannelHold(_AnswerModel):
@@ -276,7 +279,7 @@ class AnswerPage[T](_AnswerModel):
 
 _TIMES = frozenset({"due", "start", "end", "from", "to"})
 _DURATIONS = frozenset(
-    {*("delay", "expires", "flex", "every", "jitter"), *("retry.first", "retry.max", "retry.within", "catch_up.within")}
+    {*("delay", "expires", "flex", "every", "jitter"), *("retry.first", "retry.max", "retry.within", "retry.schedule", "catch_up.within")}
 )
 
 
@@ -296,6 +299,8 @@ def to_json_value(name: str, value: Any) -> Any:
         return format_duration(millis)
     if value is None or isinstance(value, str):
         return value
+    if name == "retry.schedule" and isinstance(value, list | tuple):
+        return [to_json_value(name, each) for each in value]
     if name in _DURATIONS:
         seconds = isinstance(value, int | float) and not isinstance(value, bool)
         raise TypeError(f"{name}: {value!r} is not a timedelta{f'; write timedelta(seconds={value!r})' if seconds else ''}")

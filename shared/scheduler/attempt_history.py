@@ -13,7 +13,7 @@ HISTORY = 20
 """Number of attempts that are kept."""
 ERROR_LENGTH = 500
 """Characters of an attempt's error that are kept."""
-OWNER_LOST = "its owner disappeared before it reported how the attempt ended"
+OWNER_LOST = "its owner disappeared before it reported how the attempt ended; the receiver may have accepted it"
 
 MAY_HAVE_ARRIVED = "an attempt whose result is unknown may have delivered it"
 

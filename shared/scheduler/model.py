@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstra
 from ..core.clock import Millis
 from ..core.durations import MAX_TIME, Duration, Time
 from ..delivery.flow.rules import HoldReason
-from ..tenants.model import Durability
+from ..tenants.model import Durability, Pauses, refuse_two_kinds
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.params import Moment, Paging, Query
 from ..web.fields.types import Maybe, Name, Stamp, Strict
@@ -50,12 +50,20 @@ OUTLIVED = "the flexible window must not be longer than expires, or the event co
 
 
 class RetryIn(Strict):
-    """The parts of its tenant's retry policy that an event changes."""
+    """The parts of its tenant's retry policy that an event changes. Excludes each other: schedule; and attempts, first, max."""
 
     attempts: Annotated[int, Field(ge=1, le=100)] | None = None
     first: Annotated[Duration, Field(ge=1, le=86_400_000)] | None = None
     max: Annotated[Duration, Field(ge=1, le=7 * 86_400_000)] | None = None
     within: Annotated[Duration, Field(ge=1, le=7 * 86_400_000)] | None = None
+    schedule: Pauses | None = Field(
+        None, description="The pauses between attempts, each up to 20 % longer and never shorter: n pauses are n + 1 attempts."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        refuse_two_kinds(self)
+        return self
 
 
 def _given(name: str) -> dict[str, JsonValue]:
@@ -158,7 +166,9 @@ class EventOut(Strict):
     planned: Maybe[Stamp] = Field(None, description="With flex: the planned time in the window. Lateness counts from here.")
     retry: Maybe[RetryIn] = None
     labels: Maybe[dict[str, str]] = None
-    attempts: Maybe[list[AttemptOut]] = None
+    attempts: Maybe[list[AttemptOut]] = Field(
+        None, description="The last 20. One with outcome unknown may have delivered the event, even if the state is dead or lapsed."
+    )
     next_attempt: Maybe[Stamp] = Field(None, description="While the event is retrying and not held.")
     held: Maybe[HeldOut] = Field(None, description="While the event is due and its channel lets nothing through. Not part of the ETag.")
     delivered_at: Maybe[Stamp] = None

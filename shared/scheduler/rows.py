@@ -16,7 +16,7 @@ import orjson
 from ..core.clock import Millis, to_text
 from ..core.durations import format_duration
 from ..storage.ports import Props, Row
-from ..tenants.model import Durability, Retry
+from ..tenants.model import DEFAULT_ATTEMPTS, DEFAULT_FIRST, DEFAULT_MAX, DEFAULT_PAUSES, DEFAULT_WITHIN, Durability, Retry
 from ..web.etag import etag_of
 from . import attempt_history
 from .keys import shard_tenant
@@ -109,14 +109,20 @@ def new_event(
     """
     due = (event.due if event.due is not None else (now if since is None else since) + (event.delay or 0)) + shift
     labels = orjson.dumps(event.labels) if event.labels else b""
-    size = encoded_size(body, labels)
+    pauses = orjson.dumps(event.retry.schedule) if event.retry is not None and event.retry.schedule is not None else b""
+    size = encoded_size(body, labels + pauses)
     props: Props = {"state": "scheduled", "due": due, "created": now, "channel": event.channel, "size": size, **body_props(body)}
     if event.expires is not None:
         props["expires"] = event.expires
     if event.flex:
         props["flex"], props["shift"] = event.flex, shift
     if event.retry is not None:
-        props["retry"] = orjson.dumps({name: value for name, value in event.retry if value is not None}).decode()
+        given = {name: value for name, value in event.retry if value is not None and name != "schedule"}
+        if given or not pauses:
+            props["retry"] = orjson.dumps(given).decode()
+    if pauses:
+        # A property of its own, because former versions show each member of `retry` as a duration.
+        props["pauses"] = pauses.decode()
     if event.labels:
         props["labels"] = labels.decode()
     if durability != "standard":
@@ -145,16 +151,39 @@ def withdrawn(event_id: str, created: Millis, due: Millis, now: Millis, nonce: s
     return EventToStore(props, due, OVERHEAD, event_id, durability="fast")
 
 
-def policy_of(tenant: Retry, override: str | None) -> RetryPolicy:
-    """Return the tenant's retry policy with the event's changes."""
-    return _policy(tenant.attempts, tenant.first, tenant.max, tenant.within, override or "")
+def policy_of(tenant: Retry, override: str | None, pauses: str | None = None) -> RetryPolicy:
+    """Return the tenant's retry policy with the event's changes. pauses: the event's own pauses, as stored."""
+    mine = () if tenant.schedule is None else tuple(tenant.schedule)
+    return _policy(tenant.attempts, tenant.first, tenant.max, tenant.within, mine, override or "", pauses or "")
 
 
 @lru_cache(maxsize=1024)
-def _policy(attempts: int, first: Millis, longest: Millis, within: Millis, override: str) -> RetryPolicy:
+def _policy(
+    attempts: int | None,
+    first: Millis | None,
+    longest: Millis | None,
+    within: Millis | None,
+    mine: tuple[Millis, ...],
+    override: str,
+    pauses: str,
+) -> RetryPolicy:
     changed = orjson.loads(override) if override else {}
+    within = changed.get("within", DEFAULT_WITHIN if within is None else within)
+    attempts, first, longest = (changed.get(name, own) for name, own in (("attempts", attempts), ("first", first), ("max", longest)))
+    listed: tuple[Millis, ...] = ()
+    if pauses:
+        listed = tuple(orjson.loads(pauses))
+    elif not changed.keys() & {"attempts", "first", "max"} and mine:
+        listed = mine
+    elif attempts is None and first is None and longest is None:
+        listed = DEFAULT_PAUSES
+    if listed:
+        return RetryPolicy(len(listed) + 1, listed[0], listed[-1], within, listed)
     return RetryPolicy(
-        changed.get("attempts", attempts), changed.get("first", first), changed.get("max", longest), changed.get("within", within)
+        DEFAULT_ATTEMPTS if attempts is None else attempts,
+        DEFAULT_FIRST if first is None else first,
+        DEFAULT_MAX if longest is None else longest,
+        within,
     )
 
 
@@ -197,6 +226,8 @@ def representation(row: Row) -> dict[str, Any]:
     if "retry" in props:
         given = orjson.loads(str(props["retry"]))
         shown["retry"] = {name: value if name == "attempts" else format_duration(value) for name, value in given.items()}
+    if "pauses" in props:
+        shown["retry"] = {**shown.get("retry", {}), "schedule": [format_duration(value) for value in orjson.loads(str(props["pauses"]))]}
     if "labels" in props:
         shown["labels"] = orjson.Fragment(str(props["labels"]))
     if state == "retrying":

@@ -52,6 +52,10 @@ NEVER = -1
 """Value of `expires` for an event that no longer has one: a merge cannot remove a property."""
 
 
+PAUSE_JITTER = 0.2
+"""Largest part by which a listed pause is lengthened at random. It is never shortened: receivers know the list."""
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Retry policy of an event. Times in milliseconds."""
@@ -60,6 +64,8 @@ class RetryPolicy:
     first: Millis = 5_000
     longest: Millis = 3_600_000
     within: Millis = 86_400_000
+    pauses: tuple[Millis, ...] = ()
+    """The pauses between attempts, one fewer than `attempts`; empty for exponential ones."""
 
 
 class RowOutcome(NamedTuple):
@@ -143,12 +149,16 @@ def lapse(props: Mapping[str, Any], change: Props) -> RowOutcome:
 
 
 def back_off(policy: RetryPolicy, tries: int, chance: float, retry_after: float | None) -> Millis:
-    """Return the milliseconds to wait after attempt `tries` (1 = the first): exponential with full jitter, or `retry_after` if longer.
+    """Return the milliseconds to wait after attempt `tries` (1 = the first): the listed pause with jitter, or exponential with full jitter;
+    `retry_after` if longer.
 
     Source: "Exponential Backoff And Jitter" (full jitter); `Retry-After` of RFC 9110 is a lower bound.
     """
-    ceiling = backoff.exponential(policy.first, tries - 1, policy.longest, 40)
-    wait = max(1, round(ceiling * chance))
+    if policy.pauses:
+        pause = policy.pauses[min(tries, len(policy.pauses)) - 1]
+        wait = pause + round(pause * PAUSE_JITTER * chance)
+    else:
+        wait = max(1, round(backoff.exponential(policy.first, tries - 1, policy.longest, 40) * chance))
     return wait if retry_after is None else max(wait, round(retry_after * 1000))
 
 
@@ -158,7 +168,8 @@ def after_failure(
     """Return the time of the next attempt, or None if the event is dead."""
     if final or tries >= policy.attempts:
         return None
-    again = now + back_off(policy, tries, chance, retry_after)
+    # No attempt counts yet if the event was only the probe of an open circuit breaker: the next one comes after the first pause.
+    again = now + back_off(policy, max(1, tries), chance, retry_after)
     return again if again <= max(due, 0) + policy.within else None
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
+from ..core.clock import Millis
 from ..core.durations import Duration
 from ..delivery.channels.outputs import ChannelOut
 from ..web.fields.types import Maybe, Name, NodeName, Note, Stamp, Strict
@@ -16,17 +17,60 @@ Durability = Literal["fast", "standard", "mirrored"]
 Scope = Literal["events", "fleets", "agent", "admin"]
 
 
-class Retry(Strict):
-    """The retries of failed deliveries: exponential with full jitter."""
+DAY: Millis = 86_400_000
+HOUR: Millis = 3_600_000
+DEFAULT_PAUSES: tuple[Millis, ...] = (5_000, 300_000, 1_800_000, *(hours * HOUR for hours in (2, 5, 10, 14, 20, 24)))
+"""Pauses of a tenant that names none: the example of the Standard Webhooks specification. With all jitter they last 3 d 19 h."""
+DEFAULT_WITHIN: Millis = 4 * DAY
+DEFAULT_ATTEMPTS, DEFAULT_FIRST, DEFAULT_MAX = 8, 5_000, HOUR
+"""The rest of an exponential policy of which only a part is named."""
 
-    attempts: int = Field(8, ge=1, le=100, description="Attempts in all, the first included.")
-    first: Annotated[Duration, Field(ge=1, le=86_400_000, description="Longest pause before attempt 2; it doubles with each attempt.")] = (
-        5_000
+Pauses = Annotated[list[Annotated[Duration, Field(ge=1, le=7 * DAY)]], Field(min_length=1, max_length=99)]
+
+class Retry(Strict):
+    """The retries of failed deliveries: a list of pauses, or exponential pauses with full jitter; the default is a list of pauses."""
+
+    attempts: Maybe[Annotated[int, Field(ge=1, le=100)]] = Field(None, description="Attempts in all, the first included.")
+    first: Maybe[Annotated[Duration, Field(ge=1, le=DAY)]] = Field(
+        None, description="Longest pause before attempt 2; it doubles with each attempt."
     )
-    max: Annotated[Duration, Field(ge=1, le=7 * 86_400_000, description="Longest pause between attempts.")] = 3_600_000
-    within: Annotated[Duration, Field(ge=1, le=7 * 86_400_000, description="Time after the due time in which attempts may start.")] = (
-        86_400_000
+    max: Maybe[Annotated[Duration, Field(ge=1, le=7 * DAY)]] = Field(None, description="Longest pause between attempts.")
+    within: Maybe[Annotated[Duration, Field(ge=1, le=7 * DAY)]] = Field(
+        None, description="Time after the due time in which attempts may start; by default P4D."
     )
+    schedule: Maybe[Pauses] = Field(
+        None,
+        description="The pauses between attempts, each counted from the end of the attempt before: n pauses are n + 1 attempts. Each may"
+        " last up to 20 % longer, never shorter. Excludes attempts, first and max.",
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        refuse_two_kinds(self)
+        return self
+
+    def filled(self) -> Retry:
+        """Return the policy with the rest of an exponential one filled in, if it names a part; otherwise as it is."""
+        if self.attempts is None and self.first is None and self.max is None:
+            return self
+        rest = {"attempts": DEFAULT_ATTEMPTS, "first": DEFAULT_FIRST, "max": DEFAULT_MAX, "within": DEFAULT_WITHIN}
+        return self.model_copy(update={name: value for name, value in rest.items() if getattr(self, name) is None})
+
+
+class RetryFields(Protocol):
+    """The fields of a retry policy that exclude each other."""
+
+    attempts: int | None
+    first: Millis | None
+    max: Millis | None
+    schedule: list[Millis] | None
+
+
+def refuse_two_kinds(retry: RetryFields) -> None:
+    """Raise ValueError for a list of pauses together with a figure of exponential ones."""
+    figures = [name for name in ("attempts", "first", "max") if getattr(retry, name) is not None]
+    if retry.schedule is not None and figures:
+        raise ValueError(f"names schedule together with {' and '.join(figures)}; give either schedule, or attempts, first and max")
 
 
 MOST_SCHEDULES = 10_000

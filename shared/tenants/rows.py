@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import orjson
+
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Op, Props, Refused, Row, Tables
 from ..web.callers import KeyRecord
-from .model import Scope, Tenant
+from .model import Retry, Scope, Tenant
 
 PK_TENANTS = "tenant"
 PREFIX_KEY = "key:"
@@ -53,10 +55,32 @@ class Home:
     them."""
 
 
+FORMER_RETRY = Retry.model_validate({"attempts": 8, "first": "PT5S", "max": "PT1H", "within": "P1D"})
+"""Former versions stored all four figures of every tenant; these are what a tenant got that named none."""
+
+
+def spec_props(spec: Tenant) -> Props:
+    """Return the properties that hold a tenant's settings. Former versions can read them: they know no `schedule` in the body."""
+    props: Props = {"body": spec.model_dump_json(exclude={"retry": {"schedule"}}), "retry_as_given": True}
+    if spec.retry.schedule is not None:
+        props["retry_schedule"] = orjson.dumps(spec.retry.schedule).decode()
+    return props
+
+
+def _spec_of(props: Props) -> Tenant:
+    spec = Tenant.model_validate_json(str(props["body"]))
+    if not props.get("retry_as_given") and spec.retry == FORMER_RETRY:
+        return spec.model_copy(update={"retry": Retry()})
+    if "retry_schedule" in props:
+        pauses = orjson.loads(str(props["retry_schedule"]))
+        return spec.model_copy(update={"retry": spec.retry.model_copy(update={"schedule": pauses})})
+    return spec
+
+
 def home_of(row: Row) -> Home:
     """Return the tenant in its row."""
     props = row.props
-    spec = Tenant.model_validate_json(str(props["body"]))
+    spec = _spec_of(props)
     deleting, gone = (bool(props.get(name, False)) for name in ("deleting", "gone"))
     return Home(row.rk, str(props["uid"]), spec, int(props["created"]), row.etag, deleting, gone)
 

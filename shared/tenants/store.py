@@ -139,7 +139,7 @@ class TenantDirectory:
         """
         if spec.durability == "mirrored" and not self._mirrored:
             raise invalid("/durability", "cannot be mirrored: no second storage account is configured; use fast or standard")
-        body = spec.model_dump_json()
+        settings = rows.spec_props(spec)
 
         async def attempt() -> tuple[TenantOut, str, bool] | WriteConflict:
             home, former = await self._stored(name), None
@@ -151,15 +151,15 @@ class TenantDirectory:
                 raise conflict("events-left", _EVENTS_LEFT)
             op: Insert | Replace
             if home is not None:
-                op = Replace(name, {"body": body, "uid": home.uid, "created": home.created, "deleting": False}, home.etag)
+                op = Replace(name, {**settings, "uid": home.uid, "created": home.created, "deleting": False}, home.etag)
             else:
-                made: Props = {"body": body, "uid": self._entropy(8).hex(), "created": self._clock.now(), "deleting": False}
+                made: Props = {**settings, "uid": self._entropy(8).hex(), "created": self._clock.now(), "deleting": False}
                 op = Insert(name, made) if former is None else Replace(name, made, former.etag)
             written = await rows.write_one(self._tables, rows.PK_TENANTS, op)
             self._homes.drop(name)
             if isinstance(written, Applied):
                 created = op.props["created"]
-                out = TenantOut(name=name, created=int(created), **spec.__dict__)
+                out = _out(name, int(created), spec)
                 return out, etag_of(written.etags[0]), home is None
             return CONFLICT
 
@@ -262,7 +262,11 @@ class TenantDirectory:
 
 def shown(home: Home) -> TenantOut:
     """Return the tenant as the API shows it."""
-    return TenantOut(name=home.name, created=home.created, **home.spec.__dict__)
+    return _out(home.name, home.created, home.spec)
+
+
+def _out(name: str, created: Millis, spec: Tenant) -> TenantOut:
+    return TenantOut(name=name, created=created, **spec.__dict__ | {"retry": spec.retry.filled()})
 
 
 def contended() -> Problem:

@@ -217,7 +217,9 @@ def event_of_record(header: list[str], record: list[str]) -> dict[str, Any]:
             # As written, with all digits. A line break outside of strings is white space; strings of JSON contain none.
             found[name] = orjson.Fragment(cell.replace("\n", " ").replace("\r", " "))
         elif dot:
-            found.setdefault(head, {})[rest] = _number(name, cell) if name == "retry.attempts" else cell
+            # The pauses of a schedule stand in one cell, with spaces between them.
+            value = _number(name, cell) if name == "retry.attempts" else cell.split() if name == "retry.schedule" else cell
+            found.setdefault(head, {})[rest] = value
         else:
             found[name] = cell
     if "payload" not in found:

@@ -145,7 +145,7 @@ class Firing:
     async def _policies(self, tenant: str) -> Callable[[Mapping[str, Any]], rules.RetryPolicy]:
         settings = await self._directory.tenant(tenant)
         retry = settings.retry if settings is not None else _DEFAULT_RETRY
-        return lambda props: policy_of(retry, props.get("retry"))
+        return lambda props: policy_of(retry, props.get("retry"), props.get("pauses"))
 
     async def _send(self, target: Target, delivery: Delivery) -> Verdict:
         send = self._senders[target.spec.type].send

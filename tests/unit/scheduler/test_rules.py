@@ -238,3 +238,17 @@ def test_wake_up_is_that_of_the_earliest_open_event() -> None:
     ]
     assert rules.wake_of(found) == 50
     assert rules.wake_of(found[:1]) is None
+
+
+@given(st.integers(0, 12), chances, waits, st.lists(pauses, min_size=1, max_size=9))
+def test_listed_pauses_are_never_shorter_and_at_most_a_fifth_longer(
+    tries: int, chance: float, after: float | None, listed: list[int]
+) -> None:
+    policy = RetryPolicy(len(listed) + 1, within=10**12, pauses=tuple(listed))
+    again = rules.after_failure(policy, NOW, tries, NOW + 5, chance, final=False, retry_after=after)
+    if tries > len(listed):
+        assert again is None, "n pauses are n + 1 attempts"
+    else:
+        # An event without a counted attempt has only been the probe of a breaker.
+        pause, asked = listed[max(tries, 1) - 1], 0 if after is None else round(after * 1000)
+        assert again is not None and max(pause, asked) <= again - NOW - 5 <= max(asked, pause * 1.2 + 1)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from shared.core.errors import OutcomeUnknown, Problem
 from shared.delivery.channels.model import QueueChannel
+from shared.scheduler.model import RetryIn
+from shared.scheduler.rows import policy_of
 from shared.storage.names import TENANTS
-from shared.storage.ports import Delete, Insert, Merge, Op
+from shared.storage.ports import ANY, Delete, Insert, Merge, Op, Replace
 from shared.tenants import rules
-from shared.tenants.model import KeyIn, Limits, Tenant
+from shared.tenants.model import DEFAULT_PAUSES, KeyIn, Limits, Retry, Tenant
 from shared.tenants.store import REMEMBER, seed_local
 
 from .conftest import ADMIN, World, make_settings
@@ -320,3 +324,62 @@ def test_keys_are_readable_and_show_their_prefix() -> None:
     assert key == "tsn_aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyy"
     assert rules.prefix_of(key) == "tsn_aaaqeaye"
     assert rules.prefix_of("local-demo-key") == "local-demo"
+
+
+# ---- retries
+
+
+FORMER = {"attempts": 8, "first": "PT5S", "max": "PT1H", "within": "P1D"}
+
+
+async def former_row(world: World, retry: dict[str, object]) -> None:
+    """The tenant as versions before the default of listed pauses stored it: always with all four figures."""
+    await world.directory.put("acme", Tenant())
+    body = '{"durability":null,"retry":' + json.dumps(retry) + ',"limits":{"events_per_second":null,"open_events":5}}'
+    [stored] = [row for row in world.tables.rows(TENANTS) if row.rk == "acme"]
+    props = {"body": body, "uid": stored.props["uid"], "created": stored.props["created"], "deleting": False}
+    await world.tables.write(TENANTS, "tenant", [Replace("acme", props, ANY)])
+
+
+async def test_stored_tenant_with_the_former_default_follows_the_new_one(world: World) -> None:
+    await former_row(world, FORMER)
+    shown, _ = await world.other.get("acme")
+    assert shown.model_dump(mode="json")["retry"] == {} and shown.limits.open_events == 5
+    assert policy_of(shown.retry, None).pauses == DEFAULT_PAUSES
+
+
+@pytest.mark.parametrize("change", [{"attempts": 7}, {"first": "PT6S"}, {"max": "PT2H"}, {"within": "PT23H"}])
+async def test_stored_tenant_with_a_figure_of_its_own_keeps_all_four(world: World, change: dict[str, object]) -> None:
+    await former_row(world, FORMER | change)
+    shown, _ = await world.other.get("acme")
+    assert shown.model_dump(mode="json")["retry"] == FORMER | change
+    assert policy_of(shown.retry, None).pauses == ()
+
+
+@pytest.mark.parametrize("retry", [{}, {"attempts": 3}, {"within": "PT1H"}, FORMER, {"schedule": ["PT1S", "P1D"], "within": "P2D"}])
+async def test_retry_is_stored_as_it_was_given_and_shown_with_what_follows(world: World, retry: dict[str, object]) -> None:
+    await world.directory.put("acme", Tenant.model_validate({"retry": retry}))
+    shown, _ = await world.other.get("acme")
+    rest = {"attempts": 8, "first": "PT5S", "max": "PT1H", "within": "P4D"} if "attempts" in retry else {}
+    assert shown.model_dump(mode="json")["retry"] == rest | retry
+    [row] = [row for row in world.tables.rows(TENANTS) if row.rk == "acme"]
+    body = json.loads(str(row.props["body"]))
+    assert "schedule" not in body["retry"], "a former version, which serves beside this one during a deployment, would refuse it"
+    assert body["retry"].keys() == retry.keys() - {"schedule"}
+
+
+@pytest.mark.parametrize(
+    ("retry", "fault"),
+    [
+        ({"schedule": ["PT1S"], "attempts": 2}, "names schedule together with attempts"),
+        ({"schedule": ["PT1S"], "first": "PT1S", "max": "PT1S"}, "names schedule together with first and max"),
+        ({"schedule": []}, "at least 1"),
+        ({"schedule": ["PT1S"] * 100}, "at most 99"),
+        ({"schedule": ["PT0S"]}, "greater than or equal to 1"),
+        ({"schedule": ["P8D"]}, "less than or equal to"),
+    ],
+)
+@pytest.mark.parametrize("model", [Retry, RetryIn])
+def test_pauses_exclude_the_figures_and_have_bounds(model: type[BaseModel], retry: dict[str, object], fault: str) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        model.model_validate(retry)
