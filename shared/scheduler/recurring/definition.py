@@ -130,7 +130,7 @@ def definition_of(row: Row) -> Definition:
         tenant=tenant,
         id=schedule,
         uid=str(props["uid"]),
-        spec=_spec(str(props["spec"])),
+        spec=parse_spec(str(props["spec"])),
         body=body_of(props),
         created=int(props["created"]),
         by=str(props["by"]),
@@ -181,7 +181,8 @@ def offset(tenant: str, schedule: str, at: Millis, jitter: Millis | None) -> Mil
 
 
 @lru_cache(maxsize=4096)
-def _spec(text: str) -> Recurrence:
+def parse_spec(text: str) -> Recurrence:
+    """Parse the stored content of a schedule."""
     return Recurrence.model_validate_json(text)
 
 

@@ -119,6 +119,7 @@ class Recurring:
         there = await self._store.get(tenant, schedule)
         if there is None or not _lives(there, uid):
             await self._quota.check(tenant, uid, home.spec.limits.schedules)
+        await self._quota.check_rate(tenant, uid, home.spec.limits.events_per_second, schedule, spec)
         new = False
 
         def change(old: Definition | None, now: Millis) -> Definition | None:
@@ -164,6 +165,7 @@ class Recurring:
         stays.
         """
         await self._switch(tenant, schedule, headers, lambda found, now: rules.deleted(found, now, self._ids.name()))
+        self._quota.ended(tenant, await self._directory.uid(tenant), schedule)
 
     async def pause(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> StoredSchedule:
         """Pause the schedule, with the same guarantee as `delete`. Raises 404, 412."""

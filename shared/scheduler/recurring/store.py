@@ -12,7 +12,8 @@ from ...engine.queries import load_rows
 from ...storage.names import SCHEDULES
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Tables, Upsert
 from ..keys import MINUTE, minute_text
-from .definition import DEFINITION, PARTITIONS, POINTER, Definition, definition_key, definition_of, partition_of
+from .definition import DEFINITION, PARTITIONS, POINTER, Definition, definition_key, definition_of, parse_spec, partition_of
+from .model import Recurrence
 
 PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of payload after which a page of a list ends."""
@@ -110,6 +111,14 @@ class ScheduleDefinitions:
         prefix = definition_key(tenant, "")
         pages = [load_rows(self._tables, SCHEDULES, each, prefix, prefix[:-1] + ";", ("uid", "deleted")) for each in PARTITIONS]
         return sum(row.props["uid"] == uid and not row.props["deleted"] for rows in await asyncio.gather(*pages) for row in rows)
+
+    async def specs(self, tenant: str, uid: str) -> list[tuple[str, Recurrence, Millis]]:
+        """Return id, content and creation time of each schedule of the tenant's incarnation, without payloads and deleted ones."""
+        prefix = definition_key(tenant, "")
+        columns = ("uid", "deleted", "spec", "created")
+        pages = [load_rows(self._tables, SCHEDULES, each, prefix, prefix[:-1] + ";", columns) for each in PARTITIONS]
+        rows = [row for found in await asyncio.gather(*pages) for row in found if row.props["uid"] == uid and not row.props["deleted"]]
+        return [(row.rk.split(":", 2)[2], parse_spec(str(row.props["spec"])), int(row.props["created"])) for row in rows]
 
     async def heads(self, partition: str) -> AsyncIterator[Page]:
         """Yield pages of all definitions with only the tenant's uid."""

@@ -63,3 +63,27 @@ async def test_sweep_takes_tenants_in_turn_however_many_schedules_one_has(world:
     for _ in range(60):
         await drive(world.clock, sweep(world))
     assert len(await many.all("/api/v1/events")) == 60
+
+
+async def test_summed_rate_of_a_tenants_schedules_is_bounded_when_they_are_made(world: World) -> None:
+    client = await world.tenant("acme", limits={"events_per_second": 1})
+    every = {"payload": 1, "every": "PT2S"}
+    for name in ("a", "b"):
+        assert (await client.put(f"/api/v1/schedules/{name}", every)).status == 201
+    refused = await client.put("/api/v1/schedules/c", {"payload": 1, "cron": "* * * * *"})
+    assert (refused.status, refused.code) == (429, "too-many-requests") and "occurrences per second" in refused.json()["detail"]
+    # The same content, and a slower one, may replace what is there.
+    assert (await client.put("/api/v1/schedules/b", every)).status == 200
+    assert (await client.put("/api/v1/schedules/b", every | {"every": "PT1S"})).status == 429
+    assert (await client.put("/api/v1/schedules/b", every | {"every": "PT4S"})).status == 200
+    assert (await client.put("/api/v1/schedules/c", {"payload": 1, "cron": "* * * * *"})).status == 201
+    assert (await client.put("/api/v1/schedules/d", every)).status == 429
+    assert (await client.delete("/api/v1/schedules/a")).status == 204
+    assert (await client.put("/api/v1/schedules/d", every)).status == 201
+    # Other processes count what is stored.
+    world.app.scheduler.recurring._quota._rates.clear()
+    assert (await client.put("/api/v1/schedules/a", every)).status == 429
+    # Tenants without the limit are free.
+    other = await world.tenant("other")
+    for number in range(5):
+        assert (await other.put(f"/api/v1/schedules/{number}", every | {"every": "PT1S"})).status == 201
