@@ -66,11 +66,11 @@ async def run_all(names: list[str], quick: bool, console: Console) -> list[Figur
         for name in names:
             part = progress.add_task(name, total=1)
 
-            def tell(what: str, done: float, total: float, part: int = part) -> None:
+            def report_progress(what: str, done: float, total: float, part: int = part) -> None:
                 progress.update(part, description=what, completed=done, total=total)  # type: ignore[arg-type]
 
             try:
-                figures += await asyncio.wait_for(FIGURES[name](Run(quick, tell)), LIMIT)
+                figures += await asyncio.wait_for(FIGURES[name](Run(quick, report_progress)), LIMIT)
             except Exception as error:
                 logging.getLogger("bench").exception("%s could not be measured", name)
                 figures.append(Figure(name, None, note=f"failed: {type(error).__name__}: {str(error)[:200]}"))

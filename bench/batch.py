@@ -37,7 +37,7 @@ async def measure(run: Run) -> list[Figure]:
         text = azurite.connection_string
         async with application(text) as (app, _):
             for turn in range(-1, rounds):
-                run.tell("batch ingest", turn + 1, rounds + 1)
+                run.report_progress("batch ingest", turn + 1, rounds + 1)
                 await _empty(text)
                 wall, used = await _ours(app, count, turn)
                 ours.append(count / wall)

@@ -26,7 +26,7 @@ async def measure(run: Run) -> list[Figure]:
     count, width = run.pick((3000, 15_000), (1000, 5_000))
     figures: list[Figure] = []
     for number, (name, kind) in enumerate(_CONDITIONS.items()):
-        run.tell(f"lateness, {name}", number, len(_CONDITIONS))
+        run.report_progress(f"lateness, {name}", number, len(_CONDITIONS))
         stats = await _condition(run, kind, count, width)
         note = f"p50 {stats['p50']:.1f}, max {stats['max']:.0f} ms; {count:,} events {stats['how']}; early {stats['early']}"
         figures.append(Figure(f"lateness p99, {name}", stats["p99"], "ms", note=note, details=stats))

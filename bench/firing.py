@@ -25,7 +25,7 @@ async def lateness(run: Run) -> list[Figure]:
             dues = [first + number * width // count for number in range(count)]
             await _post(host, dues)
             before = machine.cpu_seconds(host.pid)
-            await receiver.until(count, 60 + width / 1000, lambda arrived: run.tell("lateness", arrived, count))
+            await receiver.until(count, 60 + width / 1000, lambda arrived: run.report_progress("lateness", arrived, count))
             # Settlements come in after the deliveries.
             used = (machine.cpu_seconds(host.pid) - before) / count * 1e6
             stats = await receiver.ask("stats")
@@ -49,10 +49,10 @@ async def herd(run: Run) -> list[Figure]:
     rival = await bullmq.prepare()
     async with receiving() as receiver:
         for turn in range(rounds):
-            run.tell("herd", 2 * turn, 2 * rounds)
+            run.report_progress("herd", 2 * turn, 2 * rounds)
             ours.append(await _herd(run, receiver, count))
             if rival.ready:
-                run.tell("herd, BullMQ", 2 * turn + 1, 2 * rounds)
+                run.report_progress("herd, BullMQ", 2 * turn + 1, 2 * rounds)
                 try:
                     theirs.append(await bullmq.herd(rival, receiver, count, CONCURRENCY))
                 except (RuntimeError, TimeoutError) as error:

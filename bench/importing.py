@@ -32,7 +32,7 @@ async def measure(run: Run) -> list[Figure]:
         large, small = Path(folder) / "large.ndjson", Path(folder) / "small.ndjson"
         _write(large, many)
         _write(small, few)
-        run.tell("import, a sink", 0, 3)
+        run.report_progress("import, a sink", 0, 3)
         async with _sink() as url:
             _, start = await _import(url, Path(os.devnull), "make", large.parent)
             wall, cpu = await _import(url, large, "make", large.parent)
@@ -40,7 +40,7 @@ async def measure(run: Run) -> list[Figure]:
         with emulator() as azurite:
             async with devhost(azurite.connection_string) as host:
                 for done, ids in enumerate(("none", "make"), 1):
-                    run.tell(f"import, Azurite, ids {ids}", done, 3)
+                    run.report_progress(f"import, Azurite, ids {ids}", done, 3)
                     took, _ = await _import(host.url, small, ids, large.parent)
                     rates[ids] = few / took
     each = (cpu - start) / many * 1e6

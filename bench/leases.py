@@ -50,7 +50,7 @@ def of(name: str) -> Callable[[Run], Coroutine[Any, Any, list[Figure]]]:
 
 
 def _one(name: str, run: Run) -> list[Figure]:
-    run.tell(f"leases, {name}", 0, 1)
+    run.report_progress(f"leases, {name}", 0, 1)
     with listening():
         return _Bench(name, PROFILES[name], run).measure()
 
@@ -257,8 +257,8 @@ def _planner() -> list[Figure]:
         full = think({}, replace(ActiveIntents(), prohibited=forbidden), tight)
         cases = {
             "one more server": think(had, ActiveIntents(), partitions),
-            "nobody has anything": think({}, ActiveIntents(), partitions),
-            f"nobody has anything, {len(forbidden):,} prohibitions, no room to spare": full,
+            "no owner yet": think({}, ActiveIntents(), partitions),
+            f"no owner yet, {len(forbidden):,} prohibitions, no room to spare": full,
         }
         for case, thought in cases.items():
             began = time.process_time()

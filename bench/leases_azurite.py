@@ -94,7 +94,7 @@ class _Fleet:
         with self._lock:
             line.cut = True
             self.since |= dict.fromkeys(keeper.owned(), steady())
-        # It ends by itself; nobody hears of it any more.
+        # It ends by itself; its requests no longer reach storage.
         threading.Thread(target=keeper.stop, daemon=True).start()
 
     def shares(self) -> list[int]:
@@ -134,16 +134,16 @@ def _measure(run: Run, text: str) -> list[Figure]:
     assert runner.run(takeover.create_fleet(fleet_key("t", "f"), Fleet(PARTITIONS, PROFILE)))
     fleet, what = _Fleet(text, SERVERS), f"Azurite, {SERVERS} keepers"
     try:
-        run.tell("leases on Azurite: all start", 0, 4)
+        run.report_progress("leases on Azurite: all start", 0, 4)
         for number in range(SERVERS):
             fleet.start(f"s{number:03d}")
         came = fleet.until(fleet.balanced, 180.0)
         time.sleep(40.0)
-        run.tell("leases on Azurite: cost", 1, 4)
+        run.report_progress("leases on Azurite: cost", 1, 4)
         before, cpu, length = Counter(fleet.made), time.process_time(), run.pick(60.0, 30.0)
         time.sleep(length)
         made, cpu = fleet.made - before, time.process_time() - cpu
-        run.tell("leases on Azurite: crashes", 2, 4)
+        run.report_progress("leases on Azurite: crashes", 2, 4)
         fleet.gaps.clear()
         for number in range(run.pick(6, 2)):
             # Among them those who look at the others.
@@ -153,7 +153,7 @@ def _measure(run: Run, text: str) -> list[Figure]:
             fleet.start(name)
             fleet.until(fleet.balanced, 180.0)
         crashes, fleet.gaps = sorted(fleet.gaps), []
-        run.tell("leases on Azurite: hand-offs", 3, 4)
+        run.report_progress("leases on Azurite: hand-offs", 3, 4)
         for number in range(run.pick(4, 2)):
             name = f"s{number * 7 + 3:03d}"
             keeper, _ = fleet.keepers.pop(name)

@@ -1,4 +1,4 @@
-"""What a run was measured on."""
+"""Describes the machine, versions and settings of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGES = ("aiohttp", "azure-data-tables", "azure-functions", "azure-functions
 
 
 def describe() -> dict[str, str]:
-    """Machine, versions and settings, one line each."""
+    """Return the machine, versions and settings, one line each."""
     return {
         "machine": f"{os.cpu_count()} cores, {_cpu()}, {_memory()}, {platform.system()} {platform.release()}",
         "load": "{:.1f} {:.1f} {:.1f} (1, 5, 15 minutes) when the run began".format(*os.getloadavg()),
@@ -29,7 +29,7 @@ def describe() -> dict[str, str]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time a process has used, in seconds; 0.0 where /proc does not tell."""
+    """Return the user and system time that a process has used, in seconds; 0.0 if /proc does not show it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,6 +1,6 @@
 """A receiver of deliveries that costs next to nothing: `python -m bench.receiver` prints its port, then answers 204 to every POST.
 
-`GET /reset` forgets, `GET /count` tells how many have arrived, `GET /stats` works out lateness (arrival on this machine's clock minus
+`GET /reset` forgets all deliveries, `GET /count` counts them, `GET /stats` computes their lateness (arrival on this machine's clock minus
 `ce-tocsindue`, in milliseconds). Headers are only kept on arrival, and read when they are asked for.
 """
 
@@ -16,7 +16,7 @@ _NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
 class Arrivals:
-    """When each request was complete (nanoseconds since 1970), and its head."""
+    """The time at which each request was complete (nanoseconds since 1970), and its head."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, bytes]] = []

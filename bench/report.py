@@ -28,7 +28,7 @@ class Figure:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the limit is kept; None without one."""
+        """True if the limit is kept; None without a limit."""
         if self.limit is None or self.value is None:
             return None
         return bool(_HOLDS[self.sign](self.value, self.limit))
@@ -47,7 +47,7 @@ class Figure:
 
 
 def number(value: float) -> str:
-    """Three digits that matter, thousands with commas."""
+    """Return the number with three significant digits, and commas between thousands."""
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
     for digits in (1, 2, 3, 4):

@@ -39,7 +39,7 @@ async def posts(run: Run) -> list[Figure]:
                 "noop": [("GET", "/api/healthz", {}, "")],
             }
             for turn in range(-1, rounds):
-                run.tell("single POSTs", turn + 1, rounds + 1)
+                run.report_progress("single POSTs", turn + 1, rounds + 1)
                 for name in ("noop", "post"):
                     before = machine.cpu_seconds(host.pid)
                     found = await load(host, calls[name], seconds=1.0 if turn < 0 else seconds)
@@ -70,7 +70,7 @@ async def cancels(run: Run) -> list[Figure]:
         text = azurite.connection_string
         async with application(text) as (app, _):
             for turn in range(-1, rounds):
-                run.tell("cancels", turn + 1, rounds + 2)
+                run.report_progress("cancels", turn + 1, rounds + 2)
                 ours.append(await _ours(app, turn))
                 bare.append(await _bare(app, text, turn))
         async with devhost(text) as host:

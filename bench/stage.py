@@ -1,4 +1,4 @@
-"""What the figures are measured on: storage, the app in this process or in a devhost, a receiver."""
+"""The environment of a measurement: storage, the app in this process or in a devhost, a receiver."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ KEY = "local-demo-key"
 TENANT = "demo"
 FLIGHT = 64
 
-type Tell = Callable[[str, float, float], None]
-"""Progress: what is being done, how far it is, and how far it goes."""
+type ReportProgress = Callable[[str, float, float], None]
+"""Shows progress: the name of the step, the amount done, and the whole amount."""
 
 
 @dataclass(slots=True)
 class Run:
-    """How to measure: everything that figures share."""
+    """The options that all measurements share."""
 
     quick: bool = False
-    tell: Tell = field(default=lambda what, done, total: None)
+    report_progress: ReportProgress = field(default=lambda what, done, total: None)
 
     def pick[T](self, full: T, quick: T) -> T:
         return quick if self.quick else full
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock put forward, so that a measurement need not wait for the minute it wants."""
+    """The machine's clock moved forward, so that a measurement does not have to wait for its minute."""
 
     def __init__(self, shift: Millis = 0) -> None:
         self.shift = shift
 
     @classmethod
     def before_minute(cls, seconds: float) -> ShiftedClock:
-        """A clock by which a new minute begins in `seconds`."""
+        """Return a clock by which a new minute begins in `seconds`."""
         return cls(round(60_000 - seconds * 1000 - time.time() * 1000 % 60_000))
 
     def now(self) -> Millis:
@@ -261,15 +261,15 @@ class Receiving:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def until(self, count: int, deadline: float, tell: Callable[[int], None]) -> None:
+    async def until(self, count: int, deadline: float, report_progress: Callable[[int], None]) -> None:
         """Wait until `count` deliveries have come. Raises TimeoutError."""
         ends_at = time.monotonic() + deadline
         while (arrived := (await self.ask("count"))["count"]) < count:
-            tell(arrived)
+            report_progress(arrived)
             if time.monotonic() > ends_at:
                 raise TimeoutError(f"{arrived} of {count} deliveries came within {deadline:g} s")
             await asyncio.sleep(0.5)
-        tell(count)
+        report_progress(count)
 
 
 @asynccontextmanager

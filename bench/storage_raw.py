@@ -1,4 +1,4 @@
-"""How fast rows go in and out: our adapter, the SDK, and bare aiohttp, against one Azurite in one run.
+"""Measures writes and reads of rows by our adapter, the SDK, and bare aiohttp, against one Azurite in one run.
 
     .venv/bin/python bench/storage_raw.py [--rows 20000] [--flight 8]
 

@@ -15,16 +15,16 @@ from .singles import HEADERS
 from .stage import Host, Run, devhost, emulator, event_text, receiving
 
 LEADS = {"1 to 5 s": (1.0, 5.0), "6 to 40 s": (6.0, 40.0)}
-"""How far ahead the events are due."""
+"""The seconds from the request to the due time: least and most."""
 
 
 async def measure(run: Run) -> list[Figure]:
-    """One line per rate and lead: p99 of the lateness in milliseconds, p50 and the greatest beside it."""
+    """Return one figure for each rate and lead: p99 of the lateness in milliseconds, with p50 and the maximum."""
     seconds = run.pick(90.0, 30.0)
     plan = [(rate, lead) for rate in run.pick((3, 10, 30, 100), (10, 30)) for lead in LEADS]
     figures: list[Figure] = []
     for number, (rate, lead) in enumerate(plan):
-        run.tell(f"{rate} single POSTs a second, due in {lead}", number, len(plan))
+        run.report_progress(f"{rate} single POSTs a second, due in {lead}", number, len(plan))
         with emulator() as azurite:
             async with receiving() as receiver, devhost(azurite.connection_string, receiver.url) as host:
                 count = await _stream(host, rate, LEADS[lead], seconds)

@@ -53,7 +53,7 @@ async def _bulk(run: Run, what: str, count: int, ahead: float, width: Millis, li
                 await flight([lambda body=body: _ingest(app, body) for body in batches], 4)  # type: ignore[misc]
                 ingested = sum(requests_of(adapter.transactions) for adapter in counters)  # type: ignore[attr-defined]
                 while len(receiver.received) < count or await _finished(watcher) < count:
-                    run.tell(f"transactions, {what}", len(receiver.received), count)
+                    run.report_progress(f"transactions, {what}", len(receiver.received), count)
                     if time.monotonic() - started > 60 + ahead + width / 1000 or pump.errors:
                         raise TimeoutError(f"{len(receiver.received)} of {count} events fired; {pump.errors[:1]}")
                     await asyncio.sleep(0.5)

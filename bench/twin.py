@@ -1,4 +1,6 @@
-"""What our own code costs, on storage in memory: CPU per event, memory with a million events stored, transactions with a backlog.
+"""Measures the cost of the service's own code, on storage in memory.
+
+Figures: CPU per event, memory with a million stored events, transactions with a backlog.
 
 Memory and backlog run in processes of their own: `python -m bench.twin memory|backlog COUNT` prints JSON.
 """
@@ -57,7 +59,7 @@ async def cpu(run: Run) -> list[Figure]:
     store: list[float] = []
     single: list[float] = []
     for turn in range(rounds):
-        run.tell("CPU per event", turn, rounds)
+        run.report_progress("CPU per event", turn, rounds)
         clock = SystemClock()
         tables = TimedTables(clock)
         storage = Storage(tables, memory_storage(clock).queues)
@@ -235,7 +237,7 @@ async def _apart(what: str, count: int) -> dict[str, Any]:
 async def memory(run: Run) -> list[Figure]:
     """A million events through ingest, into tables that forget them."""
     count = run.pick(1_000_000, 200_000)
-    run.tell("memory", 0, 1)
+    run.report_progress("memory", 0, 1)
     found = await _apart("memory", count)
     change = (found["after"] / found["before"] - 1) * 100
     mib = {name: found[name] / 2**20 for name in ("before", "after", "highest")}
@@ -247,11 +249,11 @@ async def memory(run: Run) -> list[Figure]:
 
 
 async def backlog(run: Run) -> list[Figure]:
-    """The same due work over growing backlogs."""
+    """Measure the same due work over growing backlogs."""
     sizes = run.pick((0, 10_000, 100_000, 1_000_000), (0, 10_000, 100_000))
     found = []
     for number, size in enumerate(sizes):
-        run.tell("backlog", number, len(sizes))
+        run.report_progress("backlog", number, len(sizes))
         found.append(await _apart("backlog", size))
     counts = [each["transactions"] for each in found]
     shown = ", ".join(f"{size:,}: {count}" for size, count in zip(sizes, counts, strict=True))

@@ -92,7 +92,7 @@ class WorkerMetadata(Msg):
 
 
 class WorkerInitResponse(Msg):
-    """Answer to `worker_init_request`; its `result` tells whether indexing worked."""
+    """Answer to `worker_init_request`; its `result` shows whether indexing succeeded."""
 
 
 class FunctionMetadataResponse(Msg):

@@ -3,7 +3,7 @@
 # A repeat with nothing changed compares two stamps and ends. `--plan` says what would be used and done, and does nothing.
 #
 #   PYTHON=/path/to/python3.13   take this interpreter; a .venv made from another one is rebuilt
-#   SETUP_PROGRESS=10            seconds between two lines that tell how a long step goes on
+#   SETUP_PROGRESS=10            seconds between two lines that show the progress of a long step
 #
 # Written, and ignored by git: .venv/, node_modules/, .tools/ (lock, log, mark of an unfinished .venv).
 # Afterwards .venv/bin/node is the node to run Azurite with, whether the machine's own or one from PyPI.
@@ -18,12 +18,12 @@ fail() { printf 'setup: %s\n' "$@" >&2; exit 1; }
 fail_logged() { tail -n 20 "$LOG" >&2; fail "$@" "The whole output is in $LOG."; }
 
 # A step in the background, waited for, so that SIGTERM ends it at once. It is killed outright (npm would roll back for
-# many seconds): what it leaves is marked as unfinished and made anew. The lock (descriptor 9) goes to it too.
+# many seconds): what it leaves is marked as unfinished and rebuilt. It inherits the lock (descriptor 9).
 run() { "$@" & child=$!; wait "$child" && status=0 || status=$?; child=; return "$status"; }
 child= ticker=
 trap 'for each in $child $ticker; do kill -9 "$each" || :; done; exit 130' INT TERM HUP
 
-# The same for a step that takes long and writes to the log: now and then a line tells that it goes on, and the log's last words.
+# The same for a step that takes long and writes to the log: at intervals, a line shows the time and the last line of the log.
 run_long() {
   "$python" -c 'import os, sys, time
 began, pause, parent = time.monotonic(), float(sys.argv[2]), os.getppid()
@@ -72,7 +72,7 @@ same() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 chosen_python() { [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$(version_of .venv/bin/python)" ]; }
 venv_ready() { [ -x .venv/bin/python ] && [ ! -e .tools/unfinished ] && same .venv/.stamp "$(venv_stamp)" && chosen_python; }
 
-# Prints why .venv must be made anew; nothing when it can stay and pip brings it up to date.
+# Prints why .venv must be rebuilt; prints nothing if it can stay and pip brings it up to date.
 why_rebuild() {
   if [ ! -e .venv ]; then echo "there is none yet"
   elif [ -e .tools/unfinished ]; then echo "an earlier set-up was cut off"
@@ -148,7 +148,7 @@ if [ "${1:-}" = --plan ]; then
   find_node
   say "python: $python"
   say "node: ${node:-$NODE_WHEEL}"
-  if venv_ready; then say ".venv: ready"; else say ".venv: ${why:+make anew, $why; }install requirements-dev.txt"; fi
+  if venv_ready; then say ".venv: ready"; else say ".venv: ${why:+rebuild, $why; }install requirements-dev.txt"; fi
   if npm_ready; then say "node_modules: ready"; else say "node_modules: install Azurite"; fi
   exit
 fi

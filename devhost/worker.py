@@ -52,7 +52,7 @@ class FunctionInfo:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an invocation ended. `value` is the return value as TypedData; `error` is None on success."""
+    """The end of an invocation. `value` is the return value as TypedData; `error` is None on success."""
 
     value: Msg | None
     error: str | None
@@ -126,7 +126,7 @@ def _function(item: Msg) -> FunctionInfo:
 
 
 def _check(functions: list[FunctionInfo], route_prefix: str) -> None:
-    """What the host refuses on its own, after the worker has indexed the app."""
+    """Raise `AppIndexError` for functions that the host itself refuses after the worker has indexed the app."""
     problems = []
     for function in functions:
         kind = function.trigger["type"]

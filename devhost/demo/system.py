@@ -70,11 +70,11 @@ class System:
 
     async def _ready(self) -> bool:
         assert self._session is not None
-        # Its own word for where it listens: whoever else answers at a port is not it.
-        told = re.search(r"^devhost ready (\S+)$", self._app.log.read_text(errors="replace"), re.MULTILINE)
-        if told is None:
+        # The address comes from its own log: another program may answer at a port.
+        found = re.search(r"^devhost ready (\S+)$", self._app.log.read_text(errors="replace"), re.MULTILINE)
+        if found is None:
             return False
-        self.url = told[1]
+        self.url = found[1]
         try:
             async with self._session.get(f"{self.url}/api/readyz") as answer:
                 return answer.status == 200
