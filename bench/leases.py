@@ -126,7 +126,7 @@ class _Bench:
         count = self.run.pick(20, 8)
         for name in fleet.world.random.sample(fleet.names, count):
             node = fleet.nodes[name]
-            node.desk.stop()
+            node.keeper_state.stop()
             fleet.until(lambda node=node: not node.running and fleet.served(), 60 * self.beat)  # type: ignore[misc]
             self._back(name)
             fleet.run(60.0)
@@ -140,7 +140,7 @@ class _Bench:
             fleet.run(60.0)
             joins.append(self._back("x"))
             fleet.run(60.0)
-            fleet.nodes["x"].desk.stop()
+            fleet.nodes["x"].keeper_state.stop()
             leaves.append(fleet.until(fleet.balanced, 60 * self.beat))
         fleet.run(60.0)
         eight = [f"more{number}" for number in range(8)]
@@ -148,7 +148,7 @@ class _Bench:
             fleet.start(name)
         came = fleet.until(lambda: all(name in fleet.shares() for name in eight) and fleet.balanced(), 900 + 60 * self.beat)
         for name in eight:
-            fleet.nodes[name].desk.stop()
+            fleet.nodes[name].keeper_state.stop()
         fleet.until(fleet.balanced, 60 * self.beat)
         joins.sort()
         limits = {"default": 2 * self.beat}
@@ -207,14 +207,14 @@ class _Bench:
         return [self._rolling("the same, with a spare server", fleet.names[:-1], {"default": 1.0, "fast": 1.0, "economy": 1.0})]
 
     def _in(self, name: str) -> Callable[[], bool]:
-        return lambda: self.fleet.nodes[name].desk.session is not None
+        return lambda: self.fleet.nodes[name].keeper_state.session is not None
 
     def _rolling(self, what: str, back: Sequence[str], limits: dict[str, float], note: str = "") -> Figure:
         fleet, known = self.fleet, len(self.fleet.watch.gaps)
         moved, before = fleet.moves.total(), dict(fleet.moves)
         for name in fleet.names:
             node = fleet.nodes[name]
-            node.desk.stop()
+            node.keeper_state.stop()
             fleet.until(lambda node=node: not node.running, 60 * self.beat)  # type: ignore[misc]
             if name in back:
                 fleet.run(self.profile.takeover + 2 * self.beat)

@@ -149,6 +149,7 @@ class Server:
     take, drop: orders to claim and to hand off. capacity: 0 for no limit of its own. scans: the server runs the library, and can scan and
     plan; False for a server that speaks HTTP. tell: 'exit' or 'drain', a request of an operator. avoid: partitions that it prefers not to
     own. generation: the newest one that the server was informed of. expect: standby assignments. http: of a server that speaks HTTP.
+    kept: this incarnation has ended, and its server will be back within T: only that server may replace the row until it is fenced.
     holds: the partitions that name this incarnation, as `join_holds` encodes them; '' if the server does not list them.
     """
 
@@ -167,6 +168,7 @@ class Server:
     generation: int = 1
     expect: Expected = ()
     holds: str = ""
+    kept: bool = False
     http: HttpServerState = field(default_factory=HttpServerState)
 
     @property
@@ -343,6 +345,6 @@ _SERVER: Final = RowCodec(
             added=("held", "terms", "spread", "release_by", "evicted"),
         ),
     },
-    added=("scans", "tell", "avoid", "generation", "expect", "holds"),
+    added=("scans", "tell", "avoid", "generation", "expect", "holds", "kept"),
     given=("name",),
 )

@@ -19,13 +19,15 @@ from .rows import ActiveIntents, Expected, Fleet, Partition, Server
 
 class Claim(NamedTuple):
     """A claimable partition. epoch: the one after the claim. etag: of the partition's row, '' if there is none. generation: of the row.
-    released: when its owner released it, by that owner's wall clock; 0 if it has an owner or never had one."""
+    released: when its owner released it, by that owner's wall clock; 0 if it has an owner or never had one. own: an ended incarnation of
+    the same server has it."""
 
     partition: int
     epoch: int
     etag: str
     generation: int = 1
     released: Millis = 0
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ class ServerSession:
     by beat. won: claims that were or may have been applied, and whose rows have not been read back. leaving: partitions that are no longer
     served and not yet released. take, drop, tell, expect: orders in the row. generation: the one that the server works by. heard: the
     newest generation in its row. confirmed: the highest beat that was certainly applied. written: the newest time of the own row that was
-    read, by the storage service's clock. rolled_back: the storage service has lost acknowledged writes.
+    read, by the storage service's clock. rolled_back: the storage service has lost acknowledged writes. resumed: it
+    replaced an incarnation that no other server had fenced, so its partitions still name this server.
     """
 
     key: str
@@ -77,6 +80,7 @@ class ServerSession:
     confirmed: int = 0
     written: Millis = 0
     rolled_back: bool = False
+    resumed: bool = False
 
     @property
     def epochs(self) -> dict[int, int]:
@@ -232,13 +236,14 @@ def is_claimable(partition: Partition, server: Server | None, session: ServerSes
 
 
 def is_handed_over(claim: Claim, now: Millis, profile: Profile) -> bool:
-    """Return True if the owner has just released the partition, by two wall clocks. This only affects how many claims are sent at once."""
-    return bool(claim.released) and abs(now - claim.released) < 2000 * profile.beat
+    """Return True if the owner has just released the partition, by two wall clocks, or was this server itself. This only affects how many
+    claims are sent at once."""
+    return claim.own or (bool(claim.released) and abs(now - claim.released) < 2000 * profile.beat)
 
 
 def may_replace(server: Server, proven: Collection[str]) -> bool:
     """Return True if a server of the same name may replace this incarnation at once: it is dead, or has certainly ended."""
-    return server.state == "dead" or server.incarnation in proven
+    return server.state == "dead" or server.kept or server.incarnation in proven
 
 
 # -- hand-off

@@ -239,7 +239,7 @@ class MemoryTables:
                     assert_never(op)
             if not plain:
                 props = {name: _plain(value) for name, value in props.items()}
-            planned.append((key, _Stored(op.rk, props, time_etag(text, next(self._versions)), now)))
+            planned.append((key, _Stored(op.rk, props, self._new_etag(text, op.rk), now)))
         for key, row in planned:
             if row is None:
                 partition.drop(key)
@@ -255,6 +255,10 @@ class MemoryTables:
             moment = self.server_time.elapsed()
             self.server_time.note(moment, moment, etags)
         return Applied(etags)
+
+    def _new_etag(self, at: str, rk: str) -> str:
+        """Return the ETag of a row that is written now. at: the time of the write. rk: its row key."""
+        return time_etag(at, next(self._versions))
 
     def peek(self, table: str, first: str = "") -> list[Iterator[Row]]:
         """The rows of each partition in order, from row key `first` on: for code that plays the host.

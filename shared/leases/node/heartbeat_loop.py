@@ -133,6 +133,8 @@ class HeartbeatLoop:
         yield from self._read(session)
         self._show(session)
         self._hear(session, now)
+        if self._keeper_state.keeping:
+            return (yield from self._keep(session, now))
         drained = self._keeper_state.drained_since + _TOLD * self._profile.beat
         if self._keeper_state.draining and (now >= drained or self._keeper_state.alone):
             self._give_up(session, set(session.held))
@@ -158,13 +160,26 @@ class HeartbeatLoop:
         yield from wait(min(waits))
         return False
 
+    def _keep(self, session: ServerSession, now: float) -> Work[bool]:
+        """Stop serving, and leave with all partitions. Return True when that is done."""
+        self._give_up(session, set(session.held), "stopped")
+        busy = [hand_off.until for hand_off in self._hand_offs.values() if not hand_off.stopped and now < hand_off.until]
+        if not busy:
+            yield from self._registration.leave(session, keep=True)
+            return True
+        if now >= self._next_beat:
+            yield from self._beat(session, [])
+            return False
+        yield from wait(min(self._next_beat, *busy))
+        return False
+
     @property
     def _profile(self) -> Profile:
         return self._keeper_state.fleet.profile
 
     @property
     def _state(self) -> ServerState:
-        return "draining" if self._keeper_state.draining else "live"
+        return "draining" if self._keeper_state.draining and not self._keeper_state.keeping else "live"
 
     @property
     def _limit(self) -> float:

@@ -217,13 +217,16 @@ class LeaseKeeper:
         """End a drain: claim partitions again."""
         self._keeper_state.drain(False)
 
-    def stop(self, timeout: float | None = None) -> bool:
+    def stop(self, timeout: float | None = None, *, keep: bool = False) -> bool:
         """Hand off all partitions, leave the fleet, and end the threads.
+
+        keep: stop serving, but keep the partitions: for a quick restart under the same name. A server of that name that registers within
+        V takes them again at once, and no partition moves. Nobody serves them meanwhile; after T the other servers take them.
 
         Return False if this takes longer than `timeout` seconds; the keeper then continues and ends in bounded time. A call before `start`,
         for example from a signal handler, counts too.
         """
-        self._keeper_state.stop()
+        self._keeper_state.stop(keep=keep)
         if self._thread is None:
             return True
         self._thread.join(timeout)

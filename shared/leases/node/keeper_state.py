@@ -31,7 +31,7 @@ class KeeperState:
 
     fleet: as last read; without partitions before that. session: the incarnation in force. alone: no other server can take this server's
     partitions. failures: failed heartbeats in a row. plan_requested: this server's state has changed, so a plan is needed. draining:
-    nothing may be claimed. stopping: nothing may be started.
+    nothing may be claimed. stopping: nothing may be started. keeping: the partitions stay this server's after the stop.
     """
 
     def __init__(self, steady: Callable[[], float]) -> None:
@@ -57,7 +57,7 @@ class KeeperState:
         self.lost_epochs: dict[int, int] = {}
         """Epochs under which this server acted before a rollback of the storage service, and that the stored rows may not show."""
         self._drained = self._stopped = _NEVER
-        self.stopping = False
+        self.stopping = self.keeping = False
         self.ended = False
 
     # -- from the application and its callbacks
@@ -80,9 +80,10 @@ class KeeperState:
         """The start of the drain or stop in steady seconds; infinity if there is none."""
         return self._stopped if self.stopping else self._drained
 
-    def stop(self) -> None:
-        """Hand off all partitions, and leave."""
+    def stop(self, *, keep: bool = False) -> None:
+        """Hand off all partitions, and leave. keep: stop serving and leave, but keep the partitions for the next incarnation."""
         if not self.stopping:
+            self.keeping = keep
             self._stopped, self.alone = self._steady(), False
             self.stopping = True
         self.wake_beats()

@@ -119,11 +119,14 @@ class Registration:
             break
         return True
 
-    def leave(self, session: ServerSession) -> Work[None]:
-        """End the incarnation, so that other servers need not wait T. Gives up after three attempts; other servers wait T then."""
+    def leave(self, session: ServerSession, *, keep: bool = False) -> Work[None]:
+        """End the incarnation, so that other servers need not wait T. Gives up after three attempts; other servers wait T then.
+
+        keep: its partitions stay this server's for T (`membership.leave`).
+        """
         for _ in range(3):
             try:
-                if (yield from membership.leave(session)) != "again":
+                if (yield from membership.leave(session, keep=keep)) != "again":
                     return
             except StorageError as error:
                 self._failures.failed(error)

@@ -143,8 +143,10 @@ class ScanLoop:
                 yield from takeover.observe_servers(self._key, self._sights)
             return
         if session.incarnation != self._incarnation:
-            self._incarnation, self._next_scan, self._known = session.incarnation, now + ALONE * self._profile.beat, None
-            self._came = True
+            # The partitions of its former incarnation need no other server to stop first.
+            after = 0.0 if session.resumed else ALONE * self._profile.beat
+            self._incarnation, self._next_scan, self._known = session.incarnation, now + after, None
+            self._came, self._due = True, self._due or session.resumed
         if self._keeper_state.plan_requested:
             self._keeper_state.plan_requested, self._next_scan, self._due = False, now, True
         fleet = self._keeper_state.fleet

@@ -90,6 +90,7 @@ def register(
                 return LiveNamesake()
             if not rules.is_silent(sight, at, takeover):
                 return AwaitingTakeover(sight)
+        session.resumed = found.state != "dead"
     beat = session.beat + 1
     mine = Server(session.server, "live", session.incarnation, beat, publish.domain, publish.capacity, publish.load)
     props = replace(mine, generation=session.generation, holds=join_holds(())).props()
@@ -227,13 +228,15 @@ def _owned(session: ServerSession, claim: Claim, now: Millis) -> Partition:
     return Partition(claim.partition, session.server, session.incarnation, claim.epoch, now, claim.generation)
 
 
-def leave(session: ServerSession) -> Steps[Literal["left", "again", "fenced"]]:
+def leave(session: ServerSession, *, keep: bool = False) -> Steps[Literal["left", "again", "fenced"]]:
     """End this incarnation after it has stopped serving, so that other servers need not wait T.
 
-    Its remaining partitions can be claimed from then on.
+    Its remaining partitions can be claimed from then on. keep: only the same server may claim them, as another incarnation, until T is
+    over; for the others it is silent from now on.
     """
     session.held, session.valid = {}, None
-    answer = yield from write(FLEETS, session.key, Merge(server_key(session.server), {"state": "dead"}, session.etag))
+    ended: Props = {"kept": True, "beat": session.beat + 1} if keep else {"state": "dead"}
+    answer = yield from write(FLEETS, session.key, Merge(server_key(session.server), ended, session.etag))
     if isinstance(answer, Applied):
         session.fenced = True
         return "left"

@@ -128,7 +128,14 @@ def scout(session: ServerSession, partitions: Iterable[int], living: set[str] | 
     """
     found, owners = yield from read_owners(session.key, partitions, living if living is not None else set())
     return [
-        Claim(partition.number, partition.epoch + 1, etag, partition.generation, 0 if partition.owner else partition.since)
+        Claim(
+            partition.number,
+            partition.epoch + 1,
+            etag,
+            partition.generation,
+            0 if partition.owner else partition.since,
+            partition.owner == session.server,
+        )
         for partition, etag in found
         if partition.owner in ("", *owners) and rules.is_claimable(partition, owners.get(partition.owner), session)
     ]

@@ -98,7 +98,8 @@ def without_incarnation() -> list[Patch]:
         same = dataclasses.replace(server, incarnation=session.incarnation) if server is not None else None
         return plain(session, same, *row)
 
-    return [(rules, "read_back", read_back)]
+    # The look for lost writes would notice another incarnation by its lower beat.
+    return [(rules, "read_back", read_back), *rollback_not_noticed()]
 
 
 def resume_without_proof() -> list[Patch]:
@@ -175,6 +176,15 @@ def claims_right_after_a_rollback() -> list[Patch]:
     return [(rules, "quarantine_end", lambda noticed, profile: noticed)]
 
 
+def keeps_while_it_serves() -> list[Patch]:
+    def leave(session: Any, *, keep: bool = False) -> Any:
+        yield Write(FLEETS, session.key, (Merge(server_key(session.server), {"kept": True, "beat": session.beat + 1}, session.etag),))
+        session.held, session.valid = {}, None
+        return "left"
+
+    return [(membership, "leave", leave)]
+
+
 def _longer_validity(play: Play) -> Play:
     return dataclasses.replace(play, profile=Profile(0, 3, 2))
 
@@ -190,6 +200,7 @@ MUTANTS = [
     Mutant("a lost claim taken for granted", "race", lost_claim_granted),
     Mutant("the deadline of the last send", "slow beats", deadline_of_the_last_send),
     Mutant("the owner's row read before the partition's", "returns", owner_read_first),
+    Mutant("a server that keeps its partitions before it has stopped", "keep", keeps_while_it_serves),
     Mutant("an own row that went backwards is taken as it is", "rollback", rollback_not_noticed),
     Mutant("claims right after a rollback", "noticed rollback", claims_right_after_a_rollback),
 ]

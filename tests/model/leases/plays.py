@@ -106,6 +106,21 @@ def returns(level: int) -> Play:
     )
 
 
+def keep(level: int) -> Play:
+    """The owner stops and keeps its partition; its successor, which has no proof, and the other both want it."""
+    return Play(
+        "keep",
+        PROFILE,
+        {
+            "a1": Life("a", "b", Doing(beat=level, keep=1), OWNS),
+            "a2": Life("a", "b", Doing(claim=1)),
+            "b1": Life("b", "a", Doing(fence=1 + level, claim=1), JOINED),
+        },
+        until=1 + level,
+        lost=level,
+    )
+
+
 PLAYS: dict[str, Callable[[int], Play]] = {
     "take over": take_over,
     "slow beats": slow_beats,
@@ -114,4 +129,5 @@ PLAYS: dict[str, Callable[[int], Play]] = {
     "resume": resume,
     "namesake": namesake,
     "returns": returns,
+    "keep": keep,
 }

@@ -26,6 +26,7 @@ STEPS = {
     "a lost claim taken for granted": 4,
     "the deadline of the last send": 26,
     "the owner's row read before the partition's": 28,
+    "a server that keeps its partitions before it has stopped": 12,
     "an own row that went backwards is taken as it is": 18,
     "claims right after a rollback": 26,
 }

@@ -43,6 +43,7 @@ class Doing(NamedTuple):
     fence: int = 0
     claim: int = 0
     release: int = 0
+    keep: int = 0
 
 
 class Life(NamedTuple):
@@ -119,6 +120,10 @@ def live(name: str, life: Life, proven: tuple[str, ...], profile: Profile) -> An
         elif what == "release":
             session.leaving[PARTITION] = session.held.pop(PARTITION)
             done = yield from membership.beat(session, ServerReport(), "live", (), [PARTITION])
+        elif what == "keep":
+            while (yield from membership.leave(session, keep=True)) == "again":
+                pass
+            return
         if isinstance(done, IncarnationFenced):
             return
 

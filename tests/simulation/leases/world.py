@@ -43,7 +43,6 @@ class Store(MemoryTables):
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
         """See `MemoryTables.write`."""
-        self._versions = iter([self._version(op) for op in ops if not isinstance(op, Delete)])  # type: ignore[assignment]
         found = await super().write(table, pk, ops)
         if isinstance(found, Applied):
             for listener in self.listeners:
@@ -60,10 +59,10 @@ class Store(MemoryTables):
         partition.rows = dict(rows)
         self._tables[table][pk] = partition
 
-    def _version(self, op: Op) -> Any:
-        if self._tick and op.rk.startswith("s:"):
-            return f"t{int(self._time.seconds / self._tick)}"
-        return next(self._counter)
+    def _new_etag(self, at: str, rk: str) -> str:
+        if self._tick and rk.startswith("s:"):
+            return f't{int(self._time.seconds / self._tick)}'
+        return f'W/"{next(self._counter)}"'
 
 
 @dataclass(slots=True)

@@ -246,7 +246,8 @@ def test_asking_takes_no_lock(servers: Servers, monkeypatch: pytest.MonkeyPatch)
 
 def test_what_nodes_use_is_found_where_the_package_says() -> None:
     assert leases.LeaseKeeper is LeaseKeeper
-    assert all(getattr(leases, name).__name__ == name for name in leases.__all__)
+    assert leases.ANY == "*"
+    assert all(getattr(leases, name).__name__ == name for name in leases.__all__ if name != "ANY")
     with pytest.raises(AttributeError):
         _ = leases.Nothing
 
@@ -256,3 +257,12 @@ def test_a_name_that_cannot_be_is_refused_at_once(servers: Servers) -> None:
         LeaseKeeper("fleet", "a/b", servers.tables)
     with pytest.raises(RuntimeError, match="once"):
         servers.start("a").keeper.start()
+
+
+def test_a_keeper_that_keeps_its_partitions_has_them_again_without_a_folder(servers: Servers) -> None:
+    a = servers.start("a")
+    until(lambda: a.has() == ALL, "everything")
+    assert a.keeper.stop(60, keep=True) and a.has() == set()
+    again = servers.start("a")
+    until(lambda: again.has() == ALL, "everything again")
+    assert again.keeper.counts["fenced"] == 0

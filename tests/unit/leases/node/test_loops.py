@@ -243,3 +243,42 @@ def test_a_server_that_waits_for_its_own_silence_has_seen_that_of_others_by_then
     b.crash()
     again = fleet.start("a")
     fleet.until(T + 2 * H + 2, lambda: len(fleet.has(again)) == 4)
+
+
+def test_a_server_that_stops_and_keeps_its_partitions_takes_them_again_and_nothing_moves(fleet: FleetOf) -> None:
+    a, b = fleet.shared("a", "b")
+    had, others = fleet.has(a), fleet.has(b)
+    claims = fleet.world.counts["claims"]
+    a.keeper_state.stop(keep=True)
+    fleet.until(H, lambda: not a.running)
+    assert fleet.has(a) == set() and fleet.server("a").kept and fleet.server("a").state == "live"
+    fleet.world.run(fleet.now + V - 2 * H)
+    assert fleet.has(b) == others
+    again = fleet.start("a")
+    # Without a folder, and within a second: nobody else has to stop first.
+    fleet.until(1.0 + H / 4, lambda: fleet.has(again) == had)
+    fleet.world.run(fleet.now + 4 * H)
+    assert (fleet.has(again), fleet.has(b)) == (had, others)
+    assert fleet.world.counts["claims"] - claims == len(had)
+    assert not fleet.server("a").kept
+
+
+def test_a_server_that_keeps_its_partitions_and_does_not_come_back_is_taken_over_after_t(fleet: FleetOf) -> None:
+    a, b = fleet.shared("a", "b")
+    a.keeper_state.stop(keep=True)
+    fleet.until(H, lambda: not a.running)
+    left = fleet.now
+    fleet.until(T + 2 * H, lambda: fleet.has(b) == {0, 1, 2, 3})
+    assert fleet.now - left >= T
+
+
+def test_a_server_that_keeps_its_partitions_waits_for_its_callbacks(fleet: FleetOf) -> None:
+    fleet.shared("b")
+    a = fleet.start("a", application=Application(lambda: 2.0))
+    fleet.until(12 * H, lambda: len(fleet.has(a)) == 2)
+    fleet.world.run(fleet.now + 2 * H)
+    a.keeper_state.stop(keep=True)
+    fleet.world.run(fleet.now + 0.5)
+    assert a.running and fleet.has(a) == set() and not fleet.server("a").kept
+    fleet.until(2 * H, lambda: not a.running)
+    assert fleet.server("a").kept
