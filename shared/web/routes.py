@@ -25,7 +25,7 @@ from .fields.params import NoQuery, Query
 
 type Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE"]
 type RouteHandler[S] = Callable[[Call[S, Any, Any]], Awaitable[Answer]]
-type Guest = Callable[[Any, str], KeyRecord | None]
+type Guest = Callable[[Any, str, Mapping[str, str]], KeyRecord | None]
 type Answers = Mapping[int, Any]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,62}")
@@ -202,7 +202,7 @@ class RouteGroup[S = Any]:
         standalone: bool = False,
         names_tenant: bool = False,
         tenant_optional: bool = False,
-        guest: Callable[[S, str], KeyRecord | None] | None = None,
+        guest: Callable[[S, str, Mapping[str, str]], KeyRecord | None] | None = None,
     ) -> None:
         """scope: one or more of events, fleets, agent, admin, of which a key needs one; none for anonymous routes. A scope other than admin
             makes a tenant's route: `call.tenant` is set, and an admin names the tenant with `?tenant=`.
@@ -211,7 +211,7 @@ class RouteGroup[S = Any]:
         standalone: `call.service` is None and the application need not exist: for probes.
         names_tenant: the body or the path names tenants, and the handler checks that the key may act for them; `call.tenant` stays ''.
         tenant_optional: the bootstrap admin key may leave `?tenant=` out; `call.tenant` is '' then.
-        guest: returns the caller of a request without a key, by service and URL; None if a key is needed.
+        guest: returns the caller of a request without a key, by service, URL and headers; None if a key is needed.
         """
         self._tag, self._scope, self._params = tag, scope, dict(params or {})
         self._standalone, self._names_tenant, self._tenant_optional, self._guest = standalone, names_tenant, tenant_optional, guest

@@ -118,7 +118,7 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
     headers = request.headers
     key, tenant, service = ANONYMOUS, "", None if route.standalone else route.service(app)
     if route.scopes:
-        guest = route.guest(service, request.url) if route.guest is not None and "authorization" not in headers else None
+        guest = route.guest(service, request.url, headers) if route.guest is not None and "authorization" not in headers else None
         key = guest or await auth.authenticate(app.directory, headers)
         auth.authorize(key, route.scopes)
     query: Any = _NO_QUERY

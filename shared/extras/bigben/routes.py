@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,9 +35,13 @@ class BigBenServices:
     """True if calls on loopback need no key (`TOCSIN_BIGBEN_OPEN`)."""
 
 
-def guest(services: BigBenServices, url: str) -> KeyRecord | None:
-    """Return the caller of a request without a key: an admin if the API is open and the call comes on loopback, as at BigBen."""
-    return BOOTSTRAP if services.is_open and urlsplit(url).hostname in _LOOPBACK else None
+def guest(services: BigBenServices, url: str, headers: Mapping[str, str]) -> KeyRecord | None:
+    """Return the caller of a request without a key: an admin if the API is open and the call comes on loopback, as at BigBen.
+
+    A page of another site that a browser on this machine shows is no such caller: browsers name it in `Origin` or `Sec-Fetch-Site`.
+    """
+    of_a_page = "origin" in headers or headers.get("sec-fetch-site", "none").strip().lower() not in ("same-origin", "none")
+    return BOOTSTRAP if services.is_open and not of_a_page and urlsplit(url).hostname in _LOOPBACK else None
 
 
 bigben = RouteGroup[BigBenServices]("bigben", scope="events", names_tenant=True, guest=guest)

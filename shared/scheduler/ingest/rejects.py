@@ -39,6 +39,7 @@ _KEY_MEMBER = re.compile(r'("key"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|\\?$)')
 """A member that contains a key, even if it is cut off."""
 _KEY_TEXT = re.compile(r'"key"\s*:\s*"([^"\\]+)"')
 _KEY = re.compile(r"tsn_[A-Za-z0-9]+")
+_ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)\\u00([0-7][0-9A-Fa-f])")
 _UNSTORABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")
 
 
@@ -51,7 +52,7 @@ def without_keys(text: str) -> str:
     if isinstance(document, dict) and "key" in document:
         # The document is encoded again: however the name was spelled, its value is gone.
         text = orjson.dumps({**document, "key": MASK}).decode()
-    return masked(_KEY_MEMBER.sub(rf'\1"{MASK}"', text))
+    return masked(_KEY_MEMBER.sub(rf'\1"{MASK}"', _plain(text)))
 
 
 def key_in(text: str) -> str | None:
@@ -59,7 +60,7 @@ def key_in(text: str) -> str | None:
     try:
         document = orjson.loads(text)
     except ValueError:
-        found = _KEY_TEXT.search(text)
+        found = _KEY_TEXT.search(_plain(text))
         return found[1] if found is not None else None
     key = document.get("key") if isinstance(document, dict) else None
     return key if isinstance(key, str) else None
@@ -67,7 +68,17 @@ def key_in(text: str) -> str | None:
 
 def masked(text: str) -> str:
     """Return `text` without anything that looks like a key of this service."""
-    return _KEY.sub(MASK, text)
+    return _KEY.sub(MASK, _plain(text))
+
+
+def _plain(text: str) -> str:
+    """Return `text` with escaped ASCII letters, digits and underscores written plainly: JSON may spell a key as `\\u0074sn_...`."""
+    return _ESCAPED.sub(lambda found: found[1] + _character(found[2]), text)
+
+
+def _character(digits: str) -> str:
+    character = chr(int(digits, 16))
+    return character if character.isalnum() or character == "_" else f"\\u00{digits}"
 
 
 def _partition(tenant: str) -> str:

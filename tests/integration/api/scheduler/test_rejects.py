@@ -99,6 +99,30 @@ async def test_a_key_needs_the_scope(world: World) -> None:
 def test_keys_go_out_of_what_is_kept_however_they_are_written() -> None:
     assert without_keys('{"k\\u0065y": "secret", "a": 1}') == '{"key":"***","a":1}'
     assert without_keys('{"key" : "sec\\"ret", "a": ') == '{"key" : "***", "a": '
+
+
+SPELLED = "".join(f"\\u{ord(letter):04X}" for letter in "tsn_Abc123")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f'{{"event": {{"payload": "{SPELLED}"}}}}',
+        f'{{"event": {{"payload": "a {SPELLED[:24]}Abc123"}}, ',
+        f'["{SPELLED}"]',
+        f'{{"k\\u0065y": "{SPELLED}", "a": ',
+        '{"k\\u0065y": "secret-Abc123", "a": ',
+        f'"{SPELLED}',
+    ],
+)
+def test_keys_spelled_with_escapes_go_too(message: str) -> None:
+    kept = without_keys(message)
+    assert "Abc123" not in kept and "0041" not in kept and "***" in kept
+
+
+@pytest.mark.parametrize("message", ['{"a": "\\\\u0074sn_"}', '{"a": "\\u00e9\\u0022\\n"}', "\\u00", "plain"])
+def test_other_escapes_stay_as_sent(message: str) -> None:
+    assert without_keys(message) == message
     assert without_keys('{"key":"sec\\') == '{"key":"***"'
     assert without_keys('{"event": {"x": "tsn_abcd1234efgh"}}') == '{"event": {"x": "***"}}'
     assert without_keys("no key here") == "no key here"

@@ -267,6 +267,10 @@ async def test_without_a_key_only_on_loopback_and_only_if_the_setting_says_so() 
         answer = await world.nobody.post(f"{BASE}/schedule", [request(world)])
         assert answer.status == 200
         assert (await world.nobody.get("/api/v1/events")).status == 401
+        pages = [{"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}]
+        for page in pages:
+            assert (await world.nobody.post(f"{BASE}/schedule", [request(world)], page)).status == 401
+        assert (await world.nobody.post(f"{BASE}/schedule", [request(world)], {"sec-fetch-site": "same-origin"})).status == 200
         wrong = await world.client("local-demo-kex").post(f"{BASE}/schedule", [request(world)])
         assert wrong.status == 401
     finally:
