@@ -86,3 +86,6 @@ class Rejected(StorageError):
 
 class OutcomeUnknown(StorageError):
     """A write whose answer was lost: it may have been applied, or may still be. Fence, read back, then decide."""
+
+    retry_after: float | None = None
+    """Seconds that the service asked to wait, as throttling answers do. Wait before the fence too: it is a request like any other."""

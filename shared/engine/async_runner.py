@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import random
+from collections.abc import Callable
 from typing import Any
 
 from ..core import backoff
@@ -15,21 +17,35 @@ from .queries import load_rows
 
 log = logging.getLogger(__name__)
 
+FIRST_WAIT = 0.05
+"""Half of the longest wait in seconds after the first lost answer; it doubles with each."""
+LONGEST_ASKED_WAIT = 5.0
+"""Seconds of a `Retry-After` that are waited for at most: an owner's heartbeat must go on."""
+
 
 class AsyncRunner:
     """Carries out effects on real storage. One per process; holds no state between calls.
 
     queues: takes the messages of `Send`; without it a generator that sends raises TypeError.
-    max_lost: lost answers to writes in a row after which `Unavailable` is raised; the runner waits longer after each. None: each lost
-    answer is given to the generator at once.
+    max_lost: lost answers to writes in a row after which `Unavailable` is raised. The runner waits after each, before the fence, the read
+    and the decision that follow: at random up to a limit that doubles, and not before the service's `Retry-After`. None: each lost answer
+    is given to the generator at once, for protocols whose answers have deadlines.
+    chance: returns a random number in [0, 1).
     admits_doubt: once a write was applied, or its answer was lost, `Unavailable` is raised as `OutcomeUnknown`.
     """
 
     def __init__(
-        self, tables: Tables, clock: Clock, *, queues: Queues | None = None, max_lost: int | None = None, admits_doubt: bool = False
+        self,
+        tables: Tables,
+        clock: Clock,
+        *,
+        queues: Queues | None = None,
+        max_lost: int | None = None,
+        admits_doubt: bool = False,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self._tables, self._clock, self._queues = tables, clock, queues
-        self._max_lost, self._admits_doubt = max_lost, admits_doubt
+        self._max_lost, self._admits_doubt, self._chance = max_lost, admits_doubt, chance
 
     async def run[T](self, steps: Steps[T]) -> T:
         """Run `steps` to the end and return its result. Raises `StorageError`; without `admits_doubt` the request that failed changed
@@ -63,7 +79,11 @@ class AsyncRunner:
         if self._max_lost is not None:
             if lost >= self._max_lost:
                 raise Unavailable(f"answers of table storage keep getting lost: {unknown}") from unknown
-            await self._clock.sleep(backoff.unbounded(0.05, lost))
+            # Full jitter: throttled writers that all lost an answer must not fence, read and write again in step.
+            wait = self._chance() * backoff.unbounded(FIRST_WAIT, lost)
+            if unknown.retry_after is not None:
+                wait += min(unknown.retry_after, LONGEST_ASKED_WAIT)
+            await self._clock.sleep(wait)
         return LOST
 
     async def _perform(self, effect: Effect) -> Any:

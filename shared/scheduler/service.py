@@ -54,7 +54,7 @@ class Scheduler:
         self.clock = clock = EventClock(clock, storage.server_times, self.counters)
         self.directory = directory
         tables = storage.tables
-        self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True)
+        self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True, chance=ids.chance)
         queued_ids, parcels = QueuedIds(settings.master_key), signing_key(settings.master_key)
         self.lookup = EventLookup(self.runner, tables, clock, queued_ids, storage.places, FIRST if side == "second" else "")
         self.lists = ListTurns()

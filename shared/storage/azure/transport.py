@@ -154,7 +154,7 @@ class Transport:
                 failed = f"status {status}"
                 if status != 429:
                     if not repeat:
-                        _unknown(failed)
+                        _unknown(failed, self._asked_wait(reply.headers))
                     doubtful = True
                 wait = self._asked_wait(reply.headers)
             if wait is None:
@@ -181,5 +181,7 @@ class Transport:
         await self.account.credential.close()
 
 
-def _unknown(failed: str) -> NoReturn:
-    raise OutcomeUnknown(f"the write's answer is lost: {failed}") from None
+def _unknown(failed: str, retry_after: float | None = None) -> NoReturn:
+    lost = OutcomeUnknown(f"the write's answer is lost: {failed}")
+    lost.retry_after = retry_after
+    raise lost from None
