@@ -42,6 +42,7 @@ class HttpFunctions:
             compile_route(f.name, f.trigger.get("route") or f.name, f.trigger.get("methods") or (), prefix) for f in served
         )
         self._worker = worker
+        self._loading = asyncio.Lock()
         # The host hands bodies over as they came, compressed ones too.
         self._server = web.Server(self._handle, request_factory=_request, access_log=None, auto_decompress=False)
         # Time for answers that are being written after the invocations have ended.
@@ -81,6 +82,10 @@ class HttpFunctions:
             # The caller closed the connection in the middle of its body: no answer can reach it.
             return web.Response(status=400)
         with body:
+            if body.size > SPOOLED:
+                # One file is read per turn of the loop, so that other requests are served between two of them.
+                async with self._loading:
+                    await asyncio.sleep(0)
             return await self._invoke(request, found, raw_query, body)
 
     async def _invoke(self, request: web.BaseRequest, found: Any, raw_query: str, body: "SentBody") -> web.StreamResponse:
