@@ -50,6 +50,8 @@ class Definition:
     last: the latest past occurrence of those no longer in the two lists.
     pointer: key of the pointer row, or ''.
     api: the API that made the schedule: '' for the service's own, otherwise the name of a compatible one.
+    paused_at: while paused, the time of the pause. Occurrences up to it that have no event yet are still owed under `catch_up: all`.
+    gaps: pauses, after whose first and up to whose second time no occurrence fires, while occurrences before them are owed.
     """
 
     tenant: str
@@ -70,6 +72,8 @@ class Definition:
     undo: RevisionUndo | None = None
     pointer: str = ""
     api: str = ""
+    paused_at: Millis | None = None
+    gaps: tuple[tuple[Millis, Millis], ...] = ()
     etag: str = field(default="", compare=False)
 
     @property
@@ -115,6 +119,9 @@ class Definition:
             "last": -1 if self.last is None else self.last,
             "undo": "" if undo is None else orjson.dumps([undo.revision, undo.burnt, _seconds(undo.instants), undo.replay]).decode(),
             "pointer": self.pointer,
+            # Most schedules have neither. A stale value is ignored: the first counts during a pause only, the second is over at `done`.
+            **({} if self.paused_at is None else {"paused_at": self.paused_at}),
+            **({"gaps": orjson.dumps(self.gaps).decode()} if self.gaps else {}),
         }
 
 
@@ -144,6 +151,8 @@ def definition_of(row: Row) -> Definition:
         last=None if int(props["last"]) < 0 else int(props["last"]),
         undo=undo,
         pointer=str(props["pointer"]),
+        paused_at=int(props["paused_at"]) if props["paused"] and "paused_at" in props else None,
+        gaps=tuple((begin, end) for begin, end in orjson.loads(str(props.get("gaps", "[]"))) if end > int(props["done"])),
         api=str(props.get("door", "")),
         etag=row.etag,
     )

@@ -13,7 +13,7 @@ A change (other content, pause, resume, delete) makes a new revision at once, wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from ...storage.ports import Row
 from ..timings import CLOCK_SKEW, DEFAULT_GRACE, KEEP_DELETED_SCHEDULE, OCCURRENCES_AHEAD
 from .definition import Definition, RevisionUndo, offset, parse_pointer_key
 from .model import Recurrence
-from .timing import occurrences, previous
+from .timing import ScheduleOccurrence, occurrences, previous
 
 BATCH = 500
 """Most occurrences of one schedule that one sweep turns into events; the next sweep goes on."""
@@ -51,10 +51,10 @@ def plan(definition: Definition, now: Millis) -> OccurrencePlan:
             done = oldest
         else:
             missed = previous(timing, late, oldest) if catch_up.policy == "last" else None
-            if missed is not None and missed.at not in definition.taken:
+            if missed is not None and missed.at not in definition.taken and _gap_end(definition, missed.at) is None:
                 fire.append(missed.at)
             done = late
-    for found in occurrences(timing, done):
+    for found in _coming(definition, done):
         if found.at > horizon:
             break
         if found.at in definition.taken:
@@ -63,6 +63,23 @@ def plan(definition: Definition, now: Millis) -> OccurrencePlan:
             return OccurrencePlan(tuple(fire), fire[-1])
         fire.append(found.at)
     return OccurrencePlan(tuple(fire), horizon)
+
+
+def _gap_end(definition: Definition, at: Millis) -> Millis | None:
+    """Return the end of the pause in which `at` is, or None."""
+    return next((end for begin, end in definition.gaps if begin < at <= end), None)
+
+
+def _coming(definition: Definition, after: Millis) -> Iterator[ScheduleOccurrence]:
+    """Yield the occurrences later than `after` that are in no pause."""
+    start: Millis | None = after
+    while start is not None:
+        begin, start = start, None
+        for found in occurrences(definition.timing, begin):
+            start = _gap_end(definition, found.at)
+            if start is not None:
+                break
+            yield found
 
 
 def in_turn(pointers: Iterable[Row]) -> list[Row]:
@@ -88,6 +105,7 @@ def pruned(definition: Definition, now: Millis) -> Definition:
         ahead=tuple(at for at in definition.ahead if at > reach),
         taken=tuple(at for at in definition.taken if at > reach),
         last=last_of(definition, now),
+        gaps=tuple(gap for gap in definition.gaps if gap[1] > definition.done),
     )
 
 
@@ -99,7 +117,7 @@ def last_of(definition: Definition, now: Millis) -> Millis | None:
 
 def next_of(definition: Definition, after: Millis) -> Millis | None:
     """Return the first occurrence later than `after`, or None."""
-    found = occurrences(definition.timing, after)
+    found = _coming(definition, after)
     return next((each.at for each in found if each.at not in definition.taken), None)
 
 
@@ -172,12 +190,16 @@ def redefined(definition: Definition, spec: Recurrence, body: bytes, now: Millis
 
 
 def paused(definition: Definition, now: Millis, by: str) -> Definition:
-    return changed(definition, now, by, paused=True)
+    """Return a revision that stands still. Occurrences up to now that have no event yet are owed under `catch_up: all`."""
+    return changed(definition, now, by, paused=True, paused_at=now)
 
 
 def resumed(definition: Definition, now: Millis, by: str) -> Definition:
-    """Return a revision that goes on from now: occurrences during the pause never fire."""
-    return changed(definition, now, by, paused=False, done=_from_now(definition, now))
+    """Return a revision that goes on from now: occurrences during the pause never fire. Under `catch_up: all`, those before it do."""
+    paused_at, start = definition.paused_at, _from_now(definition, now)
+    if definition.spec.catch_up.policy == "all" and paused_at is not None and definition.done < paused_at:
+        return changed(definition, now, by, paused=False, paused_at=None, gaps=(*definition.gaps, (paused_at, start)))
+    return changed(definition, now, by, paused=False, paused_at=None, done=start)
 
 
 def deleted(definition: Definition, now: Millis, by: str) -> Definition:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from shared.core.clock import to_text
+from shared.core.errors import Unavailable
 from shared.scheduler.timings import KEEP_DELETED_SCHEDULE
 from shared.storage.names import SCHEDULES
 from tests.unit.scheduler.harness import START, Client, World, drive
@@ -256,6 +258,33 @@ async def test_pause_takes_back_what_is_about_to_fire_and_nothing_missed_fires_l
     resumed = await world.demo.post(f"{URL}/resume")
     assert resumed.json()["next"] == "2027-01-15T08:06:00.000Z"
     assert sorted(live(world)) == [START + 6 * MINUTE, START + 7 * MINUTE]
+
+
+async def test_occurrences_before_a_pause_that_were_named_and_not_stored_fire_after_the_resume(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(world.demo, catch_up={"policy": "all"})
+    await world.run(61)
+    first = {hit.id for hit in world.receiver.received}
+
+    async def crash(*_: Any) -> None:
+        raise Unavailable("storage is away after the occurrences were named")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.app.scheduler.recurring.chain, "_fire", crash)
+        await world.run(300)
+    missed = [START + number * MINUTE for number in (4, 5, 6)]
+    stored = {int(row.props["due"]) for row in world.events()}
+    assert not stored & set(missed)
+    assert (await world.demo.post(f"{URL}/pause")).status == 200
+    await world.run(300)
+    assert (await world.demo.post(f"{URL}/resume")).status == 200
+    await world.run(131)
+    dues = Counter(hit.delivery.due for hit in world.receiver.received)
+    assert first and set(missed) <= set(dues) and max(dues.values()) == 1, "all of before the pause, each once"
+    paused = range(START + 7 * MINUTE, START + 11 * MINUTE, MINUTE)
+    assert not set(paused) & set(dues), "none of the pause"
+    assert max(dues) > START + 12 * MINUTE - 1, "and the schedule goes on"
 
 
 async def test_resumed_occurrence_fires_under_an_id_of_its_revision(world: World) -> None:
