@@ -135,6 +135,7 @@ def _leases() -> list[Case]:
             3,
             (("s7", (5, 9)), ("s8", (12,))),
             "260",
+            True,
             HttpServerState(((5, 9), (6, 10)), "5:15", "2:8", NOW, True),
         ),
         "server with a whole load": Server("s3", "dead", "", 0, load=3),
