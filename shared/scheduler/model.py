@@ -191,6 +191,9 @@ class ProblemLine(Strict):
     status: int
     detail: str
     errors: Maybe[list[dict[str, str]]] = None
+    outcome: Maybe[Literal["unknown", "unchanged"]] = Field(
+        None, description="With storage-unavailable: `unchanged` if nothing was stored, `unknown` if the event may have been stored."
+    )
 
 
 class BatchLine(Strict):

@@ -50,7 +50,9 @@ def hold_problem(reply: LocalReply, path: str = "") -> None:
     """RFC 9457, as api.md words it."""
     body = reply.json()
     assert reply.headers["content-type"] == "application/problem+json"
-    assert {"type", "title", "status", "detail", "instance"} <= set(body) <= {"type", "title", "status", "detail", "instance", "errors"}
+    members = {"type", "title", "status", "detail", "instance"}
+    assert members <= set(body) <= {*members, "errors", "outcome"}
+    assert body.get("outcome", "unknown") in ("unknown", "unchanged")
     assert body["status"] == reply.status and body["type"].startswith("https://") and body["title"] and body["detail"]
     assert not path or body["instance"] == f"/api/{path}"
     assert ("errors" in body) == (reply.status == 422 or body["type"].endswith("payload-too-large"))

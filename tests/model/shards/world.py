@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.engine.effects import LOST, Get, Send, Write
 from shared.scheduler import rules
-from shared.scheduler.keys import GATE, index_shard, parse_address
+from shared.scheduler.keys import GATE, MIRRORED, index_shard, parse_address, place_of
 from shared.scheduler.protocol.changing import SOURCE
 from shared.scheduler.protocol.dispatch import ShardMessage
 from shared.scheduler.protocol.gate import COUNTS
@@ -433,7 +433,8 @@ class World:
                 place = parse_address(props["target"])
                 if (EVENTS, place.shard, place.row) not in cells:
                     return False
-                if is_redriven(props) and not parse_redriven(ledger[cell[1]]).total():
+                # In a mirrored shard only the redriver notes them: a crash before that leaves a number in `stats`, and no event.
+                if is_redriven(props) and place_of(cell[1]) != MIRRORED and not parse_redriven(ledger[cell[1]]).total():
                     return False
             if cell[0] == EVENTS and SOURCE in props:
                 dead = parse_address(str(props[SOURCE]))
