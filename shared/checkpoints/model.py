@@ -143,7 +143,7 @@ class TurnOut(Strict):
     granted: Stamp
     timeout_ms: int
     attempts: Maybe[int] = Field(
-        default=None, description="How often it was handed out, if more than once. That happens after lost answers."
+        default=None, description="Number of times it was handed out, if more than once. A lost answer causes another one."
     )
     sequence: int | None = Field(description="Sequence of the published checkpoint.")
     ended: Maybe[Stamp] = None

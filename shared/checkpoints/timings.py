@@ -31,10 +31,10 @@ KEEP_SILENT: Final[Millis] = 86_400_000
 """A replica that has been silent for this long is removed."""
 
 MIN_RATE_SPAN: Final[Millis] = 30_000
-"""Shortest time between two marks from which a clock's rate is judged. A shorter span says too little against `RATE_UNCERTAINTY`."""
+"""Shortest time between two marks from which a clock's rate is judged. Over a shorter span `RATE_UNCERTAINTY` is larger than the error."""
 
 MAX_RATE_SPAN: Final[Millis] = 120_000
-"""Marks further apart are dropped: a fault from before says nothing about the clock now."""
+"""Marks further apart are not compared: an old fault does not describe the clock now."""
 
 RATE_UNCERTAINTY: Final[Millis] = 6000
 """Error of a rate measurement: one second of the storage service's time, and up to five seconds for which a report is under way."""

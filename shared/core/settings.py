@@ -74,7 +74,7 @@ class Settings(BaseSettings):
     admin_key: SecretStr | None = Field(None, description="The bootstrap admin key. Without it no admin call is accepted.")
     signing_key: SecretStr | None = Field(None, description="Master key that webhook secrets are derived from.")
     local: bool = Field(False, description="Local default: creates tables and queues on start, and the tenant `demo`.")
-    receiver: str = Field("http://localhost:7072/", description="Where the local tenant's channel `default` points.")
+    receiver: str = Field("http://localhost:7072/", description="URL that the local tenant's channel `default` delivers to.")
     egress_allow: str = Field(
         "", description="Comma-separated hosts or networks that http channels may reach beside public https: `localhost, 10.1.0.0/16`."
     )

@@ -22,8 +22,8 @@ MARGIN: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Durations in seconds. beat: heartbeat interval (H). validity: of a heartbeat for its sender (V). takeover: silence before others
-    take over (T)."""
+    """Durations in seconds. beat: heartbeat interval (H). validity: of a heartbeat for its sender (V). takeover: silence
+    after which other servers take the partitions (T)."""
 
     beat: float
     validity: float

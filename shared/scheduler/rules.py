@@ -132,7 +132,7 @@ def last_call(props: Mapping[str, Any]) -> Millis | None:
 
 
 def lapsed(props: Mapping[str, Any], now: Millis) -> bool:
-    """Return True if the event has outlived its `expires`."""
+    """Return True if `now` is after the last time at which the event may be delivered (`expires`)."""
     until = last_call(props)
     return until is not None and now > until
 
@@ -174,7 +174,7 @@ def after_failure(
 
 
 def send_for_free(props: Mapping[str, Any]) -> Props:
-    """Return the row's change for a send that has a number and costs no attempt of the retry policy."""
+    """Return the row's change for a send that is numbered but does not count as an attempt of the retry policy."""
     return {"free": int(props.get("free", 0)) + 1}
 
 
@@ -188,7 +188,7 @@ _SAFER: tuple[Durability, ...] = ("fast", "standard", "mirrored")
 
 
 def durability_of(floor: Durability | None, wish: Durability | None) -> Durability:
-    """Return the durability of an event: its own wish, but never less than its tenant's; `standard` if neither says anything."""
+    """Return the durability of an event: the requested one, or its tenant's if that is safer; `standard` if neither is set."""
     if floor is None or wish is None:
         return wish or floor or "standard"
     return max(wish, floor, key=_SAFER.index)

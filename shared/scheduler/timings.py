@@ -122,7 +122,7 @@ REDRIVE_FOR = 60.0
 KEEP_FINISHED: Millis = 7 * DAY
 """A finished event can be looked up, and its id stays taken, for this long."""
 KEEP_DEAD: Millis = 30 * DAY
-"""The same for shards with dead events."""
+"""Time for which finished events in a shard with dead events can be looked up, and their ids stay taken."""
 KEEP_LINKED: Millis = DAY
 """A shard whose time is over is kept this much longer, repeatedly, while an event that began in it still exists elsewhere."""
 LONGEST_QUEUE_WAIT: Millis = KEEP_FINISHED - 60 * MINUTE

@@ -20,10 +20,10 @@ Scope = Literal["events", "fleets", "agent", "admin"]
 DAY: Millis = 86_400_000
 HOUR: Millis = 3_600_000
 DEFAULT_PAUSES: tuple[Millis, ...] = (5_000, 300_000, 1_800_000, *(hours * HOUR for hours in (2, 5, 10, 14, 20, 24)))
-"""Pauses of a tenant that names none: the example of the Standard Webhooks specification. With all jitter they last 3 d 19 h."""
+"""Pauses for a tenant that sets none, from the Standard Webhooks specification. With the most jitter they add up to 3 d 19 h."""
 DEFAULT_WITHIN: Millis = 4 * DAY
 DEFAULT_ATTEMPTS, DEFAULT_FIRST, DEFAULT_MAX = 8, 5_000, HOUR
-"""The rest of an exponential policy of which only a part is named."""
+"""Defaults for the fields that an exponential retry policy leaves out."""
 
 Pauses = Annotated[list[Annotated[Duration, Field(ge=1, le=7 * DAY)]], Field(min_length=1, max_length=99)]
 
@@ -67,7 +67,7 @@ class RetryFields(Protocol):
 
 
 def refuse_two_kinds(retry: RetryFields) -> None:
-    """Raise ValueError for a list of pauses together with a figure of exponential ones."""
+    """Raise ValueError if `schedule` is set together with `attempts`, `first` or `max`."""
     figures = [name for name in ("attempts", "first", "max") if getattr(retry, name) is not None]
     if retry.schedule is not None and figures:
         raise ValueError(f"names schedule together with {' and '.join(figures)}; give either schedule, or attempts, first and max")

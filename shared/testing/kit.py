@@ -16,6 +16,7 @@ from ..core.clock import Millis, to_datetime, to_millis
 from ..core.ids import SeededIds
 from ..core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings
 from ..delivery.channels.fake import DELIVERED, FakeReceiver
+from ..delivery.channels.model import CHANNEL_TYPES
 from ..delivery.channels.ports import Delivery, Sender, Target, Verdict
 from ..delivery.egress_guard import Egress
 from ..storage import memory_storage
@@ -100,7 +101,7 @@ class Tocsin:
         """A client with the bootstrap admin key; see `AsyncClient.call`."""
 
     async def __aenter__(self) -> Self:
-        senders = cast(Mapping[str, Sender], dict.fromkeys(("http", "queue", "eventgrid", "kafka"), self._deliveries))
+        senders = cast(Mapping[str, Sender], dict.fromkeys(CHANNEL_TYPES, self._deliveries))
         self.app = await Application.open(self._settings, clock=self.clock, ids=SeededIds(7), storage=self._storage, senders=senders)
         tables, queues = cast(MemoryTables, self._storage.tables), cast(MemoryQueues, self._storage.queues)
         self._host = VirtualHost(self.app, self.clock, tables, queues, self._wait_for_handlers)

@@ -110,5 +110,5 @@ def late(seconds: float, *, unknown: bool, where: str) -> Problem:
 
 
 def document(problem: Problem, instance: str, extra: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the body of `problem` for the path `instance`, with extension members."""
+    """Return the problem document (RFC 9457) of `problem`. instance: the request's path. extra: extension members."""
     return {**problem.body(instance), **(extra or {})}

@@ -44,7 +44,7 @@ def create(
     delay: Annotated[str | None, typer.Option(help="Time from now to the delivery, as a duration such as PT30S. Or give --due.")] = None,
     id: Annotated[str | None, typer.Option(help="Your id for the event, such as order-17. The same id again is the same event.")] = None,
     channel: Annotated[str | None, typer.Option(help="Channel to deliver to. The app's default is: default.")] = None,
-    expires: Annotated[str | None, typer.Option(help="Give up this long after the due time, as a duration such as PT1H.")] = None,
+    expires: Annotated[str | None, typer.Option(help="Stop trying this duration after the due time, such as PT1H.")] = None,
     flex: Annotated[str | None, typer.Option(help="Deliver at any time within this duration after the due time, such as PT5M.")] = None,
     durability: Annotated[str | None, typer.Option(help="How the event is stored: fast, standard or mirrored.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label as NAME=VALUE, such as team=blue. Repeatable.")] = None,
@@ -127,7 +127,7 @@ def change(
     delay: Annotated[str | None, typer.Option(help="New time from now to the delivery, as a duration such as PT30S.")] = None,
     payload: Annotated[str | None, typer.Option(help="New payload as JSON, such as '{\"order\": 18}'; @FILE reads a file.")] = None,
     channel: Annotated[str | None, typer.Option(help="New channel to deliver to, such as default.")] = None,
-    expires: Annotated[str | None, typer.Option(help="New limit after the due time to give up at, as a duration such as PT1H.")] = None,
+    expires: Annotated[str | None, typer.Option(help="New duration after the due time at which delivery stops, such as PT1H.")] = None,
 ) -> None:
     """Change an event whose delivery has not started.
 

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 THREADS: Final = 4
 URGENT: Final = -1
-"""Used instead of a partition: the callback waits only for others of its kind."""
+"""Used instead of a partition number. The callback waits only for other urgent callbacks."""
 _ALL: Final = -2
 
 type Callback = Callable[[], object]

@@ -169,7 +169,10 @@ class IntentsByTarget:
 
 
 def lease_out(partition: Partition, owner: Versioned[Server] | None, intents: IntentsByTarget, *, kept: bool = False) -> dict[str, Any]:
-    """Return a partition as the API shows it. owner: its owner's row, read after its own. kept: that row cannot be read and may be live."""
+    """Return a partition as the API shows it.
+
+    owner: the row of the partition's owner, read after the partition's row. kept: the owner's row cannot be read, so the owner may be live.
+    """
     owned = bool(partition.owner) and (kept or not rules.has_ended(partition.incarnation, owner.value if owner is not None else None))
     if owned:
         state = "owned"

@@ -15,7 +15,7 @@ LEAST_SILENCE = 300.0
 UNMEASURED = ClockFinding("missing", None, 0)
 """The state of a clock without any measurement."""
 SILENT_PERIODS = 3
-"""Periods that a timer may be silent, if that is longer."""
+"""A timer may be silent for this number of its periods, or for the constant above if that is longer."""
 
 
 class HealthObservation(NamedTuple):

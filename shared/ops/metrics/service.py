@@ -41,7 +41,7 @@ MOST_GATES = 1_000
 
 
 class Look(NamedTuple):
-    """A snapshot and its text."""
+    """A snapshot of the metrics, and its Prometheus text."""
 
     seen: MetricsSnapshot
     text: bytes

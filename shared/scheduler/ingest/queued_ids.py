@@ -24,7 +24,7 @@ _ORIGIN: Millis = 1 << 46
 
 
 def name_of(source: str) -> str:
-    """Return 16 letters that follow from a source's name of its event."""
+    """Return a 16-letter id derived from the name that the source gave the event."""
     return spell(int.from_bytes(digest("source", source)[:10]), 16)
 
 

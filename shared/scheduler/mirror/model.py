@@ -54,4 +54,4 @@ class FailoverIn(Strict):
 
 
 class FailbackIn(Strict):
-    """An empty object."""
+    """The body of a failback: an empty object."""

@@ -15,7 +15,7 @@ from .timing import occurrences
 
 MOST_KNOWN = 10_000
 SAMPLE = 3
-"""Occurrences from which a schedule's rate is taken."""
+"""Number of occurrences from which a schedule's rate is estimated."""
 PAUSE_EVERY = 100
 """Schedules that are looked at before other tasks may run."""
 

@@ -13,7 +13,7 @@ from .zones import ClockChange, instant_of, local_at, local_text, zone
 
 FIRST_WINDOW: Millis = 60_000
 END: Millis = to_millis(datetime(cron.LAST_YEAR, 12, 31, tzinfo=UTC))
-"""No occurrence is at this time or later."""
+"""Exclusive upper bound of the times of occurrences."""
 
 
 class ScheduleOccurrence(NamedTuple):

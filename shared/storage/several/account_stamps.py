@@ -85,7 +85,7 @@ async def prove_second(home: Tables, second: Tables) -> None:
     if found.props["place"] != MIRRORED or found.props["home"] != row.props["home"]:
         raise UnsafeSettings("TocsinMirror is in use elsewhere, or as one of TOCSIN_ACCOUNTS; use a separate account")
     if str(found.props["pair"]) in str(row.props["given_up"]).split():
-        raise UnsafeSettings("TocsinMirror is an account that was given up, and its copies are old; empty it, or use another account")
+        raise UnsafeSettings("TocsinMirror names an account that was given up and holds outdated copies; empty it, or name another account")
     if not pair:
         # Completes the pair after a crash between the two stamps. A refusal means that another instance did it.
         await home.write(SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"pair": found.props["pair"]}, row.etag),))

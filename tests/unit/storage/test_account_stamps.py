@@ -110,7 +110,7 @@ async def test_second_that_is_given_up_does_not_come_back_with_its_old_copies() 
     alone = await start(home, detached="yes")
     assert alone.places == ("0", "m") and alone.fresh == ("0",) and alone.second is None
     assert (await alone.tables.query(SHARDS, "m0")).rows
-    with pytest.raises(UnsafeSettings, match="given up, and its copies are old"):
+    with pytest.raises(UnsafeSettings, match="given up and holds outdated copies"):
         await start(home, second=second)
     await start(home, second=fresh)
     whole = {name: tables._tables[SWEEPS][STAMP_PK].rows[STAMP_ROW].props["whole"] for name, tables in (("old", second), ("new", fresh))}

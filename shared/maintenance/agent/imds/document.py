@@ -90,7 +90,7 @@ def _event(item: object) -> ScheduledEvent | str:
 
 
 def _plain(text: str) -> str:
-    """Replace characters that cannot be printed. Names of machines have none, so no text becomes a name by this."""
+    """Replace characters that cannot be printed. Names of machines are printable, so a replaced text never equals one."""
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
