@@ -339,7 +339,7 @@ async def test_a_repeated_story_is_the_same_to_the_millisecond() -> None:
             return [(got.id, got.began, got.delivery.attempt) for got in await kit.advance(6 * DAY)]
 
     first = await story()
-    assert len(first) == 20 * 8 and first == await story()
+    assert len(first) == 20 * 10 and first == await story()
 
 
 async def test_answers_may_be_functions_of_the_delivery() -> None:
