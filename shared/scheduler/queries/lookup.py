@@ -134,13 +134,16 @@ class EventLookup:
         """Return a page of events and the position of the next one; pages may be short."""
         found: list[Row] = []
         here, shards, scanned, size = start, 0, 0, 0
+        # A shard that finishes meanwhile has an index row and a ledger row for a moment.
+        visited: set[str] = set()
         async for place, shard in self._shards(tenant, chosen, start):
             after = start.row if place == start._replace(row="") else ""
-            if after == DONE:
+            if after == DONE or shard in visited:
                 continue
             if shards >= SHARDS_PER_PAGE or scanned >= ROWS_PER_PAGE or len(found) >= limit or size > PAGE_BYTES:
                 return found, here
             shards += 1
+            visited.add(shard)
             part = await self._part(shard, after + "!" if after else FIRST_EVENT, chosen, limit - len(found), PAGE_BYTES - size)
             found += part.rows
             scanned += part.scanned
