@@ -1,1 +1,1 @@
-"""What runs beside a replica: the participant, its turns, and programs that run within them."""
+"""Code that runs beside a replica: the participant, its turns, and programs that run within them."""

@@ -1,1 +1,1 @@
-"""What runs in the app: reports, turns and views of replica groups."""
+"""Code that runs in the app: reports, turns and views of replica groups."""

@@ -1,4 +1,4 @@
-"""What follows a redrive: the pointers on the dead rows, and the number of redriven events on the ledger row of their shard.
+"""Steps that follow a redrive: the pointers on the dead rows, and the number of redriven events on the ledger row of their shard.
 
 The counts of gates and ledger rows stay as they were when the events died. The ledger row has beside them, by channel, how many of its dead
 events live on elsewhere; `GET /stats` and `/history` subtract them. The number is computed from the rows, so any process may repeat it. The
