@@ -35,6 +35,17 @@ class ServerTime(NamedTuple):
         return self.high - self.low
 
 
+class Reading(NamedTuple):
+    """One reading of the wall clock, in whole milliseconds, between two readings of the monotonic clock.
+
+    The process may be paused between the readings, so their difference is known only to the time that passed.
+    """
+
+    before: float
+    wall: Millis
+    after: float
+
+
 class Offset(NamedTuple):
     """Bounds of `wall clock - server time` in milliseconds: positive where the wall clock is ahead."""
 
@@ -73,10 +84,10 @@ def combine(known: ServerTime | None, new: ServerTime) -> ServerTime:
     return ServerTime(low, high, at) if low <= high else aged(new, at)
 
 
-def offset(bounds: ServerTime, wall: Millis, monotonic: float) -> Offset:
-    """Return the bounds of the wall clock's offset, for readings of both clocks taken together."""
-    now = aged(bounds, monotonic)
-    return Offset(wall - monotonic - now.high, wall - monotonic - now.low)
+def offset(bounds: ServerTime, reading: Reading) -> Offset:
+    """Return the bounds of the wall clock's offset at the reading."""
+    now = aged(bounds, reading.after)
+    return Offset(reading.wall - reading.after - now.high, reading.wall + RESOLUTION - reading.before - now.low)
 
 
 def is_narrow(bounds: ServerTime, at: float) -> bool:
@@ -84,13 +95,13 @@ def is_narrow(bounds: ServerTime, at: float) -> bool:
     return aged(bounds, at).width <= TOO_WIDE
 
 
-def correction(bounds: ServerTime | None, wall: Millis, monotonic: float) -> float:
+def correction(bounds: ServerTime | None, reading: Reading) -> float:
     """Return the milliseconds to subtract from the wall clock so that nothing fires early by the storage service's time.
 
     Zero unless the bounds prove that the clock is wrong: missing bounds, bounds that are too wide, and bounds that contain zero correct
     nothing, so slow storage never stops deliveries. Otherwise the upper end, which is never early.
     """
-    if bounds is None or not is_narrow(bounds, monotonic):
+    if bounds is None or not is_narrow(bounds, reading.after):
         return 0.0
-    found = offset(bounds, wall, monotonic)
+    found = offset(bounds, reading)
     return 0.0 if found.contains_zero else found.high

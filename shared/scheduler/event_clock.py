@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from ..core import clock_offset
 from ..core.clock import Clock, Millis
-from ..core.clock_offset import Offset
+from ..core.clock_offset import Offset, Reading
 from ..storage.server_time import ServerTimeEstimator, elapsed_ms
 
 log = logging.getLogger(__name__)
@@ -62,11 +62,14 @@ class EventClock:
         """Return the corrected wall time."""
         if not self._times:
             return self._clock.now()
-        wall, elapsed = self._clock.now(), self._elapsed()
+        reading = self._read()
         for time in self._times:
-            if time.bounds is not None and clock_offset.is_narrow(time.bounds, elapsed):
-                return wall - math.ceil(clock_offset.correction(time.bounds, wall, elapsed))
-        return wall
+            if time.bounds is not None and clock_offset.is_narrow(time.bounds, reading.after):
+                return reading.wall - math.ceil(clock_offset.correction(time.bounds, reading))
+        return reading.wall
+
+    def _read(self) -> Reading:
+        return Reading(self._elapsed(), self._clock.now(), self._elapsed())
 
     def monotonic(self) -> float:
         """See `Clock`."""
@@ -78,16 +81,16 @@ class EventClock:
 
     def finding(self) -> ClockFinding:
         """Return the state of the wall clock now."""
-        wall, elapsed = self._clock.now(), self._elapsed()
+        reading = self._read()
         known = [time.bounds for time in self._times if time.bounds is not None]
         if not known:
             return ClockFinding("missing", None, 0)
         for bounds in known:
-            if clock_offset.is_narrow(bounds, elapsed):
-                found = clock_offset.offset(bounds, wall, elapsed)
-                correction = math.ceil(clock_offset.correction(bounds, wall, elapsed))
+            if clock_offset.is_narrow(bounds, reading.after):
+                found = clock_offset.offset(bounds, reading)
+                correction = math.ceil(clock_offset.correction(bounds, reading))
                 return ClockFinding("good" if found.contains_zero else "wrong", found, correction)
-        return ClockFinding("wide", clock_offset.offset(known[0], wall, elapsed), 0)
+        return ClockFinding("wide", clock_offset.offset(known[0], reading), 0)
 
     def check(self) -> ClockFinding:
         """Count the clock's state, and log one that a person should look at. Owners call it when they have taken a shard."""

@@ -207,6 +207,7 @@ class MemoryTables:
         self.transactions["write"] += 1
         partitions = self._table(table)
         partition = partitions.get(pk) or _Partition()
+        sent = self.server_time.elapsed() if self.server_time is not None else 0.0
         now = self._clock.now()
         text = to_text(now)
         # Decide everything first: row keys are distinct, so no operation sees another's effect.
@@ -252,8 +253,7 @@ class MemoryTables:
         self.transactions["rows_written"] += len(ops)
         etags = [row.etag if row is not None else "" for _, row in planned]
         if self.server_time is not None:
-            moment = self.server_time.elapsed()
-            self.server_time.note(moment, moment, etags)
+            self.server_time.note(sent, self.server_time.elapsed(), etags)
         return Applied(etags)
 
     def _new_etag(self, at: str, rk: str) -> str:
