@@ -19,7 +19,7 @@ from shared.leases.rows import Fleet, fleet_key
 from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
-from shared.storage.ports import Applied, Op, Page, Refused, Row
+from shared.storage.ports import Applied, Op, Page, Row, WriteRefused
 
 from .leases import PARTITIONS, SERVERS, at
 from .report import Figure
@@ -53,7 +53,7 @@ class Line:
         self._made["rows_read"] += len(page.rows)
         return page
 
-    def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | Refused:
+    def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
         """See `BlockingTables`."""
         self._through("write")
         return self._tables.write(table, pk, ops, timeout=timeout)

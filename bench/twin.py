@@ -26,7 +26,7 @@ from shared.scheduler.protocol.gate import Counts, Gate
 from shared.storage import Storage, memory_storage
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, QUEUE_SHARDS, SHARDS
-from shared.storage.ports import Applied, Insert, Op, Props, Refused
+from shared.storage.ports import Applied, Insert, Op, Props, WriteRefused
 
 from . import machine
 from .report import Figure
@@ -44,7 +44,7 @@ class TimedTables(MemoryTables):
 
     spent = 0.0
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         started = time.perf_counter()
         answer = await super().write(table, pk, ops)
         self.spent += time.perf_counter() - started
@@ -132,7 +132,7 @@ class DiscardingTables(MemoryTables):
 
     _number = 0
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         if table not in (EVENTS, SHARDS):
             return await super().write(table, pk, ops)
         self.transactions["write"] += 1

@@ -17,7 +17,7 @@ from multidict import CIMultiDict
 
 from devhost.protos import Msg, RpcHttp, RpcHttpCookie, TypedData
 from devhost.routes import RouteTable, compile_route
-from devhost.worker import FunctionInfo, Outcome, Worker
+from devhost.worker import FunctionInfo, InvocationResult, Worker
 
 log = logging.getLogger("devhost.http")
 
@@ -111,13 +111,13 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
     return web.BaseRequest(message, payload, protocol, writer, task, task.get_loop(), client_max_size=MAX_BODY)
 
 
-type Content = bytes | IO[bytes]
+type BodySource = bytes | IO[bytes]
 
 
 class SentBody(TypedData):
     """A request's body, in memory or in a file. The library reads `bytes` when the function starts; until then a file stays on disk."""
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, content: BodySource) -> None:
         super().__init__(_content=content)
 
     @property
@@ -196,7 +196,7 @@ def _query(raw_query: str) -> dict[str, str]:
     return query
 
 
-def _response(outcome: Outcome) -> web.Response:
+def _response(outcome: InvocationResult) -> web.Response:
     value = outcome.value
     if outcome.error is not None:
         return web.Response(status=500)

@@ -51,7 +51,7 @@ class FunctionInfo:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class InvocationResult:
     """The end of an invocation. `value` is the return value as TypedData; `error` is None on success."""
 
     value: Msg | None
@@ -158,7 +158,9 @@ class Worker:
         """Names of the functions that are running now, one entry an invocation."""
         return [name for name, _ in self._running.values()]
 
-    async def invoke(self, function: FunctionInfo, data: Msg, metadata: dict[str, Msg] | None = None, trace: Msg | None = None) -> Outcome:
+    async def invoke(
+        self, function: FunctionInfo, data: Msg, metadata: dict[str, Msg] | None = None, trace: Msg | None = None
+    ) -> InvocationResult:
         """Runs one invocation with its trigger's data. Never raises for what the function does; a failure is logged.
 
         An async function runs in this loop, a plain one in the library's thread pool.
@@ -181,10 +183,10 @@ class Worker:
             if not self._running:
                 self._idle.set()
         if response.result.status == protos.StatusResult.Success:
-            return Outcome(response.return_value, None)
+            return InvocationResult(response.return_value, None)
         exception = response.result.exception
         log.error("function %s failed: %s\n%s", function.name, exception.message, exception.stack_trace)
-        return Outcome(None, exception.message)
+        return InvocationResult(None, exception.message)
 
     async def drain(self, timeout: float) -> bool:
         """Waits until nothing runs; False when something still does after `timeout` seconds."""

@@ -16,7 +16,7 @@ from ..engine.conflicts import CONFLICT, WriteConflict, retry_steps
 from ..engine.effects import LOST, Steps, get, load, write
 from ..leases.rows import FLEET, Fleet, parse_fleet
 from ..storage.names import FLEETS, TURNS
-from ..storage.ports import Applied, Delete, Insert, Op, Refused, Replace, Upsert
+from ..storage.ports import Applied, Delete, Insert, Op, Replace, Upsert, WriteRefused
 from . import rules
 from .rows import (
     ENDED,
@@ -228,7 +228,7 @@ def end(key: str) -> Steps[None]:
     def attempt() -> Steps[WriteConflict | None]:
         nonlocal answer, begun
         seen = yield from look(key)
-        if seen is None or (begun and not seen.closed and isinstance(answer, Refused)):
+        if seen is None or (begun and not seen.closed and isinstance(answer, WriteRefused)):
             # Another process has ended it. These rows may belong to the next fleet of the name.
             return None
         group = seen.view.group

@@ -9,7 +9,7 @@
         +-- Rejected          certainly not applied: the request itself is wrong (size, name, rights)
         +-- OutcomeUnknown    a write that may or may not have been applied (lost answer, 5xx, time-out)
 
-A lost race is no exception: transitions return values (`Applied | Refused`). Exceptions are for unexpected failures.
+A lost race is no exception: transitions return values (`Applied | WriteRefused`). Exceptions are for unexpected failures.
 """
 
 from __future__ import annotations

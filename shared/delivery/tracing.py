@@ -12,11 +12,11 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
 from ..core.tracing import _NAME, _NOT_RECORDED, _context_of, _text
-from .channels.ports import Delivery, Target, Verdict
+from .channels.ports import OutgoingDelivery, Target, Verdict
 
 
 @contextmanager
-def delivering(target: Target, delivery: Delivery) -> Iterator[Span]:
+def delivering(target: Target, delivery: OutgoingDelivery) -> Iterator[Span]:
     """Open the span of one attempt: a child of the request that brought the event, linked to the work on its shard.
 
     The delivery carries the span's own `traceparent`. If this trace is not recorded, no span is made and the delivery carries the

@@ -13,7 +13,7 @@ from .effects import Steps, Written
 
 
 class WriteConflict(NamedTuple):
-    """An attempt without a result. answer: the answer to its conditional write, `Refused` or `Lost`; None if it made no write."""
+    """An attempt without a result. answer: the answer to its conditional write, `WriteRefused` or `Lost`; None if it made no write."""
 
     answer: Written | None = None
 

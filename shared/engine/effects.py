@@ -3,8 +3,8 @@
 A protocol calls the helpers, so that the type checker knows each answer: `row = yield from get(TABLE, pk, rk)`. A runner carries the
 effects out: `AsyncRunner` on an event loop, `ThreadRunner` on a thread; the model checker and the simulator have runners of their own.
 
-`Write` is resumed with `Applied`, `Refused` or `Lost`. `Lost` means that the outcome is unknown: the write may have been applied, or may
-be applied later. `Unavailable` and `Rejected` (certainly not applied; `OutcomeUnknown` once an answer was lost) are thrown into the
+`Write` is resumed with `Applied`, `WriteRefused` or `Lost`. `Lost` means that the outcome is unknown: the write may have been applied, or
+may be applied later. `Unavailable` and `Rejected` (certainly not applied; `OutcomeUnknown` once an answer was lost) are thrown into the
 generator, which lets them pass: every protocol is safe to abandon between any two effects.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 from ..core.clock import Millis
-from ..storage.ports import Applied, Op, Refused, Row
+from ..storage.ports import Applied, Op, Row, WriteRefused
 from .moments import ReceivedAt, SentAt
 
 MAX_LOST = 8
@@ -49,7 +49,7 @@ class Load(NamedTuple):
 
 
 class Write(NamedTuple):
-    """One transaction: resumed with `Applied | Refused | Lost`."""
+    """One transaction: resumed with `Applied | WriteRefused | Lost`."""
 
     table: str
     pk: str
@@ -85,7 +85,7 @@ type Effect = Get | Load | Write | Send | Sending | Receiving
 type Steps[T] = Generator[Effect, Any, T]
 type Work[T] = Generator[Effect | Wait, Any, T]
 """The same, which also wait: the loops of a keeper."""
-type Written = Applied | Refused | Lost
+type Written = Applied | WriteRefused | Lost
 
 # The helpers keep no local variable while they are suspended: the model checker tells states apart by the locals of all frames.
 

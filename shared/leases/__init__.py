@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..core.errors import OutcomeUnknown, StorageError
     from ..storage.blocking import HttpTables
-    from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Replace, Upsert
+    from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Replace, Upsert
+    from ..storage.ports import WriteRefused as Refused
     from .node.fencing import FencedBatch, StaleEpoch
     from .node.keeper import FleetMissing, LeaseKeeper, NameInUse
 
@@ -51,13 +52,16 @@ _HOMES = {
     "FencedBatch": ".node.fencing",
     "StaleEpoch": ".node.fencing",
     **dict.fromkeys(("OutcomeUnknown", "StorageError"), "..core.errors"),
-    **dict.fromkeys(("ANY", "Applied", "Delete", "Insert", "Merge", "Refused", "Replace", "Upsert"), "..storage.ports"),
+    **dict.fromkeys(("ANY", "Applied", "Delete", "Insert", "Merge", "Replace", "Upsert", "WriteRefused"), "..storage.ports"),
 }
+_OWN_NAMES = {"Refused": "WriteRefused"}
+"""Public names of classes that the service's own code names otherwise."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_HOMES.get(name, ".node.keeper"), __name__), name)
+    own = _OWN_NAMES.get(name, name)
+    found = getattr(import_module(_HOMES.get(own, ".node.keeper"), __name__), own)
     globals()[name] = found
     return found

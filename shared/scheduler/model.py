@@ -15,10 +15,6 @@ from ..web.fields.params import Moment, Paging, Query
 from ..web.fields.types import Maybe, Name, Stamp, Strict
 from .ingest.queued_ids import SHAPE
 
-MAX_PAYLOAD = 256 * 1024
-"""Largest payload, in bytes of JSON."""
-MAX_SMALL_PAYLOAD = 40 * 1024
-"""The same for queue channels, because the CloudEvent around the payload must fit a queue message."""
 MAX_EVENT_BYTES = 512 * 1024
 """Largest request with one event, and largest element of a batch, in bytes."""
 MAX_BATCH_EVENTS = 10_000

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..core import backoff
 from ..core.clock import Millis
-from ..delivery.flow.rules import FREE, ChannelHold
+from ..delivery.flow.rules import FREE, ClaimHold
 from ..storage.ports import Props
 from ..tenants.model import Durability
 from . import attempt_history
@@ -58,12 +58,15 @@ PAUSE_JITTER = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Retry policy of an event. Times in milliseconds."""
+    """Retry policy of an event, complete. Times in milliseconds.
 
-    attempts: int = 8
-    first: Millis = 5_000
-    longest: Millis = 3_600_000
-    within: Millis = 86_400_000
+    `tenants.model` has the defaults, `rows.policy_of` applies them, and `delivery.channels.rules.judge` says which answers are retried.
+    """
+
+    attempts: int
+    first: Millis
+    longest: Millis
+    within: Millis
     pauses: tuple[Millis, ...] = ()
     """The pauses between attempts, one fewer than `attempts`; empty for exponential ones."""
 
@@ -294,7 +297,7 @@ class Agenda(NamedTuple):
 
 
 def agenda(
-    rows: Mapping[str, Props], epoch: int, now: Millis, policy: Callable[[Props], RetryPolicy], holds: Mapping[str, ChannelHold] = FREE
+    rows: Mapping[str, Props], epoch: int, now: Millis, policy: Callable[[Props], RetryPolicy], holds: Mapping[str, ClaimHold] = FREE
 ) -> Agenda:
     """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard.
 
@@ -356,14 +359,14 @@ def _sooner(one: Millis | None, other: Millis | None) -> Millis | None:
     return other if one is None else one if other is None else min(one, other)
 
 
-def _look_again_at(props: Props, hold: ChannelHold) -> Millis:
+def _look_again_at(props: Props, hold: ClaimHold) -> Millis:
     """Return the time at which to look at a held event again: when its channel takes more, or to let it lapse."""
     until = last_call(props)
     return hold.until if until is None else min(hold.until, until + 1)
 
 
 def _claimable_now(
-    rows: Mapping[str, Props], claim: list[tuple[Millis, str]], holds: Mapping[str, ChannelHold]
+    rows: Mapping[str, Props], claim: list[tuple[Millis, str]], holds: Mapping[str, ClaimHold]
 ) -> tuple[list[tuple[Millis, str]], Millis | None]:
     """Return the part of `claim` that may be claimed, and the time at which to look at the rest again."""
     ahead: dict[str, list[tuple[Millis, str]]] = {channel: [] for channel in holds}

@@ -17,7 +17,7 @@ from ..engine.async_runner import AsyncRunner
 from ..engine.effects import Steps
 from ..engine.queries import load_rows
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
-from ..storage.ports import ANY, Applied, Delete, Merge, Refused, Row, Tables, Where
+from ..storage.ports import ANY, Applied, Delete, Merge, Row, Tables, Where, WriteRefused
 from . import timings
 from .firing import backlog as pacing
 from .keys import (
@@ -267,7 +267,7 @@ class Sweeps:
         named = await self._tables.get(side + IDS, partition, id_row_key(event_id))
         if named is not None and named.props["at"] == Address(row.pk, row.rk).text:
             answer = await self._tables.write(side + IDS, partition, (Delete(named.rk, named.etag),))
-            if isinstance(answer, Refused):
+            if isinstance(answer, WriteRefused):
                 log.debug("An id was used again while it was being freed", extra={"action": "id_kept"})
 
     async def _free_use(self, side: str, tenant: str, event_id: str) -> None:

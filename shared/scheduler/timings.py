@@ -152,6 +152,10 @@ SCHEDULE_QUOTA_RETRY = 10.0
 
 # Mirrored accounts.
 
+ID_CHECK_TIMEOUT = 1.0
+"""Seconds that the first account has to say if it knows an id."""
+ID_CHECK_PAUSE = 30.0
+"""Seconds for which the first account is not asked about ids after it did not answer in time."""
 FENCE_FRESH_FOR = 1.0
 """Seconds for which an observation of the fence is used again."""
 FENCE_STALE_AFTER = 10.0

@@ -24,7 +24,7 @@ from .azure import account, wire
 from .azure.account import VERSION, Account
 from .bounded_calls import MOST, Bounded, Full
 from .memory import MemoryTables
-from .ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Op, Page, Refused, Row
+from .ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Op, Page, Row, WriteRefused
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
@@ -47,7 +47,7 @@ class BlockingTables(Protocol):
     def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None, timeout: float) -> Page:
         """One page of the rows with `first` <= key < `end`. Raises `Unavailable` or `Rejected`."""
 
-    def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | Refused:
+    def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
         """Apply all of `ops` in one transaction, or none. Raises `OutcomeUnknown`, `Unavailable` or `Rejected`."""
 
     def ensure(self, table: str, *, timeout: float) -> None:
@@ -164,7 +164,7 @@ class HttpTables:
         answer = self._call("query", "GET", f"/{table}()", query, wire.READ, b"", timeout)
         return wire.find_page(pk, answer.status_code, answer.headers, answer.content)
 
-    def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | Refused:
+    def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
         """See `BlockingTables.write`."""
         limits.check_table(table)
         bound = limits.check_ops(pk, ops).bound
@@ -243,7 +243,7 @@ class MemoryBlockingTables:
         with self._lock:
             return run_through(self.tables.query(table, pk, first=first, end=end, cursor=cursor))
 
-    def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | Refused:
+    def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
         """See `BlockingTables.write`."""
         with self._lock:
             return run_through(self.tables.write(table, pk, ops))

@@ -31,11 +31,11 @@ from .ports import (
     Op,
     Page,
     Props,
-    Refused,
     Replace,
     Row,
     Upsert,
     Where,
+    WriteRefused,
 )
 from .server_time import ServerTimeEstimator, time_etag
 
@@ -199,7 +199,7 @@ class MemoryTables:
         self.transactions["rows_read"] += len(rows)
         return Page(rows, "@" + keys[at] if at < stop else None, read_at)
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         """Apply all of `ops` or none, see `ports.Tables.write`. Raises `Rejected`."""
         plain, bound = limits.check_ops(pk, ops)
         if bound > MAX_EGT_BYTES:
@@ -219,15 +219,15 @@ class MemoryTables:
             match op:
                 case Insert():
                     if old is not None:
-                        return Refused(index, "exists")
+                        return WriteRefused(index, "exists")
                     props = dict(op.props)
                 case Upsert():
                     props = dict(op.props)
                 case Merge() | Replace() | Delete():
                     if old is None:
-                        return Refused(index, "missing")
+                        return WriteRefused(index, "missing")
                     if op.etag != ANY and op.etag != old.etag:
-                        return Refused(index, "changed")
+                        return WriteRefused(index, "changed")
                     if isinstance(op, Delete):
                         planned.append((key, None))
                         continue

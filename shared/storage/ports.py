@@ -3,7 +3,7 @@
 One adapter speaks to Azure (`azure`), and an in-memory twin (`memory`) stands in for it. The suite in tests/conformance holds
 both to the same behaviour.
 
-A write answers a value: `Applied`, or `Refused` with the position of the first operation that did not hold. It raises
+A write answers a value: `Applied`, or `WriteRefused` with the position of the first operation that did not hold. It raises
 `OutcomeUnknown` when the answer was lost (the write may be applied, now or later), `Unavailable` when it certainly was not
 applied and the bounded retries are used up, `Rejected` when it can never be applied. Adapters retry reads freely, and writes
 only where nothing can have been applied (429, connection refused): an ambiguous write is never sent again behind the back of
@@ -96,7 +96,7 @@ class Applied(NamedTuple):
     etags: list[str]
 
 
-class Refused(NamedTuple):
+class WriteRefused(NamedTuple):
     """Nothing was applied: the operation at position `at` is the first whose condition did not hold."""
 
     at: int
@@ -143,7 +143,7 @@ class Tables(Protocol):
     ) -> Page:
         """One page of the partition: `first` <= row key < `end`. A page may be short, even empty, with `next` set."""
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         """Apply all of `ops` (1 to 100, distinct row keys) in one transaction, or none."""
 
     async def ensure(self, tables: Sequence[str]) -> None:

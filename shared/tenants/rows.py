@@ -19,7 +19,7 @@ import orjson
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown
 from ..storage.names import TENANTS
-from ..storage.ports import Applied, Op, Props, Refused, Row, Tables
+from ..storage.ports import Applied, Op, Props, Row, Tables, WriteRefused
 from ..web.callers import KeyRecord
 from .model import Retry, Scope, Tenant
 
@@ -116,7 +116,7 @@ def text(row: Row, name: str) -> str | None:
     return _text(row.props, name)
 
 
-async def write_one(tables: Tables, pk: str, op: Op) -> Applied | Refused:
+async def write_one(tables: Tables, pk: str, op: Op) -> Applied | WriteRefused:
     """Write one row with content. After a lost answer, return success if the row has this content; otherwise raise `OutcomeUnknown`."""
     try:
         return await tables.write(TENANTS, pk, [op])

@@ -20,7 +20,7 @@ from ..client import receiving
 from ..core.clock import SettableClock
 from ..delivery.channels import rules
 from ..delivery.channels.http import Post, post_of
-from ..delivery.channels.ports import Delivery, Target, Verdict
+from ..delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from ..delivery.egress_guard import Egress
 
 type DeliveryHandler = Callable[[httpx.Request], httpx.Response | int | Awaitable[httpx.Response | int | None] | None]
@@ -87,7 +87,7 @@ class HandlerRunner:
         self._current: set[_Handling] = set()
         self._waited = 0.0
 
-    async def deliver(self, target: Target, delivery: Delivery) -> Verdict:
+    async def deliver(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Deliver once, and return the verdict that production would reach."""
         try:
             post = post_of(target, delivery, self._egress)

@@ -17,7 +17,7 @@ from ..core.ids import SeededIds
 from ..core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings
 from ..delivery.channels.fake import DELIVERED, FakeReceiver
 from ..delivery.channels.model import CHANNEL_TYPES
-from ..delivery.channels.ports import Delivery, Sender, Target, Verdict
+from ..delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 from ..delivery.egress_guard import Egress
 from ..storage import memory_storage
 from ..storage.memory import MemoryQueues, MemoryTables
@@ -120,7 +120,7 @@ class Tocsin:
         handlers = HandlerRunner(handler, self.clock, Egress(self._settings.egress_names), problems, in_threads=self._in_threads)
         self._handlers = handlers
 
-        def answer(target: Target, delivery: Delivery) -> Awaitable[Verdict] | Verdict:
+        def answer(target: Target, delivery: OutgoingDelivery) -> Awaitable[Verdict] | Verdict:
             return handlers.deliver(target, delivery) if target.spec.type == "http" else DELIVERED
 
         self._deliveries.otherwise = answer

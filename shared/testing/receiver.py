@@ -82,7 +82,7 @@ def _to_received(attempt: fake.ReceivedAttempt) -> Received:
     return Received(_client_delivery(attempt.target, attempt.delivery), began, ended, attempt.verdict)
 
 
-def _client_delivery(target: ports.Target, delivery: ports.Delivery) -> Delivery:
+def _client_delivery(target: ports.Target, delivery: ports.OutgoingDelivery) -> Delivery:
     return Delivery(
         id=delivery.id,
         due=to_datetime(delivery.due),

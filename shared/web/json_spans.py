@@ -35,7 +35,7 @@ _CLOSING = re.compile(rb"[\]}]++")
 _QUOTE, _BACKSLASH = b'"\\'
 _OPEN, _CLOSE = b"[{", b"]}"
 
-type Steps[T] = Generator[None, None, T]
+type ParseSteps[T] = Generator[None, None, T]
 """Yields None after each bounded step, and returns its result."""
 
 
@@ -131,7 +131,7 @@ def member_span(raw: bytes, name: str, levels: int) -> Span | None:
     return found
 
 
-def _finish[T](steps: Steps[T]) -> T:
+def _finish[T](steps: ParseSteps[T]) -> T:
     try:
         while True:
             next(steps)
@@ -139,7 +139,7 @@ def _finish[T](steps: Steps[T]) -> T:
         return done.value  # type: ignore[no-any-return]
 
 
-def _after_space(raw: bytes, at: int) -> Steps[int]:
+def _after_space(raw: bytes, at: int) -> ParseSteps[int]:
     while True:
         end = _SPACE.match(raw, at, at + STEP).end()  # type: ignore[union-attr]
         if end < at + STEP:
@@ -148,7 +148,7 @@ def _after_space(raw: bytes, at: int) -> Steps[int]:
         yield
 
 
-def _value(raw: bytes, at: int, levels: int) -> Steps[Span]:
+def _value(raw: bytes, at: int, levels: int) -> ParseSteps[Span]:
     """Return the place of the value that begins at `at`."""
     first = raw[at] if at < len(raw) else -1
     if first == _QUOTE:
@@ -168,7 +168,7 @@ def _value(raw: bytes, at: int, levels: int) -> Steps[Span]:
     return Span(start, at)
 
 
-def _string(raw: bytes, at: int) -> Steps[int]:
+def _string(raw: bytes, at: int) -> ParseSteps[int]:
     """Return the end of the string that begins at `at`."""
     size, at = len(raw), at + 1
     while at < size:
@@ -182,7 +182,7 @@ def _string(raw: bytes, at: int) -> Steps[int]:
     raise Malformed("a string does not end", size)
 
 
-def _container(raw: bytes, at: int, levels: int) -> Steps[Span]:
+def _container(raw: bytes, at: int, levels: int) -> ParseSteps[Span]:
     """Return the place of the array or object that begins at `at`."""
     start, size = at, len(raw)
     depth, deep, left, end = 1, levels < 1, TOKENS, at + STEP

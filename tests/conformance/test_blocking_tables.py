@@ -14,7 +14,7 @@ from shared.core.errors import Rejected
 from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import BlockingTables, HttpTables, MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace, Row, Upsert
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Row, Upsert, WriteRefused
 
 _names = itertools.count(1)
 
@@ -25,7 +25,7 @@ class Store:
     def __init__(self, tables: BlockingTables, table: str) -> None:
         self.tables, self.table = tables, table
 
-    def write(self, *ops: Op, pk: str = "p") -> Applied | Refused:
+    def write(self, *ops: Op, pk: str = "p") -> Applied | WriteRefused:
         return self.tables.write(self.table, pk, ops, timeout=60)
 
     def get(self, rk: str, pk: str = "p") -> Row | None:
@@ -80,9 +80,9 @@ def test_conditions_are_judged_and_name_their_operation(store: Store) -> None:
     assert isinstance(first, Applied)
     second = store.write(Merge("a", {"m": 2}, first.etags[0]))
     assert isinstance(second, Applied)
-    assert store.write(Merge("b", {"n": 2}, ANY), Replace("a", {}, first.etags[0])) == Refused(1, "changed")
-    assert store.write(Upsert("c", {}), Insert("b", {})) == Refused(1, "exists")
-    assert store.write(Delete("z", ANY)) == Refused(0, "missing")
+    assert store.write(Merge("b", {"n": 2}, ANY), Replace("a", {}, first.etags[0])) == WriteRefused(1, "changed")
+    assert store.write(Upsert("c", {}), Insert("b", {})) == WriteRefused(1, "exists")
+    assert store.write(Delete("z", ANY)) == WriteRefused(0, "missing")
     assert [(row.rk, row.props) for row in store.all()] == [("a", {"n": 1, "m": 2}), ("b", {"n": 1})]
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from shared.core.errors import Rejected
 from shared.storage import limits
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace, Upsert, Where
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Upsert, Where, WriteRefused
 
 from .conftest import Store
 
 
-async def write(store: Store, *ops: Op, pk: str = "p") -> Applied | Refused:
+async def write(store: Store, *ops: Op, pk: str = "p") -> Applied | WriteRefused:
     return await store.tables.write(store.table, pk, ops)
 
 

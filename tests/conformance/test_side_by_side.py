@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.core.errors import Rejected
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Refused, Replace, Upsert, Where
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Upsert, Where, WriteRefused
 
 from .conftest import Store
 
@@ -56,7 +56,7 @@ async def do(store: Store, ops: list[Op], seen: dict[str, list[str]]) -> object:
         outcome = await store.tables.write(store.table, "p", ops)
     except Rejected as error:
         return str(error).partition(":")[0].partition(" ")[0]
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, WriteRefused):
         return outcome
     assert isinstance(outcome, Applied)
     for op, etag in zip(ops, outcome.etags, strict=True):
@@ -78,7 +78,7 @@ async def test_a_random_history_goes_the_same_way(twin: Store, emulator: Store, 
         drawn = transaction(chance)
         outcomes = [await do(store, build(drawn, etags), etags) for store, etags in zip((twin, emulator), seen, strict=True)]
         assert outcomes[0] == outcomes[1], drawn
-        kinds.add(outcomes[0].reason if isinstance(outcomes[0], Refused) else "applied")
+        kinds.add(outcomes[0].reason if isinstance(outcomes[0], WriteRefused) else "applied")
         first, end = sorted(chance.sample(KEYS, 2), key=lambda key: key.encode("utf-16-be"))
         whole = [await store.tables.query(store.table, "p") for store in (twin, emulator)]
         part = [await store.tables.query(store.table, "p", first=first, end=end, limit=3, select=["s"]) for store in (twin, emulator)]

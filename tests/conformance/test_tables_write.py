@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared.core.errors import Rejected
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace, Row, Upsert
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Row, Upsert, WriteRefused
 
 from .conftest import Store
 
@@ -37,7 +37,7 @@ async def read(store: Store, rk: str = "r", pk: str = "p") -> Row:
     return row
 
 
-def applied(outcome: Applied | Refused) -> list[str]:
+def applied(outcome: Applied | WriteRefused) -> list[str]:
     assert isinstance(outcome, Applied)
     return outcome.etags
 
@@ -78,7 +78,7 @@ async def test_any_allowed_key_works_with_every_verb(store: Store, key: str) -> 
     tables, table, pk = store.tables, store.table, key
     applied(await tables.write(table, pk, [Insert(key, {"a": 1})]))
     applied(await tables.write(table, pk, [Merge(key, {"b": 2}, ANY)]))
-    assert await tables.write(table, pk, [Insert(key, {})]) == Refused(0, "exists")
+    assert await tables.write(table, pk, [Insert(key, {})]) == WriteRefused(0, "exists")
     applied(await tables.write(table, pk, [Merge(key, {"c": 3}, ANY), Insert("zz", {"k": key})]))
     row = await read(store, key, pk)
     assert (row.pk, row.rk, row.props) == (pk, key, {"a": 1, "b": 2, "c": 3})
@@ -150,8 +150,8 @@ async def test_a_row_deleted_and_inserted_again_refuses_the_old_etag(store: Stor
     applied(await store.tables.write(store.table, "p", [Delete("r", old)]))
     new = await put(store, v=1)
     assert new != old
-    assert await store.tables.write(store.table, "p", [Merge("r", {"v": 2}, old)]) == Refused(0, "changed")
-    assert await store.tables.write(store.table, "p", [Delete("r", old)]) == Refused(0, "changed")
+    assert await store.tables.write(store.table, "p", [Merge("r", {"v": 2}, old)]) == WriteRefused(0, "changed")
+    assert await store.tables.write(store.table, "p", [Delete("r", old)]) == WriteRefused(0, "changed")
     applied(await store.tables.write(store.table, "p", [Delete("r", new)]))
 
 
@@ -182,7 +182,7 @@ async def test_a_refused_transaction_names_its_first_bad_operation_and_changes_n
     if before > 1:
         ops[0], ops[1] = Merge(OTHER, {"w": 1}, ANY), Upsert("new", {"v": 1})
     ops += [op, *(Insert(f"c{i:03}", {"v": i}) for i in range(after))]
-    assert await store.tables.write(store.table, "p", ops) == Refused(before, reason)
+    assert await store.tables.write(store.table, "p", ops) == WriteRefused(before, reason)
     assert await all_rows(store) == {OTHER: {"v": 1}, "there": {"v": 1}}
 
 
@@ -190,15 +190,15 @@ async def test_of_two_bad_operations_the_first_is_named(store: Store) -> None:
     stale = await put(store, "there", v=0)
     await store.tables.write(store.table, "p", [Merge("there", {"v": 1}, ANY)])
     ops: list[Op] = [Insert("a", {}), Delete("there", stale), Merge("gone", {}, ANY), Insert("b", {})]
-    assert await store.tables.write(store.table, "p", ops) == Refused(1, "changed")
+    assert await store.tables.write(store.table, "p", ops) == WriteRefused(1, "changed")
     ops[1], ops[2] = ops[2], ops[1]
-    assert await store.tables.write(store.table, "p", ops) == Refused(1, "missing")
+    assert await store.tables.write(store.table, "p", ops) == WriteRefused(1, "missing")
 
 
 async def test_a_refused_transaction_leaves_etags_alone(store: Store) -> None:
     etag = await put(store, "keep", v=0)
     ops: list[Op] = [Merge("keep", {"v": 1}, etag), Delete("gone", ANY)]
-    assert await store.tables.write(store.table, "p", ops) == Refused(1, "missing")
+    assert await store.tables.write(store.table, "p", ops) == WriteRefused(1, "missing")
     assert (await read(store, "keep")).etag == etag
     applied(await store.tables.write(store.table, "p", [Delete("keep", etag)]))
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from shared.delivery.flow.rules import ChannelHold
+from shared.delivery.flow.rules import ClaimHold
 from shared.delivery.flow.service import Flow
 from shared.engine.effects import LOST, Get, Steps, Write
 from shared.scheduler import changes, keys, rules
@@ -144,7 +144,7 @@ async def started_at_once(self: owner.Owner, row: Any, lane: Any) -> None:
         self._stir.set()
 
 
-async def nothing_held(self: Flow, *_: Any) -> dict[str, ChannelHold]:
+async def nothing_held(self: Flow, *_: Any) -> dict[str, ClaimHold]:
     """Flow control that is never asked before events are claimed, nor before they are delivered."""
     return {}
 

@@ -11,7 +11,7 @@ from shared.checkpoints.rows import MAX_REPLICAS
 from shared.core.durations import MAX_DURATION
 from shared.core.settings import MAX_ACCOUNTS, Settings
 from shared.delivery.channels.http import MAX_ANSWER_BYTES
-from shared.delivery.channels.model import HttpChannel
+from shared.delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
 from shared.fleets.directory import MAX_FLEETS
@@ -22,7 +22,7 @@ from shared.leases.rules import MAX_HELD
 from shared.leases.service.control.verbs import MAX_INTENTS
 from shared.maintenance.rows import MAX_NODES, MAX_OPEN
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
-from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, EventIn
+from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, EventIn
 from shared.tenants.model import MOST_SCHEDULES, Retry
 from tests.paths import ROOT
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ...core.signing import verify
-from .ports import Delivery, Sender, Target, Verdict
+from .ports import OutgoingDelivery, Sender, Target, Verdict
 
 if TYPE_CHECKING:
     from ...core.clock import Clock
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...storage.ports import Queues
     from .queue import AccountQueues
 
-__all__ = ["Delivery", "Sender", "Target", "Verdict", "close_senders", "open_senders", "verify"]
+__all__ = ["OutgoingDelivery", "Sender", "Target", "Verdict", "close_senders", "open_senders", "verify"]
 
 
 def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: AccountQueues | None = None) -> dict[str, Sender]:

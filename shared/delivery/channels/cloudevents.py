@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from ...core.clock import Millis, to_text
-from .ports import Delivery, Target
+from .ports import OutgoingDelivery, Target
 
 TYPE = "tocsin.event.due"
 SPEC_VERSION = "1.0"
@@ -48,7 +48,7 @@ def source(target: Target) -> str:
     return f"/tenants/{target.tenant}/channels/{target.name}"
 
 
-def binary_headers(target: Target, delivery: Delivery) -> dict[str, str]:
+def binary_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, str]:
     """Return the headers of the binary mode, with the content type; the body is the payload itself."""
     due = time_text(delivery.due)
     headers = {
@@ -68,7 +68,7 @@ def binary_headers(target: Target, delivery: Delivery) -> dict[str, str]:
     return headers
 
 
-def extensions(delivery: Delivery) -> dict[str, Any]:
+def extensions(delivery: OutgoingDelivery) -> dict[str, Any]:
     """Return the extension attributes, for the JSON format and Event Grid."""
     out: dict[str, Any] = {
         "tocsindue": time_text(delivery.due),
@@ -81,7 +81,7 @@ def extensions(delivery: Delivery) -> dict[str, Any]:
     return out
 
 
-def structured(target: Target, delivery: Delivery) -> bytes:
+def structured(target: Target, delivery: OutgoingDelivery) -> bytes:
     """Return the event as one JSON object. The payload is included byte for byte as sent: ingest has checked that it is JSON."""
     attributes: dict[str, Any] = {
         "specversion": SPEC_VERSION,

@@ -26,7 +26,7 @@ from ...core.settings import Settings
 from ..egress_guard import Egress, grid_problem, is_azure
 from . import cloudevents, rules
 from .model import EventGridChannel
-from .ports import Delivery, Target, Verdict
+from .ports import OutgoingDelivery, Target, Verdict
 
 MAX_BATCH = 100
 MAX_BATCH_BYTES = 1024 * 1024
@@ -114,7 +114,7 @@ class EventGridSender:
         """Return the reason why a channel with these settings can never deliver, or None."""
         return grid_problem(spec.endpoint, self._egress)
 
-    async def send(self, target: Target, delivery: Delivery) -> Verdict:
+    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Publish the event together with others for the same endpoint and return the verdict of that batch."""
         spec = target.spec
         if not isinstance(spec, EventGridChannel):

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...core.clock import Clock, Millis, SystemClock
-from .ports import Delivery, Target, Verdict
+from .ports import OutgoingDelivery, Target, Verdict
 
-type ScriptedAnswer = Verdict | Callable[[Target, Delivery], Verdict | Awaitable[Verdict]]
+type ScriptedAnswer = Verdict | Callable[[Target, OutgoingDelivery], Verdict | Awaitable[Verdict]]
 """A verdict, or a function that returns or awaits one. It may raise: the exception leaves `send`, like a bug in a sender."""
 
 DELIVERED = Verdict("delivered", 200)
@@ -28,7 +28,7 @@ class ReceivedAttempt(NamedTuple):
     """One attempt that reached the receiver: its start and end (wall time) and its verdict."""
 
     target: Target
-    delivery: Delivery
+    delivery: OutgoingDelivery
     began: Millis
     ended: Millis
     verdict: Verdict
@@ -70,7 +70,7 @@ class FakeReceiver:
         """Answer the first attempts at this event with these, and later ones as usual."""
         self.script(event_id, *answers, self._usual)
 
-    def _usual(self, target: Target, delivery: Delivery) -> Verdict | Awaitable[Verdict]:
+    def _usual(self, target: Target, delivery: OutgoingDelivery) -> Verdict | Awaitable[Verdict]:
         return self.otherwise if isinstance(self.otherwise, Verdict) else self.otherwise(target, delivery)
 
     def of(self, event_id: str) -> list[ReceivedAttempt]:
@@ -88,7 +88,7 @@ class FakeReceiver:
             await self._changed.wait()
         return self.received[:count]
 
-    async def send(self, target: Target, delivery: Delivery) -> Verdict:
+    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Record the attempt and answer as scripted."""
         # A copy, because the scheduler may use the object again for the next attempt.
         taken, began = replace(delivery), self._clock.now()

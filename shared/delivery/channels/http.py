@@ -28,9 +28,9 @@ from ...core.settings import Settings
 from ..egress_guard import Egress, EgressRefused, SafeResolver
 from ..name_lookups import NameLookups, NameUnresolved, ResolveHost, system_lookup
 from . import cloudevents, rules
-from .http_answer import MOST_INFORMATIONAL, SENT, Answer, AnswerConnector, SentRequest, TooManyInformational
+from .http_answer import MOST_INFORMATIONAL, SENT, AnswerConnector, ReceiverResponse, SentRequest, TooManyInformational
 from .model import HttpChannel
-from .ports import Delivery, SecondVerdict, Target, Verdict
+from .ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 
 USER_AGENT = "tocsin/0.1"
 MAX_ANSWER_BYTES = 64 * 1024
@@ -108,7 +108,7 @@ def _make_plan(spec: HttpChannel, egress: Egress) -> _Plan:
     return _Plan(spec, url.with_fragment(None), shown, headers, timeout)
 
 
-def _headers(plan: _Plan, target: Target, delivery: Delivery) -> CIMultiDict[str]:
+def _headers(plan: _Plan, target: Target, delivery: OutgoingDelivery) -> CIMultiDict[str]:
     headers = plan.headers.copy()
     headers.update(cloudevents.binary_headers(target, delivery))
     seconds = delivery.fired // 1000
@@ -129,7 +129,7 @@ class Post(NamedTuple):
     timeout: float
 
 
-def post_of(target: Target, delivery: Delivery, egress: Egress) -> Post:
+def post_of(target: Target, delivery: OutgoingDelivery, egress: Egress) -> Post:
     """Return the request of a delivery, for callers that send it by other means. ValueError if its channel can never deliver."""
     if not isinstance(target.spec, HttpChannel):
         raise ValueError(f"not an http channel: {target.spec.type}")
@@ -162,7 +162,7 @@ class HttpSender:
         self._names: NameLookups | None = None
         self._plans: dict[tuple[str, str], _Plan] = {}
 
-    async def send(self, target: Target, delivery: Delivery) -> Verdict:
+    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Send one POST. If a kept connection turns out to be closed, send a second one at once: the next attempt, with the same id."""
         plan = self._plan(target)
         if plan.problem is not None:
@@ -228,7 +228,7 @@ class HttpSender:
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
-                response_class=Answer,
+                response_class=ReceiverResponse,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=_SKIPPED,
                 auto_decompress=False,

@@ -107,10 +107,10 @@ class AnswerConnector(aiohttp.TCPConnector):
         self._factory: Any = partial(AnswerProtocol, loop=self._loop)
 
 
-class Answer(aiohttp.ClientResponse):
+class ReceiverResponse(aiohttp.ClientResponse):
     """An answer that notes its status in `SENT` even if its head cannot be read."""
 
-    async def start(self, connection: Any) -> Answer:
+    async def start(self, connection: Any) -> ReceiverResponse:
         """Read the head."""
         protocol, sent = connection.protocol, SENT.get()
         try:

@@ -21,7 +21,7 @@ from ..kafka.connection import KafkaTokens, Login, identity_tokens, problem_of
 from ..kafka.producer import TIMEOUT, Acknowledgement, Headers, Producer, ThreadedProducer
 from . import cloudevents
 from .model import KafkaChannel
-from .ports import Delivery, Target, Verdict
+from .ports import OutgoingDelivery, Target, Verdict
 
 MAX_PRODUCERS = 64
 """Clusters that are kept open, each with threads of its own; above this number the least recently used one is closed."""
@@ -68,7 +68,7 @@ def _worded(name: str) -> str:
     return f"kafka: {_RETRY[name]} ({name})" if name in _RETRY else f"kafka: {name}"
 
 
-def headers_of(target: Target, delivery: Delivery, partition_key: str | None) -> Headers:
+def headers_of(target: Target, delivery: OutgoingDelivery, partition_key: str | None) -> Headers:
     """Return the event's attributes as headers. Values are plain UTF-8; unlike in HTTP they need no encoding."""
     found: list[tuple[str, bytes]] = [
         ("content-type", cloudevents.CONTENT_TYPE.encode()),
@@ -137,7 +137,7 @@ class KafkaSender:
         self._producers: dict[Login, asyncio.Task[Producer]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def send(self, target: Target, delivery: Delivery) -> Verdict:
+    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Send one message and wait until it is acknowledged or given up; it is not sent again after that."""
         spec = target.spec
         if not isinstance(spec, KafkaChannel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -10,6 +10,11 @@ from ...core.durations import Duration
 from ...web.fields.error_texts import Shaped
 from ...web.fields.types import Maybe, Strict
 from ..kafka.names import SERVERS, TOPIC
+
+MAX_PAYLOAD = 256 * 1024
+"""Largest payload, in bytes of JSON."""
+MAX_SMALL_PAYLOAD = 40 * 1024
+"""The same where the CloudEvent around the payload must fit a queue message."""
 
 
 class ChannelLimits(Strict):
@@ -20,6 +25,8 @@ class ChannelLimits(Strict):
 
 
 class _Limited(Strict):
+    max_payload: ClassVar[int] = MAX_PAYLOAD
+    """Largest payload that a channel of this type delivers, in bytes of JSON."""
     limits: Maybe[ChannelLimits] = None
 
 
@@ -39,6 +46,7 @@ class HttpChannel(_Limited):
 class QueueChannel(_Limited):
     """A channel that sends CloudEvents as JSON messages to an Azure Storage queue, in the app's account or in `account`."""
 
+    max_payload: ClassVar[int] = MAX_SMALL_PAYLOAD
     type: Literal["queue"]
     queue: Annotated[
         str,

@@ -1,4 +1,4 @@
-"""The scheduler's view of a channel: one `Sender` per type, which takes a `Delivery` and returns a `Verdict`."""
+"""The scheduler's view of a channel: one `Sender` per type, which takes a `OutgoingDelivery` and returns a `Verdict`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Delivery:
+class OutgoingDelivery:
     """One attempt at one event. `fired` is the time at which the attempt starts; `late_ms` = max(0, fired - due)."""
 
     id: str
@@ -77,7 +77,7 @@ class SecondVerdict(Verdict):
 class Sender(Protocol):
     """Makes deliveries of one channel type. Never raises for a receiver's behaviour; that becomes a `Verdict`."""
 
-    async def send(self, target: Target, delivery: Delivery) -> Verdict:
+    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Attempt the delivery once, within the channel's time-out."""
 
     async def close(self) -> None:

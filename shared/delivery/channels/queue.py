@@ -11,7 +11,7 @@ from ...core.settings import Settings
 from ...storage.ports import MAX_MESSAGE_BYTES, Queues
 from . import cloudevents
 from .model import QueueChannel, is_service_queue
-from .ports import Delivery, Target, Verdict
+from .ports import OutgoingDelivery, Target, Verdict
 
 type AccountQueues = Callable[[str], Queues]
 """Opens the queues of another storage account, `https://{account}.queue.core.windows.net`, with the app's identity."""
@@ -43,7 +43,7 @@ class QueueSender:
         self._own, self._accounts, self._own_accounts = queues, accounts, own_accounts
         self._others: dict[str, Queues] = {}
 
-    async def send(self, target: Target, delivery: Delivery) -> Verdict:
+    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Put one message. A missing queue or a refusal is tried again, because the queue or the role may still be created."""
         spec = target.spec
         if not isinstance(spec, QueueChannel):

@@ -3,6 +3,9 @@
 2xx                      delivered
 408, 425, 429, 5xx, 1xx  retry, not before Retry-After
 410, any other 4xx, 3xx  final
+
+Times and numbers of retries are elsewhere: `scheduler.rules` computes the next attempt (`back_off`, `after_failure`), and `tenants.model`
+has the settings and their defaults (`Retry`).
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def share(parts: Mapping[str, SlotShare], me: str, limit: int, busy: int, wanted
     return {**others, me: SlotShare(held, wanted, now + LEASE)}
 
 
-class ChannelHold(NamedTuple):
+class ClaimHold(NamedTuple):
     """The reason why an owner must not claim events of one channel: a pause, a breaker, a limit, a slow receiver."""
 
     until: Millis
@@ -161,5 +161,5 @@ class ChannelHold(NamedTuple):
     """It ends only when a user resumes the channel."""
 
 
-FREE: Mapping[str, ChannelHold] = {}
+FREE: Mapping[str, ClaimHold] = {}
 """No channel is held."""

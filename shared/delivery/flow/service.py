@@ -18,7 +18,7 @@ from .directory import NO_LIMITS, ChannelDirectory, DeliveryLimits
 from .lane import Lane
 from .lanes import Lanes
 from .rate_limiter import RateLimiter
-from .rules import ChannelHold
+from .rules import ClaimHold
 from .shared_limits import Limit, RateLimit, SharedSlots
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Flow:
         """End the background tasks."""
         await self.lanes.close()
 
-    async def holds(self, owner: object, tenant: str, wanted: Mapping[str, int], fresh: Callable[[str], bool]) -> dict[str, ChannelHold]:
+    async def holds(self, owner: object, tenant: str, wanted: Mapping[str, int], fresh: Callable[[str], bool]) -> dict[str, ClaimHold]:
         """Return what keeps `owner` from claiming `wanted` events of each channel; {} if nothing does.
 
         fresh: returns True if some of a channel's events have not failed yet.
@@ -64,19 +64,19 @@ class Flow:
         found = await asyncio.gather(*(self._hold(owner, tenant, name, count, fresh) for name, count in wanted.items()))
         return {name: hold for name, hold in zip(wanted, found, strict=True) if hold is not None}
 
-    async def _hold(self, owner: object, tenant: str, name: str, count: int, fresh: Callable[[str], bool]) -> ChannelHold | None:
+    async def _hold(self, owner: object, tenant: str, name: str, count: int, fresh: Callable[[str], bool]) -> ClaimHold | None:
         try:
             target = await self._directory.target(tenant, name)
             spec = await self._directory.tenant(tenant)
         except StorageError as error:
             # Not an attempt: no request was sent, and an event must not die because the service's own storage fails.
             log.debug("The settings of a channel could not be read: %s", error, extra={"action": "channel_unread"})
-            return ChannelHold(self._clock.now() + UNREAD)
+            return ClaimHold(self._clock.now() + UNREAD)
         if target is None:
             return None
         now = self._clock.now()
         if target.paused:
-            return ChannelHold(self._spread(rules.look_again(target.paused_at, now)), paused=True)
+            return ClaimHold(self._spread(rules.look_again(target.paused_at, now)), paused=True)
         lane = self.lanes.lane(tenant, name)
         self._set_limits(lane, target, spec.limits if spec is not None else NO_LIMITS)
         if target.breaker.state != "closed":
@@ -96,7 +96,7 @@ class Flow:
     def _spread(self, at: Millis) -> Millis:
         return at + round(self._ids.chance() * SPREAD)
 
-    def _throttled(self, owner: object, lane: Lane, count: int, now: Millis) -> ChannelHold | None:
+    def _throttled(self, owner: object, lane: Lane, count: int, now: Millis) -> ClaimHold | None:
         """Return the hold that follows from the lane's load, or None."""
         clock = self._clock.monotonic()
         load = lane.load(clock)
@@ -109,32 +109,32 @@ class Flow:
         if room >= count:
             return None
         if room > 0 or owner in lane.owners:
-            return ChannelHold(now + 1_000 + round(1000 * min(turn, rules.AHEAD)), max(0, room))
+            return ClaimHold(now + 1_000 + round(1000 * min(turn, rules.AHEAD)), max(0, room))
         # Each shard that is sent away gets the time after those sent away before it. It comes back half-way to that time: its estimate is
         # better then, and other deliveries may have been faster.
         lane.booked = min(max(lane.booked, clock + turn) + count / max(rules.capacity(load), 1e-6), clock + 2 * rules.LATEST)
         wait = max(rules.SOONEST, load.shut, (lane.booked - clock) / 2)
-        return ChannelHold(now + round(wait * 1000))
+        return ClaimHold(now + round(wait * 1000))
 
-    async def _behind(self, lane: Lane, target: Target, now: Millis, fresh: bool) -> ChannelHold:
+    async def _behind(self, lane: Lane, target: Target, now: Millis, fresh: bool) -> ClaimHold:
         """Return the hold of a channel whose breaker is not closed: no event, or the probe."""
         state = target.breaker
         if state.state == "half-open" and state.probe == self._me and now < state.until:
             # This process has won the probe and perhaps not started it: the owner that was allowed to claim it may have lost its shard.
             pass
         elif now < state.until:
-            return ChannelHold(self._spread(state.until if state.state == "open" else now + PROBE_PENDING))
+            return ClaimHold(self._spread(state.until if state.state == "open" else now + PROBE_PENDING))
         elif not fresh and now < state.until + GRACE:
             # An event that failed before may fail for its own reasons and keep the breaker open for all. Shards with better events will
             # come.
-            return ChannelHold(state.until + GRACE)
+            return ClaimHold(state.until + GRACE)
         elif not await self._win(target):
-            return ChannelHold(self._spread(now + PROBE_PENDING))
+            return ClaimHold(self._spread(now + PROBE_PENDING))
         clock = self._clock.monotonic()
         if lane.probing or clock - lane.promised < PROMISE:
-            return ChannelHold(self._spread(now + PROBE_PENDING))
+            return ClaimHold(self._spread(now + PROBE_PENDING))
         lane.promised = clock
-        return ChannelHold(self._spread(now + PROBE_PENDING), 1, fresh_first=True)
+        return ClaimHold(self._spread(now + PROBE_PENDING), 1, fresh_first=True)
 
     async def _win(self, target: Target) -> bool:
         """Return True if this process may probe."""

@@ -13,7 +13,7 @@ from ...core.clock import steady
 from ...core.errors import OutcomeUnknown, Rejected, TocsinError
 from ...engine.thread_runner import ThreadRunner
 from ...storage.blocking import BlockingTables
-from ...storage.ports import Applied, Op, Refused
+from ...storage.ports import Applied, Op, WriteRefused
 from ..protocol import fencing
 
 
@@ -55,7 +55,7 @@ class FencedBatch:
         if self._runner.run(fencing.take(self.table, self.pk, self.epoch)) == "stale":
             raise StaleEpoch(f"a higher epoch than {self.epoch} is in force")
 
-    def write(self, ops: Sequence[Op]) -> Applied | Refused:
+    def write(self, ops: Sequence[Op]) -> Applied | WriteRefused:
         """Apply all of `ops` (1 to 99) or none, like `Tables.write`. Raises `StaleEpoch`, `OutcomeUnknown` and other `StorageError`s."""
         if not 0 < len(ops) <= fencing.MAX_OPS:
             raise Rejected(f"InvalidInput: {len(ops)} operations in a fenced batch; send 1 to {fencing.MAX_OPS}")
@@ -66,5 +66,5 @@ class FencedBatch:
             raise StaleEpoch(f"epoch {self.epoch} is no longer in force")
         if found == "unknown":
             raise OutcomeUnknown("the answer to the batch was lost; read the rows to see whether it was applied")
-        assert isinstance(found, Applied | Refused)
+        assert isinstance(found, Applied | WriteRefused)
         return found

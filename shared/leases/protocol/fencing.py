@@ -14,7 +14,7 @@ from typing import Final, Literal
 from ...core.errors import Unavailable
 from ...engine.conflicts import WriteConflict, retry_steps
 from ...engine.effects import MAX_LOST, Steps, get, write
-from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, WriteRefused
 
 HEAD: Final = "fence"
 MAX_OPS: Final = 99
@@ -52,7 +52,7 @@ def take(table: str, pk: str, epoch: int) -> Steps[Literal["taken", "stale"]]:
         answer = yield from write(table, pk, *ops)
         if isinstance(answer, Applied):
             return "taken"
-        if isinstance(answer, Refused) and answer.at > 0:
+        if isinstance(answer, WriteRefused) and answer.at > 0:
             raise ValueError(f"the token rows of {table} do not belong together: another program wrote them")
         return WriteConflict(answer)
 
@@ -62,11 +62,11 @@ def take(table: str, pk: str, epoch: int) -> Steps[Literal["taken", "stale"]]:
     return ended
 
 
-def batch(table: str, pk: str, epoch: int, ops: Sequence[Op]) -> Steps[Applied | Refused | Literal["stale", "unknown"]]:
+def batch(table: str, pk: str, epoch: int, ops: Sequence[Op]) -> Steps[Applied | WriteRefused | Literal["stale", "unknown"]]:
     """Apply `ops` if `epoch` is in force. Positions and ETags of the answer are those of `ops`."""
     answer = yield from write(table, pk, Merge(token_key(epoch), {"epoch": epoch}, ANY), *ops)
     if isinstance(answer, Applied):
         return Applied(answer.etags[1:])
-    if isinstance(answer, Refused):
-        return "stale" if answer.at == 0 else Refused(answer.at - 1, answer.reason)
+    if isinstance(answer, WriteRefused):
+        return "stale" if answer.at == 0 else WriteRefused(answer.at - 1, answer.reason)
     return "unknown"

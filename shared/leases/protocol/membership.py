@@ -14,7 +14,7 @@ from typing import Literal
 from ...core.clock import Millis
 from ...engine.effects import LOST, Steps, get, receiving, sending, write
 from ...storage.names import FLEETS
-from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Replace, Row
+from ...storage.ports import Applied, Insert, Merge, Op, Props, Replace, Row, WriteRefused
 from .. import rules, unreadable_rows
 from ..rows import (
     Partition,
@@ -164,7 +164,7 @@ def beat(
         for partition in releases:
             del session.leaving[partition]
         return BeatApplied(tuple(claims), tuple(releases))
-    if isinstance(answer, Refused):
+    if isinstance(answer, WriteRefused):
         del session.open[number]
         if answer.at > len(claims):
             # Only this incarnation writes rows of its partitions until it is fenced, so the row was not as expected.

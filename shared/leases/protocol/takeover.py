@@ -8,7 +8,7 @@ from typing import Literal
 
 from ...engine.effects import Steps, get, load, receiving, write
 from ...storage.names import FLEETS
-from ...storage.ports import Applied, Insert, Merge, Props, Refused, Row
+from ...storage.ports import Applied, Insert, Merge, Props, Row, WriteRefused
 from .. import rules, unreadable_rows
 from ..rows import (
     FLEET,
@@ -95,7 +95,7 @@ def write_orders(key: str, new_orders: Mapping[str, tuple[Props, str]]) -> Steps
     while left and len(missed) <= RACES:
         some = left[:MAX_ORDERED]
         answer = yield from write(FLEETS, key, *(Merge(server_key(name), *new_orders[name]) for name in some))
-        if isinstance(answer, Refused):
+        if isinstance(answer, WriteRefused):
             missed.append(left.pop(answer.at))
             continue
         left = left[MAX_ORDERED:]

@@ -45,8 +45,8 @@ type TurnTaker = Callable[[str], Awaitable[str | None]]
 """Returns the replica of a fleet that takes a checkpoint now, if any."""
 
 
-class ClientRoutes(NamedTuple):
-    """Encoded routes and their entity tag."""
+class OwnerRoutes(NamedTuple):
+    """The owners of a fleet's partitions as encoded JSON, and its entity tag."""
 
     body: bytes
     etag: str
@@ -100,14 +100,14 @@ class LeaseViews:
             items.append({"server": name, "state": one.value.state, "beat_age_ms": beat_age_ms(one), "partitions": partitions})
         return items, names[limit - 1] if len(names) > limit else None
 
-    async def routes(self, tenant: str, fleet: str) -> ClientRoutes:
+    async def routes(self, tenant: str, fleet: str) -> OwnerRoutes:
         """Return the owner of each partition, at most a second old. Raises 404, `StorageError`."""
         found = await self._routes.get(fleet_key(tenant, fleet))
         if found is None:
             raise not_found("fleet")
         return found
 
-    async def _read_routes(self, key: str) -> ClientRoutes | None:
+    async def _read_routes(self, key: str) -> OwnerRoutes | None:
         snapshot = await self._runner.run(read_snapshot(key))
         if snapshot is None:
             return None
@@ -120,7 +120,7 @@ class LeaseViews:
             "taking": await self._turn_taker(key),
         }
         raw = encode(body)
-        return ClientRoutes(raw, etag_of(raw))
+        return OwnerRoutes(raw, etag_of(raw))
 
     async def snapshot(self, key: str) -> FleetSnapshot:
         """Read a whole fleet. Raises 404, `StorageError`."""

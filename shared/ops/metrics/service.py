@@ -40,7 +40,7 @@ MOST_GATES = 1_000
 """Most unfinished shards whose counts are read, the nearest wake-ups first: about a million events."""
 
 
-class Look(NamedTuple):
+class RenderedMetrics(NamedTuple):
     """A snapshot of the metrics, and its Prometheus text."""
 
     seen: MetricsSnapshot
@@ -69,7 +69,7 @@ class Metrics:
         """The figures of finished shards."""
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
         self._process = ""
-        self._cache: Cached[str, Look] = Cached(self._look, clock, ttl=TTL, missing_ttl=TTL, size=1)
+        self._cache: Cached[str, RenderedMetrics] = Cached(self._render, clock, ttl=TTL, missing_ttl=TTL, size=1)
 
     async def text(self) -> bytes:
         """Return the Prometheus text, at most ten seconds old. Raises `StorageError`."""
@@ -79,12 +79,12 @@ class Metrics:
         """Return the same figures as data. Raises `StorageError`."""
         return collected((await self._cached()).seen)
 
-    async def _cached(self) -> Look:
-        look = await self._cache.get("look")
-        assert look is not None
-        return look
+    async def _cached(self) -> RenderedMetrics:
+        rendered = await self._cache.get("metrics")
+        assert rendered is not None
+        return rendered
 
-    async def _look(self, key: str) -> Look:
+    async def _render(self, key: str) -> RenderedMetrics:
         # Named on the first call: a process that answers no call needs no name.
         self._process = self._process or self._ids.name()
         seen = MetricsSnapshot(self._clock.now(), process=self._process, counters=dict(self._counters))
@@ -99,7 +99,7 @@ class Metrics:
         # A timer without a tick counts from the start of this process; timers that are no longer deployed are left out.
         seen.ticks = dict.fromkeys(self._timers, self._started)
         seen.ticks |= {row.rk: int(row.props["at"]) for row in ticks if row.rk in seen.ticks}
-        return Look(seen, exposition(seen))
+        return RenderedMetrics(seen, exposition(seen))
 
     async def _finished(self, seen: MetricsSnapshot) -> None:
         await asyncio.gather(*map(self._fold, seen.tenants))

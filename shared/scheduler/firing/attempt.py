@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...core.ids import Ids
-from ...delivery.channels.ports import Delivery, SecondVerdict, Target, Verdict
+from ...delivery.channels.ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 from ...delivery.flow import circuit_breaker
 from ...delivery.flow.lane import Lane
 from ...delivery.flow.service import Flow
@@ -23,7 +23,7 @@ from .permission import StartPermission
 
 log = logging.getLogger(__name__)
 
-type SendDelivery = Callable[[Target, Delivery], Awaitable[Verdict]]
+type SendDelivery = Callable[[Target, OutgoingDelivery], Awaitable[Verdict]]
 
 
 class TenantDelivery(NamedTuple):
@@ -93,7 +93,7 @@ class DeliveryAttempts:
             if rules.lapsed(props, fired):
                 return rules.lapse(props, {"ended": fired})
             trace = props.get("trace")
-            delivery = Delivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace)
+            delivery = OutgoingDelivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace)
             if not self._flow.admits(target):
                 return unclaimed(props)
             try:

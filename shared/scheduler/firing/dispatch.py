@@ -14,7 +14,7 @@ from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...core.settings import Settings
 from ...delivery import tracing as delivery_tracing
-from ...delivery.channels.ports import Delivery, Sender, Target, Verdict
+from ...delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
@@ -147,7 +147,7 @@ class Firing:
         retry = settings.retry if settings is not None else _DEFAULT_RETRY
         return lambda props: policy_of(retry, props.get("retry"), props.get("pauses"))
 
-    async def _send(self, target: Target, delivery: Delivery) -> Verdict:
+    async def _send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         send = self._senders[target.spec.type].send
         if self._tracing:
             with delivery_tracing.delivering(target, delivery) as span:

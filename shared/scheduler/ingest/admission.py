@@ -14,6 +14,7 @@ from ...core.durations import MAX_TIME
 from ...core.errors import Problem, StorageError
 from ...core.ids import Ids
 from ...core.settings import Settings
+from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD
 from ...delivery.channels.ports import Target
 from ...delivery.flow.rate_limiter import RateLimiter
 from ...storage.ports import Props, Row
@@ -24,7 +25,7 @@ from ...web.bodies import Pace, element_spans
 from ...web.json_spans import Span
 from ...web.parsing import is_lenient_json, member, parse_json, too_deep
 from ...web.problem import invalid, not_found, too_many, unreadable
-from ..model import MAX_BATCH_EVENTS, MAX_EVENT_BYTES, MAX_PAYLOAD, MAX_SMALL_PAYLOAD, OUTLIVED, EventIn, EventPatch
+from ..model import MAX_BATCH_EVENTS, MAX_EVENT_BYTES, OUTLIVED, EventIn, EventPatch
 from ..queries.stats import TenantStats
 from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
@@ -179,7 +180,7 @@ class Ingest:
         if patch.channel is not None:
             target = await self._channel(tenant, patch.channel)
             if "payload" not in given:
-                _sized_for(body_of(now), MAX_SMALL_PAYLOAD if target.spec.type == "queue" else MAX_PAYLOAD)
+                _sized_for(body_of(now), target.spec.max_payload)
             change["channel"] = patch.channel
         if "expires" in given:
             change["expires"] = NEVER if patch.expires is None else patch.expires
@@ -254,7 +255,9 @@ class Ingest:
     @staticmethod
     def _sized(settings: Tenant, body: bytes, target: Target | None, durability: Durability = "standard") -> None:
         limit = min(MAX_PAYLOAD, settings.limits.payload_bytes or MAX_PAYLOAD)
-        if durability == "fast" or (target is not None and target.spec.type == "queue"):
+        if target is not None:
+            limit = min(limit, target.spec.max_payload)
+        if durability == "fast":
             limit = min(limit, MAX_SMALL_PAYLOAD)
         _sized_for(body, limit)
 

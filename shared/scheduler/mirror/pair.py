@@ -24,13 +24,18 @@ from ...storage.names import SWEEPS
 from ...storage.ports import Props, Tables
 from ..protocol.ingest import KnownId, known_id
 from ..protocol.mirroring import FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Side, Way, finish_copy, mirror, parse_fence, still_serves
-from ..timings import FENCE_FRESH_FOR, FENCE_READ_TIMEOUT, FENCE_STALE_AFTER, MIRROR_COPY_EVERY, OWNER_MAY_START, OWNER_SILENT
+from ..timings import (
+    FENCE_FRESH_FOR,
+    FENCE_READ_TIMEOUT,
+    FENCE_STALE_AFTER,
+    ID_CHECK_PAUSE,
+    ID_CHECK_TIMEOUT,
+    MIRROR_COPY_EVERY,
+    OWNER_MAY_START,
+    OWNER_SILENT,
+)
 
 log = logging.getLogger(__name__)
-
-
-ID_CHECK_TIMEOUT, ID_CHECK_PAUSE = 1.0, 30.0
-"""Seconds that the first account has to say if it knows an id; and seconds for which it is not asked again if it did not answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from ...core.clock import Millis
 from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS
-from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Row
+from ...storage.ports import Applied, Insert, Merge, Op, Props, Row, WriteRefused
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,
@@ -107,7 +107,7 @@ def edit(address: Address, change: Props, match: Match | None = None) -> Steps[C
         answer = yield from write(EVENTS, row.pk, Merge(row.rk, change, row.etag))
         if isinstance(answer, Applied):
             return Done(Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at))
-        if not isinstance(answer, Refused):
+        if not isinstance(answer, WriteRefused):
             unsure = row
 
 

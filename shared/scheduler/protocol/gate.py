@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 from ...engine.effects import Lost, Steps, get, write
 from ...engine.row_codec import TEXT, RowCodec
 from ...storage.names import EVENTS
-from ...storage.ports import Applied, Insert, Merge, Props, Refused, Row
+from ...storage.ports import Applied, Insert, Merge, Props, Row, WriteRefused
 from ..keys import GATE
 
 type GateState = Literal["open", "owned", "resting", "done"]
@@ -126,4 +126,4 @@ def seal(shard: str) -> Steps[None]:
             answer = yield from write(EVENTS, shard, merge_gate(replace(gate, holder=""), row.etag))
         if isinstance(answer, Applied):
             return
-        assert isinstance(answer, Refused | Lost)  # either way: look again
+        assert isinstance(answer, WriteRefused | Lost)  # either way: look again

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...core.clock import Millis
 from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS, IDS, SHARDS
-from ...storage.ports import Applied, Insert, Merge, Op, Props, Refused, Row
+from ...storage.ports import Applied, Insert, Merge, Op, Props, Row, WriteRefused
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,
@@ -74,7 +74,7 @@ def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[None]:
     }
     while True:
         answer = yield from write(SHARDS, index_partition(shard), Insert(index_key(shard, wake), props))
-        if isinstance(answer, Applied | Refused):
+        if isinstance(answer, Applied | WriteRefused):
             return
 
 

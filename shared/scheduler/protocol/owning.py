@@ -14,7 +14,7 @@ from ...core.clock import Millis
 from ...engine import effects
 from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS, LEDGER, SHARDS
-from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Refused, Row
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row, WriteRefused
 from .. import rules, timings
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from .changing import finish_move
@@ -124,7 +124,7 @@ def step(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
             for (rk, change), etag in zip(changes.items(), answer.etags[1:], strict=True):
                 session.rows[rk] = changed(session.rows[rk], change, etag)
             return True
-        if isinstance(answer, Refused) and answer.at > 0:
+        if isinstance(answer, WriteRefused) and answer.at > 0:
             refusals += 1
             if refusals > 1:
                 # Users keep changing rows at the same time: read all of them at once and claim fewer, otherwise none would ever be claimed.
@@ -268,13 +268,13 @@ def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
     if gate.counts.accepted:
         # In one transaction and inserted, so that a shard is news once, however often this is repeated.
         rows.append(Insert(NEWS + key, props))
-    while not isinstance((yield from write(LEDGER, shard_tenant(shard), *rows)), Applied | Refused):
+    while not isinstance((yield from write(LEDGER, shard_tenant(shard), *rows)), Applied | WriteRefused):
         pass
     if gate.counts.dead:
         # Events may have been redriven before the ledger row was there to note it.
         yield from note_redriven(shard, key)
     for key in sorted({named, gate.index} - {""}):
-        while not isinstance((yield from write(SHARDS, index_partition(shard), Delete(key, ANY))), Applied | Refused):
+        while not isinstance((yield from write(SHARDS, index_partition(shard), Delete(key, ANY))), Applied | WriteRefused):
             pass
 
 

@@ -12,7 +12,7 @@ from ...core.clock import Clock
 from ...core.errors import OutcomeUnknown
 from ...core.settings import Settings
 from .. import limits
-from ..ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Insert, Merge, Op, Page, Refused, Row, Where
+from ..ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Insert, Merge, Op, Page, Row, Where, WriteRefused
 from ..server_time import ServerTimeEstimator
 from . import account, wire
 from .transport import HttpAnswer, Transport, TransportPolicy
@@ -87,7 +87,7 @@ class AzureTables:
         self.transactions["rows_read"] += len(page.rows)
         return page
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         """Apply all of `ops` or none, see `ports.Tables.write`. Raises `Rejected`, `Unavailable` or `OutcomeUnknown`."""
         limits.check_table(table)
         bound = limits.check_ops(pk, ops).bound
@@ -107,11 +107,11 @@ class AzureTables:
             self.transactions["rows_written"] += len(ops)
         return outcome
 
-    def _note(self, answer: HttpAnswer, outcome: Applied | Refused) -> None:
+    def _note(self, answer: HttpAnswer, outcome: Applied | WriteRefused) -> None:
         if self._server_time is not None and isinstance(outcome, Applied):
             self._server_time.note(answer.sent, answer.received, outcome.etags)
 
-    async def _write_one(self, table: str, pk: str, op: Insert | Merge, row: bytes) -> Applied | Refused:
+    async def _write_one(self, table: str, pk: str, op: Insert | Merge, row: bytes) -> Applied | WriteRefused:
         if isinstance(op, Insert):
             method, path, headers = "POST", f"/{table}", _WRITE
         else:

@@ -22,7 +22,7 @@ import orjson
 from ...core.clock import Millis, to_millis
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from .. import limits
-from ..ports import Applied, Delete, Insert, Merge, Op, Page, Refused, Replace, Row, Upsert, Where
+from ..ports import Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Upsert, Where, WriteRefused
 
 ACCEPT = "application/json;odata=minimalmetadata"
 """The least that still carries ETags and the types of 64-bit integers."""
@@ -226,12 +226,12 @@ def cursor_query(cursor: str) -> dict[str, str]:
     return {name: value for name, value in ((_NEXT_PK, pk), (_NEXT_RK, rk)) if isinstance(value, str)}
 
 
-def find_outcome(status: int, body: bytes, ops: Sequence[Op]) -> Applied | Refused:
+def find_outcome(status: int, body: bytes, ops: Sequence[Op]) -> Applied | WriteRefused:
     """Return the outcome of a transaction from its answer. Raises `OutcomeUnknown`, `Unavailable` or `Rejected`."""
     return batch_reply(body, ops) if status == 202 else refused(status, body, len(ops))
 
 
-def refused(status: int, body: bytes, ops: int) -> Refused:
+def refused(status: int, body: bytes, ops: int) -> WriteRefused:
     """Return the refusal that an unsuccessful answer holds. Raises `OutcomeUnknown`, `Unavailable` or `Rejected`."""
     if status < 400:
         raise OutcomeUnknown(f"the write's answer has status {status}")
@@ -279,7 +279,7 @@ _MISSING = frozenset({"ResourceNotFound", "EntityNotFound"})
 """Codes of a 404 that speak of an entity, rather than of its table."""
 
 
-def refusal(failure: ErrorAnswer, ops: int) -> Refused:
+def refusal(failure: ErrorAnswer, ops: int) -> WriteRefused:
     """`failure` of a write of `ops` operations as a value; raises what `error_of` gives when no condition failed."""
     match failure.status, failure.code:
         case 409, "EntityAlreadyExists":
@@ -293,10 +293,10 @@ def refusal(failure: ErrorAnswer, ops: int) -> Refused:
     at = 0 if ops == 1 else failure.at
     if at is None or at >= ops:
         raise Rejected(f"{failure.code} ({failure.status}), and the answer names no operation")
-    return Refused(at, reason)
+    return WriteRefused(at, reason)
 
 
-def batch_reply(body: bytes, ops: Sequence[Op]) -> Applied | Refused:
+def batch_reply(body: bytes, ops: Sequence[Op]) -> Applied | WriteRefused:
     """The outcome of a transaction from its 202's body.
 
     Raises `OutcomeUnknown` when the body is not what such an answer looks like: the transaction may well have been applied.

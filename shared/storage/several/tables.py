@@ -18,7 +18,7 @@ from typing import Any
 from ...core.clock import Clock
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable, UnsafeSettings
 from ..names import EVENTS, SCHEDULES, SHARDS, SWEEPS, TENANTS
-from ..ports import MAX_PAGE, Applied, Delete, Insert, Op, Page, Refused, Replace, Row, Tables, Where
+from ..ports import MAX_PAGE, Applied, Delete, Insert, Op, Page, Replace, Row, Tables, Where, WriteRefused
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class AccountTables:
         asked = self._tables.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
         return await self._asked(asked)
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         """See `ports.Tables`. Raises `Unavailable` at once while the account is away."""
         self._admit()
         return await self._asked(self._tables.write(table, pk, ops))
@@ -210,7 +210,7 @@ class SpreadTables:
         tables, plain = self._at(table, pk)
         return await tables.query(plain, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         """See `ports.Tables`."""
         tables, plain = self._at(table, pk)
         return await tables.write(plain, pk, ops)
@@ -250,7 +250,7 @@ class PairTables(SpreadTables):
         self._silent_until = 0.0
         """The loop's time until which changes are not sent to the other account: one timed out."""
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         """See `ports.Tables`."""
         answer = await super().write(table, pk, ops)
         loop = asyncio.get_running_loop()

@@ -16,12 +16,12 @@ from devhost.azurite import Azurite, development_connection, free_ports
 from devhost.protos import Msg
 from devhost.queues import QueueFunctions
 from devhost.settings import QueueOptions
-from devhost.worker import FunctionInfo, Outcome, Worker
+from devhost.worker import FunctionInfo, InvocationResult, Worker
 
 from .conftest import Process, eventually, wait_until
 
 QUICK = QueueOptions(batch_size=4, new_batch_threshold=2, max_polling_interval=0.2, max_dequeue_count=3)
-Handler = Callable[[str, dict[str, Msg]], Awaitable[Outcome]]
+Handler = Callable[[str, dict[str, Msg]], Awaitable[InvocationResult]]
 
 
 class StubWorker:
@@ -32,7 +32,7 @@ class StubWorker:
         self.calls: list[tuple[str, int]] = []
         self.running = self.most = 0
 
-    async def invoke(self, function: FunctionInfo, data: Msg, metadata: dict[str, Msg]) -> Outcome:
+    async def invoke(self, function: FunctionInfo, data: Msg, metadata: dict[str, Msg]) -> InvocationResult:
         self.calls.append((data.string, int(metadata["DequeueCount"].json)))
         self.running += 1
         self.most = max(self.most, self.running)
@@ -42,12 +42,12 @@ class StubWorker:
             self.running -= 1
 
 
-async def succeed(body: str, metadata: dict[str, Msg]) -> Outcome:
-    return Outcome(None, None)
+async def succeed(body: str, metadata: dict[str, Msg]) -> InvocationResult:
+    return InvocationResult(None, None)
 
 
-async def fail(body: str, metadata: dict[str, Msg]) -> Outcome:
-    return Outcome(None, "no")
+async def fail(body: str, metadata: dict[str, Msg]) -> InvocationResult:
+    return InvocationResult(None, "no")
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ async def until_count(queue: QueueClient, wanted: int) -> None:
 async def test_successful_message_is_deleted(monkeypatch: Any, azurite: Azurite, queue: QueueClient, name: str) -> None:
     seen: list[dict[str, Msg]] = []
 
-    async def handler(body: str, metadata: dict[str, Msg]) -> Outcome:
+    async def handler(body: str, metadata: dict[str, Msg]) -> InvocationResult:
         seen.append(metadata)
-        return Outcome(None, None)
+        return InvocationResult(None, None)
 
     worker = StubWorker(handler)
     await queue.send_message(encode("grüße"))
@@ -183,9 +183,9 @@ async def test_missing_queue_is_polled_until_it_exists(
 async def test_lease_is_renewed_while_the_function_runs(monkeypatch: Any, azurite: Azurite, queue: QueueClient, name: str) -> None:
     release = asyncio.Event()
 
-    async def handler(body: str, metadata: dict[str, Msg]) -> Outcome:
+    async def handler(body: str, metadata: dict[str, Msg]) -> InvocationResult:
         await release.wait()
-        return Outcome(None, None)
+        return InvocationResult(None, None)
 
     worker = StubWorker(handler)
     await queue.send_message(encode("long"))
@@ -208,10 +208,10 @@ async def test_lease_is_renewed_while_the_function_runs(monkeypatch: Any, azurit
 async def test_lost_lease_is_only_logged(
     monkeypatch: Any, azurite: Azurite, queue: QueueClient, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def handler(body: str, metadata: dict[str, Msg]) -> Outcome:
+    async def handler(body: str, metadata: dict[str, Msg]) -> InvocationResult:
         message = metadata["Id"].string
         await queue.update_message(message, metadata["PopReceipt"].string, visibility_timeout=600)
-        return Outcome(None, None)
+        return InvocationResult(None, None)
 
     await queue.send_message(encode("stolen"))
     async with polling(monkeypatch, azurite.connection_string, name, StubWorker(handler)):
@@ -224,9 +224,9 @@ async def test_no_more_than_a_batch_and_the_threshold_run_at_once(
 ) -> None:
     release = asyncio.Event()
 
-    async def handler(body: str, metadata: dict[str, Msg]) -> Outcome:
+    async def handler(body: str, metadata: dict[str, Msg]) -> InvocationResult:
         await release.wait()
-        return Outcome(None, None)
+        return InvocationResult(None, None)
 
     worker = StubWorker(handler)
     await asyncio.gather(*(queue.send_message(encode(str(n))) for n in range(20)))
@@ -241,9 +241,9 @@ async def test_no_more_than_a_batch_and_the_threshold_run_at_once(
 async def test_stopping_lets_the_message_in_work_finish(monkeypatch: Any, azurite: Azurite, queue: QueueClient, name: str) -> None:
     release = asyncio.Event()
 
-    async def handler(body: str, metadata: dict[str, Msg]) -> Outcome:
+    async def handler(body: str, metadata: dict[str, Msg]) -> InvocationResult:
         await release.wait()
-        return Outcome(None, None)
+        return InvocationResult(None, None)
 
     worker = StubWorker(handler)
     await queue.send_message(encode("slow"))

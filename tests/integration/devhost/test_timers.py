@@ -10,7 +10,7 @@ import pytest
 from devhost.protos import Msg
 from devhost.settings import SettingsError
 from devhost.timers import NEVER, TimerFunctions, TimerSchedule
-from devhost.worker import FunctionInfo, Outcome, Worker
+from devhost.worker import FunctionInfo, InvocationResult, Worker
 
 from .conftest import Process, wait_until
 
@@ -41,7 +41,7 @@ class StubWorker:
         self.requests: list[Any] = []
         self.timers: TimerFunctions | None = None
 
-    async def invoke(self, function: FunctionInfo, data: Msg) -> Outcome:
+    async def invoke(self, function: FunctionInfo, data: Msg) -> InvocationResult:
         request = json.loads(data.json)
         self.requests.append(request)
         self.runs.append((f"{self.clock.now():%H:%M:%S}", request["IsPastDue"]))
@@ -49,7 +49,7 @@ class StubWorker:
         if len(self.runs) == len(self.durations):
             assert self.timers is not None
             self.timers.stop_ticking()
-        return Outcome(None, None)
+        return InvocationResult(None, None)
 
 
 async def run(durations: list[float], **binding: Any) -> StubWorker:

@@ -14,7 +14,7 @@ from shared.core.clock import SystemClock
 from shared.core.settings import Settings
 from shared.delivery.channels.kafka import KafkaSender
 from shared.delivery.channels.model import KafkaChannel
-from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 
 from .conftest import Broker, eventually
 
@@ -46,7 +46,7 @@ async def test_many_messages_under_way_keep_their_order_by_key(broker: Broker) -
     topic = broker.topic("out-order")
     target = Target("demo", "c", KafkaChannel(type="kafka", servers=broker.servers, topic=topic, tls=False, key="/machine"))
     now = SystemClock().now()
-    deliveries = [Delivery(f"e-{n}", now, now, 1, orjson.dumps({"machine": n % 7, "n": n})) for n in range(2000)]
+    deliveries = [OutgoingDelivery(f"e-{n}", now, now, 1, orjson.dumps({"machine": n % 7, "n": n})) for n in range(2000)]
     verdicts = await asyncio.gather(*(sender.send(target, delivery) for delivery in deliveries))
     assert {verdict.outcome for verdict in verdicts} == {"delivered"}
     places = defaultdict(set)
@@ -122,8 +122,8 @@ async def test_message_larger_than_the_broker_takes_is_final(broker: Broker) -> 
     sender = KafkaSender(Settings(storage="UseDevelopmentStorage=true", egress_allow="localhost"))
     spec = KafkaChannel(type="kafka", servers=broker.servers, topic=broker.topic("out-large"), tls=False)
     now = SystemClock().now()
-    verdict = await sender.send(Target("demo", "c", spec), Delivery("e", now, now, 1, b'"' + b"x" * 2_000_000 + b'"'))
+    verdict = await sender.send(Target("demo", "c", spec), OutgoingDelivery("e", now, now, 1, b'"' + b"x" * 2_000_000 + b'"'))
     assert verdict == Verdict("final", None, "kafka: the message is larger than the topic takes (MSG_SIZE_TOO_LARGE)")
-    small = await sender.send(Target("demo", "c", spec), Delivery("e", now, now, 1, b"1"))
+    small = await sender.send(Target("demo", "c", spec), OutgoingDelivery("e", now, now, 1, b"1"))
     assert small.outcome == "delivered"
     await sender.close()

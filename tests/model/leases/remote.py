@@ -19,7 +19,7 @@ from shared.leases.protocol import http_servers
 from shared.leases.protocol.http_servers import ClaimResult, HeartbeatAccepted, ServerHeartbeat, ServerRejected
 from shared.leases.rows import FLEET, Fleet, Intent, MoveLimits, Partition, server_key
 from shared.storage.names import FLEETS
-from shared.storage.ports import ANY, Applied, Insert, Merge, Refused, Row
+from shared.storage.ports import ANY, Applied, Insert, Merge, Row, WriteRefused
 from tests.model.checking.checker import Violation
 
 from .world import KEY, PARTITION, ROW, Actor, Doing, Life, Play, State, World, freeze_props
@@ -262,7 +262,7 @@ class RemoteWorld(World):
 
     # -- the store's own time
 
-    def _apply(self, state: State, write: Any) -> tuple[State, Applied | Refused]:
+    def _apply(self, state: State, write: Any) -> tuple[State, Applied | WriteRefused]:
         after, answer = super()._apply(state, write)
         scene: Any = after
         if self.play.aged and isinstance(answer, Applied):

@@ -20,7 +20,7 @@ from shared.leases.profiles import Profile
 from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import AwaitingTakeover, IncarnationFenced, LiveNamesake, Registered, ServerReport
 from shared.leases.rules import ServerSession
-from shared.storage.ports import Applied, Refused
+from shared.storage.ports import Applied, WriteRefused
 from tests.model.checking.checker import Violation
 
 from .world import KEY, PARTITION, Actor, Doing, Life, Play, State, Turn, World
@@ -135,7 +135,7 @@ class RollbackWorld(World):
         beats = {rk: dict(props)["beat"] for rk, _, props in scene.copy if rk.startswith("s:")}
         return all(dict(props)["beat"] > beats.get(rk, 0) for rk, _, props in scene.store if rk.startswith("s:"))
 
-    def _apply(self, state: State, write: Any) -> tuple[State, Applied | Refused]:
+    def _apply(self, state: State, write: Any) -> tuple[State, Applied | WriteRefused]:
         before: Any = state
         after, answer = super()._apply(state, write)
         scene: Any = after

@@ -22,7 +22,7 @@ from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import AwaitingTakeover, IncarnationFenced, LiveNamesake, Registered, ServerReport
 from shared.leases.rows import Partition, partition_key
 from shared.leases.rules import ServerSession
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Row, Upsert
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Row, Upsert, WriteRefused
 from tests.model.checking.checker import Violation
 from tests.model.checking.machine import Machines, Snapshot, freeze
 
@@ -291,7 +291,7 @@ class World:
         number = self._number(self.machines[actor.machine].effect)
         return self._resume(state._replace(late=state.late | {number}, lost=state.lost - 1), actor, LOST)
 
-    def _apply(self, state: State, write: Write) -> tuple[State, Applied | Refused]:
+    def _apply(self, state: State, write: Write) -> tuple[State, Applied | WriteRefused]:
         """Carry out a transaction as a table does."""
         cells = {rk: (version, props) for rk, version, props in state.store}
         etags = []
@@ -299,12 +299,12 @@ class World:
             version, props = cells.get(op.rk, (0, None))
             if isinstance(op, Insert):
                 if props is not None:
-                    return state, Refused(at, "exists")
+                    return state, WriteRefused(at, "exists")
             elif not isinstance(op, Upsert):
                 if props is None:
-                    return state, Refused(at, "missing")
+                    return state, WriteRefused(at, "missing")
                 if op.etag not in (ANY, str(version)):
-                    return state, Refused(at, "changed")
+                    return state, WriteRefused(at, "changed")
             assert not isinstance(op, Delete)
             merged = {**dict(props or ()), **op.props} if isinstance(op, Merge) else dict(op.props)  # type: ignore[call-overload]
             cells[op.rk] = (version + 1, freeze_props(merged))

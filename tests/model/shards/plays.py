@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.delivery.flow.rules import FREE, ChannelHold
+from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.engine.effects import Get, Send
 from shared.scheduler import rules
 from shared.scheduler.keys import Address, event_row, index_key, parse_address, shard_key
@@ -41,7 +41,7 @@ def owner(name: str, text: str, held: int = 0) -> Any:
     informed = False
     while True:
         now = yield Now()
-        holds = {CHANNEL: ChannelHold(held)} if informed and now < held else FREE
+        holds = {CHANNEL: ClaimHold(held)} if informed and now < held else FREE
         todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY, holds)
         if outcomes or todo.settle or todo.claim:
             if not (yield from owning.step(session, {**todo.settle, **outcomes}, todo.claim)):

@@ -17,7 +17,7 @@ from shared.scheduler.protocol.dispatch import ShardMessage
 from shared.scheduler.protocol.gate import COUNTS
 from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Refused, Replace, Upsert
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Replace, Upsert, WriteRefused
 
 from ..checking.checker import FROM_HERE, Violation
 from ..checking.machine import Machines
@@ -275,7 +275,7 @@ class World:
         state, answer = self._apply(state, actor.name, self.machines[actor.machine].effect)
         return self._resume(state, actor, answer, ("applied", *answer.etags) if isinstance(answer, Applied) else answer)
 
-    def _apply(self, state: State, who: str, write: Write) -> tuple[State, Applied | Refused]:
+    def _apply(self, state: State, who: str, write: Write) -> tuple[State, Applied | WriteRefused]:
         """Carry out a transaction as a table does."""
         cells = dict(self._cells(state))
         etags = []
@@ -285,12 +285,12 @@ class World:
             version, props = cells.get(cell, ABSENT)
             if isinstance(op, Insert):
                 if props is not None:
-                    return state, Refused(at, "exists")
+                    return state, WriteRefused(at, "exists")
             elif not isinstance(op, Upsert):
                 if props is None:
-                    return state, Refused(at, "missing")
+                    return state, WriteRefused(at, "missing")
                 if op.etag not in (ANY, str(version)):
-                    return state, Refused(at, "changed")
+                    return state, WriteRefused(at, "changed")
             if version:
                 before.append((cell, version, props))
             if isinstance(op, Delete):

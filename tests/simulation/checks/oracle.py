@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from shared.core.clock import Millis
-from shared.delivery.channels.ports import Delivery
+from shared.delivery.channels.ports import OutgoingDelivery
 
 from .invariants import only_owners_start
 
@@ -198,7 +198,7 @@ class Oracle:
         story.conflicts.add(version)
         self._world.counts["id conflicts"] += 1
 
-    def started(self, instance: Instance, delivery: Delivery) -> Step:
+    def started(self, instance: Instance, delivery: OutgoingDelivery) -> Step:
         """A delivery starts; answers what the receiver does with it."""
         world, fail = self._world, self._world.fail
         body = orjson.loads(delivery.body)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from shared.core.clock import Millis
-from shared.storage.ports import Applied, Delete, Page, Refused, Row
+from shared.storage.ports import Applied, Delete, Page, Row, WriteRefused
 
 SHOWN = ["state", "holder", "epoch", "flag", "tries", "due", "next", "target", "target_due", "wake", "at", "id", "index", "accepted"]
 """Properties that a trace shows."""
@@ -79,7 +79,7 @@ def _result(result: Any) -> str:
             return ""
         case Applied(etags):
             return f" -> {','.join(etag[2:] or '-' for etag in etags)}"
-        case Refused(at, reason):
+        case WriteRefused(at, reason):
             return f" -> refused at {at}: {reason}"
         case Row():
             return f" -> {_props(result.props)} {result.etag[2:]}"

@@ -21,7 +21,7 @@ from shared.engine.moments import ReceivedAt, SentAt
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
-from shared.storage.ports import Applied, Delete, Op, Refused
+from shared.storage.ports import Applied, Delete, Op, WriteRefused
 from tests.simulation.checks.truth import Time, Violation
 
 DATA = "Data"
@@ -41,7 +41,7 @@ class Store(MemoryTables):
         self.listeners: list[Callable[[str, str, Sequence[Op]], None]] = []
         """Called with table, partition key and operations of what is about to be applied, if its conditions hold, and then was."""
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         """See `MemoryTables.write`."""
         found = await super().write(table, pk, ops)
         if isinstance(found, Applied):
@@ -340,5 +340,5 @@ def _told(what: Any, outcome: Any) -> str:
         props = {} if isinstance(op, Delete) else op.props
         shown = " ".join(f"{name}={props[name]}" for name in _SHOWN if props.get(name, "") != "")
         ops.append(f"{type(op).__name__.lower()} {op.rk} {shown}".strip())
-    said = f"refused at {outcome.at}: {outcome.reason}" if isinstance(outcome, Refused) else "applied"
+    said = f"refused at {outcome.at}: {outcome.reason}" if isinstance(outcome, WriteRefused) else "applied"
     return f"{'; '.join(ops)} -> {said}"

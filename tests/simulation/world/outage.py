@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shared.core.clock import Millis, to_text
-from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.storage.blocking import run_through
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Message
@@ -134,7 +134,7 @@ class Carrier:
     def __init__(self, line: Line, instance: Instance) -> None:
         self._line, self._instance = line, instance
 
-    async def send(self, target: Target, delivery: Delivery) -> Verdict:
+    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         world = self._line.world
         at = world.start + round(world.loop.now * 1000)
         self._line.arrivals.append(Arrival(delivery.id, delivery.due, at, self._instance.name, target.tenant))

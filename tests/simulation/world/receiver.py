@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 
 if TYPE_CHECKING:
     from ..history import World
@@ -31,7 +31,7 @@ class Carrier:
     def __init__(self, world: World, instance: Instance) -> None:
         self._world, self._instance = world, instance
 
-    async def send(self, target: Target, delivery: Delivery) -> Verdict:
+    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         world, instance = self._world, self._instance
         fault = world.fault(instance, "deliver")
         if fault is not None:

@@ -10,7 +10,7 @@ from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, SHARDS, TENANTS
-from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Refused, Row, Where
+from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Row, Where, WriteRefused
 from shared.storage.server_time import ServerTimeEstimator
 
 from ..checks.invariants import still_filed, takes_over
@@ -53,7 +53,7 @@ class SimTables:
             await self._after()
         return page
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         instance, world = self._instance, self._world
         await self._reached()
         fault = world.fault(instance, "write")
@@ -71,12 +71,12 @@ class SimTables:
             raise OutcomeUnknown("simulated: the account went away")
         return answer
 
-    def _noted(self, sent: float, answer: Applied | Refused) -> Applied | Refused:
+    def _noted(self, sent: float, answer: Applied | WriteRefused) -> Applied | WriteRefused:
         if isinstance(answer, Applied):
             self.server_time.note(sent, self.server_time.elapsed(), answer.etags)
         return answer
 
-    def _apply(self, what: str, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    def _apply(self, what: str, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         before = takes_over(self._world, self._inner, self._instance, pk, ops) if table == EVENTS else False
         answer = run_through(self._inner.write(table, pk, ops))
         if before and isinstance(answer, Applied):
@@ -88,10 +88,10 @@ class SimTables:
             self._world.ward.written(ops)
         return answer
 
-    async def _troubled(self, fault: str, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def _troubled(self, fault: str, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         instance, world = self._instance, self._world
 
-        def apply(how: str) -> Applied | Refused:
+        def apply(how: str) -> Applied | WriteRefused:
             if world.away(instance, self._side):
                 raise OutcomeUnknown("simulated: the account went away")
             return self._apply(f"write {how}", table, pk, ops)

@@ -22,7 +22,7 @@ from shared.fleets.model import FleetIn
 from shared.leases.rows import FLEET, fleet_key
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, FLEETS, TURNS
-from shared.storage.ports import Applied, Insert, Op, Page, Refused, Row
+from shared.storage.ports import Applied, Insert, Op, Page, Row, WriteRefused
 
 TENANT, NAME = "demo", "db"
 KEY = fleet_key(TENANT, NAME)
@@ -49,7 +49,7 @@ class Unreliable(MemoryTables):
         await self._wait()
         return await super().query(table, pk, **more)
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         await self._wait()
         fault = self.dice.randrange(self.odds) if self.odds else 9
         if fault == 0:

@@ -18,7 +18,7 @@ from shared.core import signing
 from shared.core.clock import SettableClock
 from shared.delivery.channels import cloudevents
 from shared.delivery.channels.model import HttpChannel
-from shared.delivery.channels.ports import Delivery, Target
+from shared.delivery.channels.ports import OutgoingDelivery, Target
 
 NOW = 1_800_000_000_000
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
@@ -37,7 +37,7 @@ def clock() -> Iterator[SettableClock]:
 
 
 def signed(body: bytes = BODY, secret: str = SECRET, **change: str | None) -> dict[str, str]:
-    delivery = Delivery("order-17:time-out", NOW - 250, NOW, 2, body)
+    delivery = OutgoingDelivery("order-17:time-out", NOW - 250, NOW, 2, body)
     headers: dict[str, str] = cloudevents.binary_headers(TARGET, delivery)
     headers |= {"webhook-id": delivery.id, "webhook-timestamp": str(NOW // 1000)}
     headers["webhook-signature"] = signing.sign(delivery.id, NOW // 1000, body, [secret])

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.sampling import (
 from opentelemetry.trace import SpanKind, StatusCode
 
 from shared.core import tracing
-from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.extras.kafka_source.consumer import KafkaMessage, _trace_of
 from shared.extras.kafka_source.ingest import item_of
 from shared.extras.kafka_source.sources import KafkaSource
@@ -196,7 +196,7 @@ async def test_a_sampler_that_cannot_be_hashed_keeps_nothing_from_being_delivere
 
 
 async def test_sender_that_breaks_leaves_a_span_that_says_so(world: World, spans: InMemorySpanExporter) -> None:
-    def broken(target: Target, delivery: Delivery) -> Verdict:
+    def broken(target: Target, delivery: OutgoingDelivery) -> Verdict:
         raise RuntimeError("a bug")
 
     made = (await world.demo.post(EVENTS, BODY)).json()

@@ -7,7 +7,7 @@ import pytest
 from shared.core.errors import Problem
 from shared.engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict, retry_steps, try_repeatedly
 from shared.engine.effects import LOST, Steps, Write, write
-from shared.storage.ports import Applied, Insert, Refused
+from shared.storage.ports import Applied, Insert, WriteRefused
 
 
 def losing(times: int) -> tuple[list[int], object]:
@@ -43,9 +43,9 @@ def attempt() -> Steps[str | WriteConflict]:
     "answers, result",
     [
         ([Applied(["1"])], "won"),
-        ([LOST, Refused(0, "exists"), Applied(["1"])], "won"),
-        ([LOST, LOST, Refused(0, "exists")], WriteConflict(Refused(0, "exists"))),
-        ([Refused(0, "exists"), Refused(0, "exists"), LOST], WriteConflict(LOST)),
+        ([LOST, WriteRefused(0, "exists"), Applied(["1"])], "won"),
+        ([LOST, LOST, WriteRefused(0, "exists")], WriteConflict(WriteRefused(0, "exists"))),
+        ([WriteRefused(0, "exists"), WriteRefused(0, "exists"), LOST], WriteConflict(LOST)),
     ],
 )
 def test_the_last_answer_says_why_attempts_ended(answers: list[object], result: object) -> None:

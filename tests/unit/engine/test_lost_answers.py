@@ -16,7 +16,7 @@ from shared.engine.effects import LOST, MAX_LOST, Steps, get, write
 from shared.storage.azure.tables import AzureTables
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS
-from shared.storage.ports import Applied, Insert, Op, Refused, Upsert
+from shared.storage.ports import Applied, Insert, Op, Upsert, WriteRefused
 
 KEY = "a2V5"
 
@@ -48,7 +48,7 @@ class Throttled(MemoryTables):
         super().__init__(clock)
         self._random, self._part = random.Random(5), part
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         throttled, applied = self._random.random() < self._part, self._random.random() < 0.5
         answer = await super().write(table, pk, ops) if applied or not throttled else None
         if throttled:

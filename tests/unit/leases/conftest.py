@@ -18,7 +18,7 @@ from shared.leases.rows import Fleet, MoveLimits, Partition, Server, fleet_key, 
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
-from shared.storage.ports import Applied, Op, Page, Refused, Row
+from shared.storage.ports import Applied, Op, Page, Row, WriteRefused
 
 KEY = fleet_key("default", "fleet")
 T = 18.0
@@ -42,7 +42,7 @@ class FaultyTables(MemoryBlockingTables):
         self._check()
         return super().query(table, pk, first=first, end=end, cursor=cursor, timeout=timeout)
 
-    def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | Refused:
+    def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
         self._check()
         self.writes += 1
         fault = self.faults.popleft() if self.faults else ""

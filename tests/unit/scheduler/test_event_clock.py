@@ -10,11 +10,11 @@ import pytest
 
 from shared.core.clock import Millis, SettableClock, to_text
 from shared.delivery.channels.fake import DELIVERED
-from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.scheduler.event_clock import EventClock
 from shared.storage import Storage, memory_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
-from shared.storage.ports import Applied, Op, Refused
+from shared.storage.ports import Applied, Op, WriteRefused
 from shared.storage.server_time import ServerTimeEstimator, etag_time, time_etag
 from tests.unit.scheduler.harness import START, World
 
@@ -64,7 +64,7 @@ async def wrong_world(error: Millis) -> tuple[World, WrongClock, list[tuple[str,
 def recorded(world: World, clock: WrongClock) -> list[tuple[str, Millis]]:
     arrived: list[tuple[str, Millis]] = []
 
-    def answer(target: Target, delivery: Delivery) -> Verdict:
+    def answer(target: Target, delivery: OutgoingDelivery) -> Verdict:
         arrived.append((delivery.id, clock.true))
         return DELIVERED
 
@@ -109,7 +109,7 @@ async def test_the_occurrences_of_a_schedule_are_not_early() -> None:
 class SlowTables(MemoryTables):
     """Storage whose writes take three seconds: the request half of it, and the answer the other half."""
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         times = self.server_time
         assert times is not None
         sent = times.elapsed()

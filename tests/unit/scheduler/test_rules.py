@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from shared.scheduler.protocol.gate import Counts, Gate, GateState
 from shared.scheduler.rules import RetryPolicy
 
 NOW = 1_800_000_000_000
-POLICY = RetryPolicy()
+POLICY = RetryPolicy(attempts=8, first=5_000, longest=3_600_000, within=86_400_000)
 STATES = ["scheduled", "retrying", "firing", "delivered", "dead", "lapsed", "cancelled", "moved"]
 
 millis = st.integers(NOW - 100_000, NOW + 400_000)
@@ -111,7 +112,7 @@ pauses = st.integers(1, 10**8)
 
 @given(st.integers(1, 100), chances, waits, pauses, pauses)
 def test_back_off_is_within_its_bounds(tries: int, chance: float, after: float | None, first: int, longest: int) -> None:
-    policy = RetryPolicy(first=first, longest=longest)
+    policy = replace(POLICY, first=first, longest=longest)
     wait = rules.back_off(policy, tries, chance, after)
     asked = 0 if after is None else round(after * 1000)
     assert max(1, asked) <= wait <= max(1, asked, min(longest, first * 2 ** (tries - 1)))
@@ -244,7 +245,7 @@ def test_wake_up_is_that_of_the_earliest_open_event() -> None:
 def test_listed_pauses_are_never_shorter_and_at_most_a_fifth_longer(
     tries: int, chance: float, after: float | None, listed: list[int]
 ) -> None:
-    policy = RetryPolicy(len(listed) + 1, within=10**12, pauses=tuple(listed))
+    policy = RetryPolicy(len(listed) + 1, min(listed), max(listed), 10**12, tuple(listed))
     again = rules.after_failure(policy, NOW, tries, NOW + 5, chance, final=False, retry_after=after)
     if tries > len(listed):
         assert again is None, "n pauses are n + 1 attempts"

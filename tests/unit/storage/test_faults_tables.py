@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from shared.core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused, Replace, Upsert
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Upsert, WriteRefused
 
 from .conftest import KEY, Bench, Reply
 
@@ -51,7 +51,7 @@ DONE = b'HTTP/1.1 204 No Content\r\nDataServiceVersion: 1.0;\r\nETag: W/"7"\r\n\
 DELETED = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-async def write(bench: Bench, ops: list[Op]) -> Applied | Refused:
+async def write(bench: Bench, ops: list[Op]) -> Applied | WriteRefused:
     return await bench.tables.write("Table", "p", ops)
 
 
@@ -167,21 +167,21 @@ async def test_what_was_unknown_stays_unknown_after_a_throttled_start(bench: Ben
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        (part_failed(409, "EntityAlreadyExists", "1:The specified entity already exists.\nRequestId:1:2"), Refused(1, "exists")),
-        (part_failed(404, "ResourceNotFound", "0:The specified resource does not exist."), Refused(0, "missing")),
-        (part_failed(404, "EntityNotFound", "1:The specified resource does not exist."), Refused(1, "missing")),
-        (part_failed(412, "UpdateConditionNotSatisfied", "1:The condition was not met"), Refused(1, "changed")),
-        (part_failed(412, "ConditionNotMet", "0:x"), Refused(0, "changed")),
+        (part_failed(409, "EntityAlreadyExists", "1:The specified entity already exists.\nRequestId:1:2"), WriteRefused(1, "exists")),
+        (part_failed(404, "ResourceNotFound", "0:The specified resource does not exist."), WriteRefused(0, "missing")),
+        (part_failed(404, "EntityNotFound", "1:The specified resource does not exist."), WriteRefused(1, "missing")),
+        (part_failed(412, "UpdateConditionNotSatisfied", "1:The condition was not met"), WriteRefused(1, "changed")),
+        (part_failed(412, "ConditionNotMet", "0:x"), WriteRefused(0, "changed")),
     ],
 )  # fmt: skip
-async def test_a_failed_part_becomes_a_refusal(bench: Bench, reply: Reply, expected: Refused) -> None:
+async def test_a_failed_part_becomes_a_refusal(bench: Bench, reply: Reply, expected: WriteRefused) -> None:
     bench.server.script(reply)
     assert await write(bench, TWO) == expected
 
 
 async def test_the_index_may_have_two_digits(bench: Bench) -> None:
     bench.server.script(part_failed(412, "UpdateConditionNotSatisfied", "57:no"))
-    assert await write(bench, [Insert(f"{i}", {}) for i in range(100)]) == Refused(57, "changed")
+    assert await write(bench, [Insert(f"{i}", {}) for i in range(100)]) == WriteRefused(57, "changed")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from shared.core.errors import OutcomeUnknown
 from shared.core.settings import Settings
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES
-from shared.storage.ports import Applied, Op, Refused, Row
+from shared.storage.ports import Applied, Op, Row, WriteRefused
 from shared.tenants import routes as functions
 from shared.tenants.store import TenantDirectory
 from shared.web.local_client import LocalClient
@@ -35,7 +35,7 @@ class Tables(MemoryTables):
         self.after: list[Callable[[str, Op], None]] = []
         self.written: list[tuple[str, str]] = []
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         for op in ops:
             for hook in list(self.before):
                 hook(pk, op)

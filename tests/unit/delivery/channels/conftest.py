@@ -13,7 +13,7 @@ import pytest
 
 from shared.core.settings import Settings
 from shared.delivery.channels.model import HttpChannel
-from shared.delivery.channels.ports import Delivery, Target
+from shared.delivery.channels.ports import OutgoingDelivery, Target
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 OTHER_SECRET = "whsec_" + base64.b64encode(bytes(range(32, 64))).decode()
@@ -26,8 +26,8 @@ def make_settings(allow: str = "") -> Settings:
     return Settings(storage="UseDevelopmentStorage=true", egress_allow=allow)
 
 
-def make_delivery(id: str = "ev-1", **change: Any) -> Delivery:
-    return Delivery(**({"id": id, "due": NOW - 40, "fired": NOW, "attempt": 1, "body": b'{"n": 1.0}'} | change))
+def make_delivery(id: str = "ev-1", **change: Any) -> OutgoingDelivery:
+    return OutgoingDelivery(**({"id": id, "due": NOW - 40, "fired": NOW, "attempt": 1, "body": b'{"n": 1.0}'} | change))
 
 
 def http_target(url: str, *, timeout: int = 15_000, headers: dict[str, str] | None = None, secrets: tuple[str, ...] = (SECRET,)) -> Target:

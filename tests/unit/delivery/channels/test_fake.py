@@ -9,7 +9,7 @@ import pytest
 from shared.core.clock import SettableClock
 from shared.delivery import channels
 from shared.delivery.channels.fake import FakeReceiver
-from shared.delivery.channels.ports import Delivery, Sender, Target, Verdict
+from shared.delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 from shared.storage.memory import MemoryQueues
 
 from .conftest import NOW, http_target, make_delivery, make_settings
@@ -29,7 +29,7 @@ async def test_deliveries_are_recorded_and_scripts_run_per_event() -> None:
 
 
 async def test_a_callable_sees_target_and_delivery() -> None:
-    def by_attempt(target: Target, delivery: Delivery) -> Verdict:
+    def by_attempt(target: Target, delivery: OutgoingDelivery) -> Verdict:
         return Verdict("final", 410) if delivery.attempt > 1 and target.name == "default" else Verdict("retry", 500)
 
     receiver = FakeReceiver(SettableClock(NOW), otherwise=by_attempt)

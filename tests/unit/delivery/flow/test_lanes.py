@@ -12,7 +12,7 @@ from shared.delivery.flow.lanes import Lanes
 from shared.delivery.flow.shared_limits import SharedSlots
 from shared.storage import memory_storage
 from shared.storage.names import LIMITS
-from shared.storage.ports import Applied, Op, Refused, Tables
+from shared.storage.ports import Applied, Op, Tables, WriteRefused
 
 START = 1_800_000_000_000
 
@@ -26,7 +26,7 @@ class Slow:
     async def get(self, table: str, pk: str, rk: str) -> object:
         return await self._tables.get(table, pk, rk)
 
-    async def write(self, table: str, pk: str, ops: list[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: list[Op]) -> Applied | WriteRefused:
         answer = await self._tables.write(table, pk, ops)
         await self._clock.sleep(0.2)
         return answer

@@ -12,7 +12,7 @@ from shared import leases
 from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
 from shared.leases.node.fencing import FencedBatch, StaleEpoch
 from shared.storage.blocking import run_through
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Refused
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, WriteRefused
 
 from ..conftest import Bench
 
@@ -54,7 +54,7 @@ def test_positions_and_etags_are_those_of_the_given_operations(bench: Bench) -> 
     mine.take()
     done = mine.write([Insert("a", {}), Insert("b", {})])
     assert isinstance(done, Applied) and len(done.etags) == 2
-    assert mine.write([Merge("a", {"n": 1}, done.etags[0]), Insert("b", {})]) == Refused(1, "exists")
+    assert mine.write([Merge("a", {"n": 1}, done.etags[0]), Insert("b", {})]) == WriteRefused(1, "exists")
 
 
 @pytest.mark.parametrize("faults", [["lost"], ["gone"], ["gone", "lost"]])

@@ -17,7 +17,7 @@ from shared.leases.rows import NO_PARTITION
 from shared.leases.service.control.service import ManualControls
 from shared.leases.service.control.verbs import ControlRequest
 from shared.leases.service.planning import Planning
-from shared.storage.ports import Applied, Op, Page, Refused, Row, Tables
+from shared.storage.ports import Applied, Op, Page, Row, Tables, WriteRefused
 
 from ..conftest import FaultyTables, quick_fleet, until
 
@@ -37,7 +37,7 @@ class Awaited:
     async def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None = None, **_: Any) -> Page:
         return self._tables.query(table, pk, first=first, end=end, cursor=cursor, timeout=1)
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         return self._tables.write(table, pk, ops, timeout=1)
 
 

@@ -21,7 +21,7 @@ from shared.leases.rows import MoveLimits
 from shared.leases.service import planning
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS, SWEEPS
-from shared.storage.ports import ANY, Applied, Merge, Op, Page, Refused, Row
+from shared.storage.ports import ANY, Applied, Merge, Op, Page, Row, WriteRefused
 from tests.logs import actions
 
 from ..nodes import NOTIFY, TENANT, Node, T, World, live, settle
@@ -203,7 +203,7 @@ class Interleaved(MemoryTables):
         await asyncio.sleep(0)
         return await super().query(table, pk, **more)
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         await asyncio.sleep(0)
         return await super().write(table, pk, ops)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared.core.clock import Millis
-from shared.delivery.channels.ports import Delivery, SecondVerdict, Target, Verdict
+from shared.delivery.channels.ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 from shared.scheduler import timings
 from shared.scheduler.firing.dispatch import Budget
 from shared.scheduler.keys import index_key
@@ -140,7 +140,7 @@ async def test_attempts_are_written_down_with_outcome_and_time(world: World) -> 
 
 
 async def test_sender_that_raises_is_an_attempt_that_failed(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(target: Target, delivery: Delivery) -> Verdict:
+    def broken(target: Target, delivery: OutgoingDelivery) -> Verdict:
         raise RuntimeError("hunter2")
 
     made = await world.demo.create(delay="PT0S", retry={"attempts": 1})
@@ -210,7 +210,7 @@ async def test_event_that_expires_while_it_waits_for_a_slot_lapses(narrow: World
 async def test_other_channels_go_on_while_one_stalls(narrow: World) -> None:
     assert (await narrow.admin.put("/api/v1/tenants/demo/channels/b", {"type": "http", "url": "http://localhost:1/"})).status == 201
 
-    async def slow(target: Target, delivery: Delivery) -> Verdict:
+    async def slow(target: Target, delivery: OutgoingDelivery) -> Verdict:
         if target.name == "default":
             await narrow.clock.sleep(50)
         narrow.receiver.received.append((target, delivery))  # type: ignore[arg-type]
@@ -229,7 +229,7 @@ async def test_other_channels_go_on_while_one_stalls(narrow: World) -> None:
 async def test_nothing_is_started_when_the_last_beat_is_too_old(narrow: World, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Millis] = []
 
-    async def stalls(target: Target, delivery: Delivery) -> Verdict:
+    async def stalls(target: Target, delivery: OutgoingDelivery) -> Verdict:
         started.append(narrow.now)
         if len(started) == 2:
             await narrow.clock.sleep(40)

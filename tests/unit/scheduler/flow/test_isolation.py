@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shared.core.clock import Millis
-from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Message
 
@@ -50,7 +50,7 @@ class Hosted(World):
         self.attempts: Counter[str] = Counter()
         self.receiver.send = self._answer  # type: ignore[method-assign]
 
-    async def _answer(self, target: Target, delivery: Delivery) -> Verdict:
+    async def _answer(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         name = f"{target.tenant}/{target.name}"
         self.attempts[name] += 1
         if self.bad and target.name == "dead":

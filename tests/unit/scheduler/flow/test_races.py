@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.core.errors import Unavailable
-from shared.delivery.channels.ports import Delivery, Target, Verdict
+from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.storage.names import EVENTS, SHARDS, TENANTS
 from shared.storage.ports import Op
 
@@ -27,7 +27,7 @@ async def narrow() -> AsyncIterator[World]:
 async def behind_slow_ones(world: World) -> dict[str, Any]:
     """An event of channel `default` that waits, claimed, for a slot of the process: two deliveries to `slow` hold both for 20 s."""
 
-    async def answer(target: Target, _: Delivery) -> Verdict:
+    async def answer(target: Target, _: OutgoingDelivery) -> Verdict:
         await world.clock.sleep(20 if target.name == "slow" else 0)
         return DELIVERED
 

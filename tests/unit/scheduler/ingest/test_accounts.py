@@ -17,7 +17,7 @@ from shared.scheduler.timings import ACCOUNT_AVOIDED_FOR
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
-from shared.storage.ports import Applied, Op, Refused, Upsert
+from shared.storage.ports import Applied, Op, Upsert, WriteRefused
 from shared.storage.several.tables import AWAY, AccountTables, SpreadTables
 
 from ..harness import World
@@ -41,7 +41,7 @@ class FailingTables(MemoryTables):
         await self._fails()
         return await super().query(table, pk, **options)
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         await self._fails()
         return await super().write(table, pk, ops)
 

@@ -11,7 +11,7 @@ from shared.core.errors import StorageError, Unavailable
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
-from shared.storage.ports import Applied, Op, Refused, Row
+from shared.storage.ports import Applied, Op, Row, WriteRefused
 from tests.unit.scheduler.harness import SCAN, World, make_settings
 
 MIRROR = "AccountName=devstoreaccount1;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:1/b;QueueEndpoint=http://127.0.0.1:2/b"
@@ -48,7 +48,7 @@ class MortalTables(MemoryTables):
         self._ask(table)
         return await super().query(table, pk, **options)
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         await self._wait()
         self._ask(table, ops)
         return await super().write(table, pk, ops)

@@ -17,7 +17,7 @@ from shared.scheduler.queries import ledger
 from shared.scheduler.queries.totals import GROUP, Total, Totals
 from shared.storage.memory import MemoryTables
 from shared.storage.names import LEDGER, SWEEPS
-from shared.storage.ports import Applied, Insert, Op, Props, Refused, Row
+from shared.storage.ports import Applied, Insert, Op, Props, Row, WriteRefused
 
 TENANT = "demo"
 
@@ -36,7 +36,7 @@ class Flaky(MemoryTables):
         super().__init__(SettableClock())
         self.at, self.how, self.writes = at, how, 0
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         self.writes += 1
         if self.writes - 1 != self.at:
             return await super().write(table, pk, ops)
@@ -109,7 +109,7 @@ async def test_news_that_sorts_before_what_was_left_behind_does_not_make_it_coun
     await filled(tables, range(500, 510))
     removal_fails = tables.write
 
-    async def and_more_comes(table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def and_more_comes(table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         if tables.writes == 1:
             await filled(tables, range(GROUP + 1))
         return await removal_fails(table, pk, ops)
@@ -135,7 +135,7 @@ async def test_many_at_once_add_each_shard_once(folders: int, turns: list[int]) 
             await self._turn()
             return await super().get(table, pk, rk)
 
-        async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+        async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
             await self._turn()
             return await super().write(table, pk, ops)
 

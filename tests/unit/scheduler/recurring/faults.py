@@ -14,7 +14,7 @@ from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.core.ids import SeededIds
 from shared.delivery.channels.model import CHANNEL_TYPES
 from shared.delivery.channels.ports import Sender
-from shared.storage.ports import Applied, Op, Refused
+from shared.storage.ports import Applied, Op, WriteRefused
 from tests.unit.scheduler.harness import World, drive
 
 URL = "/api/v1/schedules/tick"
@@ -46,7 +46,7 @@ class Frail:
         ids = SeededIds(f"after {self.writes} writes")
         world.app = await Application.open(world.settings, clock=world.clock, ids=ids, storage=world.storage, senders=senders)
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | Refused:
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         self._alive()
         self.writes += 1
         if self.writes == self.die_at:
