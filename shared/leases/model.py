@@ -29,6 +29,13 @@ class BeatIn(Strict):
     fault_domain: Domain | None = None
     capacity: int | None = Field(None, ge=0, le=MAX_PARTITIONS, description="Partitions that the server can own. 0: no limit of its own.")
     load: float | None = Field(None, ge=0, allow_inf_nan=False, description="A measure of load that all servers share.")
+    keep: bool = Field(False, description="true: the server has stopped serving and will be back within V. Its partitions stay its own.")
+
+    @model_validator(mode="after")
+    def _has_something_to_keep(self) -> BeatIn:
+        if self.keep and self.seq == 1:
+            raise ValueError("keep needs a registered server: seq must be 2 or more")
+        return self
 
 
 class BeatAnswer(Strict):
@@ -44,6 +51,7 @@ class BeatAnswer(Strict):
     generation: int = Field(description="Generation of the server's partitions. It changes only when nothing is left to release.")
     partitions: int = Field(description="Partition count of this generation: a key belongs to partition hash modulo this count.")
     exit: Maybe[bool] = Field(default=None, description="true: the server's process must end.")
+    kept: Maybe[bool] = Field(default=None, description="true: this incarnation has ended, and its partitions wait for the next one.")
 
 
 class ClaimIn(Strict):

@@ -323,7 +323,7 @@ MAX_HELD: Final = 1000
 
 def is_fenced(incarnation: str, server: Server | None) -> bool:
     """Return True if requests of `incarnation` over HTTP are refused now and forever."""
-    return server is None or has_ended(incarnation, server) or server.scans or server.http.evicted
+    return server is None or has_ended(incarnation, server) or server.scans or server.kept or server.http.evicted
 
 
 def pending_releases(server: Server) -> tuple[int, ...]:
@@ -353,13 +353,16 @@ def is_waited_for(server: Server, intents: ActiveIntents) -> bool:
 type HeartbeatVerdict = Literal["register", "renew", "again", "stale", "fenced", "in-use"]
 
 
-def judge_heartbeat(server: Server | None, incarnation: str, seq: int, silent: bool) -> HeartbeatVerdict:
-    """Decide a heartbeat `seq` of `incarnation` by the stored row. silent: the row has been unchanged for at least T.
+def judge_heartbeat(server: Server | None, incarnation: str, seq: int, silent: bool, keep: bool = False) -> HeartbeatVerdict:
+    """Decide a heartbeat `seq` of `incarnation` by the stored row. silent: the row has been unchanged for at least T. keep: the incarnation
+    ends with this heartbeat, and its partitions stay its server's.
 
-    `again`: the heartbeat was applied before, and the row is the answer. `stale`: a later one was applied. A late or repeated heartbeat
-    renews nothing.
+    `again`: the heartbeat was applied before, and the row is the answer. `stale`: a later one was applied, or this number was applied as
+    another heartbeat. A late or repeated heartbeat renews nothing.
     """
     if server is not None and server.incarnation == incarnation:
+        if keep and seq == server.beat and not server.scans and server.state != "dead":
+            return "again" if server.kept else "stale"
         # Only a server with the library knows its partitions: no other process can send heartbeats for it.
         if is_fenced(incarnation, server):
             return "fenced"
@@ -368,7 +371,8 @@ def judge_heartbeat(server: Server | None, incarnation: str, seq: int, silent: b
         return "renew" if seq > server.beat else "stale"
     if seq > 1:
         return "fenced"
-    return "register" if server is None or server.state == "dead" or silent else "in-use"
+    # A kept incarnation has said itself that it has ended.
+    return "register" if server is None or server.state == "dead" or server.kept or silent else "in-use"
 
 
 type Refusal = Literal["owned", "offline", "prohibited", "limit", "maintenance", "resizing"]

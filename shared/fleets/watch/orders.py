@@ -40,7 +40,7 @@ def open_orders(snapshot: FleetSnapshot) -> dict[str, tuple[str, ...]]:
     """Return the orders that servers could follow now and have not followed, by server: each free partition to take, each to release."""
     found: dict[str, tuple[str, ...]] = {}
     for server in snapshot.summary.living:
-        if not server.http.terms or server.http.evicted:
+        if not server.http.terms or server.http.evicted or server.kept:
             continue
         held = {number for number, _ in server.http.held}
         orders = [f"release {number}" for number in pending_releases(server)]

@@ -6,6 +6,9 @@ validity from its SEND of the first attempt with a number, which is before the w
 
 `held` in the row lists the server's partitions. Only claims add to it, and only releases take from it.
 
+A server that will be back soon ends its incarnation with a heartbeat that keeps its partitions: only the next incarnation of its name may
+replace the row until it is fenced, and that one is ordered to claim the same partitions.
+
 A server that sends heartbeats and releases none of its pending partitions is evicted: its row accepts no more heartbeats, so it ages like
 the row of a server that has ended, and is fenced no sooner. An eviction equals the loss of all later heartbeats, which can happen at any
 time.
@@ -27,6 +30,7 @@ from .. import rules, unreadable_rows
 from ..rows import (
     FLEET,
     INTENTS,
+    MAX_ORDERS,
     SERVERS,
     ActiveIntents,
     Fleet,
@@ -56,13 +60,15 @@ MAX_REMOVED: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class ServerHeartbeat:
-    """A heartbeat. seq: 1 registers the server. None: the value stays as it is."""
+    """A heartbeat. seq: 1 registers the server. None: the value stays as it is. keep: the server has stopped serving, and this heartbeat
+    is its incarnation's last."""
 
     incarnation: str
     seq: int
     domain: str | None = None
     capacity: int | None = None
     load: float | None = None
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,7 @@ def beat(
             if row is not None:
                 age = (row.read_at - row.timestamp) / 1000
                 silent = age >= fleet.profile.takeover + grace
-        hearing = rules.judge_heartbeat(found, heartbeat.incarnation, heartbeat.seq, silent)
+        hearing = rules.judge_heartbeat(found, heartbeat.incarnation, heartbeat.seq, silent, heartbeat.keep)
         if hearing == "fenced" or hearing == "stale":
             return ServerRejected(hearing) if row is not None else (yield from _unknown(key))
         if hearing == "in-use":
@@ -160,7 +166,7 @@ def beat(
                 return ServerRejected("contended")
             if row is None and not (yield from _room(key)):
                 return ServerRejected("full")
-            new = yield from _newcomer(key, name, heartbeat, fleet, now)
+            new = yield from _newcomer(key, name, heartbeat, fleet, found, now)
             entry = Insert(server_key(name), new) if row is None else Replace(server_key(name), new, row.etag)
             answer = yield from write(FLEETS, key, entry)
             return WriteConflict(answer)
@@ -176,14 +182,19 @@ def beat(
             domain=found.domain if heartbeat.domain is None else heartbeat.domain,
             capacity=found.capacity if heartbeat.capacity is None else heartbeat.capacity,
             load=found.load if heartbeat.load is None else heartbeat.load,
+            kept=heartbeat.keep,
         )
+        report: Props = {"beat": server.beat, "domain": server.domain, "capacity": server.capacity, "load": float(server.load)}
+        if heartbeat.keep:
+            answer = yield from write(FLEETS, key, Merge(row.rk, {**report, "kept": True}, row.etag))
+            return HeartbeatAccepted(server) if isinstance(answer, Applied) else WriteConflict(answer)
         owes = yield from _owes(key, row, found, now)
         if owes == "overdue":
             answer = yield from write(FLEETS, key, Merge(row.rk, {"state": "draining", "evicted": True}, row.etag))
             if isinstance(answer, Applied):
                 return ServerRejected("evicted")
             return WriteConflict(answer)
-        mine: Props = {"beat": server.beat, "domain": server.domain, "capacity": server.capacity, "load": float(server.load), **owes}
+        mine: Props = {**report, **owes}
         if found.generation > found.http.mapped_generation and not found.http.held:
             # Nothing is left of the former generation: this heartbeat switches to the new one.
             of_fleet = yield from get(FLEETS, key, FLEET)
@@ -355,8 +366,9 @@ def _room(key: str) -> Steps[bool]:
     return True
 
 
-def _newcomer(key: str, name: str, heartbeat: ServerHeartbeat, fleet: Fleet, now: Millis) -> Steps[Props]:
-    """Return the row of a server that registers. If it is drained, the row says so from the start."""
+def _newcomer(key: str, name: str, heartbeat: ServerHeartbeat, fleet: Fleet, former: Server | None, now: Millis) -> Steps[Props]:
+    """Return the row of a server that registers. If it is drained, the row says so from the start. former: the row that it replaces; if its
+    incarnation has kept its partitions, they are ordered at once."""
     standing = list[Intent]()
     for intent in (Intent("drain", server=name), Intent("prohibit", server=name)):
         row = yield from get(FLEETS, key, intent.key)
@@ -370,11 +382,20 @@ def _newcomer(key: str, name: str, heartbeat: ServerHeartbeat, fleet: Fleet, now
         heartbeat.domain or "",
         heartbeat.capacity or 0,
         heartbeat.load or 0.0,
+        take=() if drained or former is None else _kept_partitions(former, fleet),
         scans=False,
         tell="drain" if drained else "",
         generation=fleet.generation,
         http=HttpServerState(terms=terms(fleet), spread=spread(fleet)),
     ).props()
+
+
+def _kept_partitions(former: Server, fleet: Fleet) -> tuple[int, ...]:
+    """Return the partitions that the former incarnation has kept and was not ordered to release. None of another generation."""
+    generation = former.http.mapped_generation if former.http.terms else former.generation
+    if not former.kept or former.state == "dead" or fleet.former or generation != fleet.generation:
+        return ()
+    return tuple(sorted((former.listed or frozenset()) - set(former.drop)))[:MAX_ORDERS]
 
 
 def _standing(key: str, now: Millis) -> Steps[tuple[Fleet | None, ActiveIntents]]:

@@ -44,7 +44,8 @@ class HttpServers:
 
         Raises 404, 409 `fenced`, `stale-seq`, `name-in-use`, `too-many-servers`, `changed-meanwhile`, `StorageError`.
         """
-        heartbeat = ServerHeartbeat(str(request.incarnation), request.seq, request.fault_domain, request.capacity, request.load)
+        incarnation = str(request.incarnation)
+        heartbeat = ServerHeartbeat(incarnation, request.seq, request.fault_domain, request.capacity, request.load, request.keep)
         done = await self._runner.run(http_servers.beat(fleet_key(tenant, fleet), node, heartbeat, self._clock.now()))
         if isinstance(done, HeartbeatAccepted):
             h, v = http_servers.parse_terms(done.server.http.terms)
@@ -102,12 +103,12 @@ def _answer(server: Server, seq: int, h: float, v: float) -> dict[str, Any]:
         "state": "draining" if server.state == "draining" or server.tell else "live",
         "held": {str(number): epoch for number, epoch in held.items()},
         # A bumped partition is in both lists: the server claims it after it has released it.
-        "assign": [number for number in server.take if number not in held] if not over else [],
-        "release": list(rules.pending_releases(server)),
+        "assign": [number for number in server.take if number not in held] if not over and not server.kept else [],
+        "release": list(rules.pending_releases(server)) if not server.kept else [],
         "generation": generation,
         "partitions": partitions,
     }
-    return answer | ({"exit": True} if server.tell == "exit" else {})
+    return answer | ({"exit": True} if server.tell == "exit" else {}) | ({"kept": True} if server.kept else {})
 
 
 def _refused(why: str) -> Problem:

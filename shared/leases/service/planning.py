@@ -69,13 +69,13 @@ def balance_budget(snapshot: FleetSnapshot) -> int:
 def orders_of(snapshot: FleetSnapshot, found: PartitionPlan, now: Millis) -> tuple[ServerOrder, ...]:
     """Return the orders that differ from those in the servers' rows. Pure.
 
-    Late and evicted servers get none: each write to a server's row delays the moment at which the server counts as silent.
+    Late, evicted and kept servers get none: each write to a server's row delays the moment at which the server counts as silent.
     """
     facts, late = snapshot.planner_input(now), LATE_BEATS * snapshot.summary.fleet.profile.beat
     orders: list[ServerOrder] = []
     for member in facts.members:
         row = snapshot.summary.servers[member.name]
-        if row.age >= late or row.value.http.evicted:
+        if row.age >= late or row.value.http.evicted or row.value.kept:
             continue
         take, drop = (tuple(each[:MAX_ORDERS]) for each in facts.orders(found, member.name))
         generation = max(snapshot.summary.fleet.generation, row.value.generation)

@@ -39,12 +39,14 @@ class Request(NamedTuple):
 
 
 class Sending(NamedTuple):
-    """The requests that the server may still send: beats, repeated beats, claims, releases (each of them twice), claims after a release."""
+    """The requests that the server may still send: beats, repeated beats, claims, releases (each of them twice), claims after a release,
+    the last beat, which keeps its partitions (twice)."""
 
     beat: int = 0
     again: int = 0
     claim: int = 0
     release: int = 0
+    keep: int = 0
 
 
 class Client(NamedTuple):
@@ -83,6 +85,8 @@ class ClientRules:
     """Validity counts from the first try's SEND."""
     gives_up: bool = True
     """The server does not take back a partition that it has begun to release."""
+    stops: bool = True
+    """The server has stopped serving before it sends the beat that keeps its partitions."""
 
 
 class Scene(NamedTuple):
@@ -178,6 +182,8 @@ class RemoteWorld(World):
                 yield f"{NAME} sends a claim", lambda: self._send(self._spend(scene, "claim"), "claim", 0)
             if may.release and client.has:
                 yield f"{NAME} sends a release, twice", lambda: self._let_go(scene)
+            if may.keep and client.has:
+                yield f"{NAME} keeps the partition, twice", lambda: self._keep(scene)
         for request in sorted(scene.under_way):
             yield f"the app takes {request.what} {request.number} of {request.incarnation}", lambda r=request: self._handle(scene, r)
         for actor in sorted(scene.actors):
@@ -191,7 +197,7 @@ class RemoteWorld(World):
 
     def _send(self, scene: Any, what: str, number: int) -> Any:
         client = scene.client
-        if what == "beat" and number > len(client.sent):
+        if what in ("beat", "keep") and number > len(client.sent):
             client = client._replace(sent=(*client.sent, scene.now))
         elif what == "beat" and not self.play.rules.first_try:
             client = client._replace(sent=(*client.sent[:-1], scene.now))
@@ -204,11 +210,21 @@ class RemoteWorld(World):
         scene = scene._replace(client=scene.client._replace(has=0, left=epoch))
         return self._send(self._send(scene, "release", epoch), "release", epoch)
 
+    def _keep(self, scene: Any) -> Any:
+        """The server's last beat: from now on it sends nothing, and no answer makes it act again."""
+        client = scene.client._replace(may=Sending())
+        if self.play.rules.stops:
+            client = client._replace(has=0, left=client.has)
+        number = len(client.sent) + 1
+        return self._send(self._send(scene._replace(client=client), "keep", number), "keep", number)
+
     def _handle(self, scene: Any, request: Request) -> Any:
         def handler() -> Any:
             match request.what:
                 case "beat":
                     return http_servers.beat(KEY, NAME, ServerHeartbeat(request.incarnation, request.number), 0, 0.0)
+                case "keep":
+                    return http_servers.beat(KEY, NAME, ServerHeartbeat(request.incarnation, request.number, keep=True), 0, 0.0)
                 case "claim":
                     return http_servers.claim(KEY, NAME, request.incarnation, [PARTITION], 0)
                 case _:
@@ -319,10 +335,19 @@ def ignores(level: int) -> Remote:
     return Remote("remote ignores", LONGER, lives, until=3 + level, may=Sending(beat=1 + level), aged=True, unwanted=True)
 
 
+def keeps(level: int) -> Remote:
+    """The HTTP server keeps its partition and ends; its next incarnation registers; the keeper claims what is free. Another incarnation's
+    last beat is on its way from the beginning."""
+    lives = {"b1": Life("b", NAME, Doing(fence=level, claim=1), WATCHES)}
+    strays = Request("beat", "a2", 1, -1), Request("keep", "a0", 3, -2)
+    return Remote("remote keeps", PROFILE, lives, until=2 + level, may=Sending(beat=level, keep=1), strays=strays)
+
+
 PLAYS: dict[str, Callable[[int], Remote]] = {
     "remote take over": take_over,
     "remote hand-over": hand_over,
     "remote contest": contest,
     "remote successor": successor,
     "remote ignores": ignores,
+    "remote keeps": keeps,
 }

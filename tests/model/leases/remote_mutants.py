@@ -45,16 +45,16 @@ def unconditional_beat() -> list[Patch]:
 def fenced_renewed() -> list[Patch]:
     plain = rules.judge_heartbeat
 
-    def heard(server: Server | None, incarnation: str, seq: int, silent: bool) -> Any:
+    def heard(server: Server | None, incarnation: str, seq: int, silent: bool, keep: bool) -> Any:
         live = dataclasses.replace(server, state="live") if server is not None and server.incarnation == incarnation else server
-        return plain(live, incarnation, seq, silent)
+        return plain(live, incarnation, seq, silent, keep)
 
     return [(rules, "judge_heartbeat", heard)]
 
 
 def registered_at_once() -> list[Patch]:
     plain = rules.judge_heartbeat
-    return [(rules, "judge_heartbeat", lambda server, incarnation, seq, silent: plain(server, incarnation, seq, True))]
+    return [(rules, "judge_heartbeat", lambda server, incarnation, seq, silent, keep: plain(server, incarnation, seq, True, keep))]
 
 
 def released_whatever_the_epoch() -> list[Patch]:
@@ -93,12 +93,37 @@ def evicted_is_dead() -> list[Patch]:
     return _written("beat", change)
 
 
+def kept_by_any_incarnation() -> list[Patch]:
+    """The last beat of a former incarnation ends the one that is live."""
+    plain = rules.judge_heartbeat
+
+    def judge(server: Server | None, incarnation: str, seq: int, silent: bool, keep: bool) -> Any:
+        return plain(server, server.incarnation if keep and server is not None else incarnation, seq, silent, keep)
+
+    return [(rules, "judge_heartbeat", judge)]
+
+
+def kept_is_free() -> list[Patch]:
+    """A live row is replaced as if it were kept."""
+    plain = rules.judge_heartbeat
+
+    def judge(server: Server | None, incarnation: str, seq: int, silent: bool, keep: bool) -> Any:
+        other = server is not None and server.incarnation != incarnation
+        return plain(dataclasses.replace(server, kept=True) if server is not None and other else server, incarnation, seq, silent, keep)
+
+    return [(rules, "judge_heartbeat", judge)]
+
+
 def _last_try(play: Any) -> Any:
     return dataclasses.replace(play, rules=ClientRules(first_try=False))
 
 
 def _takes_back(play: Any) -> Any:
     return dataclasses.replace(play, rules=ClientRules(gives_up=False))
+
+
+def _serves_on(play: Any) -> Any:
+    return dataclasses.replace(play, rules=ClientRules(stops=False))
 
 
 MUTANTS = [
@@ -110,4 +135,7 @@ MUTANTS = [
     Mutant("what is being released taken back", "remote hand-over", list, _takes_back),
     Mutant("a claim without the partition's ETag", "remote contest", claim_without_its_etag),
     Mutant("evicted and taken at once", "remote ignores", evicted_is_dead),
+    Mutant("kept before the server has stopped", "remote keeps", list, _serves_on),
+    Mutant("kept by a former incarnation", "remote keeps", kept_by_any_incarnation),
+    Mutant("a live row replaced like a kept one", "remote keeps", kept_is_free),
 ]

@@ -21,6 +21,9 @@ STEPS = {
     "what is being released taken back": 13,
     "a claim without the partition's ETag": 11,
     "evicted and taken at once": 11,
+    "kept before the server has stopped": 15,
+    "kept by a former incarnation": 13,
+    "a live row replaced like a kept one": 11,
 }
 
 

@@ -384,3 +384,34 @@ async def test_the_profile_a_server_registered_under_stays_its_own(fleet: World,
     assert (await a.beat(2)).code == "fenced"
     b = Node(fleet.demo, "a", 2)
     assert (await b.beats())["validity_ms"] == 6000
+
+
+async def test_servers_that_keep_their_partitions_are_restarted_one_by_one_without_a_move(fleet: World, a: Node) -> None:
+    b = Node(fleet.demo, "b", 2)
+    await b.beats()
+    await a.claims(0, 1, 2)
+    await b.claims(3, 4, 5)
+    for node, other, kept in ((a, b, {0, 1, 2}), (b, a, {3, 4, 5})):
+        body = await node.beats(keep=True)
+        assert (body["kept"], set(map(int, body["held"])), body["assign"], body["release"]) == (True, kept, [], [])
+        again = await node.beat(node.seq, keep=True)
+        assert (again.status, again.json()) == (200, body)
+        assert (await node.claim(0)).code == (await node.release(min(kept), 1)).code == (await node.beat()).code == "fenced"
+        # The restart takes most of V. The other server goes on, and the app looks at the fleet.
+        for _ in range(2):
+            await fleet.clock.advance(5)
+            assert (await other.beats())["assign"] == []
+            await quiet(fleet)
+        assert (await other.claims(*kept)) == ({}, dict.fromkeys(kept, "owned"))
+        node.incarnation, node.seq = uuid(10 + node.seq), 0
+        body = await node.beats()
+        assert (set(body["assign"]), "kept" in body) == (kept, False)
+        await quiet(fleet)
+        assert (await node.claims(*body["assign"])) == (dict.fromkeys(kept, 2), {})
+    listed = await fleet.demo.all(f"{WEB}/leases?by=server")
+    assert [(each["server"], each["partitions"]) for each in listed] == [("a", [0, 1, 2]), ("b", [3, 4, 5])]
+
+
+async def test_a_first_beat_has_nothing_to_keep(fleet: World) -> None:
+    answer = await Node(fleet.demo, "a").beat(keep=True)
+    assert answer.status == 422 and "keep" in str(answer.json())

@@ -28,23 +28,26 @@ from ..conftest import KEY, Bench
 INCARNATIONS = st.sampled_from(["i1", "i2"])
 STATES = st.sampled_from(["live", "draining", "dead"])
 HTTP = st.builds(HttpServerState, evicted=st.booleans())
-SERVERS = st.builds(Server, st.just("a"), STATES, INCARNATIONS, st.integers(1, 5), scans=st.booleans(), http=HTTP)
+SERVERS = st.builds(Server, st.just("a"), STATES, INCARNATIONS, st.integers(1, 5), scans=st.booleans(), kept=st.booleans(), http=HTTP)
 
 
-@given(st.none() | SERVERS, INCARNATIONS, st.integers(1, 6), st.booleans())
+@given(st.none() | SERVERS, INCARNATIONS, st.integers(1, 6), st.booleans(), st.booleans())
 def test_a_beat_renews_only_its_own_living_incarnation_and_only_upwards(
-    server: Server | None, incarnation: str, seq: int, silent: bool
+    server: Server | None, incarnation: str, seq: int, silent: bool, keep: bool
 ) -> None:
-    heard = rules.judge_heartbeat(server, incarnation, seq, silent)
+    heard = rules.judge_heartbeat(server, incarnation, seq, silent, keep)
     mine = server is not None and server.incarnation == incarnation
-    if server is not None and mine and (server.state == "dead" or server.scans or server.http.evicted):
+    if server is not None and mine and keep and seq == server.beat and server.state != "dead" and not server.scans:
+        # The last heartbeat is repeated. A number that was applied as another heartbeat keeps nothing.
+        assert heard == ("again" if server.kept else "stale")
+    elif server is not None and mine and (server.state == "dead" or server.scans or server.kept or server.http.evicted):
         assert heard == "fenced"
     elif server is not None and mine:
         assert heard == ("renew" if seq > server.beat else "again" if seq == server.beat else "stale")
     elif seq > 1:
         assert heard == "fenced"
     else:
-        free = server is None or server.state == "dead" or silent
+        free = server is None or server.state == "dead" or server.kept or silent
         assert heard == ("register" if free else "in-use")
 
 
@@ -284,3 +287,75 @@ def test_a_partition_may_be_assigned_before_its_owner_has_released_it_and_is_ref
     assert bench.drive(http_servers.claim(KEY, "b", "b1", take, 0)) == ClaimResult((), ((number, "owned"),))
     bench.drive(http_servers.release(KEY, "a", "i1", number, 1, 0))
     assert bench.drive(http_servers.claim(KEY, "b", "b1", take, 0)) == ClaimResult(((number, 2),), ())
+
+
+def keep(bench: Bench, seq: int = 2, name: str = "a", incarnation: str = "i1") -> object:
+    return bench.drive(http_servers.beat(KEY, name, ServerHeartbeat(incarnation, seq, keep=True), 0))
+
+
+@pytest.mark.parametrize("fault", ["", "lost", "gone"])
+def test_a_server_that_keeps_its_partitions_gets_them_again_in_its_next_incarnation(bench: Bench, fault: str) -> None:
+    register(bench), register(bench, "b", "b1")
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0, 1], 0))
+    bench.tables.faults.append(fault)
+    assert isinstance(keep(bench), HeartbeatAccepted)
+    assert (bench.server("a").kept, bench.server("a").beat) == (True, 2)
+    assert bench.drive(http_servers.claim(KEY, "b", "b1", [0, 1], 0)) == ClaimResult((), ((0, "owned"), (1, "owned")))
+    assert register(bench, "a", "i2").take == (0, 1)
+    facts = bench.drive(read_planner_input(KEY, 0))
+    assert facts is not None and not facts.plan(0).moves
+    assert bench.drive(http_servers.claim(KEY, "a", "i2", [0, 1], 0)) == ClaimResult(((0, 2), (1, 2)), ())
+    assert not bench.server("a").kept and bench.server("a").take == ()
+
+
+def test_a_kept_incarnation_is_over_and_only_its_last_heartbeat_is_answered_again(bench: Bench) -> None:
+    register(bench)
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0))
+    kept = keep(bench)
+    assert keep(bench) == kept
+    for seq in (1, 2, 3):
+        assert bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", seq), 0)) == ServerRejected("fenced")
+    assert keep(bench, 3) == ServerRejected("fenced")
+    assert bench.drive(http_servers.claim(KEY, "a", "i1", [1], 0)) == ServerRejected("fenced")
+    assert bench.drive(http_servers.release(KEY, "a", "i1", 0, 1, 0)) == ServerRejected("fenced")
+    register(bench, "a", "i2")
+    assert keep(bench) == ServerRejected("fenced") and not bench.server("a").kept
+
+
+def test_a_number_that_was_applied_as_another_heartbeat_keeps_nothing(bench: Bench) -> None:
+    register(bench)
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 2), 0)), HeartbeatAccepted)
+    assert keep(bench, 2) == ServerRejected("stale") and not bench.server("a").kept
+    assert keep(bench, 1) == ServerRejected("stale")
+    assert isinstance(keep(bench, 3), HeartbeatAccepted)
+
+
+def test_a_server_that_comes_back_is_not_ordered_what_it_was_to_release_nor_what_has_other_keys(bench: Bench) -> None:
+    register(bench)
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0, 1], 0))
+    bench.drive(takeover.write_order(KEY, "a", [], [1]))
+    keep(bench)
+    assert register(bench, "a", "i2").take == (0,)
+    bench.drive(http_servers.claim(KEY, "a", "i2", [0], 0))
+    keep(bench, 2, incarnation="i2")
+    run_through(bench.memory.write(FLEETS, KEY, [Merge(FLEET, {"generation": 2}, ANY)]))
+    assert register(bench, "a", "i3").take == ()
+
+
+def test_a_kept_server_that_was_fenced_gets_no_orders_for_what_others_may_have(bench: Bench) -> None:
+    register(bench)
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0))
+    keep(bench)
+    run_through(bench.memory.write(FLEETS, KEY, [Merge(server_key("a"), {"state": "dead"}, ANY)]))
+    assert keep(bench) == ServerRejected("fenced")
+    assert register(bench, "a", "i2").take == ()
+
+
+def test_a_server_that_speaks_http_comes_back_for_what_one_of_the_library_has_kept(bench: Bench) -> None:
+    session = library_server(bench, "a")
+    assert bench.drive(membership.leave(session, keep=True)) == "left"
+    assert register(bench, "a", "i2").take == (0,)
+    assert bench.drive(http_servers.claim(KEY, "a", "i2", [0], 0)) == ClaimResult(((0, 2),), ())
+    keep(bench, 2, incarnation="i2")
+    back = ServerSession(KEY, "a", "a3")
+    assert bench.drive(membership.register(back, ServerReport(), None, (), 18.0)) == Registered() and back.resumed
