@@ -28,6 +28,7 @@ LEASE = 600.0  # seconds, hard-coded in the host as well
 FIRST_DELAY = 0.1  # seconds, the first pause after an empty poll
 STOP_TIMEOUT = 5.0  # seconds for the last poll to come back
 POISON = "-poison"
+TAKEN_OVER = ("MessageNotFound", "PopReceiptMismatch")  # errors when the message is no longer the host's
 
 
 class QueueFunctions:
@@ -221,14 +222,16 @@ class QueueListener:
         try:
             await self._client.update_message(held.message.id, held.pop_receipt, visibility_timeout=int(delay))
         except (AzureError, OSError, TimeoutError) as error:
-            log.warning("queue %s: message %s was not given back: %s", self.queue, held.message.id, _line(error))
+            level = logging.DEBUG if getattr(error, "error_code", None) in TAKEN_OVER else logging.WARNING
+            log.log(level, "queue %s: message %s was not given back: %s", self.queue, held.message.id, _line(error))
 
     async def _delete(self, held: _Held) -> None:
         try:
             await self._client.delete_message(held.message.id, held.pop_receipt)
         except (AzureError, OSError, TimeoutError) as error:
-            # Most often the lease was lost; the message comes back, which at-least-once allows.
-            log.warning("queue %s: finished message %s was not deleted: %s", self.queue, held.message.id, _line(error))
+            # A function that takes a lease of its own deletes its message. The host logs this at debug level too.
+            level = logging.DEBUG if getattr(error, "error_code", None) in TAKEN_OVER else logging.WARNING
+            log.log(level, "queue %s: finished message %s was not deleted: %s", self.queue, held.message.id, _line(error))
 
     async def _poison(self, held: _Held, reason: str) -> None:
         target = self._service.get_queue_client(self.queue + POISON)

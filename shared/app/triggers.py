@@ -15,6 +15,7 @@ import azure.functions as func
 
 from ..core.clock import Millis, to_millis
 from ..core.setting_names import CONNECTION
+from ..scheduler.ingest.message_lease import serve_leased
 from ..scheduler.queue_functions import QUEUE_FUNCTIONS, Act
 from ..storage.names import QUEUE_INGEST
 from ..storage.ports import Message
@@ -40,10 +41,18 @@ def queue_functions(
     blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
 
     def on_message(name: str, queue: str, act: Act) -> None:
+        ingest = queue.startswith(QUEUE_INGEST)
+
         async def handler(msg: func.QueueMessage) -> None:
             try:
-                scheduler = (await (serving if serving is not None and queue.startswith(QUEUE_INGEST) else get_app)()).scheduler
-                await act(scheduler, _message(msg, scheduler.clock.now()))
+                app = await get_app()
+                scheduler = (await serving()).scheduler if serving is not None and ingest else app.scheduler
+                message = _message(msg, scheduler.clock.now())
+                if ingest:
+                    # The lease is on the message's own account, whichever account's tables get its events.
+                    await serve_leased(app.storage.queues, app.clock, queue, message, lambda taken: act(scheduler, taken))
+                else:
+                    await act(scheduler, message)
             except Exception:
                 # The host logs it again and counts the failure; this record has the function's name.
                 log.exception("%s failed", name, extra={"action": "queue_function_failed", "function": name})

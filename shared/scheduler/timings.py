@@ -112,6 +112,18 @@ OPEN_COUNT_FRESH_FOR = 5.0
 """Seconds for which a count of a tenant's open events is used again."""
 LONGEST_INTAKE_PAUSE = 60.0
 """Longest pause in seconds between two attempts to store an event of the ingest queue."""
+INGEST_LEASE = 30.0
+"""Seconds for which a process hides a message of the ingest queue that it works on, counted from each renewal.
+
+After a kill the message comes back this much later at most; with the start of a process and the pause between two polls (2 s), its events
+are stored within a minute. The host's own lease of ten minutes cannot be changed.
+"""
+INGEST_LEASE_EVERY = 10.0
+"""Seconds between two renewals: two of them may fail before the lease ends."""
+INGEST_LEASE_WAIT = 1.0
+"""Longest time in seconds that a message waits for its lease before its events are stored without it."""
+LAST_TRY = 5
+"""Deliveries of a message after which the host moves it to the poison queue: `maxDequeueCount` of host.json."""
 POISON_RETRY_DELAY = 60.0
 """Seconds before a message that went to the poison queue is tried again."""
 REDRIVE_FOR = 60.0

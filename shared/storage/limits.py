@@ -192,9 +192,14 @@ def check_message(text: str, visible_in: float) -> bytes:
         raise Rejected("InvalidInput: the message holds half a surrogate pair") from None
     if len(raw) > MAX_MESSAGE_BYTES:
         raise Rejected(f"RequestBodyTooLarge: a message of {len(raw)} bytes; {MAX_MESSAGE_BYTES} can be sent")
-    if not 0 <= visible_in <= MAX_VISIBLE_IN:
-        raise Rejected("OutOfRangeQueryParameterValue: a message can be hidden for 0 to 604800 seconds")
+    check_visible_in(visible_in)
     return raw
+
+
+def check_visible_in(seconds: float) -> None:
+    """Raise `Rejected` unless a message can be hidden for this number of seconds."""
+    if not 0 <= seconds <= MAX_VISIBLE_IN:
+        raise Rejected("OutOfRangeQueryParameterValue: a message can be hidden for 0 to 604800 seconds")
 
 
 def check_receive(limit: int, lease: float) -> None:

@@ -353,6 +353,20 @@ class MemoryQueues:
         self.transactions["messages_received"] += len(taken)
         return taken
 
+    async def renew(self, queue: str, message: Message, *, lease: float) -> bool:
+        """Hide a taken message anew and set its receipt; False when it is gone or was taken by another since. Raises `Rejected`."""
+        limits.check_visible_in(lease)
+        self.transactions["renew"] += 1
+        found = self._queue(queue)
+        sent = found.messages.get(message.id)
+        if sent is None or sent.receipt != message.receipt:
+            return False
+        number = next(self._numbers)
+        sent.visible, sent.receipt = self._clock.now() + limits.whole_seconds(lease) * 1000, f"r{number}"
+        heapq.heappush(found.due, (sent.visible, number, sent.id))
+        message.receipt = sent.receipt
+        return True
+
     async def delete(self, queue: str, message: Message) -> bool:
         """Remove a taken message; False when it is gone or was taken by another since. Raises `Rejected`."""
         self.transactions["delete"] += 1

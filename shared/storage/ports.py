@@ -174,6 +174,10 @@ class Queues(Protocol):
     async def receive(self, queue: str, *, limit: int = 32, lease: float = 600.0) -> list[Message]:
         """Take up to `limit` (32) visible messages, hidden for `lease` seconds."""
 
+    async def renew(self, queue: str, message: Message, *, lease: float) -> bool:
+        """Hide a message that was taken for `lease` seconds from now (0: not at all) and set its new receipt; False when its
+        lease was lost."""
+
     async def delete(self, queue: str, message: Message) -> bool:
         """Remove a message that was taken; False when its lease was lost."""
 

@@ -95,6 +95,31 @@ async def test_a_message_sent_for_later_is_hidden_until_then_and_counted(store: 
     assert (message.text, message.dequeue_count) == ("later", 1)
 
 
+async def test_renewed_lease_hides_the_message_until_it_ends_and_has_a_receipt_of_its_own(store: Store) -> None:
+    await store.queues.send(store.queue, "a")
+    (message,) = await take(store)
+    former = replace(message)
+    assert await store.queues.renew(store.queue, message, lease=1) is True
+    assert message.receipt != former.receipt
+    assert await store.queues.delete(store.queue, former) is False
+    assert await store.queues.renew(store.queue, former, lease=600) is False
+    (second,) = await store.until(lambda: take(store))
+    assert (second.id, second.text, second.dequeue_count) == (message.id, "a", 2)
+    assert await store.queues.renew(store.queue, message, lease=600) is False
+    assert await store.queues.renew(store.queue, second, lease=600) is True
+    assert await store.queues.delete(store.queue, second) is True
+
+
+async def test_lease_of_nothing_gives_the_message_back_at_once(store: Store) -> None:
+    await store.queues.send(store.queue, "a")
+    (message,) = await take(store)
+    assert await store.queues.renew(store.queue, message, lease=0) is True
+    (again,) = await store.until(lambda: take(store))
+    assert again.dequeue_count == 2
+    assert await store.queues.delete(store.queue, again) is True
+    assert await store.queues.renew(store.queue, again, lease=30) is False
+
+
 async def test_a_wrong_receipt_or_id_deletes_nothing(store: Store) -> None:
     await store.queues.send(store.queue, "a")
     (message,) = await take(store)

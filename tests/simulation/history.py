@@ -105,6 +105,7 @@ class World:
     def __init__(self, seed: int, style: str | None = None) -> None:
         self.seed = seed
         self.random = Random(seed)
+        self.lease_chance = Random(f"{seed}/lease")
         self.profile = draw(self.random, style)
         self.loop = VirtualLoop()
         self.loop.set_task_factory(make_task)
@@ -249,6 +250,10 @@ class World:
 
     async def app_of(self, instance: Instance, queue: str) -> Application:
         """The application that a queue's trigger calls."""
+        return instance.app
+
+    def holder_of(self, instance: Instance, queue: str) -> Application:
+        """The application on the account that has the queue."""
         return instance.app
 
     def plain(self, queue: str) -> str:

@@ -30,8 +30,8 @@ _LOST = frozenset({"MessageNotFound", "PopReceiptMismatch"})
 class AzureQueues:
     """Queues over HTTP. Every call may be repeated: a send whose answer was lost can put its message twice (at least once).
 
-    `transactions` counts requests as the service bills them, retries included (`send`, `receive`, `delete`, `length`,
-    `ensure`), and `messages_received`.
+    `transactions` counts requests as the service bills them, retries included (`send`, `receive`, `renew`, `delete`,
+    `length`, `ensure`), and `messages_received`.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -78,6 +78,25 @@ class AzureQueues:
             raise Unavailable("the answer to a receive cannot be read") from None
         self.transactions["messages_received"] += len(messages)
         return messages
+
+    async def renew(self, queue: str, message: Message, *, lease: float) -> bool:
+        """Hide a taken message for `lease` seconds from now, see `ports.Queues.renew`; part seconds round up.
+
+        False also when an earlier try was applied and its answer was lost: then the message's receipt is unknown. Raises `Rejected` or
+        `Unavailable`.
+        """
+        limits.check_queue(queue)
+        limits.check_visible_in(lease)
+        path = f"/{queue}/messages/{wire.percent(message.id)}"
+        # Without a body, the message keeps its text.
+        query = {"popreceipt": message.receipt, "visibilitytimeout": str(limits.whole_seconds(lease))}
+        answer = await self._transport.call("renew", "PUT", path, query=query, repeat=True)
+        if answer.status == 204:
+            message.receipt = answer.headers.get("x-ms-popreceipt", "")
+            return bool(message.receipt)
+        if wire.parse_failure(answer.status, answer.body).code in _LOST:
+            return False
+        raise _error(answer)
 
     async def delete(self, queue: str, message: Message) -> bool:
         """Remove a taken message; False when it is gone or was taken by another since. Raises `Rejected` or `Unavailable`."""

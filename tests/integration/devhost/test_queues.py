@@ -213,10 +213,12 @@ async def test_lost_lease_is_only_logged(
         await queue.update_message(message, metadata["PopReceipt"].string, visibility_timeout=600)
         return InvocationResult(None, None)
 
+    caplog.set_level(logging.DEBUG, "devhost.queues")
     await queue.send_message(encode("stolen"))
     async with polling(monkeypatch, azurite.connection_string, name, StubWorker(handler)):
         await eventually(lambda: "was not deleted" in caplog.text, "the log line")
     assert await count(queue) == 1
+    assert not [record for record in caplog.records if record.name == "devhost.queues" and record.levelno >= logging.WARNING]
 
 
 async def test_no_more_than_a_batch_and_the_threshold_run_at_once(

@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from shared.core.errors import Problem, StorageError
+from shared.scheduler.ingest.message_lease import serve_leased
+from shared.scheduler.timings import INGEST_LEASE
 from shared.storage import limits
 from shared.storage.blocking import run_through
 from shared.storage.names import QUEUE_INGEST, SHARDS
@@ -124,12 +126,13 @@ class Host:
         world = self._world
         world.note(instance, "takes message", (queue, message.text))
         scheduler = (await world.app_of(instance, queue)).scheduler
+        holder = world.holder_of(instance, queue).storage.queues
         firing, intake, queue = scheduler.firing, scheduler.intake, world.plain(queue)
         if queue == QUEUE_INGEST:
-            await intake.serve(message)
+            await serve_leased(holder, instance.clock, queue, message, intake.serve)
         elif queue == QUEUE_INGEST + POISON:
             world.counts["poisoned"] += 1
-            await intake.poisoned(message)
+            await serve_leased(holder, instance.clock, queue, message, intake.poisoned)
         elif queue.endswith(POISON):
             world.counts["poisoned"] += 1
             await firing.poisoned(message.text)
@@ -143,6 +146,9 @@ class Host:
     def _ended(self, task: asyncio.Task[None]) -> None:
         world, work = self._world, self.work.pop(task)
         work.limit.cancel()
+        if world.plain(work.queue).startswith(QUEUE_INGEST):
+            # The app's own lease ends sooner than the host's.
+            self._poll_in(work.queue, INGEST_LEASE + 1.0)
         if task.cancelled() or not work.instance.alive:
             if work.owner:
                 self._poll_in(work.queue, work.since + LEASE + 1.0 - world.loop.now)

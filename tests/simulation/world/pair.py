@@ -120,6 +120,9 @@ class PairWorld(World):
     async def app_of(self, instance: Instance, queue: str) -> Application:
         if queue.startswith(QUEUE_INGEST):
             return await instance.app.serving()
+        return self.holder_of(instance, queue)
+
+    def holder_of(self, instance: Instance, queue: str) -> Application:
         there = instance.app.other if THERE in queue else instance.app
         assert there is not None
         return there

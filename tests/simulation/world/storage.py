@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.storage.blocking import run_through
@@ -234,8 +234,38 @@ class SimQueues:
     async def receive(self, queue: str, *, limit: int = 32, lease: float = 600.0) -> list[Message]:
         raise AssertionError("the app does not receive; the host does")
 
+    async def renew(self, queue: str, message: Message, *, lease: float) -> bool:
+        return await self._leased(message, lambda: self._world.queues.renew(self._of(queue), message, lease=lease))
+
     async def delete(self, queue: str, message: Message) -> bool:
-        raise AssertionError("the app does not delete messages; the host does")
+        return await self._leased(message, lambda: self._world.queues.delete(self._of(queue), message))
+
+    def _of(self, queue: str) -> str:
+        return self._world.queue_of(queue, self._side)
+
+    async def _leased(self, message: Message, request: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
+        """A request about a message in work. Its faults have a chance of their own: other requests meet theirs as without it."""
+        instance, world = self._instance, self._world
+        await instance.ready()
+        if world.away(instance, self._side):
+            await world.timeout(instance)
+            raise Unavailable("simulated: the account is away")
+        chance = world.lease_chance.random() if world.troubled and instance.faulty else 1.0
+        if chance < world.profile.message_trouble:
+            world.note(instance, "message's lease unavailable", message.id)
+            await world.timeout(instance)
+            raise Unavailable("simulated: 503")
+        if wait := world.latency(instance):
+            await asyncio.sleep(wait)
+        receipt = message.receipt
+        done = run_through(request())
+        await instance.ready()
+        if chance < 2 * world.profile.message_trouble:
+            # Applied, and the answer was lost: the adapter asks again with the former receipt, which is no longer good.
+            message.receipt = receipt
+            await world.timeout(instance)
+            return False
+        return done
 
     async def length(self, queue: str) -> int:
         return await self._world.queues.length(queue)
