@@ -11,7 +11,7 @@ from ...web.fields.types import Maybe
 
 type Mode = Literal["UPSERT", "REMOVE"]
 type DeliveryOption = Literal["FULL_EVENT", "PAYLOAD_ONLY"]
-type EventStatus = Literal["ACCEPTED", "UPDATED", "DELETED", "REJECTED", "TRIGGERED", "PROCESSED", "ERROR"]
+type EventStatus = Literal["ACCEPTED", "UPDATED", "DELETED", "REJECTED", "UN_PROCESSED", "TRIGGERED", "PROCESSED", "ERROR"]
 type CronType = Literal["UNIX", "CRON4J", "QUARTZ", "SPRING"]
 
 MAX_EVENTS = 10_000
@@ -43,7 +43,10 @@ class Error(BaseModel):
 
 
 class EventResponse(BaseModel):
-    """The result of a request, or the state of an event. Without `eventStatus`, the event does not exist."""
+    """The result of a request, or the state of an event.
+
+    Without `eventStatus`, the event does not exist. An event that was past when it was sent has no `eventId` in its result.
+    """
 
     id: Maybe[str] = None
     eventTime: Maybe[str] = None
@@ -62,9 +65,7 @@ class Processor(Lenient):
 
     tenant: str | None = None
     type: Literal["HTTP", "MESSAGING", "CUSTOM_CLASS"] | None = None
-    props: dict[str, Any] | None = Field(
-        None, repr=False, description="HTTP: `url`, `headers`. MESSAGING: `topic`, `bootstrap.servers`."
-    )
+    props: dict[str, Any] | None = Field(None, repr=False, description="HTTP: `url`, `headers`. MESSAGING: `topic`, `bootstrap.servers`.")
 
 
 class CronIn(Lenient):

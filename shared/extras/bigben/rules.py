@@ -105,8 +105,11 @@ def event_id(bigben_id: str, generation: int) -> str:
     return f"{base}~{generation}" if generation else base
 
 
-def body(wanted: UpsertRequest, event: str) -> bytes:
-    """Return the body to deliver. A payload that is JSON in a string is delivered as that JSON, as BigBen posts it."""
+def body(wanted: UpsertRequest, event: str | None) -> bytes:
+    """Return the body to deliver. A payload that is JSON in a string is delivered as that JSON, as BigBen posts it.
+
+    event: the event's id, or None for an event that was past when it was sent. BigBen stores and names no such event.
+    """
     if wanted.option == "PAYLOAD_ONLY":
         assert wanted.payload is not None
         return unwrapped(wanted.payload) or wanted.payload
@@ -116,7 +119,7 @@ def body(wanted: UpsertRequest, event: str) -> bytes:
         "tenant": wanted.tenant,
         "mode": "UPSERT",
         "deliveryOption": "FULL_EVENT",
-        "eventId": event,
+        **({} if event is None else {"eventId": event}),
         "triggeredAt": to_text(wanted.due),
         "eventStatus": "TRIGGERED",
     }
@@ -144,22 +147,28 @@ def labels(wanted: UpsertRequest) -> dict[str, str]:
     return found
 
 
-def document(wanted: UpsertRequest, event: str) -> bytes:
+def document(wanted: UpsertRequest, event: str, *, past: bool) -> bytes:
     """Return the event as `POST /events` takes it. It is stored before it is acknowledged: BigBen's clients look it up at once."""
     head = {"id": event, "due": to_text(wanted.due), "durability": "standard", "labels": labels(wanted)}
-    return orjson.dumps(head)[:-1] + b',"payload":' + body(wanted, event) + b"}"
+    return orjson.dumps(head)[:-1] + b',"payload":' + body(wanted, None if past else event) + b"}"
 
 
-def patch(wanted: UpsertRequest, event: str, due: Millis) -> bytes:
+def patch(wanted: UpsertRequest, event: str, due: Millis, *, past: bool) -> bytes:
     """Return the change of a stored event, due at `due`, to the requested one, as `PATCH /events/{id}` takes it."""
     head = {"due": to_text(wanted.due)} if wanted.due != due else {}
     text = orjson.dumps(head)[:-1] + (b"," if head else b"")
-    return text + b'"payload":' + body(wanted, event) + b"}"
+    return text + b'"payload":' + body(wanted, None if past else event) + b"}"
+
+
+def is_same(wanted: UpsertRequest, event: str, due: Millis, kept: Mapping[str, str], payload: bytes) -> bool:
+    """Return True if a stored event, with these labels and this body, is the requested one, sent before or after its time."""
+    equal = due == wanted.due and kept == labels(wanted)
+    return equal and payload in (body(wanted, event), body(wanted, None))
 
 
 _STATUS: Mapping[str, EventStatus] = {
-    "queued": "ACCEPTED",
-    "scheduled": "ACCEPTED",
+    "queued": "UN_PROCESSED",
+    "scheduled": "UN_PROCESSED",
     "firing": "TRIGGERED",
     "retrying": "TRIGGERED",
     "delivered": "PROCESSED",

@@ -89,12 +89,12 @@ class BigBen:
     async def find(self, tenant: str, bigben_id: str) -> BigBenReply | None:
         """Return the event, or None if it does not exist."""
         row = await self._row(tenant, bigben_id)
-        return _reply_of_row(row) if row is not None else None
+        return _reply_of_row(row) if row is not None and not _is_removed(row) else None
 
     async def dry_run(self, tenant: str, bigben_id: str) -> BigBenReply | None:
         """Deliver a copy of the event now, under its own id. Returns the event, which does not change, or None if it does not exist."""
         row = await self._row(tenant, bigben_id)
-        shown = _reply_of_row(row) if row is not None else None
+        shown = _reply_of_row(row) if row is not None and not _is_removed(row) else None
         if row is None or shown is None:
             return None
         raw = b'{"delay":"PT0S","channel":%b,"payload":%b}' % (orjson.dumps(row.props["channel"]), body_of(row.props))
@@ -147,7 +147,7 @@ class BigBen:
         tenant = wanted[0].tenant
         generations = await asyncio.gather(*(self._bounded(self._generation(tenant, each.id)) for each in wanted))
         events = [rules.event_id(each.id, generation) for each, generation in zip(wanted, generations, strict=True)]
-        documents = [rules.document(each, event) for each, event in zip(wanted, events, strict=True)]
+        documents = [self._document(each, event) for each, event in zip(wanted, events, strict=True)]
         taken = await self._store(tenant, documents)
         rest = (
             self._settle(each, event, generation, result)
@@ -170,13 +170,10 @@ class BigBen:
     async def _settle(self, wanted: UpsertRequest, event: str, generation: int, taken: Admitted | Problem) -> BigBenReply:
         """Return the reply to an upsert, from the result of storing a new event under its id."""
         if isinstance(taken, Admitted):
-            if taken.new:
-                past = wanted.due <= int(taken.row.props["created"])
-                return self._reply(wanted, event, "TRIGGERED" if past else "ACCEPTED")
-            stands = _reply_of_row(taken.row)
-            # The same request once more: the event may have been delivered since.
-            return self._reply(wanted, event, "UPDATED" if stands is None or stands["eventStatus"] == "ACCEPTED" else stands["eventStatus"])
-        if taken.code != "id-conflict":
+            reply = self._stored(wanted, event, taken)
+            if reply is not None:
+                return reply
+        elif taken.code != "id-conflict":
             return _failed_reply(wanted, taken)
         try:
             return await self._change(wanted, event, generation)
@@ -193,16 +190,22 @@ class BigBen:
             if row is not None and row.props["state"] not in FINAL:
                 if _reply_of_row(row) is None:
                     return _failed_reply(wanted, problem.conflict("id-conflict", "the id names an event that another API created"))
+                same = self._unchanged(wanted, event, row)
+                if same is not None:
+                    return same
                 if await self._changed(wanted, event, row):
                     return self._reply(wanted, event, "UPDATED")
                 return CONFLICT
             if row is not None:
+                same = self._unchanged(wanted, event, row)
+                if same is not None:
+                    return same
                 generation = await self._next_use(tenant, wanted.id, generation)
                 event = rules.event_id(wanted.id, generation)
-            [taken] = await self._store(tenant, [rules.document(wanted, event)])
-            if isinstance(taken, Admitted) or taken.code != "id-conflict":
-                return await self._settle(wanted, event, generation, taken)
-            return CONFLICT
+            [taken] = await self._store(tenant, [self._document(wanted, event)])
+            if isinstance(taken, Admitted):
+                return self._stored(wanted, event, taken) or CONFLICT
+            return CONFLICT if taken.code == "id-conflict" else _failed_reply(wanted, taken)
 
         return await retry_on_conflict(attempt, MAX_TRIES, _contended)
 
@@ -211,7 +214,7 @@ class BigBen:
 
         Time and payload change together: of two requests at once, the event must not get the time of one and the payload of the other.
         """
-        raw = rules.patch(wanted, event, int(row.props["due"]))
+        raw = rules.patch(wanted, event, int(row.props["due"]), past=self._is_past(wanted))
         due, change = await self._scheduler.ingest.patch(wanted.tenant, parse_json(_PATCH, raw, "payload"), raw, row.props)
         change["labels"] = orjson.dumps(rules.labels(wanted)).decode()
         unchanged = {"if-match": etag_of_row(row)}
@@ -261,11 +264,34 @@ class BigBen:
         # If the write lost, another request was faster, and its row counts.
         return await self._generation(tenant, bigben_id)
 
+    def _document(self, wanted: UpsertRequest, event: str) -> bytes:
+        return rules.document(wanted, event, past=self._is_past(wanted))
+
+    def _is_past(self, wanted: UpsertRequest) -> bool:
+        return wanted.due <= self._scheduler.clock.now()
+
+    def _stored(self, wanted: UpsertRequest, event: str, taken: Admitted) -> BigBenReply | None:
+        """Return the reply if the event is new or is the requested one. None: it has been changed or removed since it had this content."""
+        return self._reply(wanted, event, "ACCEPTED") if taken.new else self._unchanged(wanted, event, taken.row)
+
+    def _unchanged(self, wanted: UpsertRequest, event: str, row: Row) -> BigBenReply | None:
+        """Return the reply if the row's event is the requested one and was not removed, else None."""
+        stands = _reply_of_row(row)
+        if stands is None or _is_removed(row):
+            return None
+        if not rules.is_same(wanted, event, int(row.props["due"]), _labels(row), body_of(row.props)):
+            return None
+        status = stands["eventStatus"]
+        if status == "UN_PROCESSED":
+            return self._reply(wanted, event, "UPDATED")
+        # It has been delivered, or is being delivered, since it was first sent.
+        return _accepted_reply(wanted) | {"eventId": event, "eventStatus": status}
+
     def _reply(self, wanted: UpsertRequest, event: str, status: str) -> BigBenReply:
-        reply = _accepted_reply(wanted) | {"eventId": event, "eventStatus": status}
-        if status == "TRIGGERED":
-            reply["triggeredAt"] = to_text(self._scheduler.clock.now())
-        return reply
+        """Return the reply to a request that took effect. An event of the past is triggered at once and has no `eventId`, as at BigBen."""
+        if self._is_past(wanted):
+            return _accepted_reply(wanted) | {"triggeredAt": to_text(self._scheduler.clock.now()), "eventStatus": "TRIGGERED"}
+        return _accepted_reply(wanted) | {"eventId": event, "eventStatus": status}
 
 
 def _use_row_keys(tenant: str, bigben_id: str) -> tuple[str, str]:
@@ -274,8 +300,17 @@ def _use_row_keys(tenant: str, bigben_id: str) -> tuple[str, str]:
     return id_partition(tenant, base), use_row_key(base)
 
 
+def _labels(row: Row) -> dict[str, str]:
+    found: dict[str, str] = orjson.loads(str(row.props.get("labels", "{}")))
+    return found
+
+
+def _is_removed(row: Row) -> bool:
+    return bool(row.props["state"] == "cancelled")
+
+
 def _reply_of_row(row: Row) -> BigBenReply | None:
-    return rules.shown(representation(row), orjson.loads(str(row.props.get("labels", "{}"))), body_of(row.props))
+    return rules.shown(representation(row), _labels(row), body_of(row.props))
 
 
 def _accepted_reply(wanted: UpsertRequest) -> BigBenReply:

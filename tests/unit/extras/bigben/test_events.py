@@ -10,6 +10,8 @@ import orjson
 import pytest
 
 from shared.core.clock import to_text
+from shared.delivery.channels.fake import DELIVERED
+from shared.delivery.channels.ports import Verdict
 from shared.extras.bigben.service import IN_FLIGHT
 from shared.storage.names import IDS
 from shared.tenants.model import Limits, Tenant
@@ -59,7 +61,7 @@ async def test_a_new_event_is_accepted_found_as_it_was_sent_and_delivered_whole(
     sent = request(world, 60)
     [reply] = await schedule(world, sent)
     assert reply == sent | {"mode": "UPSERT", "deliveryOption": "FULL_EVENT", "eventId": "id123", "eventStatus": "ACCEPTED"}
-    assert await find(world) == reply
+    assert await find(world) == reply | {"eventStatus": "UN_PROCESSED"}
     await world.run(70)
     [body] = bodies(world)
     assert orjson.loads(body) == reply | {"eventStatus": "TRIGGERED", "triggeredAt": sent["eventTime"]}
@@ -144,6 +146,45 @@ async def test_the_same_request_again_fires_once(world: World) -> None:
     assert (await schedule(world, sent))[0]["eventStatus"] == "PROCESSED"
     await world.run(40)
     assert len(bodies(world)) == 1
+
+
+async def test_going_back_to_earlier_content_changes_the_event(world: World) -> None:
+    first, other = request(world, 30, payload="P1"), request(world, 30, payload="P2")
+    statuses = [(await schedule(world, each))[0]["eventStatus"] for each in (first, other, first)]
+    assert statuses == ["ACCEPTED", "UPDATED", "UPDATED"]
+    assert (await find(world))["payload"] == "P1"
+    await world.run(40)
+    assert [orjson.loads(body)["payload"] for body in bodies(world)] == ["P1"]
+
+
+async def test_same_request_after_a_remove_is_a_new_event(world: World) -> None:
+    sent, gone = request(world, 30), {"id": "id123", "tenant": "demo", "mode": "REMOVE"}
+    replies = [(await schedule(world, each))[0] for each in (sent, gone, sent, gone, sent)]
+    assert [reply["eventStatus"] for reply in replies] == ["ACCEPTED", "DELETED", "ACCEPTED", "DELETED", "ACCEPTED"]
+    await world.run(40)
+    assert len(bodies(world)) == 1
+
+
+async def test_request_of_the_future_that_is_sent_again_after_its_time_fires_once(world: World) -> None:
+    sent = request(world, 30)
+    world.receiver.script("id123", Verdict("retry", error="503"))
+    await schedule(world, sent)
+    await world.run(40)
+    assert (await schedule(world, sent))[0]["eventStatus"] == "TRIGGERED"
+    assert (await find(world))["eventStatus"] == "TRIGGERED"
+    world.receiver.script("id123", DELIVERED)
+    await world.run(700)
+    assert [got.verdict.outcome for got in world.receiver.received].count("delivered") == 1
+    assert (await schedule(world, sent))[0]["eventStatus"] == "PROCESSED"
+
+
+async def test_event_changed_to_a_past_time_is_triggered_at_once(world: World) -> None:
+    await schedule(world, request(world, 600))
+    [reply] = await schedule(world, request(world, -60))
+    assert (reply["eventStatus"], "eventId" in reply) == ("TRIGGERED", False)
+    await world.run(20)
+    [body] = bodies(world)
+    assert "eventId" not in orjson.loads(body)
 
 
 async def test_several_requests_for_one_id_in_a_call_count_in_their_order(world: World) -> None:
@@ -237,10 +278,10 @@ async def test_removed_events_are_not_delivered_and_unknown_ones_are_said_to_be(
 async def test_a_dry_run_delivers_a_copy_and_leaves_the_event(world: World) -> None:
     await schedule(world, request(world, 600))
     answer = await world.demo.post(f"{BASE}/dryrun?id=id123&tenant=demo")
-    assert (answer.status, answer.json()["eventStatus"]) == (200, "ACCEPTED")
+    assert (answer.status, answer.json()["eventStatus"]) == (200, "UN_PROCESSED")
     await world.run(20)
     assert orjson.loads(bodies(world)[0])["id"] == "id123"
-    assert (await find(world))["eventStatus"] == "ACCEPTED"
+    assert (await find(world))["eventStatus"] == "UN_PROCESSED"
     await world.run(620)
     assert len(bodies(world)) == 2
     assert (await world.demo.post(f"{BASE}/dryrun?id=other&tenant=demo")).status == 404
