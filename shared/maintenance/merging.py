@@ -12,6 +12,7 @@ from ..core.clock import Millis
 from .domain_guard import is_live
 from .rows import REHEARSAL, REMOVES, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
 from .timings import ABANDON_EVENT, AGREEMENT_TIME, BUSY_SILENCE, FORGET_NODE, LONG_IMPACT, REHEARSAL_GRACE
+from .vm_names import folded
 
 
 def merge(event: EventRow | None, entry: NodeEntry, node: NodeRow, now: Millis) -> EventRow | None:
@@ -190,7 +191,7 @@ def _disputed(event: EventRow, view: FleetEvents, now: Millis) -> bool:
 def _differ(entries: list[NodeEntry]) -> bool:
     """Return true if entries about an event differ. NotBefore is compared among `Scheduled` entries only: a `Started` one has none, and
     agents see the start one after the other."""
-    details = {(entry.type, entry.source, entry.duration, frozenset(entry.resources)) for entry in entries}
+    details = {(entry.type, entry.source, entry.duration, folded(entry.resources)) for entry in entries}
     return len(details) > 1 or len({entry.not_before for entry in entries if entry.status == "Scheduled"}) > 1
 
 

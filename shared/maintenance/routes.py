@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from ..web.auth import bound_to
 from ..web.fields.params import Paging
@@ -55,7 +55,19 @@ _REPORT = {
     "disabled": False,
     "events": [_ENTRY],
 }
-EventGridDelivery = Annotated[list[Any], Field(max_length=eventgrid.MOST)]
+
+
+def _as_list(body: Any) -> Any:
+    return [body] if isinstance(body, dict) else body
+
+
+EventGridDelivery = Annotated[
+    list[Any],
+    Field(max_length=eventgrid.MOST),
+    BeforeValidator(_as_list),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": {}, "maxItems": eventgrid.MOST}, {"type": "object"}]}),
+]
+"""Event Grid's array of events. One event by itself is accepted, too."""
 
 maintenance = RouteGroup[MaintenanceService]("maintenance", scope="fleets", params={"fleet": Name, "event_id": Id, "approval": ApprovalId})
 AGENTS = ("fleets", "agent")
@@ -148,8 +160,8 @@ async def maintenance_rehearse(call: Call[MaintenanceService, RehearseIn]) -> An
 async def maintenance_eventgrid(call: Call[MaintenanceService, EventGridDelivery]) -> Answer:
     """Take deliveries of Event Grid: an additional source of the same events.
 
-    The body has the Event Grid schema. The validation of a subscription is answered. Notifications that concern no event of a VM are
-    accepted and ignored.
+    The body has the Event Grid schema: an array, or one event by itself. The validation of a subscription is answered. Notifications that
+    concern no event of a VM are accepted and ignored.
     """
     code = eventgrid.validation_code(call.body)
     if code is not None:

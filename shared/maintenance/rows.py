@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 from ..core.clock import Millis
 from ..engine.json_codec import JsonCodec
 from ..storage.ports import Props, Row
+from .vm_names import folded
 
 INDEX: Final = ":maintenance"
 """A partition of its own: no tenant's name is empty."""
@@ -275,5 +276,5 @@ class FleetEvents:
         """The nodes that an event names: by VM name within its scope; of a rehearsal by their own."""
         if event.rehearsal:
             return [self.nodes[name] for name in event.nodes if name in self.nodes]
-        vms = set(event.resources)
-        return [node for node in self.of_scope(event.scope) if node.vm in vms]
+        vms = folded(event.resources)
+        return [node for node in self.of_scope(event.scope) if node.vm.casefold() in vms]

@@ -52,7 +52,7 @@ class ThreadedExecutor:
         self._identity, self._state, self._poll, self._steady = identity, state, poll, steady
         self._runs: dict[int, RunningHook] = {}
         self._poll_now, self._closed = threading.Event(), threading.Event()
-        self._body = b""
+        self._body: bytes | None = None
         self._seen: DocumentRead | PollFailed = PollFailed("nothing yet")
 
     # -- polls
@@ -82,7 +82,7 @@ class ThreadedExecutor:
         # Equal bytes are not parsed again: a document may have thousands of events.
         if not isinstance(answer, HttpReply) or not good or answer.body != self._body:
             self._seen = interpret_poll(answer)
-            self._body = answer.body if isinstance(answer, HttpReply) and isinstance(self._seen, DocumentRead) else b""
+            self._body = answer.body if isinstance(answer, HttpReply) and isinstance(self._seen, DocumentRead) else None
         if isinstance(self._seen, DocumentRead):
             outcome = "good"
         else:

@@ -218,7 +218,9 @@ class NodeState:
     looked: bool = False
     """A poll has ended since then, successful or not."""
     incarnation: int | None = None
-    """Incarnation of the last valid document since the start; only compared for equality."""
+    """Incarnation of the last valid document since the start; for reports and people."""
+    document: EventsDocument | None = None
+    """The document of the last poll, if it was whole. An equal one is not applied again."""
     restore: Restore | None = None
     asks: int = 0
     """Number of checks that found the node not yet caught up."""

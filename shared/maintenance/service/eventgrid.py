@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from ...core.clock import Millis
 from ..not_before import read_time
 from ..rows import EventRow, FleetEvents, LedgerSource
+from ..vm_names import distinct, folded
 
 VALIDATION: Final = "Microsoft.EventGrid.SubscriptionValidationEvent"
 EMITTED: Final = "Microsoft.ResourceNotifications.MaintenanceResources.ScheduledEventEmitted"
@@ -68,14 +69,15 @@ def parse_delivery(delivery: Any) -> Emitted | None:
         read_time(found.get("NotBefore")),
         "User" if found.get("EventSource") == "User" else "Platform",
         duration if isinstance(duration, int) and not isinstance(duration, bool) and -1 <= duration <= 31_536_000 else -1,
-        tuple(resources[:1000]),
+        distinct(resources)[:1000],
     )
 
 
 def merge_delivery(event: EventRow | None, delivery: Emitted, view: FleetEvents, now: Millis) -> EventRow | None:
     """Return the event after a delivery; None if it names no VM of this fleet, or a VM name that exists in several scopes."""
     if event is None:
-        scopes = {node.scope for node in view.nodes.values() if node.vm in delivery.resources}
+        vms = folded(delivery.resources)
+        scopes = {node.scope for node in view.nodes.values() if node.vm.casefold() in vms}
         if len(scopes) != 1:
             return None
         event = EventRow(

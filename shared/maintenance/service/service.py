@@ -18,6 +18,7 @@ from .. import rules
 from ..model import AgentReportIn, RehearseIn, ResultIn
 from ..rows import MAX_NODES, MAX_OPEN, MONITORS, EventRow, FleetEvents, MaintenanceRow, NodeEntry, NodeRow, event_key, node_key
 from ..rule_settings import MaintenanceSettings
+from ..vm_names import distinct
 from . import eventgrid
 from .store import MOST_ROWS, MaintenanceStore, StoredEvents
 from .views import answer_out, event_out, node_out
@@ -295,7 +296,7 @@ def _node(body: AgentReportIn) -> NodeRow:
                 each.not_before,
                 each.source,
                 each.duration_s,
-                tuple(dict.fromkeys(each.resources)),
+                distinct(each.resources),
                 each.reason or "",
                 each.observed_ms or 0,
                 each.outcome or "",

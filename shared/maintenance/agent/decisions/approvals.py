@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from ..config.settings import AgentSettings
 from ..model import ApprovalPosted, Approve, EventPhase, EventRecord, LeasedApproval, NodeState, Now, PollNow, SendResult
+from .event_rules import names_only
 from .hook_runs import back_off
 from .work import OVER, StepInProgress
 
@@ -79,7 +80,7 @@ def held(work: StepInProgress, record: EventRecord) -> tuple[str, LeasedApproval
         return ASKING_FIRST if unasked(node, work.now, settings) else "", None
     if choice in ("ignore", "hold"):
         return f"the rule says {choice}", None
-    if event.resources != (settings.vm,):
+    if not names_only(event, settings.vm):
         return "others are named too: the fleet approves when all are prepared", None
     if not settings.central:
         return "", None

@@ -34,14 +34,17 @@ def apply_document(work: StepInProgress, document: EventsDocument) -> None:
     """Apply a document that is valid, at least in part."""
     node = work.node
     whole = not document.problems
-    same = whole and document.incarnation is not None and document.incarnation == node.incarnation
+    # The number alone proves nothing: the service may repeat it for other events.
+    same = document.incarnation is not None and document == node.document
     complaint = "; ".join(document.problems)
     if complaint != node.complaint:
         if complaint:
             work.log("agent_document_partly_unreadable", f"nothing is taken as gone: {complaint}", warn=True)
         elif not node.sighted and node.good_at is not None:
             work.log("agent_document_back", "documents can be read again")
-    work.set(looked=True, sighted=whole, good_at=work.now.steady, complaint=complaint, incarnation=document.incarnation if whole else None)
+    seen = document if whole else None
+    incarnation = document.incarnation if whole else None
+    work.set(looked=True, sighted=whole, good_at=work.now.steady, complaint=complaint, incarnation=incarnation, document=seen)
     for record in list(work.events.values()):
         if record.look_first:
             work.put(record, look_first=False)
@@ -65,7 +68,7 @@ def apply_poll_failure(work: StepInProgress, reason: str) -> None:
     """Apply a failed poll: the known state stays, and timers run on."""
     if work.node.complaint != reason:
         work.log("agent_document_missing", reason, warn=True)
-    work.set(looked=True, sighted=False, complaint=reason)
+    work.set(looked=True, sighted=False, complaint=reason, document=None)
 
 
 def _known(work: StepInProgress) -> list[EventRecord]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from ...vm_names import folded
 from ..config.settings import AgentSettings
 from ..model import EVENT_TYPES, Action, ScheduledEvent
 from ..policy import ActionRule
@@ -56,7 +57,7 @@ def fits(rule: ActionRule, event: ScheduledEvent) -> bool:
         (rule.type is None or rule.type.lower() == event.type.lower())
         and (rule.source is None or rule.source == event.source)
         and (rule.max_seconds is None or 0 <= event.duration <= rule.max_seconds)
-        and (rule.resources is None or not rule.resources.isdisjoint(event.resources))
+        and (rule.resources is None or not folded(rule.resources).isdisjoint(folded(event.resources)))
     )
 
 
@@ -75,5 +76,10 @@ def prepare_at(event: ScheduledEvent, settings: AgentSettings) -> Millis:
 
 
 def names(event: ScheduledEvent, vm: str) -> bool:
-    """Return true if the event names this machine exactly. A host name or a part of a name may belong to another machine."""
-    return event.rehearsal or vm in event.resources
+    """Return true if the event names this machine, in any case. A host name or a part of a name may belong to another machine."""
+    return event.rehearsal or vm.casefold() in folded(event.resources)
+
+
+def names_only(event: ScheduledEvent, vm: str) -> bool:
+    """Return true if the event names this machine and no other."""
+    return folded(event.resources) == {vm.casefold()}

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...not_before import read_time
+from ...vm_names import distinct
 from ..model import EVENT_TYPES, EventsDocument, ScheduledEvent, ScheduledEventStatus, UnreadableDocument
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _event(item: object) -> ScheduledEvent | str:
         not_before=read_time(item.get("NotBefore")),
         source="User" if str(item.get("EventSource")).strip().lower() == "user" else "Platform",
         duration=_duration(item.get("DurationInSeconds")),
-        resources=tuple(dict.fromkeys(map(_plain, resources))),
+        resources=distinct(map(_plain, resources)),
         description=_plain(description[:500]) if isinstance(description, str) else "",
     )
 
@@ -116,7 +117,7 @@ def _merged(one: ScheduledEvent, other: ScheduledEvent) -> ScheduledEvent:
         not_before=min(_times(*both)) if same_times else None,
         source=one.source if one.source == other.source else "Platform",
         duration=one.duration if one.duration == other.duration else -1,
-        resources=tuple(dict.fromkeys(one.resources + other.resources)),
+        resources=distinct(one.resources + other.resources),
         description=one.description,
     )
 

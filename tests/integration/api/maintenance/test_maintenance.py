@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared.core.clock import to_text
+from shared.maintenance.timings import AGREEMENT_TIME
 from shared.storage.names import MAINTENANCE
 from tests.unit.scheduler.harness import World
 
@@ -531,6 +532,25 @@ async def test_event_grid_is_a_source_beside_the_agents_and_knows_how_events_end
     assert (await event(db.demo))["status"] == "cancelled"
 
 
+async def test_one_object_of_event_grid_is_taken_like_an_array_of_one(db: World) -> None:
+    await all_report(*agents(db, "a"))
+    assert (await db.demo.post(f"{DB}/maintenance/eventgrid", delivery("Scheduled", Resources=["VM_A"]))).status == 200
+    found = await event(db.demo)
+    assert (found["status"], found["scope"]) == ("scheduled", "set")
+
+
+async def test_names_of_machines_are_compared_without_case(db: World) -> None:
+    a, b = agents(db, "a", "b")
+    a.sees("WAITING", resources=["VM_A", "vm_b"])
+    b.sees("WAITING", resources=["vm_a", "VM_B"])
+    await all_report(a, b)
+    await db.clock.advance(AGREEMENT_TIME / 1000 + 1)
+    await all_report(a, b)
+    await tick(db)
+    found = await event(db.demo)
+    assert (sorted(found["nodes"]), found["alarms"]) == (["a", "b"], [])
+
+
 async def test_event_grid_alone_can_bring_an_event_to_its_end(db: World) -> None:
     url = f"{DB}/maintenance/eventgrid"
     a, b = agents(db, "a", "b")
@@ -567,7 +587,9 @@ async def test_a_subscription_of_event_grid_is_validated(db: World) -> None:
     asked = {"id": "1", "eventType": "Microsoft.EventGrid.SubscriptionValidationEvent", "data": {"validationCode": "512d38b6"}}
     answer = await db.demo.post(f"{DB}/maintenance/eventgrid", [asked])
     assert (answer.status, answer.json()) == (200, {"validationResponse": "512d38b6"})
-    assert (await db.demo.post(f"{DB}/maintenance/eventgrid", {"a": 1})).status == 422
+    alone = await db.demo.post(f"{DB}/maintenance/eventgrid", asked)
+    assert (alone.status, alone.json()) == (200, {"validationResponse": "512d38b6"})
+    assert (await db.demo.post(f"{DB}/maintenance/eventgrid", "text")).status == 422
     assert (await db.nobody.post(f"{DB}/maintenance/eventgrid", [asked])).status == 401
 
 

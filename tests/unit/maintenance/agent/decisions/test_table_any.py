@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shared.maintenance.agent.decisions.step import unready_reason
 from shared.maintenance.agent.model import (
     ElectedMonitors,
@@ -189,18 +191,44 @@ def test_agent_is_not_ready_when_nothing_could_be_read_for_a_while() -> None:
     assert "HTTP 500" in unready_reason(node.state, Now(node.wall, node.steady), node.settings)
 
 
-@row("any", "same incarnation")
-def test_same_incarnation_changes_nothing_and_timers_still_run() -> None:
+@row("any", "same document")
+def test_same_document_changes_nothing_and_timers_still_run() -> None:
     node = Node()
     node.see(event(in_s=60))
-    node.see(same=True)
-    assert node.phase() is EventPhase.WAITING
+    before = node.state.events
+    node.see(event(in_s=60), same=True)
+    assert node.state.events is before
     node.pass_by(31)
-    node.see(same=True)
+    node.see(event(in_s=60), same=True)
     assert node.runs() == ["prepare"]
 
 
-@row("any", "same incarnation")
+@row("any", "same document")
+@pytest.mark.parametrize("outage", [False, True])
+def test_same_incarnation_with_other_events_is_a_new_document(outage: bool) -> None:
+    node = Node().to_prepared()
+    node.post()
+    node.see(event(status="Started"), same=True)
+    assert node.phase() is EventPhase.STARTED
+    node.clear()
+    if outage:
+        node.blind()
+    node.see(same=True)
+    assert node.runs() == ["restore"], "the event is gone, and the node goes back into service"
+    node.hook()
+    node.hook()
+    assert (node.phase(), node.state.disabled) == (EventPhase.DONE, False)
+
+
+@row("any", "same document")
+def test_event_that_changes_under_one_incarnation_is_prepared_for_in_time() -> None:
+    node = Node()
+    node.see(event(in_s=900))
+    node.see(event(in_s=20), same=True)
+    assert node.runs() == ["prepare"]
+
+
+@row("any", "same document")
 def test_incarnation_that_fell_back_is_a_new_document() -> None:
     node = Node()
     node.incarnation = 40

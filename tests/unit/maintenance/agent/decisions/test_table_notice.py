@@ -29,8 +29,19 @@ def test_event_of_others_is_logged_and_reported_and_nothing_else() -> None:
 @row("-", "names others only")
 def test_names_that_only_look_alike_are_others() -> None:
     node = Node()
-    node.see(event(names=("vm-10", "VM-1", "xvm-1", "vm-1.example", " vm-1", "vm")))
+    node.see(event(names=("vm-10", "VM-10", "xvm-1", "vm-1.example", " vm-1", "vm")))
     assert node.phase() is EventPhase.FOREIGN
+
+
+@row("-", "Scheduled, impactful")
+def test_names_are_compared_without_case() -> None:
+    node = Node().to_prepared(names=("VM-1",))
+    assert node.posts() == ["e1"], "it names this node alone"
+    node = Node().to_prepared(names=("VM-1", "vm-1"))
+    assert (node.posts(), node.record().event.resources) == (["e1"], ("VM-1",))
+    node = Node().with_settings(rules=(ActionRule("approve", resources=frozenset({"vm-1"})),))
+    node.see(event(names=("VM-1",)))
+    assert (node.posts(), node.runs()) == (["e1"], [])
 
 
 @row("-", "Scheduled, User")
