@@ -82,6 +82,20 @@ def withhold_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSet
     return None if by_hand else block_reason(event, view, settings, now)
 
 
+def joint_reason(event: EventRow, node: NodeRow, view: FleetEvents) -> str | None:
+    """Return why the agent of a prepared node should not approve an event for the other nodes that it names; None when it may."""
+    if len(event.resources) < 2:
+        return None
+    if event.scope != node.scope:
+        # The app knows the nodes of the event's own scope only, so this node's companions may not be prepared.
+        return "the event is reported in two scopes"
+    for other in view.named(event):
+        entry = other.entry(event.event_id)
+        if other.node != node.node and entry is not None and entry.phase == "APPROVED":
+            return f"{other.node} has approved it for all"
+    return None
+
+
 def undrained_reason(event: EventRow, view: FleetEvents, held: Mapping[str, int], settings: MaintenanceSettings, now: Millis) -> str | None:
     """Return which prepared node still has partitions; None when none has. They must leave before Azure proceeds.
 

@@ -83,7 +83,7 @@ def nodes_to_drain(view: FleetEvents, report: NodeRow, settings: MaintenanceSett
     }
     for entry in report.entries:
         event = view.events.get(entry.event_id)
-        if event is not None and entry.listed and (event.due is not None or settings.early):
+        if event is not None and entry.listed and (event.due is not None or settings.early or len(event.resources) > 1):
             found |= {node.node for node in view.named(event) if (its := node.entry(event.event_id)) and its.phase == "PREPARED"}
     return found
 
@@ -129,7 +129,7 @@ def receive(
         kept, leased = approval_rules.lease_approval(event, node, after, held, settings, now) if whole else (event, None)
         changed[event.event_id] = kept
         approvals += [leased] if leased is not None else []
-    holds = _holds(node, after, settings, leases, now)
+    holds = _holds(node, after, settings, held, now)
     monitors = after.monitors
     for entry in node.entries:
         ready = changed.get(entry.event_id)
@@ -205,8 +205,11 @@ def next_report(node: NodeRow, view: FleetEvents, now: Millis) -> Millis:
     return IDLE_INTERVAL - IDLE_INTERVAL // 10 + crc32(node.node.encode()) % (IDLE_INTERVAL // 5)
 
 
-def _holds(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, leases: int, now: Millis) -> dict[str, str]:
-    """Return why the node's agent should not approve by itself, by event id. It may approve an event that is not in the result."""
+def _holds(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, held: Mapping[str, int], now: Millis) -> dict[str, str]:
+    """Return why the node's agent should not approve by itself, by event id. It may approve an event that is not in the result.
+
+    held: number of partitions by node.
+    """
     found: dict[str, str] = {}
     for entry in node.entries:
         event = view.events.get(entry.event_id)
@@ -216,9 +219,12 @@ def _holds(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, leas
             if event.hold is not None:
                 found[event.event_id] = approval_rules.withhold_reason(event, view, settings, now) or "held"
             continue
-        why = approval_rules.withhold_reason(event, view, settings, now)
-        if why is None and leases:
+        why = approval_rules.withhold_reason(event, view, settings, now) or approval_rules.joint_reason(event, node, view)
+        if why is None and (leases := held.get(node.node, 0)):
             why = approval_rules.drain_text(node, leases)
+        if why is None and len(event.resources) > 1:
+            # The approval counts for the other nodes, too.
+            why = approval_rules.undrained_reason(event, view, held, settings, now)
         if why is None and event.due is not None and event.due.node not in ("", node.node):
             why = "the approval is with another agent"
         if why is not None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from shared.maintenance.agent import journal
-from shared.maintenance.agent.decisions import approvals, documents, event_rules, hook_runs, step
+from shared.maintenance.agent.decisions import app_answers, approvals, documents, event_rules, hook_runs, step
 from shared.maintenance.agent.decisions.work import StepInProgress
 from shared.maintenance.agent.imds import document
 from shared.maintenance.agent.model import Action, EventPhase, EventRecord, EventsDocument, UnreadableDocument
@@ -22,7 +22,7 @@ type Hole = tuple[Any, str, Any]
 
 _read, _launch, _ended, _restore_ended = document.read, hook_runs._launch, hook_runs.apply_hook_end, hook_runs._restore_ended
 _start, _blind, _look, _ready = documents.apply_start, documents.apply_poll_failure, documents.apply_document, approvals._ready
-_strictest = event_rules.strictest
+_strictest, _held, _away = event_rules.strictest, approvals.held, app_answers.apply_unreachable_app
 
 
 def _nonsense_is_empty(body: bytes) -> EventsDocument | UnreadableDocument:
@@ -79,6 +79,18 @@ def _ready_though_failed(work: StepInProgress, record: EventRecord) -> bool:
     return _ready(work, record) or record.phase is EventPhase.PREPARE_FAILED
 
 
+def _held_by_holds_alone(work: StepInProgress, record: EventRecord) -> tuple[str, Any]:
+    """Take an app that has not answered yet for one that agrees."""
+    reason, grant = _held(work, record)
+    return ("" if reason == approvals.ASKING else reason), grant
+
+
+def _away_forgets_nothing(work: StepInProgress, reason: str) -> None:
+    heard = work.node.app.heard
+    _away(work, reason)
+    work.set(app=replace(work.node.app, away=False, heard=heard))
+
+
 def _laxest(actions: Iterable[Action]) -> Action:
     return "approve" if "approve" in actions else _strictest(actions)
 
@@ -101,6 +113,8 @@ HOLES: Final[Mapping[str, Hole]] = {
     "put back beside another event": (hook_runs, "keeps_away", lambda work, record: False),
     "the end not heeded": (step, "StopRequested", step.Tick),
     "what the fleet asks forgotten": (journal, "_policy_in", lambda raw: None),
+    "an app that is asked agrees": (approvals, "held", _held_by_holds_alone),
+    "an answer counts after the app is gone": (app_answers, "apply_unreachable_app", _away_forgets_nothing),
     "the laxer rule counts": (event_rules, "strictest", _laxest),
 }
 
@@ -130,6 +144,8 @@ MUTANTS: Final = (
     Mutant("the end not heeded", "drained"),
     Mutant("what the fleet asks forgotten", "asked"),
     Mutant("the laxer rule counts", "asked"),
+    Mutant("an app that is asked agrees", "together"),
+    Mutant("an answer counts after the app is gone", "together"),
 )
 
 

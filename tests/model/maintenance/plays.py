@@ -57,4 +57,12 @@ def asked(level: int) -> Play:
     return Play("asked", (USERS, IMPACT)[: 1 + level], Faults(policies=1, crashes=1, posts=1 - level), settings)
 
 
-PLAYS: Mapping[str, Callable[[int], Play]] = {play.__name__: play for play in (crashes, garbage, answers, fleet, drained, begun, asked)}
+def together(level: int) -> Play:
+    """An impact that names another machine too; the app agrees, holds, or is away, also to a report that is outdated; a crash."""
+    settings = replace(SETTINGS, central=True, patience=0.0)
+    return Play("together", (SHARED, IMPACT)[: 1 + level], Faults(answers=2, crashes=1, looks=level), settings, due=level == 0)
+
+
+PLAYS: Mapping[str, Callable[[int], Play]] = {
+    play.__name__: play for play in (crashes, garbage, answers, fleet, drained, begun, asked, together)
+}

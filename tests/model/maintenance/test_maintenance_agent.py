@@ -24,8 +24,10 @@ EXPECTED = {
     "no look after a start": ("garbage", 5),
     "put back beside another event": ("garbage", 2),
     "the end not heeded": ("ended", 4),
-    "what the fleet asks forgotten": ("unprepared", 5),
+    "what the fleet asks forgotten": ("unprepared", 4),
     "the laxer rule counts": ("unprepared", 3),
+    "an app that is asked agrees": ("alone", 2),
+    "an answer counts after the app is gone": ("alone", 9),
 }
 
 

@@ -18,6 +18,7 @@ from shared.maintenance.agent.model import (
     AppAnswer,
     ApprovalPosted,
     Approve,
+    AppUnreachable,
     DocumentRead,
     EventRecord,
     EventsDocument,
@@ -60,8 +61,8 @@ ASKED: Final = FleetPolicy(rules=(ActionRule("prepare", source="User"),))
 @dataclass(frozen=True)
 class Faults:
     """The largest number of faults of each kind: crashes of the process or the machine, looks that bring nothing or a part, hooks that
-    fail, POSTs that are not answered or refused, ends on request, lost state files; and approvals that the fleet leases, and its asking for
-    more."""
+    fail, POSTs that are not answered or refused, ends on request, lost state files; and approvals that the fleet leases, its asking for
+    more, and its answers to reports of an event that names other nodes too."""
 
     crashes: int = 0
     looks: int = 0
@@ -71,6 +72,7 @@ class Faults:
     losses: int = 0
     grants: int = 0
     policies: int = 0
+    answers: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,10 @@ class State:
     """The fleet has asked that users' events be prepared for too."""
     seen: tuple[int, ...] | None = None
     """The events as the last look showed them; None when it showed nothing whole."""
+    sent: frozenset[str] | None = None
+    """The events that the report under way shows as PREPARED; None when no report is under way."""
+    agreed: frozenset[str] = frozenset()
+    """The events that the last answer of the app lets this process approve."""
 
 
 @dataclass
@@ -188,8 +194,20 @@ class AgentWorld:
             for event in self.play.events:
                 grants = (LeasedApproval("g", event.event_id, 1e9, 10**12),)
                 yield from self._observed(f"{event.event_id}: leased", _spent(state, "grants"), AppAnswer(grants=grants))
+        if faults.answers:
+            yield from self._answers(state)
         if faults.policies:
             yield from self._observed("the fleet asks", replace(_spent(state, "policies"), asked=True), AppAnswer(policy=ASKED))
+
+    def _answers(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
+        if state.sent is None:
+            yield "a report is sent", lambda: replace(state, sent=step.prepared_events(state.node))
+            return
+        spent = replace(_spent(state, "answers"), sent=None)
+        holds = {event.event_id: "vm-2 has not prepared" for event in self.play.events}
+        yield from self._observed("the app holds", replace(spent, agreed=frozenset()), AppAnswer(state.sent, holds=holds))
+        yield from self._observed("the app agrees", replace(spent, agreed=state.sent), AppAnswer(state.sent))
+        yield from self._observed("the app is away", replace(spent, agreed=frozenset()), AppUnreachable("no answer"))
 
     # -- the agent
 
@@ -247,7 +265,7 @@ class AgentWorld:
     def _restart(self, state: State, *, reboot: bool, lost: Any = "kept") -> State:
         marker = state.node.disabled
         node = journal.decode(journal.encode(state.node)) if lost == "kept" else NodeState()
-        after = replace(state, node=node, seen=None, told=False)
+        after = replace(state, node=node, seen=None, told=False, sent=None, agreed=frozenset())
         if reboot:
             after = replace(after, boot=state.boot + 1, ready=frozenset(), down=self.play.drained and not state.begun)
         return self._observe(after, StartUp(f"boot-{after.boot}", lost, marker))
@@ -273,6 +291,9 @@ class AgentWorld:
         needs = VM in event.resources and (event.source == "Platform" or state.asked) and event.duration != 0
         if needs and event.event_id not in state.ready:
             raise Violation(f"unprepared: {event.event_id} is approved")
+        others = needs and event.resources != (VM,)
+        if others and not effect.grant and event.event_id not in state.agreed:
+            raise Violation(f"alone: {event.event_id} is approved, and the app has not agreed for the other nodes")
 
     def check(self, state: State) -> None:
         """When nothing more goes wrong, and all events go, the node is put back if we took it out, and left alone if not."""
@@ -320,7 +341,8 @@ class AgentWorld:
         )
         looks = (node.looked, node.sighted, node.rebooted)
         own = (node.disabled, node.restore and node.restore.step, run, node.stopping, tuple(node.app.grants))
-        services = (state.down, state.ours, state.begun, state.ready, state.told, state.asked)
+        app = (node.app.away, frozenset(node.app.heard), frozenset(node.app.holds), state.sent, state.agreed)
+        services = (state.down, state.ours, state.begun, state.ready, state.told, state.asked, app)
         return own, looks, records, services, (state.events, state.moment, state.seen, state.faults)
 
 

@@ -80,11 +80,12 @@ def held(work: StepInProgress, record: EventRecord) -> tuple[str, LeasedApproval
         return ASKING_FIRST if unasked(node, work.now, settings) else "", None
     if choice in ("ignore", "hold"):
         return f"the rule says {choice}", None
-    if not names_only(event, settings.vm):
-        return "others are named too: the fleet approves when all are prepared", None
+    others = not names_only(event, settings.vm)
     if not settings.central:
-        return "", None
+        return ("other nodes are named too, and no app knows whether they are prepared" if others else ""), None
     if node.app.away:
+        if others:
+            return "other nodes are named too, and the app cannot be asked whether they are prepared", None
         if settings.require_central or settings.policy.require_central:
             return "the fleet cannot be asked, and its word is required", None
         return ("the fleet does not answer; a little longer it is waited for" if _patient(node, work.now, settings) else ""), None

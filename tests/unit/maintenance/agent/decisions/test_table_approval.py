@@ -34,10 +34,23 @@ def test_with_an_app_the_approval_waits_for_an_answer_without_a_hold() -> None:
 
 
 @row("PREPARED", "only this node is named, or the fleet says that all named are prepared; and the guard agrees")
-def test_event_that_names_others_is_approved_only_under_a_lease_of_the_fleet() -> None:
+def test_event_that_names_others_is_approved_once_the_app_has_seen_that_all_are_prepared() -> None:
+    node = Node().with_settings(central=True)
+    before = frozenset[str]()
+    node.to_prepared(names=(VM, "vm-2"))
+    node.answer(told=before)
+    assert (node.posts(), node.record().reason) == ([], "the fleet is being asked")
+    node.answer(holds={"e1": "vm-2 is preparing"})
+    assert (node.posts(), node.record().reason) == ([], "held by the fleet: vm-2 is preparing")
+    node.answer()
+    assert node.posts() == ["e1"]
+
+
+@row("PREPARED", "only this node is named, or the fleet says that all named are prepared; and the guard agrees")
+def test_event_that_names_others_is_approved_under_a_lease_of_the_fleet() -> None:
     node = Node().with_settings(central=True)
     node.to_prepared(names=(VM, "vm-2"))
-    node.answer()
+    node.answer(holds={"e1": "held by ops"})
     assert node.posts() == []
     node.answer(grants=(LeasedApproval("g1", "e1", node.steady + 5, node.wall + 20_000),))
     assert [each.grant for each in node.did if isinstance(each, Approve)] == ["g1"]
@@ -83,13 +96,14 @@ def test_without_the_app_it_holds_where_a_grant_is_required_or_other_nodes_are_n
     node.to_prepared(names=(VM, "vm-2"))
     node.app_away()
     node.wait(60)
-    assert node.posts() == []
+    reason = "other nodes are named too, and the app cannot be asked whether they are prepared"
+    assert (node.posts(), node.record().reason) == ([], reason)
 
 
 @row("PREPARED", "not yet")
 def test_held_approval_says_why_and_lets_not_before_pass() -> None:
     node = Node().to_prepared(names=(VM, "vm-2"))
-    assert node.record().reason == "others are named too: the fleet approves when all are prepared"
+    assert node.record().reason == "other nodes are named too, and no app knows whether they are prepared"
     node.wait(600)
     assert (node.phase(), node.posts(), node.logged().count("agent_approval_held")) == (EventPhase.PREPARED, [], 1)
     node.see(event(names=(VM, "vm-2"), status="Started"))
