@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .model import AgentEffect, ApprovalPosted, Approve, HookEnded, Observation, RunHook, SendReport, SendResult, StopHook, WriteLog
+from .effects import AgentEffect, Approve, RunHook, SendReport, SendResult, StopHook, WriteLog
+from .observations import ApprovalPosted, HookEnded, Observation
 
 
 class DryRunStep(NamedTuple):

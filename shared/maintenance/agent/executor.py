@@ -11,12 +11,14 @@ from typing import Any, Final
 
 from .app.messages import event_of
 from .app.reporter import Reporter
+from .effects import Approve, RunHook, SendResult
 from .figures import AgentFigures
 from .hooks.runner import Hook, HookResult, HookRunner, RunningHook
 from .http_exchange import HttpReply, TransportFailure
 from .imds.client import Imds
 from .loop import interpret_approval, interpret_poll
-from .model import Approve, DocumentRead, HookEnded, HookKind, NodeState, Observation, PollFailed, RunHook, SendResult
+from .model import HookKind, NodeState
+from .observations import DocumentRead, HookEnded, Observation, PollFailed
 
 log = logging.getLogger(__name__)
 

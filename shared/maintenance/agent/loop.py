@@ -14,26 +14,12 @@ from typing import Final, Protocol
 from .config.settings import AgentSettings
 from .decisions import step
 from .dry_run import replace_effect
+from .effects import AgentEffect, Approve, PollNow, RunHook, SendReport, SendResult, StopHook, WriteLog
 from .figures import AgentFigures
 from .http_exchange import HttpReply, TransportFailure
 from .imds.document import read
-from .model import (
-    AgentEffect,
-    ApprovalPosted,
-    Approve,
-    DocumentRead,
-    NodeState,
-    Now,
-    Observation,
-    PollFailed,
-    PollNow,
-    RunHook,
-    SendReport,
-    SendResult,
-    StopHook,
-    UnreadableDocument,
-    WriteLog,
-)
+from .model import NodeState, Now, UnreadableDocument
+from .observations import ApprovalPosted, DocumentRead, Observation, PollFailed
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,8 @@ from .imds.client import HttpImds, Imds, Machine
 from .imds.identity import disown, identify, remembered
 from .journal import Disk, DiskFolder, Journal, ReportBacklog, make_private_folder
 from .loop import AgentLoop, NullJournal
-from .model import EventPhase, EventRecord, NodeState, Observation, StartUp, StopRequested, Tick
+from .model import EventPhase, EventRecord, NodeState
+from .observations import Observation, StartUp, StopRequested, Tick
 
 log = logging.getLogger(__name__)
 

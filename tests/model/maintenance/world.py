@@ -13,23 +13,16 @@ from typing import Any, Final
 from shared.maintenance.agent import journal
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions import step
-from shared.maintenance.agent.model import (
-    AgentEffect,
+from shared.maintenance.agent.effects import AgentEffect, Approve, RunHook
+from shared.maintenance.agent.model import EventRecord, EventsDocument, LeasedApproval, NodeState, Now, ScheduledEvent
+from shared.maintenance.agent.observations import (
     AppAnswer,
     ApprovalPosted,
-    Approve,
     AppUnreachable,
     DocumentRead,
-    EventRecord,
-    EventsDocument,
     HookEnded,
-    LeasedApproval,
-    NodeState,
-    Now,
     Observation,
     PollFailed,
-    RunHook,
-    ScheduledEvent,
     StartUp,
     StopRequested,
     Tick,

@@ -15,24 +15,12 @@ from shared.maintenance import approvals, rules
 from shared.maintenance.agent.app.messages import ReportReceipt, body_of, read_answer
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions import step as agents
+from shared.maintenance.agent.effects import Approve, RunHook, SendResult
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import decode, encode
-from shared.maintenance.agent.model import (
-    ApprovalPosted,
-    Approve,
-    AppUnreachable,
-    DocumentRead,
-    EventsDocument,
-    HookEnded,
-    NodeState,
-    Now,
-    Observation,
-    RunHook,
-    SendResult,
-    StartUp,
-    Tick,
-)
+from shared.maintenance.agent.model import EventsDocument, NodeState, Now
+from shared.maintenance.agent.observations import ApprovalPosted, AppUnreachable, DocumentRead, HookEnded, Observation, StartUp, Tick
 from shared.maintenance.model import AgentReportIn
 from shared.maintenance.rows import EventRow, FleetEvents
 from shared.maintenance.rule_settings import FleetRule, MaintenanceSettings

@@ -13,7 +13,8 @@ from ...not_before import read_time
 from ...vm_names import same_vm
 from ..decisions.work import OVER
 from ..imds.client import Machine
-from ..model import AppAnswer, AppCommand, ElectedMonitors, EventPhase, EventRecord, LeasedApproval, NodeState, ScheduledEvent
+from ..model import ElectedMonitors, EventPhase, EventRecord, LeasedApproval, NodeState, ScheduledEvent
+from ..observations import AppAnswer, AppCommand
 from ..policy import ActionRule, FleetPolicy
 
 MOST: Final = 500

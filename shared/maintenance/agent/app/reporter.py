@@ -18,11 +18,13 @@ from ....core import backoff
 from ....core.clock import Millis
 from ..config.config import AppSettings
 from ..decisions.step import prepared_events
+from ..effects import SendResult
 from ..figures import AgentFigures
 from ..http_exchange import HttpReply, TransportFailure, exchange
 from ..imds.client import Machine
 from ..journal import ReportBacklog
-from ..model import AppUnreachable, NodeState, Observation, SendResult
+from ..model import NodeState
+from ..observations import AppUnreachable, Observation
 from .messages import USUAL, ReportReceipt, body_of, near, read_answer
 
 log = logging.getLogger(__name__)

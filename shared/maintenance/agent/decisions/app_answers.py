@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....core.clock import to_text
-from ..model import AppAnswer, AppCommand, EventPhase, EventRecord, LeasedApproval, ScheduledEvent, SendResult
+from ..effects import SendResult
+from ..model import EventPhase, EventRecord, LeasedApproval, ScheduledEvent
+from ..observations import AppAnswer, AppCommand
 from ..policy import FleetPolicy
 from .documents import apply_event_end, apply_event_start
 from .work import AWAITING, OVER, StepInProgress

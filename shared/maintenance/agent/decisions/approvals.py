@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from ..config.settings import AgentSettings
-from ..model import ApprovalPosted, Approve, EventPhase, EventRecord, LeasedApproval, NodeState, Now, PollNow, SendResult
+from ..effects import Approve, PollNow, SendResult
+from ..model import EventPhase, EventRecord, LeasedApproval, NodeState, Now
+from ..observations import ApprovalPosted
 from .event_rules import names_only
 from .hook_runs import back_off
 from .work import OVER, StepInProgress

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....core.clock import to_text
-from ..model import AppState, EventOutcome, EventPhase, EventRecord, EventsDocument, ScheduledEvent, StartUp, StopHook
+from ..effects import StopHook
+from ..model import AppState, EventOutcome, EventPhase, EventRecord, EventsDocument, ScheduledEvent
+from ..observations import StartUp
 from .event_rules import names, prepare_at
 from .work import OVER, StepInProgress
 

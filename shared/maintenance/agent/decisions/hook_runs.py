@@ -6,7 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....core import backoff
-from ..model import EventPhase, EventRecord, HookEnded, HookKind, HookRun, Restore, RunHook
+from ..effects import RunHook
+from ..model import EventPhase, EventRecord, HookKind, HookRun, Restore
+from ..observations import HookEnded
 from .documents import finish_event, stop_hook
 from .event_rules import prepare_at
 from .work import AWAITING, StepInProgress

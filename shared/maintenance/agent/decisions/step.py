@@ -14,16 +14,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..config.settings import AgentSettings
-from ..model import (
-    AgentEffect,
+from ..effects import AgentEffect
+from ..model import EventPhase, NodeState, Now
+from ..observations import (
     AppAnswer,
     ApprovalPosted,
     AppUnreachable,
     DocumentRead,
-    EventPhase,
     HookEnded,
-    NodeState,
-    Now,
     Observation,
     PollFailed,
     StartUp,

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from ..config.settings import AgentSettings
-from ..model import Action, AgentEffect, EventPhase, EventRecord, NodeState, Now, SendReport, WriteLog
+from ..effects import AgentEffect, SendReport, WriteLog
+from ..model import Action, EventPhase, EventRecord, NodeState, Now
 from ..policy import FleetPolicy
 from .event_rules import choose
 

@@ -10,29 +10,21 @@ from typing import Any
 
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions import step
+from shared.maintenance.agent.effects import AgentEffect, Approve, RunHook, StopHook, WriteLog
 from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import decode, encode
-from shared.maintenance.agent.model import (
-    AgentEffect,
+from shared.maintenance.agent.model import EventPhase, EventRecord, EventsDocument, NodeState, Now
+from shared.maintenance.agent.observations import (
     AppAnswer,
     ApprovalPosted,
-    Approve,
     AppUnreachable,
     DocumentRead,
-    EventPhase,
-    EventRecord,
-    EventsDocument,
     HookEnded,
-    NodeState,
-    Now,
     Observation,
     PollFailed,
-    RunHook,
     StartUp,
-    StopHook,
     StopRequested,
     Tick,
-    WriteLog,
 )
 
 VM = "vm-1"

@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from shared.maintenance.agent.dry_run import replace_effect
-from shared.maintenance.agent.model import (
-    AgentEffect,
-    ApprovalPosted,
-    Approve,
-    HookEnded,
-    PollNow,
-    RunHook,
-    SendReport,
-    SendResult,
-    StopHook,
-    WriteLog,
-)
+from shared.maintenance.agent.effects import AgentEffect, Approve, PollNow, RunHook, SendReport, SendResult, StopHook, WriteLog
+from shared.maintenance.agent.observations import ApprovalPosted, HookEnded
 from tests.unit.maintenance.agent.agent_node import Node, event
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from shared.maintenance.agent.app.reporter import AppClient
 from shared.maintenance.agent.config.config import AppSettings, Config, NodeSettings, load
+from shared.maintenance.agent.effects import Approve, RunHook
 from shared.maintenance.agent.executor import ThreadedExecutor
 from shared.maintenance.agent.figures import AgentFigures
 from shared.maintenance.agent.hooks.runner import Hook, HookResult
@@ -25,19 +26,9 @@ from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.identity import identify
 from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal
 from shared.maintenance.agent.loop import interpret_approval, interpret_poll
-from shared.maintenance.agent.model import (
-    ApprovalPosted,
-    Approve,
-    DocumentRead,
-    EventPhase,
-    EventRecord,
-    HookEnded,
-    NodeState,
-    Observation,
-    PollFailed,
-    RunHook,
-)
+from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
 from shared.maintenance.agent.model import ScheduledEvent as ScheduledEvent
+from shared.maintenance.agent.observations import ApprovalPosted, DocumentRead, HookEnded, Observation, PollFailed
 from shared.maintenance.agent.service import Agent, CannotStart
 from tests.unit.maintenance.agent.cuttable_disk import CuttableDisk
 

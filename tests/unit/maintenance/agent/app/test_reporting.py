@@ -18,28 +18,15 @@ from shared.maintenance.agent.app.reporter import AppClient, Reporter
 from shared.maintenance.agent.config.config import AppSettings
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions.step import next_wake, step
+from shared.maintenance.agent.effects import SendResult
 from shared.maintenance.agent.figures import AgentFigures
 from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import DiskFolder, ReportBacklog
-from shared.maintenance.agent.model import AppAnswer as Heard
-from shared.maintenance.agent.model import (
-    AppCommand,
-    AppUnreachable,
-    DocumentRead,
-    EventPhase,
-    EventRecord,
-    EventsDocument,
-    LeasedApproval,
-    NodeState,
-    Now,
-    Observation,
-    ScheduledEvent,
-    SendResult,
-    StartUp,
-    Tick,
-)
+from shared.maintenance.agent.model import EventPhase, EventRecord, EventsDocument, LeasedApproval, NodeState, Now, ScheduledEvent
+from shared.maintenance.agent.observations import AppAnswer as Heard
+from shared.maintenance.agent.observations import AppCommand, AppUnreachable, DocumentRead, Observation, StartUp, Tick
 from shared.maintenance.agent.policy import ActionRule, FleetPolicy
 from shared.maintenance.model import (
     AgentReportAnswer,

@@ -21,25 +21,19 @@ from typing import Any
 from shared.maintenance.agent import journal
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions import step
+from shared.maintenance.agent.effects import AgentEffect, Approve, RunHook, StopHook
 from shared.maintenance.agent.imds import document
-from shared.maintenance.agent.model import (
-    AgentEffect,
+from shared.maintenance.agent.model import EventsDocument, LeasedApproval, NodeState, Now
+from shared.maintenance.agent.observations import (
     AppAnswer,
     AppCommand,
     ApprovalPosted,
-    Approve,
     AppUnreachable,
     DocumentRead,
-    EventsDocument,
     HookEnded,
-    LeasedApproval,
-    NodeState,
-    Now,
     Observation,
     PollFailed,
-    RunHook,
     StartUp,
-    StopHook,
     StopRequested,
     Tick,
 )

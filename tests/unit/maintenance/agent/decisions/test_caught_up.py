@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from shared.maintenance.agent.app.messages import body_of
+from shared.maintenance.agent.effects import SendReport, WriteLog
 from shared.maintenance.agent.imds.client import Machine
-from shared.maintenance.agent.model import EventPhase, SendReport, WriteLog
+from shared.maintenance.agent.model import EventPhase
 from tests.unit.maintenance.agent.agent_node import HOOKS, SETTINGS, Node, event
 
 ASKING = replace(SETTINGS, hooks={**HOOKS, "caught_up": 10.0})

@@ -7,7 +7,9 @@ import pytest
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions.event_rules import choose, prepare_at
 from shared.maintenance.agent.decisions.step import next_wake
-from shared.maintenance.agent.model import ApprovalPosted, Approve, LeasedApproval, Now, RunHook, ScheduledEvent, WriteLog
+from shared.maintenance.agent.effects import Approve, RunHook, WriteLog
+from shared.maintenance.agent.model import LeasedApproval, Now, ScheduledEvent
+from shared.maintenance.agent.observations import ApprovalPosted
 from shared.maintenance.agent.policy import ActionRule
 from tests.unit.maintenance.agent.agent_node import HOOKS, SETTINGS, START, VM, Node, event
 

@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shared.maintenance.agent.decisions.step import unready_reason
-from shared.maintenance.agent.model import (
-    ElectedMonitors,
-    EventPhase,
-    LeasedApproval,
-    Now,
-    ScheduledEvent,
-    SendReport,
-    SendResult,
-    StartUp,
-    StopHook,
-)
+from shared.maintenance.agent.effects import SendReport, SendResult, StopHook
+from shared.maintenance.agent.model import ElectedMonitors, EventPhase, LeasedApproval, Now, ScheduledEvent
+from shared.maintenance.agent.observations import StartUp
 from tests.unit.maintenance.agent.agent_node import START, VM, Node, event
 from tests.unit.maintenance.agent.decisions.state_table import row
 

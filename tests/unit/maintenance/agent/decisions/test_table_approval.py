@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shared.maintenance.agent.model import Approve, EventPhase, LeasedApproval, PollNow, RunHook
+from shared.maintenance.agent.effects import Approve, PollNow, RunHook
+from shared.maintenance.agent.model import EventPhase, LeasedApproval
 from tests.unit.maintenance.agent.agent_node import SETTINGS, VM, Node, event
 from tests.unit.maintenance.agent.decisions.state_table import row
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shared.core.clock import to_text
-from shared.maintenance.agent.model import AppCommand, EventPhase, LeasedApproval, SendReport, SendResult, WriteLog
+from shared.maintenance.agent.effects import SendReport, SendResult, WriteLog
+from shared.maintenance.agent.model import EventPhase, LeasedApproval
+from shared.maintenance.agent.observations import AppCommand
 from shared.maintenance.agent.policy import ActionRule
 from tests.unit.maintenance.agent.agent_node import SETTINGS, VM, Node, event
 from tests.unit.maintenance.agent.decisions.state_table import row

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.core.clock import to_text
+from shared.maintenance.agent.effects import Approve
 from shared.maintenance.agent.imds.document import MAX_PROBLEMS, read
-from shared.maintenance.agent.model import Approve, DocumentRead, EventPhase, EventsDocument, PollFailed, ScheduledEvent, UnreadableDocument
+from shared.maintenance.agent.model import EventPhase, EventsDocument, ScheduledEvent, UnreadableDocument
+from shared.maintenance.agent.observations import DocumentRead, PollFailed
 from shared.maintenance.not_before import read_time
 from tests.unit.maintenance.agent.agent_node import START, VM, Node, event
 
