@@ -79,7 +79,11 @@ def withhold_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSet
     # The agent of a machine that hangs cannot report. With the transport `arm`, an operator may proceed without it.
     if found := unprepared_reason(event, view, now, hung=by_hand and settings.transport == "arm"):
         return found
-    return None if by_hand else block_reason(event, view, settings, now)
+    if by_hand:
+        return None
+    if event.not_before is None:
+        return "its NotBefore cannot be read: approve it by hand, or let it start by itself"
+    return block_reason(event, view, settings, now)
 
 
 def joint_reason(event: EventRow, node: NodeRow, view: FleetEvents) -> str | None:
@@ -171,5 +175,6 @@ def early_candidate(view: FleetEvents, settings: MaintenanceSettings, now: Milli
 
 
 def candidates(events: Iterable[EventRow]) -> list[EventRow]:
-    """Return the events that may be approved early."""
-    return [each for each in events if each.status == "scheduled" and each.grant is None and each.hold is None and not each.rehearsal]
+    """Return the events that may be approved early. One without a readable NotBefore waits for a person, or for its start."""
+    open_events = [each for each in events if each.status == "scheduled" and each.grant is None and each.hold is None]
+    return [each for each in open_events if not each.rehearsal and each.not_before is not None]

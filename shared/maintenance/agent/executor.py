@@ -16,6 +16,7 @@ from .figures import AgentFigures
 from .hooks.runner import Hook, HookResult, HookRunner, RunningHook
 from .http_exchange import HttpReply, TransportFailure
 from .imds.client import Imds
+from .imds.clock import clock_error
 from .loop import interpret_approval, interpret_poll
 from .model import HookKind, NodeState
 from .observations import DocumentRead, HookEnded, Observation, PollFailed
@@ -41,6 +42,7 @@ class ThreadedExecutor:
         identity: Mapping[str, str],
         state: Path,
         poll: float,
+        wall: Callable[[], int],
         steady: Callable[[], float],
     ) -> None:
         self._imds, self._hooks, self._runner, self._reporter, self._deliver, self._figures = (
@@ -51,7 +53,7 @@ class ThreadedExecutor:
             deliver,
             figures,
         )
-        self._identity, self._state, self._poll, self._steady = identity, state, poll, steady
+        self._identity, self._state, self._poll, self._wall, self._steady = identity, state, poll, wall, steady
         self._runs: dict[int, RunningHook] = {}
         self._poll_now, self._closed = threading.Event(), threading.Event()
         self._body: bytes | None = None
@@ -74,7 +76,9 @@ class ThreadedExecutor:
     def _poll_loop(self) -> None:
         while not self._closed.is_set():
             began = self._steady()
-            self._deliver(self._read_answer(self._imds.get()))
+            sent = self._wall()
+            answer = self._imds.get()
+            self._deliver(self._dated(self._read_answer(answer), answer, sent))
             if self._poll_now.wait(max(MIN_POLL_INTERVAL, self._poll - (self._steady() - began))):
                 self._poll_now.clear()
                 self._closed.wait(max(0.0, MIN_POLL_INTERVAL - (self._steady() - began)))
@@ -91,6 +95,14 @@ class ThreadedExecutor:
             outcome = "nonsense" if good else "silence" if isinstance(answer, TransportFailure) else "refused"
         self._figures.add("tocsin_agent_polls_total", outcome=outcome)
         return self._seen
+
+    def _dated(self, read: DocumentRead | PollFailed, answer: HttpReply | TransportFailure, sent: int) -> DocumentRead | PollFailed:
+        if not isinstance(read, DocumentRead) or not isinstance(answer, HttpReply):
+            return read
+        error = clock_error(answer.headers.get("date"), sent, self._wall())
+        if error is not None:
+            self._figures.put("tocsin_agent_clock_error_seconds", error)
+        return replace(read, clock_error=error)
 
     # -- hooks
 

@@ -15,6 +15,10 @@ FAMILIES: Final[Mapping[str, tuple[Literal["counter", "gauge"], str]]] = {
     "tocsin_agent_polls_total": ("counter", "Polls of the document at IMDS, by outcome: good, nonsense, refused, silence."),
     "tocsin_agent_document_age_seconds": ("gauge", "Age of the last valid document."),
     "tocsin_agent_document_incarnation": ("gauge", "Incarnation of the last valid document."),
+    "tocsin_agent_clock_error_seconds": (
+        "gauge",
+        "Seconds by which the machine's clock is at least ahead of the metadata service's; negative: behind; 0: it may be right.",
+    ),
     "tocsin_agent_events": ("gauge", "Events that the agent follows, by phase."),
     "tocsin_agent_node_disabled": ("gauge", "1 while the agent keeps the node out of service."),
     "tocsin_agent_hook_runs_total": ("counter", "Runs of hooks that ended, by hook and outcome: done, failed, late, stopped."),

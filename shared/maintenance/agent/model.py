@@ -237,5 +237,7 @@ class NodeState:
     """The problem of the last poll, so that it is logged once."""
     commands: frozenset[str] = frozenset()
     """Ids of the app's commands that are known."""
+    clock_wrong: bool = False
+    """The warning about this machine's clock was given."""
     ticked: Now | None = None
     stopping: bool = False

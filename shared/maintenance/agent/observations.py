@@ -22,9 +22,11 @@ class StartUp:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRead:
-    """A poll brought a document."""
+    """A poll brought a document. clock_error: seconds by which this machine's clock is ahead of the service's, negative if it is behind; 0
+    while it may be right, None if unknown."""
 
     document: EventsDocument
+    clock_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

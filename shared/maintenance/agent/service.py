@@ -212,6 +212,7 @@ class Agent:
             identity=self._identity(),
             state=self.config.state,
             poll=self.config.poll,
+            wall=SystemClock().now,
             steady=steady,
         )
         journal = Journal(disk)

@@ -25,6 +25,7 @@ _RESULTS: Final[Mapping[str, Literal["posted", "refused", "unreachable"]]] = {
 }
 ASKING: Final = "the fleet is being asked"
 ASKING_FIRST: Final = "the fleet is asked first what it wants done"
+UNDATED: Final = "its NotBefore cannot be read: a person may approve it, or it starts by itself"
 MOST_SECONDS = 15.0
 """Longest wait between two POSTs of one approval."""
 
@@ -82,6 +83,8 @@ def held(work: StepInProgress, record: EventRecord) -> tuple[str, LeasedApproval
         return ASKING_FIRST if unasked(node, work.now, settings) else "", None
     if choice in ("ignore", "hold"):
         return f"the rule says {choice}", None
+    if event.not_before is None:
+        return UNDATED, None
     others = not names_only(event, settings.vm)
     if not settings.central:
         return ("other nodes are named too, and no app knows whether they are prepared" if others else ""), None

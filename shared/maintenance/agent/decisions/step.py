@@ -30,7 +30,7 @@ from ..observations import (
 )
 from . import app_answers, approvals, documents, hook_runs, timeouts
 from .event_rules import prepare_at
-from .work import StepInProgress
+from .work import AWAITING, StepInProgress
 
 
 class Decision(NamedTuple):
@@ -46,8 +46,9 @@ def step(state: NodeState, observation: Observation, now: Now, settings: AgentSe
     match observation:
         case StartUp():
             documents.apply_start(work, observation)
-        case DocumentRead(document):
+        case DocumentRead(document, clock_error):
             documents.apply_document(work, document)
+            timeouts.check_clock(work, clock_error)
         case PollFailed(reason):
             documents.apply_poll_failure(work, reason)
         case HookEnded():
@@ -93,7 +94,20 @@ def unready_reason(state: NodeState, now: Now, settings: AgentSettings) -> str:
     if state.good_at is None:
         return f"no document yet{': ' + state.complaint if state.complaint else ''}"
     age = now.steady - state.good_at
-    return f"no document for {age:.0f} s: {state.complaint}" if age > settings.stale else ""
+    stale = f"no document for {age:.0f} s: {state.complaint}" if age > settings.stale else ""
+    return "; ".join(reason for reason in (_unrestored_reason(state), stale) if reason)
+
+
+def _unrestored_reason(state: NodeState) -> str:
+    """Return why the node is out of service although its events are over; '' unless a restore has failed."""
+    # The reason of the last failure stays while the next attempt runs.
+    failed = next((record for record in state.events.values() if record.phase in AWAITING and record.reason), None)
+    failures = state.restore.failures if state.restore is not None else 0
+    if not failures and failed is None:
+        return ""
+    tries = f" after {failures} attempt{'s' if failures > 1 else ''}" if failures else ""
+    why = f": {failed.reason}" if failed is not None else ""
+    return f"the node is not restored{tries}, and is out of service{why}"
 
 
 def next_wake(state: NodeState, now: Now, settings: AgentSettings) -> float | None:

@@ -8,6 +8,8 @@ from ..model import EventPhase
 from .hook_runs import may_retry
 from .work import StepInProgress
 
+CLOCK_LIMIT: Final = 5.0
+"""Seconds by which the clocks of the machine and of the metadata service may differ without a warning."""
 _EXPOSED: Final = (EventPhase.STARTED, EventPhase.APPROVED, EventPhase.PREPARED)
 
 
@@ -27,6 +29,22 @@ def measure_gap(work: StepInProgress) -> None:
         work.log("agent_impact_observed", f"the node stood still for {seconds:.1f} s", record, observed_ms=record.observed_ms)
     if not started:
         work.log("agent_gap_observed", f"the node stood still for {seconds:.1f} s, and no event says why", warn=True)
+
+
+def check_clock(work: StepInProgress, error: float | None) -> None:
+    """Warn once if this machine's clock differs too much from the metadata service's, and log when it agrees again."""
+    if error is None:
+        return
+    wrong = abs(error) > (CLOCK_LIMIT / 2 if work.node.clock_wrong else CLOCK_LIMIT)
+    if wrong == work.node.clock_wrong:
+        return
+    work.set(clock_wrong=wrong)
+    if wrong:
+        side = "ahead of" if error > 0 else "behind"
+        text = f"this machine's clock is {abs(error):.0f} s {side} the metadata service's; NotBefore is compared with it: synchronize it"
+        work.log("agent_clock_wrong", text, warn=True, fields={"error_ms": round(1000 * error)})
+    else:
+        work.log("agent_clock_right", "this machine's clock agrees with the metadata service's again")
 
 
 def give_warnings(work: StepInProgress) -> None:

@@ -532,6 +532,20 @@ async def test_event_grid_is_a_source_beside_the_agents_and_knows_how_events_end
     assert (await event(db.demo))["status"] == "cancelled"
 
 
+@pytest.mark.parametrize("early", [False, True])
+async def test_an_event_without_a_readable_not_before_waits_for_a_person(world: World, early: bool) -> None:
+    assert (await world.demo.put(DB, {"partitions": 1, "maintenance": {"early": early, "catch_up": "PT0S"}})).status == 201
+    (a,) = agents(world, "a")
+    a.sees("WAITING", not_before=None)
+    assert (await a.reports())["commands"] == []
+    a.disabled = True
+    a.sees("PREPARED", not_before=None)
+    assert "NotBefore cannot be read" in (await a.holds())[EVENT]
+    assert (await decide(world.demo, "approve")).status == 202
+    (lease,) = (await a.reports())["approvals"]
+    assert lease["event_id"] == EVENT
+
+
 async def test_one_object_of_event_grid_is_taken_like_an_array_of_one(db: World) -> None:
     await all_report(*agents(db, "a"))
     assert (await db.demo.post(f"{DB}/maintenance/eventgrid", delivery("Scheduled", Resources=["VM_A"]))).status == 200

@@ -43,7 +43,7 @@ class Service:
         self.told: Machine | TransportFailure = machine
         self.events: list[dict[str, Any]] = []
         self.number = 1
-        self.silent = False
+        self.silent, self.ahead = False, 0.0
         self.approved: list[str] = []
 
     def list(self, *events: dict[str, Any]) -> None:
@@ -52,7 +52,8 @@ class Service:
     def get(self) -> HttpReply | TransportFailure:
         if self.silent:
             return TransportFailure("no answer within 5 s", timed_out=True)
-        return HttpReply(200, json.dumps({"DocumentIncarnation": self.number, "Events": self.events}).encode())
+        headers = {"date": formatdate(time.time() + self.ahead, usegmt=True)}
+        return HttpReply(200, json.dumps({"DocumentIncarnation": self.number, "Events": self.events}).encode(), headers)
 
     def approve(self, event_id: str) -> HttpReply | TransportFailure:
         self.approved.append(event_id)
@@ -355,8 +356,24 @@ def test_what_came_of_an_approval(answer: HttpReply | TransportFailure, outcome:
 def worker(imds: Service, heard: list[Observation], runner: Hooks | None = None) -> ThreadedExecutor:
     hooks = {"prepare": Hook(("true",), deadline=60)}
     return ThreadedExecutor(
-        imds, hooks, runner, None, heard.append, AgentFigures(), identity={}, state=Path("/s"), poll=1, steady=lambda: 0.0
+        imds, hooks, runner, None, heard.append, AgentFigures(), identity={}, state=Path("/s"), poll=1, wall=lambda: 0, steady=lambda: 0.0
     )  # type: ignore[arg-type]
+
+
+def test_clock_that_differs_from_the_metadata_services_is_warned_about(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    service = Service()
+    agent = running.start(imds=service)
+    until(lambda: agent.health().reasons == (), "ready")
+    service.ahead = 60
+    until(lambda: "behind" in said(caplog, "agent_clock_wrong"), "warned")
+    until(lambda: agent.figures.value("tocsin_agent_clock_error_seconds") < -50, "measured")
+    service.ahead = 0
+    until(lambda: said(caplog, "agent_clock_right") != "", "agrees again")
+
+
+def said(caplog: pytest.LogCaptureFixture, action: str) -> str:
+    return " ".join(each.getMessage() for each in caplog.records if getattr(each, "action", "") == action)
 
 
 def test_same_bytes_are_read_once_and_still_seen_each_time() -> None:

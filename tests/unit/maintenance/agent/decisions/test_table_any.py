@@ -6,8 +6,8 @@ import pytest
 
 from shared.maintenance.agent.decisions.step import unready_reason
 from shared.maintenance.agent.effects import SendReport, SendResult, StopHook
-from shared.maintenance.agent.model import ElectedMonitors, EventPhase, LeasedApproval, Now, ScheduledEvent
-from shared.maintenance.agent.observations import StartUp
+from shared.maintenance.agent.model import ElectedMonitors, EventPhase, EventsDocument, LeasedApproval, Now, ScheduledEvent
+from shared.maintenance.agent.observations import DocumentRead, StartUp
 from tests.unit.maintenance.agent.agent_node import START, VM, Node, event
 from tests.unit.maintenance.agent.decisions.state_table import row
 
@@ -228,6 +228,24 @@ def test_incarnation_that_fell_back_is_a_new_document() -> None:
     node.incarnation = 2
     node.see()
     assert node.phase() is EventPhase.DONE
+
+
+@row("any", "clock differs")
+def test_clock_that_differs_from_the_services_is_warned_about_once_until_it_agrees() -> None:
+    node = Node()
+    found = EventsDocument(9, ())
+
+    def warned(*errors: float | None) -> tuple[list[str], list[str]]:
+        node.clear()
+        for error in errors:
+            node.observe(DocumentRead(found, error))
+        return node.warned(), [each for each in node.logged() if each.startswith("agent_clock")]
+
+    assert warned(None, 0, 5, -5) == ([], [])
+    assert warned(5.1, 5.1, None, 3, -60, 5.1) == (["agent_clock_wrong"], ["agent_clock_wrong"])
+    assert "ahead of" in str(node.did)
+    assert warned(2.5, 0, 4) == ([], ["agent_clock_right"])
+    assert warned(-5.1) == (["agent_clock_wrong"], ["agent_clock_wrong"]) and "behind" in str(node.did)
 
 
 @row("any", "gap between ticks")

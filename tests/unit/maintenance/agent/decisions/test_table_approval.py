@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from shared.maintenance.agent.decisions.step import unready_reason
 from shared.maintenance.agent.effects import Approve, PollNow, RunHook
-from shared.maintenance.agent.model import EventPhase, LeasedApproval
+from shared.maintenance.agent.model import EventPhase, LeasedApproval, Now
 from tests.unit.maintenance.agent.agent_node import SETTINGS, VM, Node, event
 from tests.unit.maintenance.agent.decisions.state_table import row
 
@@ -109,6 +114,44 @@ def test_held_approval_says_why_and_lets_not_before_pass() -> None:
     assert (node.phase(), node.posts(), node.logged().count("agent_approval_held")) == (EventPhase.PREPARED, [], 1)
     node.see(event(names=(VM, "vm-2"), status="Started"))
     assert node.phase() is EventPhase.STARTED
+
+
+@row("PREPARED", "NotBefore cannot be read")
+@pytest.mark.parametrize("raw", ["soon", "", None, "Mon, 31 Feb 2033 18:29:47 GMT"])
+@pytest.mark.parametrize("central", [False, True])
+def test_event_without_a_readable_not_before_is_prepared_for_and_waits_for_its_start(raw: Any, central: bool) -> None:
+    node = Node().with_settings(central=central)
+    node.answer()
+    node.see(event(NotBefore=raw))
+    assert (node.phase(), node.runs()) == (EventPhase.PREPARING, ["prepare"])
+    node.hook()
+    if central:
+        node.answer()
+    node.wait(1000)
+    if central:
+        node.app_away()
+        node.wait(60)
+    assert (node.phase(), node.posts()) == (EventPhase.PREPARED, [])
+    assert "NotBefore cannot be read" in node.record().reason
+    node.see(event(status="Started"))
+    assert (node.phase(), node.posts()) == (EventPhase.STARTED, [])
+
+
+@row("PREPARED", "NotBefore cannot be read")
+def test_event_without_a_readable_not_before_is_approved_by_a_person_or_once_it_can_be_read() -> None:
+    for asked in (True, False):
+        node = Node().with_settings(central=True)
+        node.answer()
+        node.see(event(NotBefore="soon"))
+        node.hook()
+        node.answer(holds={"e1": "its NotBefore cannot be read"})
+        assert node.posts() == []
+        if asked:
+            node.answer(grants=(LeasedApproval("g1", "e1", node.steady + 5, node.wall + 60_000),))
+        else:
+            node.see(event(in_s=60))
+            node.answer()
+        assert node.posts() == ["e1"]
 
 
 # -- POST
@@ -311,6 +354,8 @@ def test_failed_restore_is_tried_for_ever_with_longer_waits_and_an_alarm() -> No
         node.hook(ok=False, detail="exit status 1") if number % 2 else (node.hook(), node.hook(ok=False))
         assert (node.phase(), node.state.disabled) == (EventPhase.RESTORE_FAILED, True)
         assert node.warned().count("agent_restore_failed") == number
+        why = unready_reason(node.state, Now(node.wall, node.steady), node.settings)
+        assert why.startswith(f"the node is not restored after {number} attempt") and "out of service" in why
         wait = min(300.0, 2.0 ** (number - 1))
         node.wait(wait - 0.5)
         assert node.state.run is None
@@ -319,6 +364,21 @@ def test_failed_restore_is_tried_for_ever_with_longer_waits_and_an_alarm() -> No
     node.hook()
     node.hook()
     assert (node.phase(), node.state.disabled) == (EventPhase.DONE, False)
+    assert unready_reason(node.state, Now(node.wall, node.steady), node.settings) == ""
+
+
+@row("RESTORING", "fails")
+def test_agent_that_restarts_before_the_restore_succeeds_is_not_ready() -> None:
+    node = Node().to_prepared()
+    node.see()
+    node.hook(ok=False, detail="exit code 1")
+    node.restart()
+    node.blind()
+    node.see()
+    assert "restore failed: exit code 1" in unready_reason(node.state, Now(node.wall, node.steady), node.settings)
+    node.hook()
+    node.hook()
+    assert unready_reason(node.state, Now(node.wall, node.steady), node.settings) == ""
 
 
 @row("RESTORING", "new impactful event near")
