@@ -364,6 +364,7 @@ def test_failed_restore_is_tried_for_ever_with_longer_waits_and_an_alarm() -> No
     node.hook()
     node.hook()
     assert (node.phase(), node.state.disabled) == (EventPhase.DONE, False)
+    node.see()
     assert unready_reason(node.state, Now(node.wall, node.steady), node.settings) == ""
 
 
