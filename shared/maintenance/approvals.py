@@ -166,7 +166,7 @@ def apply_result(event: EventRow, node: str, outcome: ApprovalOutcome, http_stat
 
 def early_candidate(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> EventRow | None:
     """Return the next event that the fleet itself approves before its time; None when there is none, or the guard requires to wait."""
-    for event in sorted(candidates(view.events.values()), key=approval_order):
+    for event in sorted(candidates(view.events.values(), settings), key=approval_order):
         waiting = [node for node in view.named(event) if (entry := node.entry(event.event_id)) and entry.phase in ("WAITING", "PREPARED")]
         if waiting and all(is_live(node, view, now) for node in view.named(event)) and not too_wide_reason(event, view, settings):
             # In their order: a later event does not overtake. An event that takes too much down is left to Azure and delays no other.
@@ -174,7 +174,8 @@ def early_candidate(view: FleetEvents, settings: MaintenanceSettings, now: Milli
     return None
 
 
-def candidates(events: Iterable[EventRow]) -> list[EventRow]:
+def candidates(events: Iterable[EventRow], settings: MaintenanceSettings) -> list[EventRow]:
     """Return the events that may be approved early. One without a readable NotBefore waits for a person, or for its start."""
     open_events = [each for each in events if each.status == "scheduled" and each.grant is None and each.hold is None]
-    return [each for each in open_events if not each.rehearsal and each.not_before is not None]
+    dated = [each for each in open_events if not each.rehearsal and each.not_before is not None]
+    return [each for each in dated if settings.approves_early(each.type, each.source, each.duration)]

@@ -12,12 +12,21 @@ from .timings import HAND_OFF
 
 class FleetRule(NamedTuple):
     """The action of agents for matching events. A field that is None matches any event. max_seconds: matches impacts known to last at most
-    this."""
+    this. early: the app approves matching events before their time."""
 
     action: Literal["approve", "prepare", "hold", "ignore"]
     type: str | None = None
     source: Literal["Platform", "User"] | None = None
     max_seconds: int | None = None
+    early: bool = False
+
+    def fits(self, kind: str, source: str, duration: int) -> bool:
+        """Return true if the rule matches an event: its type in any case, and its duration in seconds, -1 for unknown."""
+        return (
+            (self.type is None or self.type.lower() == kind.lower())
+            and (self.source is None or self.source == source)
+            and (self.max_seconds is None or 0 <= duration <= self.max_seconds)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +35,8 @@ class MaintenanceSettings:
 
     lead: time before NotBefore at which a node prepares; leads: by event type. catch_up: time for which a restored node counts as down,
     unless it reports earlier that it has caught up. per: the unit within which fault domains are counted. domains_down: number of them that
-    may be down at once. early: events are approved before their time, one fault domain after the other. hand_off: time that leases need to
-    leave a node. require_central, rules: passed to the agents, like lead and leads.
+    may be down at once. early: all events are approved before their time, one fault domain after the other. hand_off: time that leases need
+    to leave a node. require_central, rules: passed to the agents, like lead and leads.
     """
 
     lead: Millis = 30_000
@@ -44,3 +53,7 @@ class MaintenanceSettings:
     def lead_of(self, kind: str) -> Millis:
         """Return the time before NotBefore at which nodes prepare for events of a type."""
         return self.leads.get(kind, self.lead)
+
+    def approves_early(self, kind: str, source: str, duration: int) -> bool:
+        """Return true if such events are approved before their time: all are, or the first rule that matches says so."""
+        return self.early or any(rule.early for rule in [rule for rule in self.rules if rule.fits(kind, source, duration)][:1])

@@ -23,7 +23,7 @@ from . import domain_guard
 from .approvals import ApprovalOutcome, Leased
 from .merging import has_departed, merge, settle_event
 from .monitors import elect, monitor_alarm
-from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, MonitorsRow, NodeRow
+from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, MonitorsRow, NodeEntry, NodeRow
 from .rule_settings import MaintenanceSettings
 from .timings import BUSY_INTERVAL, IDLE_INTERVAL, KEEP_EVENTS
 
@@ -79,13 +79,17 @@ def nodes_to_drain(view: FleetEvents, report: NodeRow, settings: MaintenanceSett
     found = {
         report.node
         for entry in report.entries
-        if entry.phase == "PREPARED" or (entry.phase == "WAITING" and (settings.early or entry.event_id in granted))
+        if entry.phase == "PREPARED" or (entry.phase == "WAITING" and (_is_early(entry, settings) or entry.event_id in granted))
     }
     for entry in report.entries:
         event = view.events.get(entry.event_id)
-        if event is not None and entry.listed and (event.due is not None or settings.early or len(event.resources) > 1):
+        if event is not None and entry.listed and (event.due is not None or _is_early(event, settings) or len(event.resources) > 1):
             found |= {node.node for node in view.named(event) if (its := node.entry(event.event_id)) and its.phase == "PREPARED"}
     return found
+
+
+def _is_early(event: EventRow | NodeEntry, settings: MaintenanceSettings) -> bool:
+    return settings.approves_early(event.type, event.source, event.duration)
 
 
 def receive(
@@ -176,7 +180,7 @@ def sweep(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> Flee
 def _settle(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> FleetEvents:
     events = {event_id: settle_event(event, view, now) for event_id, event in view.events.items()}
     view = replace(view, events=events)
-    if settings.early and (event := approval_rules.early_candidate(view, settings, now)) is not None:
+    if (event := approval_rules.early_candidate(view, settings, now)) is not None:
         events = {**events, event.event_id: approval_rules.grant(event, approval_rules.BY_FLEET, "the guard agrees", now)}
         view = replace(view, monitors=replace(view.monitors, decisions=view.monitors.decisions + 1))
     view = replace(view, events=events)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ..checkpoints.settings import Span
 from ..web.fields.types import Maybe, Strict
@@ -32,6 +32,17 @@ class MaintenanceRule(Strict):
         default=None, description="Matches only impacts of at most this length, in seconds."
     )
     action: Literal["approve", "prepare", "hold", "ignore"]
+    early: bool = Field(
+        False,
+        exclude_if=_is_false,
+        description="Only with the action prepare: matching events are prepared for and approved as soon as the domain guard agrees.",
+    )
+
+    @model_validator(mode="after")
+    def _only_prepared_events_are_early(self) -> Self:
+        if self.early and self.action != "prepare":
+            raise ValueError(f"early goes with the action prepare only, not with {self.action}")
+        return self
 
 
 class FleetMaintenance(Strict):

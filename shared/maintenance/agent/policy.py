@@ -15,6 +15,7 @@ class ActionRule:
     """The action for matching events. A field that is None matches any event. The first rule that matches decides.
 
     type: of the event. max_seconds: matches impacts known to last at most this. resources: matches events that name one of these VMs.
+    early: prepare at once, long before NotBefore; only in the file of a node without an app, where no domain guard orders the nodes.
     """
 
     action: Action
@@ -22,6 +23,7 @@ class ActionRule:
     source: EventSource | None = None
     max_seconds: int | None = None
     resources: frozenset[str] | None = None
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)

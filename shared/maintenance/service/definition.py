@@ -25,5 +25,5 @@ def read_maintenance_settings(fleet: Fleet) -> MaintenanceSettings:
         settings.early,
         hand_off,
         settings.require_central,
-        tuple(FleetRule(rule.action, rule.type, rule.source, rule.max_seconds) for rule in settings.rules),
+        tuple(FleetRule(rule.action, rule.type, rule.source, rule.max_seconds, rule.early) for rule in settings.rules),
     )

@@ -7,7 +7,7 @@ from typing import Any
 from ...core.clock import Millis, to_text
 from ..approvals import Leased
 from ..rows import EventRow, FleetEvents, NodeRow
-from ..rule_settings import MaintenanceSettings
+from ..rule_settings import FleetRule, MaintenanceSettings
 from ..rules import AgentAnswer
 
 
@@ -28,9 +28,14 @@ def answer_out(answer: AgentAnswer, settings: MaintenanceSettings) -> dict[str, 
             "lead_ms": settings.lead,
             "leads_ms": dict(settings.leads),
             "require_central": settings.require_central,
-            "rules": [{name: value for name, value in rule._asdict().items() if value is not None} for rule in settings.rules],
+            "rules": [_rule(each) for each in settings.rules],
         },
     }
+
+
+def _rule(rule: FleetRule) -> dict[str, Any]:
+    """Return a rule as agents follow it. The app itself sees to `early`: its commands say when to prepare."""
+    return {name: value for name, value in rule._asdict().items() if value is not None and name != "early"}
 
 
 def event_out(event: EventRow, view: FleetEvents) -> dict[str, Any]:

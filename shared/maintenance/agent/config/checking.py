@@ -7,6 +7,7 @@ import shutil
 from typing import Any
 
 from ..hooks.runner import DEFAULT_DEADLINE
+from ..policy import ActionRule
 from .config import Config
 from .file_trust import find_writable_search_path
 
@@ -15,7 +16,7 @@ def summary(config: Config) -> dict[str, Any]:
     """Return the configuration as short texts, without the key."""
     settings = config.settings
     app = config.app
-    rules = [_rule(rule.action, rule.type, rule.source, rule.max_seconds, rule.resources) for rule in settings.rules]
+    rules = [_rule(_action(rule), rule.type, rule.source, rule.max_seconds, rule.resources) for rule in settings.rules]
     fleets = ["those of the fleet: the stricter counts"] if app else []
     return {
         "mode": f"reports to fleet {app.fleet} at {app.url}" if app else "alone, without an app",
@@ -56,6 +57,10 @@ def _lead(config: Config) -> str:
     """Describe the lead time: from the file, else from the fleet."""
     shown = f"{config.settings.lead_of(''):g} s"
     return f"as the fleet says, else {shown}" if config.app is not None and config.settings.lead is None else shown
+
+
+def _action(rule: ActionRule) -> str:
+    return f"{rule.action} at once" if rule.early else rule.action
 
 
 def _rule(action: str, *wanted: object) -> str:

@@ -257,7 +257,7 @@ def _settings(top: Section, vm: str, hooks: Mapping[HookKind, Hook]) -> AgentSet
     leads.close()
     settings = AgentSettings(
         vm,
-        rules=tuple(_rule(rule) for rule in top.sections("rules")),
+        rules=tuple(_rule(rule, top.has("app")) for rule in top.sections("rules")),
         freeze_limit=section.number("freeze_limit_seconds", defaults.freeze_limit, 0, HOUR),
         lead=section.number("lead_seconds", LEAD, 0, HOUR) if section.has("lead_seconds") else None,
         leads=by_type,
@@ -273,7 +273,7 @@ def _settings(top: Section, vm: str, hooks: Mapping[HookKind, Hook]) -> AgentSet
     return settings
 
 
-def _rule(section: Section) -> ActionRule:
+def _rule(section: Section, with_app: bool) -> ActionRule:
     if not section.has("action"):
         section.add_fault("action", "missing; use approve, prepare, hold or ignore")
     action = section.text("action", "prepare", among=("approve", "prepare", "hold", "ignore"))
@@ -281,6 +281,12 @@ def _rule(section: Section) -> ActionRule:
     source = section.text("source", among=("Platform", "User"))
     longest = section.whole("max_seconds", 0, 0, DAY) if section.has("max_seconds") else None
     resources = section.texts("resources")
+    early = section.flag("early", False)
+    if early and action != "prepare":
+        section.add_fault("early", 'goes with action = "prepare" only')
+    elif early and with_app:
+        text = "needs a node without an app; set it in a rule of the fleet's maintenance, which lets one fault domain go after the other"
+        section.add_fault("early", text)
     section.close()
     return ActionRule(
         cast(Action, action),
@@ -288,6 +294,7 @@ def _rule(section: Section) -> ActionRule:
         cast(EventSource, source) if source else None,
         longest,
         frozenset(resources) if resources else None,
+        early,
     )
 
 

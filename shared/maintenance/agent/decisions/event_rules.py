@@ -36,7 +36,7 @@ def choose(event: ScheduledEvent, settings: AgentSettings) -> Action:
     if event.rehearsal:
         return "prepare"
     said = [_first(rules, event) for rules in (settings.rules, settings.policy.rules)]
-    if asked := [action for action in said if action is not None]:
+    if asked := [rule.action for rule in said if rule is not None]:
         return strictest(asked)
     return "approve" if event.source == "User" or harmless(event, settings) else "prepare"
 
@@ -47,8 +47,8 @@ def strictest(actions: Iterable[Action]) -> Action:
     return _STRICTEST[bool(asked & {"prepare", "hold"}), not asked & {"hold", "ignore"}]
 
 
-def _first(rules: Iterable[ActionRule], event: ScheduledEvent) -> Action | None:
-    return next((rule.action for rule in rules if fits(rule, event)), None)
+def _first(rules: Iterable[ActionRule], event: ScheduledEvent) -> ActionRule | None:
+    return next((rule for rule in rules if fits(rule, event)), None)
 
 
 def fits(rule: ActionRule, event: ScheduledEvent) -> bool:
@@ -71,6 +71,8 @@ def harmless(event: ScheduledEvent, settings: AgentSettings) -> bool:
 def prepare_at(event: ScheduledEvent, settings: AgentSettings) -> Millis:
     """Return the wall time at which preparing is due; 0 for at once. A Preempt gives too little notice to wait."""
     if event.not_before is None or event.type == "Preempt":
+        return 0
+    if not event.rehearsal and (rule := _first(settings.rules, event)) is not None and rule.early:
         return 0
     return event.not_before - round(1000 * settings.lead_of(event.type))
 

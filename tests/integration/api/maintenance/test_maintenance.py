@@ -381,6 +381,36 @@ async def test_a_fleet_that_wants_it_has_its_domains_approved_early_one_after_th
     assert all(agent.entries[ids[agent.node]]["phase"] == "DONE" for agent in found)
 
 
+async def test_a_rule_approves_events_of_one_type_as_soon_as_their_nodes_are_prepared(world: World) -> None:
+    rules = [{"type": "Redeploy", "action": "prepare", "early": True}]
+    make = {"partitions": 1, "maintenance": {"rules": rules, "catch_up": "PT0S"}}
+    answer = await world.demo.put(DB, make)
+    assert (answer.status, answer.json()["maintenance"]["rules"]) == (201, rules)
+    a, b, c = found = agents(world, "a", "b", "c")
+    c.sees("WAITING", "freeze", notice=60 * MINUTE)
+    a.sees("WAITING", "first", type="Redeploy", notice=4 * 24 * 60 * MINUTE)
+    b.sees("WAITING", "second", type="Redeploy", notice=5 * 24 * 60 * MINUTE)
+    await all_report(*found)
+    asked = {agent.node: [each["event_id"] for each in (await agent.reports())["commands"]] for agent in found}
+    assert asked == {"a": ["first"], "b": [], "c": []}, "one fault domain after the other, and the other type at its time"
+    a.disabled = True
+    a.sees("PREPARED", "first")
+    answer = await a.reports()
+    assert [each["event_id"] for each in answer["approvals"]] == ["first"]
+    assert answer["settings"]["rules"] == [{"action": "prepare", "type": "Redeploy"}], "agents of former versions read the rules"
+    assert (await a.result(answer["approvals"][0]["id"])).status == 204
+    a.disabled = False
+    a.sees_no_more("first")
+    await all_report(*found)
+    assert [each["event_id"] for each in (await b.reports())["commands"]] == ["second"]
+
+
+@pytest.mark.parametrize("action", ["approve", "hold", "ignore"])
+async def test_a_rule_that_is_early_without_preparing_is_refused(world: World, action: str) -> None:
+    answer = await world.demo.put(DB, {"partitions": 1, "maintenance": {"rules": [{"action": action, "early": True}]}})
+    assert (answer.status, answer.json()["errors"][0]["pointer"]) == (422, "/maintenance/rules/0")
+
+
 async def test_a_rehearsal_reaches_its_nodes_and_is_over_when_they_are_done(db: World) -> None:
     a, b = agents(db, "a", "b")
     await all_report(a, b)

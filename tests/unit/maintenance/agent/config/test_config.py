@@ -186,6 +186,8 @@ type = "Reboot"
         ("[maintenance]\nlead_seconds = -1", "maintenance.lead_seconds: -1 is not a number from 0 to 3600"),
         ("[maintenance]\nprepare_tries = 1.5", "maintenance.prepare_tries: 1.5 is not a whole number from 1 to 100"),
         ("[maintenance]\napprove_failed = 'yes'", "maintenance.approve_failed: 'yes' is not true or false"),
+        ("[[rules]]\naction='hold'\nearly=true", 'rules[0].early: goes with action = "prepare" only'),
+        ("[[rules]]\naction='prepare'\nearly=1", "rules[0].early: 1 is not true or false"),
         ("[[rules]]\naction='hold'\nresources='vm_1'", "rules[0].resources: 'vm_1' is not a list of texts"),
         ("[[rules]]\naction='hold'\nsource='Robot'", "rules[0].source: 'Robot' is not one of Platform, User"),
         ("[hooks.prepare]\ncommand='leave'\n[hooks.restore]\ncall='a:b'", "hooks.prepare.command: 'leave' is not a list of texts"),
@@ -228,6 +230,13 @@ def test_wrong_value_is_reported_with_its_place_and_what_to_write(folder: Path, 
 def test_text_that_is_no_table_is_refused_with_line_and_column(folder: Path, name: str, text: str, fault: str) -> None:
     [found] = faults(folder, text, name)
     assert found.startswith(fault)
+
+
+def test_rule_early_is_for_a_node_without_an_app(folder: Path) -> None:
+    rule = "[[rules]]\ntype = 'Redeploy'\naction = 'prepare'\nearly = true\n"
+    assert read(folder, rule).settings.rules == (ActionRule("prepare", "Redeploy", early=True),)
+    [found] = faults(folder, rule + "[app]\nurl = 'https://app.example'\nfleet = 'db'\nkey_file = 'key'\n")
+    assert found.startswith("rules[0].early: needs a node without an app; set it in a rule of the fleet's maintenance")
 
 
 def test_empty_yaml_is_an_empty_table(folder: Path) -> None:

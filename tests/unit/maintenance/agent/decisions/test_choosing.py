@@ -8,9 +8,9 @@ from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions.event_rules import choose, prepare_at
 from shared.maintenance.agent.decisions.step import next_wake
 from shared.maintenance.agent.effects import Approve, RunHook, WriteLog
-from shared.maintenance.agent.model import LeasedApproval, Now, ScheduledEvent
+from shared.maintenance.agent.model import EventPhase, LeasedApproval, Now, ScheduledEvent
 from shared.maintenance.agent.observations import ApprovalPosted
-from shared.maintenance.agent.policy import ActionRule
+from shared.maintenance.agent.policy import ActionRule, FleetPolicy
 from tests.unit.maintenance.agent.agent_node import HOOKS, SETTINGS, START, VM, Node, event
 
 
@@ -34,6 +34,22 @@ def one(type: str = "Freeze", duration: int = 9, source: str = "Platform", names
 )
 def test_without_rules_users_and_what_is_no_impact_are_approved(found: ScheduledEvent, action: str) -> None:
     assert choose(found, SETTINGS) == action
+
+
+def test_rule_early_prepares_at_once_and_approves_as_soon_as_the_node_is_prepared() -> None:
+    node = Node().with_settings(rules=(ActionRule("prepare", type="Redeploy", early=True),))
+    node.see(event("E2"), event(in_s=3 * 86_400, EventType="Redeploy"))
+    assert (node.runs(), node.phase("e2"), node.posts()) == (["prepare"], EventPhase.WAITING, [])
+    node.hook()
+    assert node.posts() == ["e1"]
+
+
+def test_rule_early_of_the_file_gives_way_to_a_stricter_one_of_the_fleet() -> None:
+    settings = AgentSettings(vm=VM, rules=(ActionRule("prepare", type="Redeploy", early=True),), hooks=HOOKS)
+    held = settings.following(FleetPolicy(rules=(ActionRule("hold"),)))
+    assert choose(one("Redeploy"), held) == "hold"
+    first = AgentSettings(vm=VM, rules=(ActionRule("prepare"), ActionRule("prepare", type="Redeploy", early=True)))
+    assert prepare_at(one("Redeploy"), first) == START - 30_000, "the first rule that matches decides"
 
 
 def test_first_rule_that_fits_decides() -> None:
